@@ -109,7 +109,7 @@ class JobPlanner:
         engine = engine_of(self._config, name)
         command = [_interpreter(engine), "-m", engine.module, "--host", self._host(slot)]
         command += ["--port", str(slot.port)]
-        if engine.model is None:
+        if engine.model is None and "model" not in engine.arguments:
             command += ["--model", str(self._config.model.path)]
         if role == "server":  # the trainer publishes weights to it
             command += ["--hold-timeout-s", str(hold_timeout_s(self._config.weights))]

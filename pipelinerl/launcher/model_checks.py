@@ -15,6 +15,7 @@ from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.gpu_memory import check_fits
 from pipelinerl.launcher.model_source import LONGEST_REASON, Model
+from pipelinerl.launcher.teacher_check import check_teacher
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -47,6 +48,7 @@ def check_model(config: RunConfig, model: Model) -> None:
         domain = build_domain(config)
         _check_template(tokenizer, domain, model.path)
         _check_prompts(config, tokenizer, domain)
+        check_teacher(config, tokenizer)
     if model.shape:
         check_shape(config, model.shape)
 

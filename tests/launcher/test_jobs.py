@@ -31,6 +31,15 @@ def test_options_of_every_kind(tmp_path):
     assert command[command.index("--model") :][:2] == ("--model", "m")
 
 
+def test_a_reference_server_may_serve_a_teacher(tmp_path):
+    for given, served in [([], "m"), (["+reference.arguments.model=teacher"], "teacher")]:
+        config = compose_config(["model.path=m", "reference=transformers", *given])
+        slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
+        jobs = JobPlanner(config, tmp_path, "token").plan(slots)
+        (command,) = [job.command for job in jobs if job.role == "reference"]
+        assert command.count("--model") == 1 and command[command.index("--model") + 1] == served
+
+
 def option(command: tuple[str, ...], name: str) -> float:
     return float(command[command.index(name) + 1])
 

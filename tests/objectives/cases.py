@@ -10,6 +10,7 @@ from contracts.records import TrainingSequence
 from pipelinerl.objectives.base import Objective
 from pipelinerl.objectives.cispo import Cispo
 from pipelinerl.objectives.decoupled_ppo import DecoupledPpo
+from pipelinerl.objectives.distillation import Distillation
 from pipelinerl.objectives.dppo import Dppo
 from pipelinerl.objectives.entropy import EntropyBonus
 from pipelinerl.objectives.gspo import Gspo
@@ -122,6 +123,14 @@ CASES = {
         ValueBaseline(PPO[0], 0.5, value_clip=0.2),
         oracles.value_baseline(PPO[1], 0.5, 0.2),
         later_epoch=True,
+    ),
+    "distillation": Case(
+        Distillation(Reinforce(1.3), 0.0, 1.0),
+        oracles.distillation(oracles.reinforce(1.3), 0.0, 1.0),
+        stops_gradient=True,
+    ),
+    "distillation_with_rewards": Case(
+        Distillation(PPO[0], 1.0, 0.3), oracles.distillation(PPO[1], 1.0, 0.3), stops_gradient=True
     ),
     **{f"masked_{rule}": masked(PPO, rule) for rule in RULES},
     **{f"masked_{rule}_proximal": masked(PPO, rule, around="proximal", later=True) for rule in RULES},

@@ -278,3 +278,19 @@ def value_baseline(policy: Oracle, coefficient: float, clip: float | None = None
         return Expected(loss, by_logprob, by_entropy, slopes, {**sums, "value_error": error})
 
     return oracle
+
+
+def distillation(policy: Oracle, reward_weight: float, teacher_weight: float) -> Oracle:
+    """The policy's loss with A = α A + β (log teacher − log π), held fixed, the difference within ±20"""
+
+    def advantage(token: Token) -> float:
+        gap = min(max(token.reference - token.logprob, -20.0), 20.0)
+        return reward_weight * token.advantage + teacher_weight * gap
+
+    def oracle(tokens: Sequence[Token]) -> Expected:
+        found = policy([Token(**vars(token) | {"advantage": advantage(token)}) for token in tokens])
+        gaps = [token.logprob - token.reference for token in tokens if token.in_loss]
+        gap = sum(min(max(gap, -20.0), 20.0) for gap in gaps)
+        return found._replace(sums={**found.sums, "teacher_gap": gap})
+
+    return oracle

@@ -1,4 +1,4 @@
-"""What the KL penalty does on average over all tokens that μ may sample, beside the exact KL(π‖ref)."""
+"""What penalty and distillation do on average over the tokens that μ may sample, beside the exact KL."""
 
 import dataclasses
 
@@ -7,7 +7,11 @@ import torch
 
 from contracts.trainer import TokenScores
 from pipelinerl.normalisations import PerSequence
+from pipelinerl.objectives.base import Objective
+from pipelinerl.objectives.distillation import Distillation
 from pipelinerl.objectives.kl import KlToReference
+from pipelinerl.objectives.ppo_clip import PpoClip
+from pipelinerl.objectives.reinforce import Reinforce
 from tests.objectives.batches import packed, random_step
 
 WORDS = 7
@@ -21,8 +25,8 @@ def policies() -> tuple[torch.Tensor, ...]:
     return logits.requires_grad_(), sampled.log_softmax(0), reference.log_softmax(0)
 
 
-def expected_gradient(penalty: KlToReference, policies, lag: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the penalty's mean over a token drawn from μ, or from π itself, and its gradient by logits."""
+def expected_gradient(objective: Objective, policies, lag: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the loss's mean over a token drawn from μ, or from π itself, and its gradient by logits."""
     logits, behaviour, reference = policies
     logprobs = logits.log_softmax(0)
     behaviour = behaviour if lag else logprobs.detach()
@@ -35,9 +39,10 @@ def expected_gradient(penalty: KlToReference, policies, lag: bool) -> tuple[torc
         loss_mask=one.loss_mask[index],
         loss_weights=behaviour.exp(),
         behaviour_logprobs=behaviour,
+        advantages=torch.zeros(WORDS, dtype=torch.float64),
         reference_logprobs=reference,
     )
-    loss, _ = penalty(TokenScores(logprobs), batch)
+    loss, _ = objective(TokenScores(logprobs), batch)
     return loss, torch.autograd.grad(loss, [logits])[0]
 
 
@@ -67,3 +72,10 @@ def test_without_it_the_gradient_is_another(estimator, lag, policies):
 def test_without_it_and_without_lag_k2_has_the_gradient_too(policies):
     _, gradient = expected_gradient(KlToReference(1.0, "k2", unbiased=False), policies, lag=False)
     torch.testing.assert_close(gradient, exact(policies)[1], rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("lag", [True, False])
+@pytest.mark.parametrize("policy", [Reinforce(1e9), PpoClip(1.0, 1e9)])
+def test_distillation_has_the_gradient_of_the_kl_to_the_teacher(policy, lag, policies):
+    _, gradient = expected_gradient(Distillation(policy, 0.0, 0.7), policies, lag)
+    torch.testing.assert_close(gradient, 0.7 * exact(policies)[1], rtol=1e-10, atol=1e-14)

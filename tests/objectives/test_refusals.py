@@ -6,6 +6,7 @@ import pytest
 
 from pipelinerl.objectives.cispo import Cispo
 from pipelinerl.objectives.decoupled_ppo import DecoupledPpo
+from pipelinerl.objectives.distillation import Distillation
 from pipelinerl.objectives.dppo import Dppo
 from pipelinerl.objectives.entropy import EntropyBonus
 from pipelinerl.objectives.gspo import Gspo
@@ -74,6 +75,10 @@ CLIPPED = [
         *[(make, (cap,), "high") for make in (TokenTruncate, SequenceTruncate) for cap in (0.9, math.nan)],
         *[(SmallestRatio, (low,), "low") for low in (0.0, 1.0, math.nan)],
         *[(OffPolicySequence, (delta,), "delta") for delta in (0.0, -1.0, math.nan)],
+        (Distillation, ("reinforce", 0.0, 1.0), "policy"),
+        (Distillation, (Gspo(0.2, 0.2), 0.0, 1.0), "one advantage a rollout"),
+        *[(Distillation, (Reinforce(5.0), a, 1.0), "reward_weight") for a in (-1.0, math.inf, math.nan)],
+        *[(Distillation, (Reinforce(5.0), 0.0, b), "teacher_weight") for b in (0.0, -1.0, math.nan)],
         (Masked, ("ppo_clip", [], "behaviour"), "policy"),
         (Masked, (Reinforce(5.0), ["token_mask"], "behaviour"), "rule"),
         (Masked, (Reinforce(5.0), [], "both"), "base must be behaviour or proximal"),

@@ -1,0 +1,51 @@
+"""On-policy distillation: what a teacher finds likelier than π is made likelier, on π's own samples.
+
+    the objective inside, with  A = α · A_reward + β · sg(log teacher − log π)  for each token
+
+With `reinforce` inside and α = 0, J has in expectation the gradient of −β · KL(π‖teacher), token by token. No
+reward is needed then, and groups of equal rewards have a gradient too (`filters=[]`). With α = 1 the policy
+learns from rewards and from the teacher at once.
+The teacher is the `reference` server, with a model of its own (`+reference.arguments.model=DIRECTORY`), which
+must have the same vocabulary. Differences of more than 20 nats count as 20.
+Source: GKD, arXiv 2306.13649; Thinking Machines Lab, "On-Policy Distillation" (2025).
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from contracts.trainer import PackedBatch, TokenScores
+from pipelinerl.objectives.base import MAX_LOG_RATIO, Objective, TokenSums
+
+
+@dataclass(frozen=True)
+class Distillation:
+    needs_reference = True
+
+    policy: Objective
+    reward_weight: float  # α
+    teacher_weight: float  # β
+
+    def __post_init__(self):
+        if not callable(self.policy):
+            raise ValueError("policy must be an objective, with its own _target_")
+        if getattr(self.policy, "term_of_rollout", False):
+            name = type(self.policy).__name__
+            raise ValueError(f"{name} has one advantage a rollout, and a teacher gives each token its own")
+        if not 0 <= self.reward_weight < math.inf:
+            raise ValueError(f"reward_weight must not be negative, and is {self.reward_weight}")
+        if not 0 < self.teacher_weight < math.inf:
+            raise ValueError(f"teacher_weight must be positive, not {self.teacher_weight}")
+
+    def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
+        teacher = batch.reference_logprobs
+        if teacher is None:
+            if batch.num_tokens:
+                raise ValueError("tokens without a teacher's log-probabilities: set reference=transformers")
+            teacher = scores.logprobs.detach()
+        gap = (teacher - scores.logprobs.detach()).where(batch.loss_mask, 0.0)
+        gap = gap.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        advantages = self.reward_weight * batch.advantages + self.teacher_weight * gap
+        loss, sums = self.policy(scores, replace(batch, advantages=advantages))
+        return loss, {**sums, "teacher_gap": -gap.sum()}

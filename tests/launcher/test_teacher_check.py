@@ -1,0 +1,47 @@
+"""A teacher that cannot score what the run's model samples is refused in one line."""
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from contracts.conformance.tiny_model import character_tokenizer, make_tiny_model
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.teacher_check import check_teacher
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(make_tiny_model(tmp_path_factory.mktemp("own")))
+
+
+def check(own: PreTrainedTokenizerBase, *teacher: Path) -> None:
+    given = [f"+reference.arguments.model={directory}" for directory in teacher]
+    check_teacher(compose_config(["model.path=own", "reference=transformers", *given]), own)
+
+
+def test_a_teacher_with_the_same_vocabulary_is_taken(own, tmp_path):
+    check(own, Path(make_tiny_model(tmp_path / "teacher")))
+
+
+def test_without_a_teacher_there_is_nothing_to_check(own):
+    check(own)
+    check_teacher(compose_config(["model.path=own"]), own)
+
+
+def refusal(own: PreTrainedTokenizerBase, teacher: Path) -> str:
+    with pytest.raises(PlanError) as refused:
+        check(own, teacher)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_another_teacher_is_refused(own, tmp_path):
+    says = refusal(own, tmp_path)
+    assert "reference.arguments.model=" in says and "no config.json" in says
+    teacher = Path(make_tiny_model(tmp_path / "teacher"))
+    character_tokenizer(200).save_pretrained(teacher)
+    assert "has another vocabulary than model.path=own" in refusal(own, teacher)
+    (teacher / "tokenizer.json").write_text("{")
+    assert "has no usable tokenizer" in refusal(own, teacher)
