@@ -72,7 +72,7 @@ class PackedBatch:
     reference_logprobs: torch.Tensor | None  # [T] float32
     num_rollouts: int  # R
     proximal_logprobs: torch.Tensor | None = None  # [T] float32, under the weights before the step
-    initial_values: torch.Tensor | None = None  # [T] float32, of the value head before the step
+    start_values: torch.Tensor | None = None  # [T] float32, of the value head before the step
     step: int = 0  # weight version that the step starts from: a token's lag is step - versions
     token_fields: TokenFields = field(default_factory=TokenFields)  # [T] each, in the declared dtype
 

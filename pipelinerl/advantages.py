@@ -79,11 +79,13 @@ class PassAtK:
     is dropped. With fewer than k attempts, A_i is 0.
     """
 
+    needs_rewards_of_0_and_1 = True
+
     k: int
     std: bool
 
     def __post_init__(self):
-        if not self.k >= 1:
+        if not (isinstance(self.k, int) and self.k >= 1):
             raise ValueError(f"k must be 1 or more, not {self.k}")
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
@@ -106,8 +108,8 @@ class StepStd:
 
     With Ã_i = r_i − mean of the group it is REINFORCE++-baseline (arXiv 2501.03262) and ScaleRL's (arXiv
     2510.13786). A group whose rewards differ little does not count for more, as with GRPO's own deviation.
-    The deviation is the unbiased one, over the completions of the step that are in the loss. Rows leave only
-    when their step is full.
+    The deviation is the unbiased one, over the turns of all rollouts of the step. Rows leave only when their
+    step is full.
     """
 
     advantage: Callable[[np.ndarray], np.ndarray]  # Ã
@@ -117,10 +119,8 @@ class StepStd:
             raise ValueError("advantage must be an advantage, with its own _target_")
         if getattr(self.advantage, "learned_baseline", False):
             raise ValueError("a return without a baseline cannot be scaled: choose another advantage")
-
-    @property
-    def needs_rewards_from_zero(self) -> bool:
-        return getattr(self.advantage, "needs_rewards_from_zero", False)
+        if hasattr(self.advantage, "step_scale"):
+            raise ValueError("an advantage is scaled over the step once: choose another one inside")
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
         return self.advantage(rewards)

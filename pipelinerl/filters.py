@@ -26,7 +26,7 @@ DECIMALS = 6  # sums of several terms are equal only up to rounding
 
 @dataclass(frozen=True)
 class ZeroAdvantage:
-    """Drops a group whose rewards are all equal, because all of its advantages would be 0.
+    """Drops a group whose rewards are all equal, or whose advantages are all 0.
 
     Sampling continues until other groups fill the step. DAPO (arXiv 2503.14476, §3.2) compares success
     instead of rewards: `SuccessBand`.
@@ -38,14 +38,15 @@ class ZeroAdvantage:
         earned = [(r.reward, *r.turn_rewards) for r in rollouts]
         rounded = iter(np.round(list(chain.from_iterable(earned)), DECIMALS).tolist())
         distinct = {tuple(islice(rounded, len(of_rollout))) for of_rollout in earned}
-        return np.full(len(rollouts), len(distinct) > 1)
+        has_signal = len(distinct) > 1 and any(np.any(of_rollout) for of_rollout in advantages)
+        return np.full(len(rollouts), has_signal)
 
 
 @dataclass(frozen=True)
 class SuccessBand:
     """Drops a group unless some of its members are right and others are not: 0 < right members < G.
 
-    Sampling continues until other groups fill the step (DAPO, arXiv 2503.14476, eq. 11). Other than
+    Sampling continues until other groups fill the step (DAPO, arXiv 2503.14476, eq. 11). Unlike
     `ZeroAdvantage` it does not look at terms of the reward beside success, such as those for length.
     """
 
@@ -74,7 +75,7 @@ class AdvantageRange:
     """Leaves rollouts out of the loss whose advantage is larger than their rewards allow.
 
     It is a sanity check of values from external sources (INTELLECT-2, arXiv 2505.07291, sanity checks: value
-    bounds).
+    bounds). It sees advantages before `StepStd` scales them.
     """
 
     largest: float  # largest absolute advantage

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from contracts.records import DropReason, decode, encode
-from pipelinerl.advantages import LeaveOneOut
+from pipelinerl.advantages import LeaveOneOut, PassAtK
 from pipelinerl.batching.credit import whole_trajectory
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
@@ -43,7 +43,14 @@ def test_zero_advantage_keeps_all_or_nothing():
     assert keep(group(0, [1, 1])) == keep(group(0, [0, 0])) == [False, False]
     assert keep(group(0, [0.1 + 0.2, 0.3, 0.3])) == [False] * 3  # equal up to rounding
     turns = group(0, [1], turn_rewards=[1.0, 0.0]) + group(0, [1], turn_rewards=[0.0, 1.0])
-    assert keep(turns) == [True, True]
+    assert ZeroAdvantage()(turns, [np.array([0.5, -0.5]), np.array([-0.5, 0.5])]).tolist() == [True, True]
+    assert ZeroAdvantage()(turns, [np.zeros(2), np.zeros(2)]).tolist() == [False, False]
+
+
+def test_a_group_without_an_advantage_is_dropped_though_its_rewards_differ():
+    rewards = np.array([1.0, 1.0, 1.0, 0.0])
+    advantages = PassAtK(2, std=True)(rewards)
+    assert not ZeroAdvantage()(group(0, rewards.tolist()), [*advantages]).any()
 
 
 @pytest.mark.parametrize(("successes", "kept"), [([1, 0, 1], True), ([1, 1, 1], False), ([0, 0.5, 0], False)])

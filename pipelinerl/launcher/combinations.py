@@ -12,8 +12,12 @@ def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> 
     (advantage,) = parts["advantage"]
     rewards = parts.get("rewards", [])
     _check_baseline(objective, advantage)
-    if getattr(advantage, "needs_rewards_from_zero", False):
-        _check_from_zero(config, type(advantage).__name__, rewards)
+    _check_base(config, objective)
+    of_rewards = getattr(advantage, "advantage", advantage)  # inside StepStd
+    if getattr(of_rewards, "needs_rewards_from_zero", False):
+        _check_from_zero(config, type(of_rewards).__name__, rewards)
+    if getattr(of_rewards, "needs_rewards_of_0_and_1", False):
+        _check_right_or_wrong(config, of_rewards, rewards)
     for term in rewards:
         _check_limit(config, term)
 
@@ -31,6 +35,29 @@ def _check_baseline(objective: object, advantage: object) -> None:
             f"objective: {names[0]} takes a learned baseline off, and advantage {names[1]} another one "
             "before; set advantage=value"
         )
+
+
+def _check_base(config: RunConfig, objective: object) -> None:
+    if getattr(objective, "base", None) == "proximal" and config.epochs == 1:
+        raise PlanError(
+            "objective: base=proximal compares with the policy before the step, from which a single update "
+            "does not differ; set epochs=2 or more, or base=behaviour"
+        )
+
+
+def _check_right_or_wrong(config: RunConfig, advantage: object, rewards: Sequence[object]) -> None:
+    name = type(advantage).__name__
+    if rewards:
+        terms = ", ".join(type(term).__name__ for term in rewards)
+        raise PlanError(
+            f"advantage: {name} needs rewards of 0 and 1, and rewards adds {terms}; set rewards=[]"
+        )
+    given = getattr(config.domain, "rewards", None)
+    if isinstance(given, Mapping) and any(reward not in (0, 1) for reward in given.values()):
+        values = ", ".join(f"{reward:g}" for reward in given.values())
+        raise PlanError(f"advantage: {name} needs rewards of 0 and 1, and domain.rewards has {values}")
+    if advantage.k > config.group_size:
+        raise PlanError(f"advantage.k={advantage.k} is more than the group_size={config.group_size} attempts")
 
 
 def _check_from_zero(config: RunConfig, name: str, rewards: Sequence[object]) -> None:

@@ -25,9 +25,9 @@ class Objective(Protocol):
 Base = Literal["behaviour", "proximal"]  # the policy in the denominator of a ratio
 
 
-def check_base(base: str) -> None:
+def check_base(base: str, name: str = "base") -> None:
     if base not in ("behaviour", "proximal"):
-        raise ValueError(f"base must be behaviour or proximal, not {base!r}")
+        raise ValueError(f"{name} must be behaviour or proximal, not {base!r}")
 
 
 def log_ratio(scores: TokenScores, batch: PackedBatch, base: Base = "behaviour") -> torch.Tensor:

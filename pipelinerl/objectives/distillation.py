@@ -30,6 +30,8 @@ class Distillation:
     def __post_init__(self):
         if not callable(self.policy):
             raise ValueError("policy must be an objective, with its own _target_")
+        if getattr(self.policy, "learned_baseline", False):
+            raise ValueError("a teacher's advantages need no learned baseline: take another policy")
         if getattr(self.policy, "term_of_rollout", False):
             name = type(self.policy).__name__
             raise ValueError(f"{name} has one advantage a rollout, and a teacher gives each token its own")

@@ -8,7 +8,7 @@
 policies, each seen as a choice between that token and all others. A ratio instead is large for any unlikely
 token, however little its probability moves. The signed form keeps a token that its update would bring back.
 r is at most e^20.
-Source: arXiv 2602.04879 (the binary total variation); the form without a sign is prime-rl's of August 2026.
+Source: arXiv 2602.04879 (binary total variation). The form without a sign is prime-rl's since August 2026.
 """
 
 from dataclasses import dataclass

@@ -4,9 +4,9 @@
     k1 = x,    k2 = x² / 2,    k3 = exp(−x) + x − 1, where −x is at most 20
 
 Tokens were sampled by μ, and not by π. With `unbiased`, the importance weight r = π/μ corrects for that. The
-gradient is then in expectation that of KL(π‖ref). For k1 and k3, r keeps its own gradient; for k2 it is held
-fixed. Without `unbiased`, r is left out. Then k2's gradient is right only if μ = π, and k3's not even then.
-k1's is 0, so that k1 is refused. r is at most e^20.
+gradient is then in expectation that of each token's KL(π‖ref), given the tokens before it. For k1 and k3, r
+keeps its own gradient; for k2 it is held fixed. Without `unbiased`, r is left out. Then k2's gradient is
+right only if μ = π, and k3's not even then. k1's is 0, so that k1 is refused. r is at most e^20.
 Source: Schulman, "Approximating KL divergence" (2020): k1, k2, k3. GRPO, arXiv 2402.03300, eq. 4, has k3
 without r; DeepSeek-V3.2, arXiv 2512.02556, §3.1, has it with r.
 """

@@ -5,13 +5,15 @@
 A rule's factor f is held fixed. A masked token stays in the loss with the weight 0, so neither lengths nor
 the means over a rollout change. `around` says what ρ is:
 
-* behaviour: ρ = π/μ. The objective inside is unchanged.
+* behaviour: ρ = π/μ, and the objective inside is unchanged. Its own ratio is π/μ already, so a rule that
+  weighs by ρ is refused here.
 * proximal: ρ = π_prox/μ, and the objective inside takes π_prox for μ. The rule corrects for lag and for what
   the engine computes in another way; the objective clips what the step's own updates change. In the first
   of a step's `epochs`, π_prox is π.
 
-Source: verl (`rollout_correction`) and TRL (`vllm_importance_sampling_mode`) weigh and mask any objective so;
-theirs is the form around the proximal policy.
+Source: TRL (`vllm_importance_sampling_mode`) and verl (`rollout_correction`) weigh any objective so, around
+the proximal policy. verl takes masked tokens out of the denominator of the loss as well; here they stay in
+it.
 """
 
 from collections.abc import Sequence
@@ -42,16 +44,28 @@ class Masked:
             raise ValueError("policy must be an objective, with its own _target_")
         if getattr(self.policy, "learned_baseline", False):
             raise ValueError("rules go inside value_baseline, as its policy: its value loss is not masked")
-        check_base(self.around)
+        check_base(self.around, "around")
         for rule in self.rules:
-            if not callable(rule):
-                raise ValueError("each of rules must be a rule, with its own _target_")
-            if getattr(self.policy, "term_of_rollout", False) and not rule.of_rollout:
-                policy = type(self.policy).__name__
-                raise ValueError(
-                    f"{policy} has one term a rollout, and {type(rule).__name__} masks single tokens: take a "
-                    "rule of rollouts"
-                )
+            self._check(rule)
+        names = [rule.name for rule in self.rules]
+        if len(names) > len(set(names)):
+            raise ValueError(f"two rules have the same name, of {', '.join(names)}")
+
+    def _check(self, rule: Rule) -> None:
+        if not callable(rule):
+            raise ValueError("each of rules must be a rule, with its own _target_")
+        name = type(rule).__name__
+        if self.term_of_rollout and not rule.of_rollout:
+            policy = type(self.policy).__name__
+            raise ValueError(
+                f"{policy} has one term a rollout, and {name} weighs tokens: take a rule of rollouts"
+            )
+        if self.around == "behaviour" and rule.weighs:
+            raise ValueError(f"{name} would count π/μ twice around behaviour: set around=proximal")
+
+    @property
+    def term_of_rollout(self) -> bool:
+        return getattr(self.policy, "term_of_rollout", False)
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         proximal = proximal_logprobs(scores, batch)

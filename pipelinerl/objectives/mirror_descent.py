@@ -5,8 +5,8 @@
 With A = r_j − mean of the group's rewards (`advantage=group_mean`, without std) and w = 1/B, the gradient is
 the paper's. `base` is the policy below π in r. The paper's is the one that an iteration begins with, and
 samples with. Here that is `behaviour`, the policy that sampled, or `proximal`, the trainer's own before the
-step. They differ by lag, and by what the engine computes in another way. The paper resets the optimizer at
-every iteration (`reset_optimizer_every=1`), which is useful with several updates (`epochs`).
+step, which needs several `epochs`. They differ by lag, and by what the engine computes in another way. The
+paper resets the optimizer at every iteration (`reset_optimizer_every=1`), useful with several updates.
 Source: arXiv 2501.12599, §2.3.2, eq. 3. The paper does not state τ. `mirror_penalty` in the metrics is
 the sum of the squares, per token of the step.
 """

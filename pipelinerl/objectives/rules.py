@@ -24,7 +24,8 @@ class Factor(NamedTuple):
 
 class Rule(Protocol):
     name: str  # in the metrics, after `masked_`
-    of_rollout: bool  # whether all tokens of a rollout have the same ρ
+    of_rollout: bool  # whether all tokens of a rollout have the same factor
+    weighs: bool  # whether the factor has ρ in it, and is not only 0 or 1
 
     def __call__(self, log_rho: torch.Tensor, batch: PackedBatch) -> Factor: ...
 
@@ -54,6 +55,7 @@ class TokenTruncate:
 
     name = "token_truncate"
     of_rollout = False
+    weighs = True
 
     high: float
 
@@ -70,6 +72,7 @@ class TokenMask:
 
     name = "token_mask"
     of_rollout = False
+    weighs = True
 
     low: float
     high: float
@@ -88,6 +91,7 @@ class SequenceTruncate:
 
     name = "sequence_truncate"
     of_rollout = True
+    weighs = True
 
     high: float
 
@@ -104,6 +108,7 @@ class SequenceMask:
 
     name = "sequence_mask"
     of_rollout = True
+    weighs = True
 
     low: float
     high: float
@@ -123,6 +128,7 @@ class GeometricMask:
 
     name = "geometric_mask"
     of_rollout = True
+    weighs = False
 
     low: float
     high: float
@@ -144,6 +150,7 @@ class SmallestRatio:
 
     name = "smallest_ratio"
     of_rollout = True
+    weighs = False
 
     low: float
 
@@ -158,13 +165,14 @@ class SmallestRatio:
 
 @dataclass(frozen=True)
 class OffPolicySequence:
-    """f = 0 where A < 0 and the mean of a rollout's −log ρ is above delta, else 1.
+    """f = 0 for a rollout with A < 0, on average, whose mean of −log ρ is above delta, else 1.
 
     Source: DeepSeek-V3.2, arXiv 2512.02556, §3.1, off-policy sequence masking.
     """
 
     name = "off_policy_sequence"
     of_rollout = True
+    weighs = False
 
     delta: float  # nats
 
@@ -173,9 +181,10 @@ class OffPolicySequence:
             raise ValueError(f"delta must be positive, not {self.delta}")
 
     def __call__(self, log_rho: torch.Tensor, batch: PackedBatch) -> Factor:
-        divergence = per_rollout(-log_rho, batch) / rollout_lengths(batch)
-        near = (divergence <= self.delta)[batch.rollout_ids]
-        return _kept((batch.advantages >= 0) | near, log_rho)
+        lengths = rollout_lengths(batch)
+        is_near = per_rollout(-log_rho, batch) / lengths <= self.delta
+        is_good = per_rollout(batch.advantages, batch) / lengths >= 0
+        return _kept((is_good | is_near)[batch.rollout_ids], log_rho)
 
 
 def _kept(kept: torch.Tensor, like: torch.Tensor) -> Factor:

@@ -43,7 +43,7 @@ class ValueBaseline:
             raise ValueError("the trainer has no value head: set trainer.value_head=true")
         returns = batch.advantages
         values = scores.values
-        initial = values.detach() if batch.initial_values is None else batch.initial_values
+        initial = values.detach() if batch.start_values is None else batch.start_values
         advantages = (returns - initial).where(batch.loss_mask, 0.0)
         loss, sums = self.policy(scores, replace(batch, advantages=advantages))
         squared = (values - returns).where(batch.loss_mask, 0.0).square()

@@ -6,15 +6,16 @@ from typing import Any
 from pipelinerl.domains.base import Domain
 from pipelinerl.samplers.base import Sampler
 
-MOST_DRAWS = 10  # of the sampler inside for one problem, times the number of problems
+MOST_DRAWS = 1000  # of the sampler inside for one problem
 
 
 class Retiring(Sampler):
     """A sampler that draws by another one, and again while the problem is retired.
 
     A problem is retired for good once a group at it has at least this success: ScaleRL's no positive
-    resampling (arXiv 2510.13786, with 0.9). Once all are retired, or those that the sampler inside still
-    draws, retired problems are drawn as well.
+    resampling (arXiv 2510.13786, with 0.9). After 1000 retired problems in a row the last of them is taken,
+    so that a run goes on whose problems are all solved. For the sampler inside, every draw counts, also those
+    of retired problems: a curriculum moves on with them.
 
     sampler: makes the sampler inside, given `domain` and `seed`.
     """
@@ -29,7 +30,7 @@ class Retiring(Sampler):
 
     def next(self, version: int) -> int:
         problem = self._inside.next(version)
-        for _ in range(MOST_DRAWS * self._domain.train_size):
+        for _ in range(MOST_DRAWS):
             if problem not in self._retired or len(self._retired) == self._domain.train_size:
                 break
             problem = self._inside.next(version)

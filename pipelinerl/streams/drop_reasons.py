@@ -48,6 +48,17 @@ MEANINGS = {
     DropReason.TOKEN_FIELDS: Meaning(
         "sampled with other token fields", "it was sampled under another declaration of token fields"
     ),
+    "success_band": Meaning(
+        "all right or all wrong",
+        "all of its rollouts are right, or none is, so comparing them teaches nothing",
+    ),
+    "negative_reward": Meaning(
+        "a reward below 0", "the advantage needs rewards from 0 on, and one of its rewards is below"
+    ),
+    "reward_not_0_or_1": Meaning(
+        "a reward other than 0 and 1",
+        "the advantage needs rewards of 0 and 1, and one of its rewards is another",
+    ),
 }
 OWN = Meaning("a reason of the run's own", "a filter or an advantage of the run's own gives this reason")
 

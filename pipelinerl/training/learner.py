@@ -33,7 +33,7 @@ class Learner:
         if self._epochs > 1:
             values = None if scores.values is None else scores.values.detach().cpu()
             logprobs = scores.logprobs.detach().cpu()
-            self._kept.append(replace(batch, proximal_logprobs=logprobs, initial_values=values))
+            self._kept.append(replace(batch, proximal_logprobs=logprobs, start_values=values))
 
     def _backward(self, batch: PackedBatch) -> TokenScores:
         """Runs forward, objective and backward. Returns the scores of the batch's tokens."""

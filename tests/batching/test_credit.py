@@ -76,8 +76,9 @@ def test_pass_at_k_is_for_rewards_of_zero_and_one():
     with pytest.raises(UnfitRewardsError, match="pass_at_k") as refusal:
         PassAtK(2, std=True)(np.array([1.0, 0.3]))
     assert refusal.value.reason == "reward_not_0_or_1"
-    with pytest.raises(ValueError, match="k must be 1 or more"):
-        PassAtK(0, std=True)
+    for k in (0, 2.5):
+        with pytest.raises(ValueError, match="k must be 1 or more"):
+            PassAtK(k, std=True)
 
 
 def test_an_advantage_over_the_step_is_another_one_times_a_factor():
@@ -86,8 +87,9 @@ def test_an_advantage_over_the_step_is_another_one_times_a_factor():
     assert np.array_equal(over_step(rewards), GroupMean(std=False)(rewards))
     assert over_step.step_scale(np.array([3.0, -1.0])) == pytest.approx(1 / (8**0.5 + 1e-4))
     assert over_step.step_scale(np.array([3.0])) == 1.0
-    assert StepStd(MaxRL()).needs_rewards_from_zero and not over_step.needs_rewards_from_zero
     with pytest.raises(ValueError, match="choose another advantage"):
         StepStd(Return())
+    with pytest.raises(ValueError, match="once"):
+        StepStd(over_step)
     with pytest.raises(ValueError, match="_target_"):
         StepStd("group_mean")

@@ -126,6 +126,18 @@ class OldPacking:
             ["advantage=max_rl", "domain=math", "domain.rewards.wrong=-1.0"],
             "MaxRL needs rewards that are not negative; domain.rewards has -1.0",
         ),
+        (["advantage=pass_at_k", OVERLONG], "PassAtK needs rewards of 0 and 1, and rewards adds Overlong"),
+        (
+            ["advantage=pass_at_k", "domain=math", "domain.rewards.wrong=-1.0"],
+            "PassAtK needs rewards of 0 and 1, and domain.rewards has 1, -1, 0, 0",
+        ),
+        (["advantage=pass_at_k", "advantage.k=17"], "advantage.k=17 is more than the group_size=16 attempts"),
+        (
+            ["advantage=step_std", "advantage@advantage.advantage=max_rl", OVERLONG],
+            "MaxRL needs rewards that are not negative",
+        ),
+        (["objective=gspo", "objective.base=proximal"], "set epochs=2 or more, or base=behaviour"),
+        (["objective=mirror_descent", "objective.base=proximal"], "set epochs=2 or more"),
         ([OVERLONG, "sampling.max_tokens=8"], "Overlong.max_tokens=16 is above the 8 tokens"),
         ("batch_size=12", "not divisible by group_size"),
         ("sampling.top_p=0.9", "bias the importance ratio"),

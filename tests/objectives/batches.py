@@ -37,7 +37,7 @@ NORMALISATIONS = {
 STEP_VERSION = 9  # the newest weights that sampled a token have version 8
 PARAMETERS = 4  # number of the parameters from which scores are computed
 
-COLUMNS = ("logprobs", "proximal", "initial_values", "entropy", "values")
+COLUMNS = ("logprobs", "proximal", "start_values", "entropy", "values")
 
 RolloutSequences = list[TrainingSequence]
 
@@ -47,7 +47,7 @@ class Tables(NamedTuple):
 
     logprobs: torch.Tensor
     proximal: torch.Tensor
-    initial_values: torch.Tensor
+    start_values: torch.Tensor
     entropy: torch.Tensor
     values: torch.Tensor
     slopes: torch.Tensor  # [3, N, PARAMETERS]: of log-probability, entropy and value
@@ -130,7 +130,7 @@ def _random_rollout(
             columns["proximal"].append(logprob - rng.gauss(0, 0.3))
             columns["entropy"].append(rng.uniform(0, 5))
             columns["values"].append(rng.gauss(0, 1))
-            columns["initial_values"].append(columns["values"][-1] + rng.gauss(0, 0.4))
+            columns["start_values"].append(columns["values"][-1] + rng.gauss(0, 0.4))
             behaviour.append(logprob - log_ratio if is_sampled else 0.0)
             reference.append(logprob + rng.gauss(0, 1))
         sampled = np.array(sampled)
@@ -198,7 +198,7 @@ def in_later_epoch(batch: PackedBatch, tables: Tables) -> PackedBatch:
     return dataclasses.replace(
         batch,
         proximal_logprobs=tables.proximal[batch.token_ids],
-        initial_values=tables.initial_values[batch.token_ids],
+        start_values=tables.start_values[batch.token_ids],
     )
 
 

@@ -57,6 +57,7 @@ RULES = {
     "off_policy_sequence": (OffPolicySequence(0.1), mask_oracles.off_policy_sequence(0.1)),
 }
 OF_ROLLOUTS = [name for name, (rule, _) in RULES.items() if rule.of_rollout]
+MASKS = [name for name, (rule, _) in RULES.items() if not rule.weighs]
 
 
 Policy = tuple[Objective, Oracle]
@@ -132,14 +133,14 @@ CASES = {
     "distillation_with_rewards": Case(
         Distillation(PPO[0], 1.0, 0.3), oracles.distillation(PPO[1], 1.0, 0.3), stops_gradient=True
     ),
-    **{f"masked_{rule}": masked(PPO, rule) for rule in RULES},
+    **{f"masked_{rule}": masked(PPO, rule) for rule in MASKS},
     **{f"masked_{rule}_proximal": masked(PPO, rule, around="proximal", later=True) for rule in RULES},
-    **{f"masked_{rule}_gspo": masked(GSPO, rule) for rule in OF_ROLLOUTS},
+    **{f"masked_{rule}_gspo": masked(GSPO, rule, around="proximal", later=True) for rule in OF_ROLLOUTS},
     "masked_first_epoch": masked(PPO, "token_truncate", around="proximal"),
-    "masked_by_all": masked(PPO, *RULES),
+    "masked_by_all": masked(PPO, *RULES, around="proximal", later=True),
     "value_masked": Case(
-        ValueBaseline(masked(PPO, "token_mask").objective, 0.5),
-        oracles.value_baseline(masked(PPO, "token_mask").oracle, 0.5),
+        ValueBaseline(masked(PPO, "geometric_mask").objective, 0.5),
+        oracles.value_baseline(masked(PPO, "geometric_mask").oracle, 0.5),
         stops_gradient=True,
     ),
 }
@@ -159,7 +160,7 @@ def tokens_of(
             behaviour=float(sequence.behaviour_logprobs[i]),
             reference=float(sequence.reference_logprobs[i]),
             proximal=float(tables.proximal[token_id]) if later_epoch else None,
-            initial_value=float(tables.initial_values[token_id]) if later_epoch else None,
+            start_value=float(tables.start_values[token_id]) if later_epoch else None,
             entropy=float(tables.entropy[token_id]),
             value=float(tables.values[token_id]),
         )

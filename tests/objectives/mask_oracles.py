@@ -101,13 +101,18 @@ def smallest_ratio(low: float) -> Factors:
 
 
 def off_policy_sequence(delta: float) -> Factors:
-    """The factor is 1[A_t ≥ 0 or D ≤ δ], where D is the mean of −log ρ over the rollout."""
+    """The factor is 1[A ≥ 0 or D ≤ δ], where A and D are the means of A_t and −log ρ over the rollout."""
 
-    def factor(token: Token, log_rhos: list[float]) -> tuple[float, bool]:
-        divergence = fmean(-log_rho for log_rho in log_rhos)
-        return _kept(1.0, token.advantage >= 0 or divergence <= delta)
+    def factors(tokens: Sequence[Token], around: str) -> list[tuple[float, bool]]:
+        found = [UNTOUCHED] * len(tokens)
+        for members in rollouts_of(tokens):
+            divergence = fmean(-_log_rho(tokens[i], around) for i in members)
+            advantage = fmean(tokens[i].advantage for i in members)
+            for i in members:
+                found[i] = _kept(1.0, advantage >= 0 or divergence <= delta)
+        return found
 
-    return _by_rollout(factor)
+    return factors
 
 
 def masked(policy: Oracle, rules: Mapping[str, Factors], around: str = "behaviour") -> Oracle:

@@ -23,7 +23,7 @@ class Token:
     proximal: float | None
     entropy: float
     value: float
-    initial_value: float | None = None  # of the value head before the step's first update
+    start_value: float | None = None  # of the value head before the step's first update
 
     @property
     def log_ratio(self) -> float:
@@ -247,10 +247,10 @@ def _value_error(token: Token, clip: float | None) -> tuple[float, float]:
     The other error is that of V moved to at most e from V_0. It does not depend on V outside these bounds.
     """
     miss = token.value - token.advantage
-    if clip is None or token.initial_value is None or abs(token.value - token.initial_value) <= clip:
+    if clip is None or token.start_value is None or abs(token.value - token.start_value) <= clip:
         return miss**2, miss
-    change = min(max(token.value - token.initial_value, -clip), clip)
-    clipped_miss = token.initial_value + change - token.advantage
+    change = min(max(token.value - token.start_value, -clip), clip)
+    clipped_miss = token.start_value + change - token.advantage
     return (miss**2, miss) if miss**2 >= clipped_miss**2 else (clipped_miss**2, 0.0)
 
 
@@ -262,7 +262,7 @@ def value_baseline(policy: Oracle, coefficient: float, clip: float | None = None
     """
 
     def oracle(tokens: Sequence[Token]) -> Expected:
-        starts = [token.value if token.initial_value is None else token.initial_value for token in tokens]
+        starts = [token.value if token.start_value is None else token.start_value for token in tokens]
         with_advantages = [
             replace(token, advantage=token.advantage - start)
             for token, start in zip(tokens, starts, strict=True)

@@ -133,7 +133,7 @@ def one_sequence(
         reference_logprobs=np.array(references or [0.0] * n, dtype=np.float32),
     )
     logprobs = torch.tensor(log_ratios, dtype=torch.float64)
-    columns = {name: torch.ones(n, dtype=torch.float64) for name in ("entropy", "values", "initial_values")}
+    columns = {name: torch.ones(n, dtype=torch.float64) for name in ("entropy", "values", "start_values")}
     proximal = torch.tensor(proximals or [0.0] * n, dtype=torch.float64)
     slopes = torch.zeros(3, n, 4, dtype=torch.float64)
     return Step([[sequence]], Tables(logprobs=logprobs, proximal=proximal, **columns, slopes=slopes))

@@ -81,10 +81,23 @@ CLIPPED = [
         *[(Distillation, (Reinforce(5.0), 0.0, b), "teacher_weight") for b in (0.0, -1.0, math.nan)],
         (Masked, ("ppo_clip", [], "behaviour"), "policy"),
         (Masked, (Reinforce(5.0), ["token_mask"], "behaviour"), "rule"),
-        (Masked, (Reinforce(5.0), [], "both"), "base must be behaviour or proximal"),
+        (Masked, (Reinforce(5.0), [], "both"), "around must be behaviour or proximal"),
         (Masked, (ValueBaseline(Reinforce(5.0), 0.5), [], "behaviour"), "inside value_baseline"),
-        (Masked, (Gspo(0.2, 0.2), [TokenTruncate(2.0)], "behaviour"), "take a rule of rollouts"),
-        (Masked, (MirrorDescent(0.1), [TokenMask(0.5, 2.0)], "behaviour"), "take a rule of rollouts"),
+        (Masked, (Gspo(0.2, 0.2), [TokenTruncate(2.0)], "proximal"), "take a rule of rollouts"),
+        (Masked, (Masked(Gspo(0.2, 0.2), [], "proximal"), [TokenTruncate(2.0)], "proximal"), "of rollouts"),
+        *[
+            (Masked, (Reinforce(5.0), [rule], "behaviour"), "twice around behaviour: set around=proximal")
+            for rule in (
+                TokenTruncate(2.0),
+                TokenMask(0.5, 2.0),
+                SequenceTruncate(2.0),
+                SequenceMask(0.5, 2.0),
+            )
+        ],
+        (Masked, (Reinforce(5.0), [TokenMask(0.5, 2.0), TokenMask(0.1, 9.0)], "proximal"), "same name"),
+        (Distillation, (ValueBaseline(Reinforce(5.0), 0.5), 0.0, 1.0), "learned baseline"),
+        (Distillation, (Masked(Gspo(0.2, 0.2), [], "proximal"), 0.0, 1.0), "one advantage a rollout"),
+        (Masked, (MirrorDescent(0.1), [TokenMask(0.5, 2.0)], "proximal"), "take a rule of rollouts"),
     ],
 )
 def test_a_parameter_that_makes_no_sense_is_refused(make, parameters, named):

@@ -112,6 +112,7 @@ class Mapping(NamedTuple):
     objectives: list[Objective]
     normalisation: Normalisation
     level: str = "token"
+    by_turn: bool = True  # whether tokens of a row may have several advantages
 
 
 BOUNDS = {"epsilon": 0.2, "epsilon_high": 0.28}
@@ -160,6 +161,7 @@ MAPPINGS = {
         {"loss_type": "dapo", "off_policy_mask_threshold": 0.1},
         [Masked(PPO, [OffPolicySequence(0.1)], "behaviour")],
         PerStepToken(),
+        by_turn=False,  # here A is the rollout's mean, in TRL the token's
     ),
     "gspo_off_policy": Mapping(
         {"loss_type": "grpo", "off_policy_mask_threshold": 0.1},
@@ -185,7 +187,7 @@ def step_of(mapping: Mapping, seed: int) -> Step:
         seed,
         mapping.normalisation,
         most_sequences=1,
-        advantage_by_turn=mapping.level == "token",  # a row has one advantage at the level of sequences
+        advantage_by_turn=mapping.by_turn and mapping.level == "token",  # a row of a sequence level has one
         failures=False,
     )
 

@@ -71,6 +71,14 @@ class NeedsValues:
         raise NotImplementedError
 
 
+def test_a_teacher_is_learnt_from_without_rewards(tmp_path):
+    """The scripted reference's own model is the teacher; groups of equal rewards are trained on too."""
+    run = tmp_path / "run"
+    summary = run_to_the_end(run, "reference=scripted", "objective=distillation", "filters=[]", "max_steps=3")
+    assert summary["accounting_errors"] == [] and "zero_advantage" not in summary["rollouts_dropped"]
+    assert all(gap > 0 for gap in trainer_metrics(run, "teacher_gap"))
+
+
 def test_a_kl_term_without_a_reference_is_refused(tmp_path):
     status, err = finish(start(tmp_path / "run", KL))
     assert status == 2 and "KlToReference needs a reference server: set reference=transformers" in err
@@ -160,7 +168,8 @@ def test_every_shipped_choice_can_be_composed_and_built():
         for file in sorted((ROOT / "conf" / group).glob("*.yaml")):
             if file.stem in ("value", "value_baseline", "curriculum", "mixed"):
                 continue  # need a value head, a domain with labels, a mixture: tested with those
-            check_components(compose_config([*MINIATURE, f"{group}={file.stem}"]))
+            needed = ["reference=scripted"] if file.stem == "distillation" else []
+            check_components(compose_config([*MINIATURE, f"{group}={file.stem}", *needed]))
 
 
 def test_a_warning_sign_is_said_on_the_console_and_in_the_metrics(tmp_path):

@@ -99,10 +99,10 @@ def test_later_epochs_see_the_values_that_the_step_began_with(worker, monkeypatc
     learning.accumulate(sequences(0), step=0)
     learning.close_step(0, Ranks(0, 1, 60))
     first, *later = Recording.batches
-    assert first.initial_values is None
+    assert first.start_values is None
     for batch in later:
-        assert torch.equal(batch.initial_values, 2 * Recording.calls[0][0])
-        assert not batch.initial_values.requires_grad
+        assert torch.equal(batch.start_values, 2 * Recording.calls[0][0])
+        assert not batch.start_values.requires_grad
 
 
 def test_several_epochs_are_as_many_updates_by_hand(worker):
