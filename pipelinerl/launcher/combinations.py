@@ -13,6 +13,7 @@ def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> 
     rewards = parts.get("rewards", [])
     _check_baseline(objective, advantage)
     _check_base(config, objective)
+    _check_has_teacher(config, objective)
     of_rewards = getattr(advantage, "advantage", advantage)  # inside StepStd
     if getattr(of_rewards, "needs_rewards_from_zero", False):
         _check_from_zero(config, type(of_rewards).__name__, rewards)
@@ -38,10 +39,23 @@ def _check_baseline(objective: object, advantage: object) -> None:
 
 
 def _check_base(config: RunConfig, objective: object) -> None:
+    if inner := getattr(objective, "policy", None):
+        _check_base(config, inner)
     if getattr(objective, "base", None) == "proximal" and config.epochs == 1:
         raise PlanError(
             "objective: base=proximal compares with the policy before the step, from which a single update "
             "does not differ; set epochs=2 or more, or base=behaviour"
+        )
+
+
+def _check_has_teacher(config: RunConfig, objective: object) -> None:
+    """A reference server without a model of its own serves the start model, which teaches nothing."""
+    reference = config.reference
+    own = reference and (reference.model or reference.arguments.get("model"))
+    if getattr(objective, "needs_teacher", False) and not own:
+        raise PlanError(
+            f"objective: {type(objective).__name__} needs a teacher: set "
+            "+reference.arguments.model to the directory of another model"
         )
 
 

@@ -13,6 +13,7 @@ from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.machine_checks import check_machine
 from pipelinerl.launcher.model_checks import check_model
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
+from pipelinerl.launcher.teacher_check import with_absolute_teacher
 
 
 def checked(config: RunConfig) -> tuple[RunConfig, Model]:
@@ -22,6 +23,7 @@ def checked(config: RunConfig) -> tuple[RunConfig, Model]:
     check_machine(config)
     check_problems(config)
     config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})
+    config = with_absolute_teacher(config)
     model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
     config = model.of(config)
     check_model(config, model)

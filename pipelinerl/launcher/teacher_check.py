@@ -16,13 +16,25 @@ if TYPE_CHECKING:
 KEY = "reference.arguments.model"
 
 
+def with_absolute_teacher(config: RunConfig) -> RunConfig:
+    """Returns the configuration with the teacher's directory that the links lead to at the start."""
+    if config.reference is None or "model" not in config.reference.arguments:
+        return config
+    name = Path(str(config.reference.arguments["model"]))
+    if not name.is_dir():
+        return config
+    arguments = config.reference.arguments | {"model": str(name.resolve())}
+    reference = config.reference.model_copy(update={"arguments": arguments})
+    return config.model_copy(update={"reference": reference})
+
+
 def check_teacher(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises PlanError for a teacher that is not there, or has other tokens than `tokenizer`, the run's."""
-    name = config.reference and config.reference.arguments.get("model")
-    if not name:
+    if config.reference is None or "model" not in config.reference.arguments:
         return
     from transformers import AutoTokenizer
 
+    name = str(config.reference.arguments["model"])
     if not (Path(name) / "config.json").is_file():
         raise PlanError(f"{KEY}={name} is not a Hugging Face model directory: it has no config.json")
     try:

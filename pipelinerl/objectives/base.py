@@ -25,6 +25,11 @@ class Objective(Protocol):
 Base = Literal["behaviour", "proximal"]  # the policy in the denominator of a ratio
 
 
+def check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, not {value!r}")
+
+
 def check_base(base: str, name: str = "base") -> None:
     if base not in ("behaviour", "proximal"):
         raise ValueError(f"{name} must be behaviour or proximal, not {base!r}")

@@ -3,11 +3,13 @@
 min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A)        arXiv 1707.06347, eq. 7
 """
 
+import math
+
 import torch
 
 
 def check_epsilons(low: float, high: float) -> None:
-    if not (0 < low <= 1 and high > 0):
+    if not (0 < low <= 1 and 0 < high < math.inf):
         raise ValueError(f"clip bounds need 0 < epsilon_low <= 1 and epsilon_high > 0, not {low} and {high}")
 
 

@@ -32,13 +32,19 @@ class Distillation:
             raise ValueError("policy must be an objective, with its own _target_")
         if getattr(self.policy, "learned_baseline", False):
             raise ValueError("a teacher's advantages need no learned baseline: take another policy")
-        if getattr(self.policy, "term_of_rollout", False):
+        if getattr(self.policy, "advantage_of_rollout", False):
             name = type(self.policy).__name__
-            raise ValueError(f"{name} has one advantage a rollout, and a teacher gives each token its own")
+            raise ValueError(
+                f"{name} takes the mean of a rollout's advantages, and a teacher gives each token one"
+            )
         if not 0 <= self.reward_weight < math.inf:
             raise ValueError(f"reward_weight must not be negative, and is {self.reward_weight}")
         if not 0 < self.teacher_weight < math.inf:
             raise ValueError(f"teacher_weight must be positive, not {self.teacher_weight}")
+
+    @property
+    def needs_teacher(self) -> bool:
+        return self.reward_weight == 0
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         teacher = batch.reference_logprobs

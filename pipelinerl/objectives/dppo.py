@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums, count, log_ratio, ratio
+from pipelinerl.objectives.base import TokenSums, check_flag, count, log_ratio, ratio
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Dppo:
     signed: bool
 
     def __post_init__(self):
+        check_flag("signed", self.signed)
         if not (0 < self.epsilon_low < 1 and 0 < self.epsilon_high < 1):
             bounds = f"{self.epsilon_low} and {self.epsilon_high}"
             raise ValueError(f"bounds of a probability need 0 < epsilon < 1, not {bounds}")

@@ -25,6 +25,7 @@ from pipelinerl.objectives.base import (
     Base,
     TokenSums,
     check_base,
+    check_flag,
     count,
     log_ratio,
     per_rollout,
@@ -47,6 +48,11 @@ class Gspo:
     def __post_init__(self):
         check_epsilons(self.epsilon_low, self.epsilon_high)
         check_base(self.base)
+        check_flag("by_token", self.by_token)
+
+    @property
+    def advantage_of_rollout(self) -> bool:
+        return not self.by_token
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         lengths = rollout_lengths(batch)  # [R]

@@ -22,7 +22,7 @@ class IcePop:
     high: float
 
     def __post_init__(self):
-        if not 0 < self.low < 1 < self.high:
+        if not 0 < self.low < 1 < self.high < math.inf:
             raise ValueError(f"icepop needs 0 < low < 1 < high, not {self.low} and {self.high}")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:

@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import MAX_LOG_RATIO, TokenSums, log_ratio, ratio
+from pipelinerl.objectives.base import MAX_LOG_RATIO, TokenSums, check_flag, log_ratio, ratio
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class KlToReference:
             raise ValueError(f"coefficient must be positive, not {self.coefficient}")
         if self.estimator not in ("k1", "k2", "k3"):
             raise ValueError(f"estimator must be k1, k2 or k3, not {self.estimator!r}")
+        check_flag("unbiased", self.unbiased)
         if self.estimator == "k1" and not self.unbiased:
             raise ValueError("k1 without the importance weight has no gradient on average: set unbiased=true")
 

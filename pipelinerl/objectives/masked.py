@@ -9,7 +9,7 @@ the means over a rollout change. `around` says what ρ is:
   weighs by ρ is refused here.
 * proximal: ρ = π_prox/μ, and the objective inside takes π_prox for μ. The rule corrects for lag and for what
   the engine computes in another way; the objective clips what the step's own updates change. In the first
-  of a step's `epochs`, π_prox is π.
+  of a step's `epochs`, π_prox is π: the ratio inside is 1, and nothing is clipped.
 
 Source: TRL (`vllm_importance_sampling_mode`) and verl (`rollout_correction`) weigh any objective so, around
 the proximal policy. verl takes masked tokens out of the denominator of the loss as well; here they stay in
@@ -44,28 +44,30 @@ class Masked:
             raise ValueError("policy must be an objective, with its own _target_")
         if getattr(self.policy, "learned_baseline", False):
             raise ValueError("rules go inside value_baseline, as its policy: its value loss is not masked")
+        if isinstance(self.policy, Masked):
+            raise ValueError("masked inside masked: put all rules into one list")
         check_base(self.around, "around")
+        if not isinstance(self.rules, list | tuple):
+            raise ValueError("rules is a list of rules, each with its own _target_")
         for rule in self.rules:
             self._check(rule)
         names = [rule.name for rule in self.rules]
         if len(names) > len(set(names)):
-            raise ValueError(f"two rules have the same name, of {', '.join(names)}")
+            raise ValueError(f"each of rules may be there once, and they are {', '.join(names)}")
 
     def _check(self, rule: Rule) -> None:
-        if not callable(rule):
-            raise ValueError("each of rules must be a rule, with its own _target_")
+        if not (callable(rule) and all(hasattr(rule, name) for name in ("name", "of_rollout", "weighs"))):
+            raise ValueError("each of rules must be a rule (objectives/rules.py), with its own _target_")
         name = type(rule).__name__
-        if self.term_of_rollout and not rule.of_rollout:
-            policy = type(self.policy).__name__
-            raise ValueError(
-                f"{policy} has one term a rollout, and {name} weighs tokens: take a rule of rollouts"
-            )
+        if getattr(self.policy, "term_of_rollout", False) and not rule.of_rollout:
+            why = f"{type(self.policy).__name__} has one term a rollout, and {name} weighs tokens"
+            raise ValueError(f"{why}: take a rule of rollouts, such as SequenceTruncate")
         if self.around == "behaviour" and rule.weighs:
             raise ValueError(f"{name} would count π/μ twice around behaviour: set around=proximal")
 
     @property
-    def term_of_rollout(self) -> bool:
-        return getattr(self.policy, "term_of_rollout", False)
+    def advantage_of_rollout(self) -> bool:
+        return getattr(self.policy, "advantage_of_rollout", False)
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         proximal = proximal_logprobs(scores, batch)

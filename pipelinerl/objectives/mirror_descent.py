@@ -30,6 +30,7 @@ from pipelinerl.objectives.base import (
 @dataclass(frozen=True)
 class MirrorDescent:
     term_of_rollout = True
+    advantage_of_rollout = False  # each token has its own, times its log-probability
 
     tau: float
     base: Base = "behaviour"

@@ -5,6 +5,7 @@
 Source: arXiv 2509.19128, §2.1, eq. 5, and §5 (c = 5). The ratio is per token, as in the paper's code.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,7 @@ class Reinforce:
     max_importance_weight: float  # c
 
     def __post_init__(self):
-        if not self.max_importance_weight > 0:
+        if not 0 < self.max_importance_weight < math.inf:
             raise ValueError(f"max_importance_weight must be positive, not {self.max_importance_weight}")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:

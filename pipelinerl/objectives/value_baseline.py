@@ -35,6 +35,8 @@ class ValueBaseline:
             raise ValueError(f"value_clip must be positive, or null, not {self.value_clip}")
         if not callable(self.policy):
             raise ValueError("policy must be an objective, with its own _target_")
+        if getattr(self.policy, "learned_baseline", False):
+            raise ValueError("one value baseline is enough: take another policy inside")
         if not 0 < self.coefficient < math.inf:
             raise ValueError(f"coefficient must be positive, not {self.coefficient}")
 

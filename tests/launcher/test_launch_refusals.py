@@ -138,6 +138,19 @@ class OldPacking:
         ),
         (["objective=gspo", "objective.base=proximal"], "set epochs=2 or more, or base=behaviour"),
         (["objective=mirror_descent", "objective.base=proximal"], "set epochs=2 or more"),
+        (
+            [
+                "objective=masked",
+                "objective@objective.policy=gspo",
+                "objective.policy.base=proximal",
+                "objective.rules=[]",
+            ],
+            "set epochs=2 or more",
+        ),
+        (
+            ["objective=distillation", "reference=transformers"],
+            "needs a teacher: set +reference.arguments.model",
+        ),
         ([OVERLONG, "sampling.max_tokens=8"], "Overlong.max_tokens=16 is above the 8 tokens"),
         ("batch_size=12", "not divisible by group_size"),
         ("sampling.top_p=0.9", "bias the importance ratio"),

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from contracts.conformance.tiny_model import character_tokenizer, make_tiny_model
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.teacher_check import check_teacher
+from pipelinerl.launcher.teacher_check import check_teacher, with_absolute_teacher
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +45,19 @@ def test_another_teacher_is_refused(own, tmp_path):
     assert "has another vocabulary than model.path=own" in refusal(own, teacher)
     (teacher / "tokenizer.json").write_text("{")
     assert "has no usable tokenizer" in refusal(own, teacher)
+
+
+def test_a_teacher_stays_the_one_that_a_link_led_to_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "first" / "final").mkdir(parents=True)
+    (tmp_path / "latest").symlink_to("first")
+    config = compose_config(["reference=transformers", "+reference.arguments.model=latest/final"])
+    assert with_absolute_teacher(config).reference.arguments["model"] == str(tmp_path / "first" / "final")
+    untouched = compose_config(["reference=transformers"])
+    assert with_absolute_teacher(untouched) is untouched
+
+
+def test_a_name_that_is_a_number_is_a_name(own, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlanError, match="3 is not a Hugging Face model directory"):
+        check(own, 3)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from pipelinerl.filters import Overlong
 from pipelinerl.objectives.cispo import Cispo
 from pipelinerl.objectives.decoupled_ppo import DecoupledPpo
 from pipelinerl.objectives.distillation import Distillation
@@ -76,7 +77,7 @@ CLIPPED = [
         *[(SmallestRatio, (low,), "low") for low in (0.0, 1.0, math.nan)],
         *[(OffPolicySequence, (delta,), "delta") for delta in (0.0, -1.0, math.nan)],
         (Distillation, ("reinforce", 0.0, 1.0), "policy"),
-        (Distillation, (Gspo(0.2, 0.2), 0.0, 1.0), "one advantage a rollout"),
+        (Distillation, (Gspo(0.2, 0.2), 0.0, 1.0), "mean of a rollout's advantages"),
         *[(Distillation, (Reinforce(5.0), a, 1.0), "reward_weight") for a in (-1.0, math.inf, math.nan)],
         *[(Distillation, (Reinforce(5.0), 0.0, b), "teacher_weight") for b in (0.0, -1.0, math.nan)],
         (Masked, ("ppo_clip", [], "behaviour"), "policy"),
@@ -84,7 +85,16 @@ CLIPPED = [
         (Masked, (Reinforce(5.0), [], "both"), "around must be behaviour or proximal"),
         (Masked, (ValueBaseline(Reinforce(5.0), 0.5), [], "behaviour"), "inside value_baseline"),
         (Masked, (Gspo(0.2, 0.2), [TokenTruncate(2.0)], "proximal"), "take a rule of rollouts"),
-        (Masked, (Masked(Gspo(0.2, 0.2), [], "proximal"), [TokenTruncate(2.0)], "proximal"), "of rollouts"),
+        (Masked, (Masked(Gspo(0.2, 0.2), [], "proximal"), [], "proximal"), "put all rules into one list"),
+        *[(Masked, (Reinforce(5.0), rules, "proximal"), "rules is a list") for rules in (None, 3, "x", {})],
+        (Masked, (Reinforce(5.0), [Overlong()], "proximal"), "must be a rule"),
+        *[(Gspo, (0.2, 0.2, "behaviour", word), "by_token must be true or false") for word in ("no", 1)],
+        (Dppo, (0.2, 0.2, "off"), "signed must be true or false"),
+        (KlToReference, (0.1, "k3", "no"), "unbiased must be true or false"),
+        (ValueBaseline, (ValueBaseline(Reinforce(5.0), 0.5), 0.5), "one value baseline is enough"),
+        (Reinforce, (math.inf,), "max_importance_weight"),
+        (Cispo, (1.0, math.inf), "epsilon"),
+        (IcePop, (0.5, math.inf), "low < 1 < high"),
         *[
             (Masked, (Reinforce(5.0), [rule], "behaviour"), "twice around behaviour: set around=proximal")
             for rule in (
@@ -94,9 +104,13 @@ CLIPPED = [
                 SequenceMask(0.5, 2.0),
             )
         ],
-        (Masked, (Reinforce(5.0), [TokenMask(0.5, 2.0), TokenMask(0.1, 9.0)], "proximal"), "same name"),
+        (
+            Masked,
+            (Reinforce(5.0), [TokenMask(0.5, 2.0), TokenMask(0.1, 9.0)], "proximal"),
+            "may be there once",
+        ),
         (Distillation, (ValueBaseline(Reinforce(5.0), 0.5), 0.0, 1.0), "learned baseline"),
-        (Distillation, (Masked(Gspo(0.2, 0.2), [], "proximal"), 0.0, 1.0), "one advantage a rollout"),
+        (Distillation, (Masked(Gspo(0.2, 0.2), [], "proximal"), 0.0, 1.0), "mean of a rollout's"),
         (Masked, (MirrorDescent(0.1), [TokenMask(0.5, 2.0)], "proximal"), "take a rule of rollouts"),
     ],
 )
