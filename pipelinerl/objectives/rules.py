@@ -39,6 +39,11 @@ def _masked(log_rho: torch.Tensor, low: float, high: float) -> torch.Tensor:
     return (log_rho < math.log(low)) | (log_rho > math.log(high))
 
 
+def _weighed_within(log_rho: torch.Tensor, low: float, high: float) -> Factor:
+    outside = _masked(log_rho, low, high)
+    return Factor(ratio(log_rho).masked_fill(outside, 0.0), outside)
+
+
 def _check_bounds(low: float, high: float) -> None:
     if not 0 < low < 1 < high < math.inf:
         raise ValueError(f"a mask needs 0 < low < 1 < high, not {low} and {high}")
@@ -81,8 +86,7 @@ class TokenMask:
         _check_bounds(self.low, self.high)
 
     def __call__(self, log_rho: torch.Tensor, batch: PackedBatch) -> Factor:
-        outside = _masked(log_rho, self.low, self.high)
-        return Factor(ratio(log_rho).masked_fill(outside, 0.0), outside)
+        return _weighed_within(log_rho, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -117,9 +121,7 @@ class SequenceMask:
         _check_bounds(self.low, self.high)
 
     def __call__(self, log_rho: torch.Tensor, batch: PackedBatch) -> Factor:
-        of_rollout = per_rollout(log_rho, batch)[batch.rollout_ids]
-        outside = _masked(of_rollout, self.low, self.high)
-        return Factor(ratio(of_rollout).masked_fill(outside, 0.0), outside)
+        return _weighed_within(per_rollout(log_rho, batch)[batch.rollout_ids], self.low, self.high)
 
 
 @dataclass(frozen=True)

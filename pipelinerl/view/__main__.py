@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     os.nice(NICE)
-    gc.freeze()  # modules are never collected: to look at them all takes 0.1 s, three times at the end
+    gc.freeze()  # what was imported stays: the collector need not look at it, least of all at the end
     try:
         runs = Runs(given.path)
         if (given.export or given.end_with_run) and not runs.is_single:
