@@ -4,6 +4,7 @@ They are typed structs, encoded as MessagePack. Per-token arrays travel as raw l
 decoding creates no Python object per token. Pickle is not used. Every record carries its schema number.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -40,11 +41,14 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """One response of an inference server, token for token as it was sampled."""
+    """One response of an inference server, token for token as it was sampled.
+
+    An answer that no server sampled, such as one of a data set, has no `logprobs` and no `spans`.
+    """
 
     prompt_token_ids: Array  # [P] int32
     token_ids: Array  # [T] int32, end-of-sequence included
-    logprobs: Array  # [T] float32 nats, under the distribution sampled from
+    logprobs: Array  # [T] float32 nats, under the distribution sampled from; [0] if not sampled
     spans: list[VersionSpan]  # they cover [0, T) exactly once; versions do not decrease within a segment
     temperature: float
     finish_reason: Literal["stop", "length", "abort", "repetition"]
@@ -53,6 +57,18 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     token_fields: dict[str, Array] = {}  # [T] each, by the name that `contracts.token_fields` declares
     began: float = 0.0  # unix seconds of the first request. 0 in records of earlier code
     ended: float = 0.0  # unix seconds at which the last response was complete
+
+
+def unsampled(prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> Completion:
+    """Returns the completion of an answer that no server sampled. It is scored at temperature 1."""
+    return Completion(
+        prompt_token_ids=np.array(prompt_token_ids, dtype=np.int32),
+        token_ids=np.array(token_ids, dtype=np.int32),
+        logprobs=np.empty(0, dtype=np.float32),
+        spans=[],
+        temperature=1.0,
+        finish_reason="stop",
+    )
 
 
 # Refusals by a server because the request is too long.

@@ -166,11 +166,12 @@ class Actor:
         """Adds how many places are taken now, and why the others are not."""
         if self._version < 0:
             return
+        on_servers = 0 if self.domain.demonstrated else len(self._rolling)
         self._place_times.look(
             Look(
                 in_flight=self._pool.in_flight,
                 capacity=self._pool.capacity,
-                under_way=len(self._rolling) - self._slots.between_segments,
+                under_way=on_servers - self._slots.between_segments,
                 away=self._slots.away,
                 blocked_by=self._why_places_are_free(),
             )

@@ -1,8 +1,8 @@
 """Advantages: how much better an attempt was than its group. Rewards [G] -> advantages [G].
 
-To add an advantage, write a class like these and a file in `conf/advantage/`. The advantage in a group of one
-is 0, except where a value head is the baseline. An advantage with `step_scale` (`StepStd`) is multiplied by
-what that returns for a whole step.
+To add an advantage, write a class like these and a file in `conf/advantage/`. One without a baseline in the
+group has `least_members` 1; another one's advantage in a group of one is 0. An advantage with `step_scale`
+(`StepStd`) is multiplied by what that returns for a whole step.
 """
 
 import math
@@ -131,11 +131,22 @@ class StepStd:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """A_i = 1, whatever the rewards, for an objective that compares no attempts."""
+
+    least_members = 1
+
+    def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        return np.ones_like(rewards)
+
+
+@dataclass(frozen=True)
 class Return:
     """A_i = r_i, for an objective that subtracts a learned value (`objectives/value_baseline.py`)."""
 
     needs_values = True
     learned_baseline = True
+    least_members = 1
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
         return rewards.copy()

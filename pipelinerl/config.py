@@ -336,7 +336,7 @@ class RunConfig(Section):
         "pipeline", description="When weights go out: in flight, between requests, or with max_lag 0."
     )
     batch_size: Int = Field(ge=1, le=MOST_ROLLOUTS, description="Rollouts per optimizer step.")
-    group_size: Int = Field(ge=2, description="Attempts at one problem.")
+    group_size: Int = Field(ge=1, description="Attempts at one problem; 1 only if none are compared.")
     max_lag: Int | None = Field(ge=0, description="Oldest weights a trained token may be sampled by.")
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
     max_steps: Int = Field(ge=1, description="Optimizer steps of the run, unless stop_at ends it sooner.")
@@ -370,8 +370,10 @@ class RunConfig(Section):
         None, ge=1, description="Steps after which the optimizer's moments are forgotten; null = never."
     )
     advantage: Component
-    credit: Literal["trajectory", "turn"] = Field(
-        "trajectory", description="Whether a turn has the advantage of the rollout or of what came after it."
+    credit: Literal["trajectory", "turn", "completion"] = Field(
+        "trajectory",
+        description="Whether a turn has the advantage of the rollout, or of what came after it, or its own "
+        "reward.",
     )
     normalisation: Component
     filters: list[Component] = Field(description="Which rollouts of a group stay in the loss.")

@@ -1,6 +1,6 @@
 """Credit assignment: the advantage of each turn of a rollout. Group -> an advantage for every completion.
 
-`config.credit` selects the function. For rollouts of one turn, both functions give the same advantages.
+`config.credit` selects the function. For rollouts of one turn, the first two give the same advantages.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,6 +40,11 @@ def per_turn(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantage
     return advantages
 
 
+def own_reward(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
+    """Returns each completion's own reward as its advantage. Nothing is compared."""
+    return [np.array(rollout.turn_rewards, dtype=np.float32) for rollout in rollouts]
+
+
 def _returns_to_go(rollout: Rollout) -> np.ndarray:
     """Returns the sum of rewards from each turn on: [turns] float32."""
     earned = np.zeros(len(rollout.completions), dtype=np.float32)
@@ -49,4 +54,4 @@ def _returns_to_go(rollout: Rollout) -> np.ndarray:
     return earned[::-1].cumsum()[::-1]
 
 
-CREDIT = {"trajectory": whole_trajectory, "turn": per_turn}
+CREDIT = {"trajectory": whole_trajectory, "turn": per_turn, "completion": own_reward}

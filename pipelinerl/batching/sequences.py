@@ -66,7 +66,8 @@ def _merge(
         start = len(completion.prompt_token_ids)
         end = start + len(completion.token_ids)
         loss_mask[start + _first_in_loss(completion, last_segments) : end] = True
-        logprobs[start:end] = completion.logprobs
+        if completion.spans:
+            logprobs[start:end] = completion.logprobs
         advantages[start:end] = advantage
         of_completion = versions[start:end]
         for span in completion.spans:

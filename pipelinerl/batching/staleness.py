@@ -1,7 +1,8 @@
 """Applies `on_stale` to tokens that are older than `max_lag` when their step is formed. Pure, no I/O.
 
 It treats tokens labelled with a future version in the same way: their server is broken. Admission alone does
-not bound lag, because updates can overtake a slow rollout.
+not bound lag, because updates can overtake a slow rollout. A token that no server sampled has version -1, and
+is never stale.
 """
 
 from dataclasses import dataclass
@@ -34,4 +35,4 @@ class StalePolicy:
         if self.max_lag is None:
             return sequence.loss_mask & (sequence.versions > step)
         lag = (step - sequence.versions).view(np.uint32)  # below 0 it becomes larger than any limit
-        return sequence.loss_mask & (lag > self.max_lag)
+        return sequence.loss_mask & (lag > self.max_lag) & (sequence.versions >= 0)

@@ -21,8 +21,6 @@ from pipelinerl.filters import GroupFilter
 from pipelinerl.normalisations import Normalisation
 from pipelinerl.packing import Fifo
 
-MIN_GOOD_MEMBERS = 2  # fewer give no baseline
-
 
 class Groups:
     """Collects rollouts until their group is complete."""
@@ -54,6 +52,7 @@ class StepFormation:
     buffer_whole_step: returns rows only when their step is full, with groups in the order of their draws.
     Then the order of arrival makes no difference. A normalisation over the step requires it, as does
     `step_scale`, which returns the factor of a step's advantages.
+    least_members: members without a failure that a group needs; fewer than 2 give no baseline.
     """
 
     def __init__(
@@ -69,7 +68,9 @@ class StepFormation:
         first_step: int = 0,
         token_fields: Mapping[str, TokenField] = {},
         step_scale: Callable[[np.ndarray], float] | None = None,
+        least_members: int = 2,
     ):
+        self._least_members = least_members
         self._token_fields = token_fields
         self._advantages = advantages
         self._filters = filters
@@ -89,7 +90,7 @@ class StepFormation:
     def add_group(self, group: list[Rollout]) -> Outcome:
         """Takes a complete group, failed members included."""
         good = [rollout for rollout in group if not rollout.failed]
-        if len(good) < MIN_GOOD_MEMBERS:
+        if len(good) < self._least_members:
             return Outcome([], DropReason.FAILED)
         if not all(map(self._carries_token_fields, good)):
             return Outcome([], DropReason.TOKEN_FIELDS)

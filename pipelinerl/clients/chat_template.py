@@ -8,7 +8,7 @@ extends the turns before it. So only the new messages are rendered, and appended
 import threading
 from functools import cached_property
 
-from contracts.records import Completion
+from contracts.records import Completion, unsampled
 
 ANSWER = "~the answer~"
 BEFORE = [{"role": "user", "content": "question"}, {"role": "assistant", "content": ANSWER}]  # any turns
@@ -26,6 +26,27 @@ class ChatTemplate:
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(self._model_path, local_files_only=True)
+
+    def answered(self, messages: list[dict[str, str]], answer: str) -> Completion:
+        """Returns the completion that `answer` is, with the token that ends it. Nobody sampled it.
+
+        Raises ValueError for a template that shows the conversation otherwise once it is answered.
+        """
+        with self._one_at_a_time:
+            return self._answered(messages, answer)
+
+    def _answered(self, messages: list[dict[str, str]], answer: str) -> Completion:
+        tokenizer = self._tokenizer
+        whole = [*messages, {"role": "assistant", "content": answer}]
+        prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(whole, tokenize=False)
+        if not text.startswith(prompt):
+            raise ValueError(f"the chat template of {self._model_path} changes a prompt when it is answered")
+        end = tokenizer.eos_token_id
+        sampled = tokenizer(text.removeprefix(prompt), add_special_tokens=False)["input_ids"]
+        if end is not None:
+            sampled = [*sampled[: sampled.index(end) if end in sampled else None], end]
+        return unsampled(tokenizer(prompt, add_special_tokens=False)["input_ids"], sampled)
 
     def prompt_after(self, completion: Completion, messages: list[dict[str, str]]) -> list[int]:
         """Returns the prompt of the next turn: `completion` with its prompt, followed by `messages`.

@@ -109,6 +109,12 @@ class LLMClient:
             text, calls = parse_tool_calls(text)
         return Answer(text, completion, calls)
 
+    async def completion_of(self, messages: list[dict[str, str]], answer: str) -> Completion:
+        """Returns an answer to a conversation that nobody sampled. Raises ValueError without a tokenizer."""
+        if self.template is None:
+            raise ValueError("an answer in text needs the model's tokenizer; give its token ids instead")
+        return await asyncio.to_thread(self.template.answered, messages, answer)
+
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
         """Returns a verifier's judgement on `text`; the domain names the verifier. Raises JudgeError."""
         if self.judge is None:

@@ -86,6 +86,10 @@ class ChatClient(Protocol):
         """
         ...
 
+    async def completion_of(self, messages: list[dict[str, str]], answer: str) -> Completion:
+        """Returns an answer to a conversation, in the model's tokens. Nobody sampled it."""
+        ...
+
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
         """Returns the judgement of one of the domain's verifiers on a text that the model wrote.
 
@@ -101,6 +105,7 @@ class Domain(abc.ABC):
     heldout_size: int
     fetches = False  # whether problems come over the network, or are made, when they are first asked for
     needs: frozenset[str] = frozenset()  # capabilities of the inference contract that rollouts ask for
+    demonstrated: int = 0  # answers to a training problem that it has itself, in place of samples
 
     @property
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
@@ -199,6 +204,7 @@ class Wrapped(Domain):
         self._domain = domain
         self.name = domain.name
         self.needs = domain.needs
+        self.demonstrated = domain.demonstrated
 
     @property
     def fetches(self) -> bool:

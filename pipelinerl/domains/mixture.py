@@ -47,6 +47,8 @@ class Mixture(Domain):
     def __init__(self, domains: Mapping[str, Domain], seed: int = 0):
         if not domains:
             raise ValueError("a mixture needs at least one domain")
+        if any(part.demonstrated for part in domains.values()):
+            raise ValueError("a mixture cannot have demonstrations: a run samples, or learns from them")
         self._domains = dict(domains)
         self.needs = frozenset().union(*(part.needs for part in self._domains.values()))
         self._opened = AsyncExitStack()

@@ -11,6 +11,7 @@ from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.combinations import check_together
+from pipelinerl.launcher.demonstrated import check_demonstrated
 from pipelinerl.launcher.explain import nearest
 from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.view.trackers import unknown_tracker
@@ -24,7 +25,7 @@ def check_components(config: RunConfig) -> None:
     """Builds every component that the configuration names, with its options."""
     for name in ("domain", "packing", "sampler"):
         _check_is_class(name, getattr(config, name))
-    _checked("domain", lambda: build_domain(config))
+    domain = _checked("domain", lambda: build_domain(config))
     _checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
@@ -39,6 +40,7 @@ def check_components(config: RunConfig) -> None:
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
     check_together(config, parts)
+    check_demonstrated(config, domain, parts)
 
 
 def check_trackers(config: RunConfig) -> None:

@@ -35,10 +35,19 @@ def check_base(base: str, name: str = "base") -> None:
         raise ValueError(f"{name} must be behaviour or proximal, not {base!r}")
 
 
+def sampled(batch: PackedBatch) -> torch.Tensor:
+    """Returns which tokens in the loss a server has sampled: [T] bool. Others have no behaviour policy."""
+    return batch.loss_mask & (batch.versions >= 0)
+
+
 def log_ratio(scores: TokenScores, batch: PackedBatch, base: Base = "behaviour") -> torch.Tensor:
-    """Returns log π(token) − log base(token): [T], 0 where the token is not in the loss."""
-    logprobs = batch.behaviour_logprobs if base == "behaviour" else proximal_logprobs(scores, batch)
-    return (scores.logprobs - logprobs).where(batch.loss_mask, 0.0)
+    """Returns log π(token) − log base(token): [T], 0 where the token is not in the loss.
+
+    It is also 0 where the base is the behaviour policy and the token was not sampled.
+    """
+    if base == "proximal":
+        return (scores.logprobs - proximal_logprobs(scores, batch)).where(batch.loss_mask, 0.0)
+    return (scores.logprobs - batch.behaviour_logprobs).where(sampled(batch), 0.0)
 
 
 def proximal_logprobs(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:

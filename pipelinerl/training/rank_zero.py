@@ -140,7 +140,8 @@ class RankZero:
         return entry.record
 
     def _note(self, row: MicroBatchRow) -> None:
-        versions = [s.versions[s.loss_mask] for sequences in row.micro_batches for s in sequences]
+        in_loss = [s.versions[s.loss_mask] for sequences in row.micro_batches for s in sequences]
+        versions = [of_tokens[of_tokens >= 0] for of_tokens in in_loss]  # below 0: not sampled
         if versions:
             lags, tokens = np.unique(row.step - np.concatenate(versions), return_counts=True)
             self._lags.update(dict(zip(lags.tolist(), tokens.tolist(), strict=True)))

@@ -1,12 +1,12 @@
 """Statistics of a step's tokens: importance weights, lag, entropy, the objective's own sums.
 
-Notation: r = π/μ per token, not truncated; N is the number of the step's unmasked tokens over all ranks.
+Notation: r = π/μ per token that a server sampled, not truncated.
 """
 
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums, log_ratio
+from pipelinerl.objectives.base import TokenSums, log_ratio, sampled
 from pipelinerl.training.ranks import Ranks
 
 LAG_BUCKETS = 9  # the gap is reported for each lag from 0 to 7, and for all lags from 8 on together
@@ -37,16 +37,18 @@ class StepStatistics:
                 f"the objective's sums cannot be named {', '.join(taken)}: every step reports those"
             )
         mask = batch.loss_mask
+        has_ratio = sampled(batch)
         log_r = log_ratio(scores, batch).detach().double()  # [T]; float32 cannot hold r² of an outlier
-        r = log_r.exp().where(mask, 0.0)
+        r = log_r.exp().where(has_ratio, 0.0)
         gap = log_r.abs()
         values = {
             "tokens": mask.sum(),
+            "sampled": has_ratio.sum(),
             "loss": loss.detach(),
             "r": r.sum(),
             "r_squared": r.square().sum(),
             "abs_log_r": gap.sum(),
-            "k3": (r - mask.double() - log_r).sum(),
+            "k3": (r - has_ratio.double() - log_r).sum(),
             "entropy": scores.entropy.detach().where(mask, 0.0).sum(),
             **{f"objective_{name}": value.detach() for name, value in sums.items()},
         }
@@ -55,7 +57,7 @@ class StepStatistics:
         if batch.num_tokens:
             self._largest.append(gap.max())
         lag = (batch.step - batch.versions).clamp(0, LAG_BUCKETS - 1)
-        both = torch.stack([gap, mask.double()])  # [2, T]
+        both = torch.stack([gap, has_ratio.double()])  # [2, T]
         self._by_lag = self._by_lag + both.new_zeros(2, LAG_BUCKETS).index_add_(1, lag, both)
 
     def report(self, ranks: Ranks) -> dict[str, float]:
@@ -72,10 +74,7 @@ class StepStatistics:
         return {
             "trained_tokens": sums["tokens"],
             "loss": sums["loss"],
-            "ess": sums["r"] ** 2 / max(tokens * sums["r_squared"], 1e-30),
-            "ratio_mean_abs_log": sums["abs_log_r"] / tokens,
-            "ratio_max_abs_log": max_abs_log_ratio,
-            "mismatch_k3": sums["k3"] / tokens,
+            **_ratios(sums, max_abs_log_ratio),
             "entropy": sums["entropy"] / tokens,
             **{
                 n.removeprefix("objective_"): v / tokens
@@ -88,3 +87,16 @@ class StepStatistics:
                 if c
             },
         }
+
+
+def _ratios(sums: dict[str, float], max_abs_log_ratio: float) -> dict[str, float]:
+    """Returns the statistics of r; none if no server has sampled the step's tokens."""
+    sampled_tokens = sums["sampled"]
+    if not sampled_tokens:
+        return {}
+    return {
+        "ess": sums["r"] ** 2 / max(sampled_tokens * sums["r_squared"], 1e-30),
+        "ratio_mean_abs_log": sums["abs_log_r"] / sampled_tokens,
+        "ratio_max_abs_log": max_abs_log_ratio,
+        "mismatch_k3": sums["k3"] / sampled_tokens,
+    }

@@ -1,0 +1,68 @@
+"""A domain whose training attempts are answers of a file: for supervised fine-tuning, and for preferences.
+
+No server samples them: a completion has neither versions nor log-probabilities, so its tokens are never
+stale. The inner domain provides held-out problems, which servers attempt as in any run.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.records import Completion, unsampled
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, Wrapped
+from pipelinerl.domains.demonstration_rows import Row, read_rows
+
+REWARDS = {1: [1.0], 2: [1.0, -1.0]}  # number of answers -> the reward of each; the preferred one is first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demonstration(Problem):
+    row: Row
+
+
+class Demonstrations(Wrapped):
+    """The training problems and answers that a file has (`demonstration_rows`).
+
+    An attempt has a completion for each answer. A demonstration has the reward 1. Of two answers, the
+    preferred one has 1 and the other one -1.
+
+    domain: the domain whose held-out problems are attempted.
+    path: the file.
+    seed: the run's seed; the inner domain already has its own.
+    """
+
+    def __init__(self, domain: Domain, path: str | None, seed: int = 0):
+        if path is None:
+            raise ValueError("path is needed: of a .jsonl file of demonstrations (docs/demonstrations.md)")
+        super().__init__(domain)
+        self._rows = read_rows(Path(path))
+        self._source = Path(path).stem
+        self.demonstrated = len(self._rows[0].texts or self._rows[0].tokens)
+
+    @property
+    def train_size(self) -> int:
+        return len(self._rows)
+
+    @property
+    def parts(self) -> dict[str, range]:
+        return {self._source: range(self.train_size)}
+
+    def difficulty(self, index: int) -> float:
+        raise ValueError("demonstrations have no difficulty labels")
+
+    def train_problem(self, index: int) -> Problem:
+        row = self._rows[index]
+        problem_id = row.problem_id or f"{self._source}/{index}"
+        return Demonstration(problem_id, row.conversation, domain=self._source, row=row)
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        if not isinstance(problem, Demonstration):
+            return await super().rollout(client, problem)
+        completions = await _completions(client, problem.row)
+        rewards = REWARDS[len(completions)]
+        return Attempt(completions, reward=sum(rewards), success=True, turn_rewards=rewards)
+
+
+async def _completions(client: ChatClient, row: Row) -> list[Completion]:
+    if row.prompt_token_ids:
+        return [unsampled(row.prompt_token_ids, tokens) for tokens in row.tokens]
+    return [await client.completion_of(row.conversation, text) for text in row.texts]

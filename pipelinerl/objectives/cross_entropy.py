@@ -1,0 +1,23 @@
+"""Supervised fine-tuning: the cross-entropy of the answers in the loss.
+
+    J = Σ_tokens  w · log π
+
+Advantages and importance weights play no part. With `normalisation=tokens` it is the mean over the step's
+tokens, as is usual.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from contracts.trainer import PackedBatch, TokenScores
+from pipelinerl.objectives.base import TokenSums
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    learns_from_demonstrations = 1  # answers to a problem
+
+    def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
+        in_loss = scores.logprobs.where(batch.loss_mask, 0.0)
+        return -(in_loss * batch.loss_weights).sum(), {"cross_entropy": -in_loss.detach().sum()}
