@@ -1,8 +1,17 @@
 import numpy as np
 import pytest
 
-from pipelinerl.advantages import GroupMean, LeaveOneOut, MaxRL, PassAtK, Return, StepStd, UnfitRewardsError
-from pipelinerl.batching.credit import per_turn, whole_trajectory
+from pipelinerl.advantages import (
+    Constant,
+    GroupMean,
+    LeaveOneOut,
+    MaxRL,
+    PassAtK,
+    Return,
+    StepStd,
+    UnfitRewardsError,
+)
+from pipelinerl.batching.credit import CREDIT, per_turn, whole_trajectory
 from tests.builders import completion, rollout
 from tests.objectives.trust_oracles import pass_at_k
 
@@ -93,3 +102,9 @@ def test_an_advantage_over_the_step_is_another_one_times_a_factor():
         StepStd(over_step)
     with pytest.raises(ValueError, match="_target_"):
         StepStd("group_mean")
+
+
+def test_each_completion_has_its_own_reward():
+    pair = rollout(0, turn_rewards=[1.0, -1.0], completions=[completion([1], [2]), completion([1], [3])])
+    (advantages,) = CREDIT["completion"]([pair], Constant())
+    assert advantages.tolist() == [1.0, -1.0]

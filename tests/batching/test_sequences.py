@@ -1,6 +1,6 @@
 import numpy as np
 
-from contracts.records import VersionSpan
+from contracts.records import VersionSpan, unsampled
 from contracts.token_fields import TokenField
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
@@ -65,3 +65,17 @@ def test_tokens_that_leave_the_loss_keep_their_fields():
     (masked,) = StalePolicy("mask", max_lag=1).mask([last], step=5)
     assert not masked.loss_mask.any()
     assert masked.token_fields["mark"].tolist() == [9, 20, 30, 40]
+
+
+def test_an_answer_that_nobody_sampled_has_no_version_and_no_logprobs():
+    (sequence,) = training_sequences(rollout(0, completions=[unsampled([1, 2], [3, 4])]), [1.0])
+    assert sequence.loss_mask.tolist() == [False, False, True, True]
+    assert sequence.versions.tolist() == [-1, -1, -1, -1]
+    assert sequence.behaviour_logprobs.tolist() == [0, 0, 0, 0]
+
+
+def test_a_pair_is_two_sequences_of_one_rollout():
+    pair = rollout(0, completions=[unsampled([1, 2], [3, 4]), unsampled([1, 2], [5])])
+    sequences = training_sequences(pair, [1.0, -1.0])
+    assert [s.token_ids.tolist() for s in sequences] == [[1, 2, 3, 4], [1, 2, 5]]
+    assert [s.advantages.tolist() for s in sequences] == [[0, 0, 1, 1], [0, 0, -1]]

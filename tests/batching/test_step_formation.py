@@ -3,9 +3,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from contracts.records import DropReason, VersionSpan
+from contracts.records import DropReason, VersionSpan, unsampled
 from contracts.token_fields import TokenField
-from pipelinerl.advantages import GroupMean, LeaveOneOut, MaxRL, StepStd
+from pipelinerl.advantages import Constant, GroupMean, LeaveOneOut, MaxRL, StepStd
 from pipelinerl.batching.credit import whole_trajectory
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
@@ -27,10 +27,12 @@ def formation(
     token_fields=None,
     advantage=None,
     step_scale=None,
+    filters=(ZeroAdvantage(),),
+    least_members=2,
 ) -> StepFormation:
     return StepFormation(
         partial(whole_trajectory, advantage=advantage or LeaveOneOut()),
-        [ZeroAdvantage()],
+        filters,
         StalePolicy(on_stale, max_lag),
         training_sequences,
         PerSequence(),
@@ -40,6 +42,7 @@ def formation(
         first_step,
         token_fields or {},
         step_scale,
+        least_members,
     )
 
 
@@ -202,3 +205,20 @@ def test_a_group_without_the_declared_token_fields_is_dropped_by_name():
     failed = rollout(2, 2, status="failed:timeout", completions=[])
     assert steps.add_group([*group(2, [0, 1], completions=marked), failed]).dropped is None
     assert formation().add_group(group(0, [0, 1], completions=marked)).dropped == DropReason.TOKEN_FIELDS
+
+
+def test_a_group_of_one_is_trained_where_nothing_is_compared():
+    steps = formation(batch_size=2, advantage=Constant(), least_members=1, filters=[])
+    assert steps.add_group(group(0, [1.0])).dropped is None
+    (row, *_) = steps.add_group(group(1, [1.0])).rows
+    assert rollout_ids(row) == [["0-0", "1-0"]]
+    assert all(s.advantages[s.loss_mask].tolist() == [1.0] * 3 for s in row.micro_batches[0])
+    assert formation(batch_size=2).add_group(group(0, [1.0])).dropped == DropReason.FAILED
+
+
+@pytest.mark.parametrize("on_stale", ["drop", "mask"])
+def test_what_nobody_sampled_is_never_stale(on_stale):
+    steps = formation(2, on_stale=on_stale, max_lag=0, first_step=40, advantage=Constant(), filters=[])
+    answers = group(0, [1.0, 1.0], completions=[unsampled([1], [2, 3])])
+    (row, *_) = steps.add_group(answers).rows
+    assert sum(s.tokens_in_loss for s in row.micro_batches[0]) == 4

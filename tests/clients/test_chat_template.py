@@ -119,3 +119,32 @@ def test_results_of_tools_follow_the_calls_as_they_were_sampled(tokenizer, templ
 def test_a_template_that_rewrites_what_came_before_is_refused(template_of):
     with pytest.raises(ValueError, match="cannot continue from sampled tokens"):
         template_of(FORGETFUL).prompt_after(completion([7], [8]), REPLY)
+
+
+ANSWERS = {
+    "the model's own": (None, "42"),
+    "lines": (LINES, "42"),
+    "an end that is no token": (UNNAMED_END, "42|"),
+    "a space before the end": (SPACED_END, "42 "),
+    "thinking that is added to the last answer": (LAST_IS_SPECIAL, "<think></think>42"),
+}
+
+
+@pytest.mark.parametrize("template, text", ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_has_the_prompt_that_servers_make_and_ends_where_samples_end(
+    tokenizer, template_of, template, text
+):
+    chat = template_of(template or tokenizer.chat_template)
+    completion = chat.answered(OPENING, "42")
+    shown = tokenizer.apply_chat_template(
+        OPENING, add_generation_prompt=True, return_dict=False, chat_template=template
+    )
+    assert completion.prompt_token_ids.tolist() == shown
+    assert completion.token_ids.tolist()[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(completion.token_ids[:-1]) == text
+    assert completion.spans == [] and len(completion.logprobs) == 0
+
+
+def test_a_template_that_changes_the_prompt_of_an_answer_is_refused(template_of):
+    with pytest.raises(ValueError, match="changes a prompt when it is answered"):
+        template_of(FORGETFUL).answered(OPENING, "42")

@@ -43,6 +43,7 @@ def refused(capsys, *overrides: str) -> str:
     return lines[0]
 
 
+DATA = Path(__file__).parent.parent / "data"
 OVERLONG = "rewards=[{_target_: pipelinerl.rewards.overlong.Overlong, max_tokens: 16, buffer: 4}]"
 
 
@@ -150,6 +151,19 @@ class OldPacking:
         (
             ["objective=distillation", "reference=transformers"],
             "needs a teacher: set +reference.arguments.model",
+        ),
+        (["group_size=1"], "advantage LeaveOneOut compares the attempts of a group; set group_size=2"),
+        (["objective=dpo", "reference=transformers"], "Dpo learns from pairs of a file: set domain=demonst"),
+        (["credit=completion"], "gives each completion its own reward, for pairs of answers (objective=dpo)"),
+        (["domain=demonstrations"], "domain: path is needed: of a .jsonl file"),
+        (["+exp=sft", f"domain.path={DATA}/pairs.jsonl"], "has 2 answer(s) a line, from which objective"),
+        (
+            ["+exp=dpo", f"domain.path={DATA}/pairs.jsonl", "credit=trajectory"],
+            "Dpo tells the preferred answer by its reward: set credit=completion",
+        ),
+        (
+            ["domain=demonstrations", f"domain.path={DATA}/answers.jsonl"],
+            "has 1 answer(s) a line, from which objective Reinforce does not learn; set objective=cross_ent",
         ),
         ([OVERLONG, "sampling.max_tokens=8"], "Overlong.max_tokens=16 is above the 8 tokens"),
         ("batch_size=12", "not divisible by group_size"),

@@ -9,8 +9,10 @@ from typing import NamedTuple
 from contracts.records import TrainingSequence
 from pipelinerl.objectives.base import Objective
 from pipelinerl.objectives.cispo import Cispo
+from pipelinerl.objectives.cross_entropy import CrossEntropy
 from pipelinerl.objectives.decoupled_ppo import DecoupledPpo
 from pipelinerl.objectives.distillation import Distillation
+from pipelinerl.objectives.dpo import Dpo
 from pipelinerl.objectives.dppo import Dppo
 from pipelinerl.objectives.entropy import EntropyBonus
 from pipelinerl.objectives.gspo import Gspo
@@ -110,6 +112,8 @@ CASES = {
     "decoupled_ppo_first_epoch": Case(
         DecoupledPpo(0.2, 0.25, 1.3), oracles.decoupled_ppo(0.2, 0.25, 1.3), stops_gradient=True
     ),
+    "cross_entropy": Case(CrossEntropy(), oracles.cross_entropy()),
+    "dpo": Case(Dpo(0.3), oracles.dpo(0.3)),
     "kl_k3": kl("k3", unbiased=False),
     "kl_k2": kl("k2", unbiased=False),
     **{f"kl_{estimator}_unbiased": kl(estimator, unbiased=True) for estimator in ("k1", "k2", "k3")},

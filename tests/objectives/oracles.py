@@ -294,3 +294,40 @@ def distillation(policy: Oracle, reward_weight: float, teacher_weight: float) ->
         return found._replace(sums={**found.sums, "teacher_gap": gap})
 
     return oracle
+
+
+def cross_entropy() -> Oracle:
+    """log π"""
+
+    def loss_of(tokens: Sequence[Token]) -> Expected:
+        trained = [t for t in tokens if t.in_loss]
+        return expected(
+            tokens,
+            -sum(t.weight * t.logprob for t in trained),
+            {"cross_entropy": -sum(t.logprob for t in trained)},
+            by_logprob=[-t.weight if t.in_loss else 0.0 for t in tokens],
+        )
+
+    return loss_of
+
+
+def dpo(beta: float) -> Oracle:
+    """log σ(β Σ A (log π − log π_ref)) once for each rollout, with the mean weight of its tokens."""
+
+    def loss_of(tokens: Sequence[Token]) -> Expected:
+        loss, sums = 0.0, {"preference_margin": 0.0, "preferred": 0}
+        slopes = [0.0] * len(tokens)
+        for rollout in dict.fromkeys(t.rollout for t in tokens):
+            own = [i for i, t in enumerate(tokens) if t.rollout == rollout and t.in_loss]
+            if not own:
+                continue
+            weight = fmean(tokens[i].weight for i in own)
+            margin = beta * sum(tokens[i].advantage * (tokens[i].logprob - tokens[i].reference) for i in own)
+            loss += weight * math.log1p(math.exp(-margin))
+            for i in own:
+                slopes[i] = -weight * beta * tokens[i].advantage / (1 + math.exp(margin))
+            sums["preference_margin"] += len(own) * margin
+            sums["preferred"] += len(own) * (margin > 0)
+        return expected(tokens, loss, sums, by_logprob=slopes)
+
+    return loss_of

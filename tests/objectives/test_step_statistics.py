@@ -2,12 +2,15 @@
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
+from contracts.records import TrainingSequence
 from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.normalisations import PerSequence
+from pipelinerl.objectives.cross_entropy import CrossEntropy
 from pipelinerl.objectives.ppo_clip import PpoClip
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.step_statistics import StepStatistics
@@ -60,3 +63,27 @@ def test_one_token_far_away_leaves_an_effective_sample_of_one():
     statistics.update(TokenScores(far, torch.zeros_like(far)), batch, torch.zeros(()), {})
     report = statistics.report(Ranks(0, 1, timeout_s=1))
     assert report["ess"] == pytest.approx(1 / report["trained_tokens"]) and report["mismatch_k3"] > 1e18
+
+
+def test_what_nobody_sampled_has_no_ratio():
+    """Half of the tokens have version -1: importance weights and lag are those of the other half."""
+    step = random_step(1, PerSequence())
+    rollouts = [[r for i, r in enumerate(step.rollouts) if i % 2 == odd] for odd in (0, 1)]
+    sampled = [sequence for rollout in rollouts[0] for sequence in rollout]
+    of_a_file = [
+        msgspec.structs.replace(s, versions=np.full_like(s.versions, -1)) for r in rollouts[1] for s in r
+    ]
+
+    def reported(sequences: list[TrainingSequence]) -> dict[str, float]:
+        batch = packed(sequences)
+        statistics = StepStatistics()
+        scores = leaf_scores(batch, step.tables)
+        statistics.update(scores, batch, *CrossEntropy()(scores, batch))
+        return statistics.report(Ranks(0, 1, timeout_s=1))
+
+    both, alone = reported(sampled + of_a_file), reported(sampled)
+    of_ratios = [name for name in alone if name.startswith(("ess", "ratio", "mismatch", "logprob_gap"))]
+    assert len(of_ratios) > 8
+    assert {name: both[name] for name in of_ratios} == pytest.approx({n: alone[n] for n in of_ratios})
+    assert both["trained_tokens"] > alone["trained_tokens"]
+    assert not reported(of_a_file).keys() & set(of_ratios)
