@@ -45,7 +45,7 @@ ENTRIES = {
     "track.py": "A command: the metrics of a run into trackers.",
     "scale.py": "A command: more or fewer servers for a run that is running.",
     "replay.py": "A command: one process of a run without the others.",
-    "difficulty.py": "A command: how hard the problems are for a model.",
+    "tools": "Commands that work on models, problems and answers.",
 }
 
 

@@ -17,7 +17,7 @@ import msgspec
 Message = dict[str, str]
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line."""
 
     problem_id: str | None = None

@@ -15,6 +15,8 @@ from pipelinerl.normalisations import PerSequence
 from pipelinerl.packing import Fifo
 from tests.builders import completion, group, rollout
 
+ZERO_ADVANTAGE = (ZeroAdvantage(),)
+
 
 def formation(
     batch_size=4,
@@ -27,7 +29,7 @@ def formation(
     token_fields=None,
     advantage=None,
     step_scale=None,
-    filters=(ZeroAdvantage(),),
+    filters=ZERO_ADVANTAGE,
     least_members=2,
 ) -> StepFormation:
     return StepFormation(

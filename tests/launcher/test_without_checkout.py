@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
     "command",
     [
         ["pipelinerl.demo_model", "sums"],
-        ["pipelinerl.difficulty", "--url", "http://127.0.0.1:9", "--out", "sums.jsonl", "model.path=m"],
+        ["pipelinerl.tools.difficulty", "--url", "http://127.0.0.1:9", "--out", "sums.jsonl", "model.path=m"],
     ],
 )
 def test_a_command_without_conf_is_refused_in_one_line(tmp_path, command):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.components import build_domain, build_sampler
-from pipelinerl.difficulty import main, with_system_prompt
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Selection, Subset
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.paths import ROOT
+from pipelinerl.tools.difficulty import main, with_system_prompt
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.letters_domain import LettersDomain
 from tests.samplers.domains import Labelled
@@ -31,7 +31,7 @@ def url() -> Iterator[str]:
 
 
 def difficulty(url: str, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipelinerl.difficulty", "--url", url, "--out", str(out)]
+    command = [sys.executable, "-m", "pipelinerl.tools.difficulty", "--url", url, "--out", str(out)]
     return subprocess.run(
         [*command, *MINIATURE, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
     )

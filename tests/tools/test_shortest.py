@@ -1,0 +1,79 @@
+"""Which samples are the shortest right ones, which they are preferred to, and the command on a server."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pipelinerl.components import build_domain
+from pipelinerl.domains.demonstration_rows import read_rows
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.paths import ROOT
+from pipelinerl.tools.shortest import Sample, rejected, sample_of, shortest
+from tests.builders import completion, rollout
+from tests.inference_adapters.servers import serving, wait_ready
+
+
+def sample(tokens: int, right: bool) -> Sample:
+    return Sample("p", completion([1], [2] * tokens), right)
+
+
+def by_hand(lengths: list[tuple[int, bool]]) -> tuple[int | None, list[int]]:
+    """Returns the length of the preferred sample, and those that it is preferred to, in order."""
+    right = sorted(length for length, is_right in lengths if is_right)
+    if not right:
+        return None, []
+    least = right[0]
+    others = []
+    for length, is_right in lengths:
+        if (not is_right and length > least) or (is_right and 2 * length >= 3 * least):
+            others.append(length)
+    return least, others
+
+
+@pytest.mark.parametrize("of", range(1, 4))
+def test_every_mixture_of_a_few_samples(of):
+    kinds = [(tokens, right) for tokens in (2, 3, 4, 6) for right in (True, False)]
+    for lengths in itertools.product(kinds, repeat=of):
+        samples = [sample(*kind) for kind in lengths]
+        preferred = shortest(samples)
+        found = [s.tokens for s in rejected(samples, preferred)] if preferred else []
+        assert (preferred.tokens if preferred else None, found) == by_hand(list(lengths))
+
+
+def test_what_is_no_sample():
+    assert sample_of(rollout(0, status="failed:timeout")) is None
+    assert sample_of(rollout(0, completions=[completion([1], [2])] * 2)) is None
+    assert not sample_of(rollout(0, metrics={"success": 1.0}, status="truncated")).right
+    assert sample_of(rollout(0, metrics={"success": 1.0})).right
+
+
+def test_the_command_writes_files_that_recipes_learn_from(tmp_path):
+    out, pairs = tmp_path / "short.jsonl", tmp_path / "pairs.jsonl"
+    with serving("inference_adapters.scripted") as server:
+        wait_ready(server.url)
+        command = [sys.executable, "-m", "pipelinerl.tools.shortest", "--url", server.url]
+        command += ["--out", str(out), "--pairs", str(pairs), "--problems", "12"]
+        settings = ("inference=scripted", "sampling.max_tokens=60", "~domain")
+        chance = "+domain._target_=tests.scripted_domain.ScriptedDomain"
+        made = subprocess.run(
+            [*command, *settings, chance], cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.startswith("12 problems, ")
+    answers, preferences = read_rows(out), read_rows(pairs)
+    shortest_of = {row.problem_id: row.token_ids for row in answers}
+    assert 0 < len(answers) <= 12 and len(preferences) > 4
+    for row in preferences:
+        assert row.chosen_token_ids == shortest_of[row.problem_id]
+        assert len(row.rejected_token_ids) > len(row.chosen_token_ids)
+    for recipe, path, answers_a_line in (("sft", out, 1), ("dpo", pairs, 2)):
+        domain = build_domain(compose_config([f"+exp={recipe}", f"domain.path={path}"]))
+        assert domain.demonstrated == answers_a_line
+    assert json.loads(out.read_text().splitlines()[0]).keys() == {
+        "problem_id",
+        "prompt_token_ids",
+        "token_ids",
+    }
