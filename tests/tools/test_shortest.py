@@ -56,7 +56,7 @@ def test_the_command_writes_files_that_recipes_learn_from(tmp_path):
         wait_ready(server.url)
         command = [sys.executable, "-m", "pipelinerl.tools.shortest", "--url", server.url]
         command += ["--out", str(out), "--pairs", str(pairs), "--problems", "12"]
-        settings = ("inference=scripted", "sampling.max_tokens=60", "~domain")
+        settings = ("inference=scripted", "sampling.max_tokens=250", "~domain")
         chance = "+domain._target_=tests.scripted_domain.ScriptedDomain"
         made = subprocess.run(
             [*command, *settings, chance], cwd=ROOT, capture_output=True, text=True, timeout=120
