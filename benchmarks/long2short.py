@@ -3,8 +3,8 @@
     python -m benchmarks.long2short [--out runs/long2short] [--seeds 0,1,2] [key=value ...]
 
 For each seed, RL without a length reward makes the long model. Each way begins with it. Every model then
-answers 512 held-out problems, 4 times each. The table goes to standard output, and into docs/demonstrations.md
-if it has three seeds: success with its standard error over problems, and the sampled tokens of an answer.
+answers 512 held-out problems, 4 times each. The table has success, with its standard error over problems, and
+the sampled tokens of an answer. With three seeds it goes into docs/demonstrations.md too.
 """
 
 import asyncio
