@@ -110,9 +110,10 @@ def row(index: int, *prompts: int) -> MicroBatchRow:
 def scored(rows: list[MicroBatchRow]) -> Callable[[Reference], list[MicroBatchRow]]:
     def work(of: Reference) -> list[MicroBatchRow]:
         finished = []
-        for each in rows:
-            of.begin(each)
-        while of.is_busy:
+        waiting = list(rows)
+        while waiting or of.is_busy:
+            while waiting and not of.is_full:
+                of.begin(waiting.pop(0))
             finished += [scored.row for scored in of.finished()]
             time.sleep(0.001)
         return finished
