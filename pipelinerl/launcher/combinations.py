@@ -68,7 +68,8 @@ def _check_renewal(config: RunConfig, terms: Sequence[object]) -> None:
     given = f"reference.renew_every={reference.renew_every}"
     if reference.model != config.inference.model or "model" in reference.arguments:
         raise PlanError(
-            f"{given}: a teacher, which has a model of its own, is never renewed; set reference.renew_every=null"
+            f"{given}: a teacher, which has a model of its own, is never renewed; "
+            "set reference.renew_every=null"
         )
     if not any(map(_needs_reference, terms)):
         raise PlanError(

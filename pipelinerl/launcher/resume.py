@@ -80,9 +80,9 @@ def check_reference_kept(checkpoints: Checkpoints, version: int, reference: Refe
     needed = reference.version_at(version)
     if needed < version and not checkpoints.reference(needed).exists():
         raise PlanError(
-            f"reference.renew_every={reference.renew_every}: to resume from version {version}, the weights of "
-            f"version {needed} are needed, and the run has not kept them; set reference.renew_every to what it "
-            f"was, or to a divisor of {version}"
+            f"reference.renew_every={reference.renew_every}: to resume from version {version}, the weights "
+            f"of version {needed} are needed, and the run has not kept them; set reference.renew_every to "
+            f"what it was, or to a divisor of {version}"
         )
 
 

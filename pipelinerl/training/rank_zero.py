@@ -192,7 +192,7 @@ class RankZero:
         return True
 
     def renew_reference(self, version: int) -> None:
-        """Sends the weights of `version` to the reference server if it is ready. `next_task` does so later."""
+        """Sends the weights of `version` to the reference server if it is ready, or else in `next_task`."""
         self.reference.look_soon()
         self._tend_reference(version)
 
