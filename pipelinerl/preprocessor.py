@@ -170,7 +170,10 @@ class Preprocessor:
             self._append(scored.row)
 
     def _may_score(self) -> bool:
-        """Returns whether the next row can be scored, for which the trainer must have made the version."""
+        """Returns whether the next row can be scored, for which the trainer must have made the version.
+
+        After a resumption, the server may still serve a later version, which is undone.
+        """
         if not self._unscored or self._reference.is_full:
             return False
         version = self._reference_version_of(self._unscored[0])

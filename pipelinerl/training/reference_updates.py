@@ -1,8 +1,8 @@
 """Sends the weights of the last renewal to the reference server. Used by trainer rank 0.
 
-The weights are kept in a file, beside the checkpoints that need them, so the server gets them at a renewal,
-after it was started again, and when the run resumes, all in the same way. Each update has a weight group of
-its own, of which the server is the only other member.
+The weights are kept in a file beside the checkpoints. So the server gets them in the same way at a renewal,
+after a restart, and when the run resumes. Each update has a weight group of its own, with the server as its
+only other member.
 """
 
 import logging
