@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ class ScoringServer:
         self.requests: list[list[list[int]]] = []
         self.in_flight = 0
         self.most_in_flight = 0
+        self.contracts = 0  # answers to /contract
         self.version = 0  # which it serves
         self.versions: list[int] = []  # those that it serves from its next answers to /contract on
 
@@ -48,6 +50,7 @@ class ScoringServer:
         return web.json_response({"status": "ready"})
 
     async def contract(self, request: web.Request) -> web.Response:
+        self.contracts += 1
         if self.versions:
             self.version = self.versions.pop(0)
         return web.json_response(CONTRACT | {"weights": {"version": self.version, "state": "live"}})
@@ -81,6 +84,23 @@ class ScoringServer:
         return web.json_response({"logprobs": logprobs, "version": self.version})
 
 
+@asynccontextmanager
+async def serving(server: ScoringServer) -> AsyncIterator[str]:
+    """Yields the URL of the server."""
+    app = web.Application()
+    app.router.add_get("/health", server.health)
+    app.router.add_get("/contract", server.contract)
+    app.router.add_post("/score", server.score)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    finally:
+        await runner.cleanup()
+
+
 def of(
     server: ScoringServer,
     work: Callable[[Reference], object],
@@ -88,21 +108,10 @@ def of(
     on_silence: Callable[[str], object] = lambda _: None,
 ) -> object:
     async def scenario() -> object:
-        app = web.Application()
-        app.router.add_get("/health", server.health)
-        app.router.add_get("/contract", server.contract)
-        app.router.add_post("/score", server.score)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
-        try:
+        async with serving(server) as url:
             return await asyncio.to_thread(
                 lambda: work(Reference(url, None, deadline_s, SCORE_TIMEOUT_S, on_silence=on_silence))
             )
-        finally:
-            await runner.cleanup()
 
     return asyncio.run(scenario())
 
@@ -203,10 +212,10 @@ def test_as_many_sequences_are_sent_as_the_server_takes():
 
 
 def test_a_row_waits_for_its_version_however_long_it_takes():
-    server = ScoringServer()
-    server.versions = [0, *[2] * 8, 4]
+    server = ScoringServer("503")
+    server.versions = [0, *[2] * 60, 4]
     (finished,) = of(server, scored([row(0, 1)], version=4), deadline_s=0.05)
-    assert finished.reference_version == 4 and len(server.requests) == 1
+    assert finished.reference_version == 4 and len(server.requests) == 2
 
 
 def test_scores_by_a_server_that_has_started_again_meanwhile_are_not_taken():
