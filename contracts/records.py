@@ -160,6 +160,7 @@ class MicroBatchRow(Record, frozen=True, kw_only=True):
     group_ids: list[int] = []  # the groups of the step; only the closing row has them
     masked: dict[str, list[str]] = {}  # filter's reason -> the group's rollouts that it removed from the loss
     masked_tokens: int = 0  # sampled tokens that `on_stale: mask` removed from the loss
+    reference_version: int | None = None  # version of the weights that scored the row; None if none did
     rollouts_offset: int = 0  # offset in `rollouts`: all records that no closed step has used lie after it
 
 

@@ -124,6 +124,19 @@ class EngineConfig(Section):
     arguments: dict[str, Any] = Field(default_factory=dict, description="More options: --KEY VALUE.")
 
 
+class ReferenceConfig(EngineConfig):
+    renew_every: Int | None = Field(
+        None, ge=1, description="Steps after which the policy becomes the reference; null = never."
+    )
+
+    def version_at(self, step: int) -> int:
+        """Returns the weight version that scores the rows of a step, floor(step / renew_every) * renew_every.
+
+        It is 0, the start model, if the reference is not renewed.
+        """
+        return step - step % self.renew_every if self.renew_every else 0
+
+
 class InferenceConfig(EngineConfig):
     others: dict[str, EngineConfig] = Field(
         default_factory=dict, description="More engines, by any name; servers take them in turn."
@@ -362,8 +375,8 @@ class RunConfig(Section):
     optimizer: OptimizerConfig
     objective: Component
     regularisers: list[Component] = Field([], description="Terms that are added to the loss.")
-    reference: EngineConfig | None = Field(
-        None, description="A frozen server that scores what is trained on, for KL terms."
+    reference: ReferenceConfig | None = Field(
+        None, description="A server of its own that scores what is trained on, for KL terms."
     )
     epochs: Int = Field(1, ge=1, description="Updates on each step's rollouts; the first begins at once.")
     reset_optimizer_every: Int | None = Field(

@@ -31,7 +31,8 @@ names, and readers ignore names that they do not know. A number that is not fini
     preprocessor  step = step formed. Since the start: dropped_<reason>, groups; masked_<reason>, rollouts of
                   other groups left out of the loss; zero_advantage_solved and _hopeless, groups with equal
                   rewards that all members solved, or none; groups; sampled_tokens, useful_tokens
-                  (in the loss) and useful_share; reference_s: seconds of scoring, summed over rows.
+                  (in the loss) and useful_share; reference_s: seconds of scoring, summed over rows;
+                  reference_version: weight version that scored the last row.
     run           step = optimizer steps closed. Measurements over the last steps (`pipelinerl.report`), and
                   bottleneck_<finding>: 1 for the finding, 0 for the others.
 """

@@ -6,6 +6,7 @@ Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `r
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,8 +60,11 @@ class Preprocessor:
         self._metrics = MetricsWriter(run_dir, "preprocessor")
         self._spans = Spans(run_dir, "preprocessor")
         self._scored_s = 0.0  # seconds of scoring, summed over rows
+        self._made = resumed.version  # newest weight version that the trainer has made
+        self._unscored: deque[MicroBatchRow] = deque()  # rows whose scoring has not begun
         self._reference = None
         if config.reference:
+            self._reference_version = config.reference.version_at(resumed.version)  # of the last scored row
             self._reference = Reference(
                 os.environ[REFERENCE_VARIABLE],
                 token,
@@ -85,7 +89,7 @@ class Preprocessor:
                 self._take(rollout)
                 if trainer.seen():
                     break
-            self._append_scored()
+            self._score()
         self._settle_rest(trained_steps=trainer.event.version)
 
     @property
@@ -111,12 +115,13 @@ class Preprocessor:
         return EventWatch(reader, self._ends.get(name, 0), kind, on_event, self._heartbeat.beat)
 
     def _on_trainer_event(self, event: Record) -> None:
-        """Releases the rows and groups of closed steps.
+        """Releases the rows and groups of closed steps, and notes the version that was made.
 
         Rows of other steps stay, because the trainer may not have read them. Their groups must still be
         settled if training ends now.
         """
         if isinstance(event, StepClosed):
+            self._made = event.version
             self._in_rows = {step: ids for step, ids in self._in_rows.items() if step >= event.version}
             self._row_begins = {step: at for step, at in self._row_begins.items() if step >= event.version}
             self._rows.protect(self._row_begins.get(event.version, self._rows.end))
@@ -143,20 +148,41 @@ class Preprocessor:
             begin = min(self._begins.values(), default=self._offset)
             row = msgspec.structs.replace(row, rollouts_offset=begin)
             if self._reference:
-                self._reference.begin(row)
+                self._unscored.append(row)
             else:
                 self._append(row)
-        self._append_scored()
+        self._score()
 
     def _condemn_reference(self, why: str) -> None:
         self._events.append(ReferenceCondemned(why=why))
 
-    def _append_scored(self) -> None:
+    def _score(self) -> None:
+        """Begins to score rows while the reference takes more, and appends those that are scored."""
+        while self._reference and self._may_score():
+            row = self._unscored.popleft()
+            self._reference.begin(row, self._reference_version_of(row))
         for scored in self._reference.finished() if self._reference else ():
             sequences = sum(map(len, scored.row.micro_batches))
             self._spans.add("score", scored.began, scored.seconds, step=scored.row.step, sequences=sequences)
             self._scored_s += scored.seconds
+            if scored.row.reference_version is not None:
+                self._reference_version = scored.row.reference_version
             self._append(scored.row)
+
+    def _may_score(self) -> bool:
+        """Returns whether the next row can be scored, for which the trainer must have made the version.
+
+        After a resumption, the server may still serve a later version, which is undone.
+        """
+        if not self._unscored or self._reference.is_full:
+            return False
+        version = self._reference_version_of(self._unscored[0])
+        return version is None or version <= self._made
+
+    def _reference_version_of(self, row: MicroBatchRow) -> int | None:
+        """Returns the weight version that must score the row; None if the reference is not renewed."""
+        reference = self._config.reference
+        return reference.version_at(row.step) if reference.renew_every else None
 
     def _append(self, row: MicroBatchRow) -> None:
         self._row_begins.setdefault(row.step, self._rows.end)
@@ -188,9 +214,15 @@ class Preprocessor:
 
     def _write_metrics(self) -> None:
         masked = {f"masked_{reason}": count for reason, count in self._formation.masked.items()}
-        reference = {"reference_s": self._scored_s} if self._reference else {}
-        self._metrics.write(self._formation.step, **self._counts.metrics(), **masked, **reference)
+        self._metrics.write(
+            self._formation.step, **self._counts.metrics(), **masked, **self._reference_metrics()
+        )
         self._next_metrics = time.monotonic() + METRICS_EVERY_S
+
+    def _reference_metrics(self) -> dict[str, float]:
+        if not self._reference:
+            return {}
+        return {"reference_s": self._scored_s, "reference_version": self._reference_version}
 
     def _settle_rest(self, trained_steps: int) -> None:
         """Settles the groups in untrained rows, in the open step, and in unread rollouts.

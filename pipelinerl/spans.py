@@ -6,7 +6,8 @@ a process is killed, only the spans that had ended are in the file.
     trainer-<rank>  wait (for the next row), learn (step, tokens: forward, objective and backward of one
                     micro-batch), optimizer, quiesce (`schedule: async`), publish (version), which on rank 0
                     contains open, send (gather_s: its seconds of gathering weights) and confirm;
-                    probe (version: scoring, and waiting for late answers), save
+                    probe (version: scoring, and waiting for late answers), renew (version: keeping its
+                    weights for the reference and sending them to it), save
     actor           evaluation (version); each second, places: means of in_flight, capacity,
                     under_way (rollouts begun) and away (those waiting for a judgement), and the seconds
                     in which the actor was blocked, by the word of `Admission.blocked_by`

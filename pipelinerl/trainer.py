@@ -22,7 +22,7 @@ from contracts.trainer import WorkerSpec
 from pipelinerl.components import build_domain, instantiate, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.heartbeat import EVERY_S, Heartbeat
-from pipelinerl.process import process_main
+from pipelinerl.process import REFERENCE_VARIABLE, process_main
 from pipelinerl.spans import Spans
 from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.launched_servers import LaunchedServers
@@ -34,6 +34,7 @@ from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.reference_updates import ReferenceUpdates
 from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
 
@@ -72,8 +73,13 @@ class Trainer:
                 needs,
                 address,
             )
+            reference = None
+            if config.reference and config.reference.renew_every:
+                url = os.environ[REFERENCE_VARIABLE]
+                beat = self._heartbeat.beat
+                reference = ReferenceUpdates(config, url, token, manifest, self._checkpoints, address, beat)
             self._rank_zero = RankZero(
-                config, run_dir, streams, events, resumed, publisher, self._heartbeat, self._spans
+                config, run_dir, streams, events, resumed, publisher, self._heartbeat, self._spans, reference
             )
 
     def run(self) -> None:
@@ -83,6 +89,7 @@ class Trainer:
         """
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.publisher.wait_for_servers())
         self._send()
+        self._renew_reference()
         self._end_probe()
         self._spans.taken()  # what came before training belongs to no step
         while self._version < self._config.max_steps:
@@ -131,6 +138,7 @@ class Trainer:
         self._version += 1
         if self._ranks.agree(lambda: self._rank_zero.close_step(self._version, report, statistics)):
             self._send()
+        self._renew_reference()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.settle(self._version, report.skipped))
         every = self._config.checkpoint.every
         if every and self._version % every == 0:
@@ -170,6 +178,25 @@ class Trainer:
                 published = publish(self._worker, self._ranks, publisher, self._version)
             self._ranks.wait_for_rank_0(lambda: self._rank_zero.published(published))
         self._probe.begin(self._version, published)
+
+    def _renew_reference(self) -> None:
+        """Keeps the version's weights for the reference and sends them to it, if it becomes that version."""
+        if not self._is_renewal_due():
+            return
+        with self._spans("renew", version=self._version), self._waiting():
+            if self._ranks.agree(lambda: self._rank_zero.begin_renewal(self._version)):
+                weights = self._worker.gather_weights()
+                if self._rank_zero:
+                    self._rank_zero.reference.keep(self._version, weights)
+                for _ in weights:
+                    pass
+            self._ranks.wait_for_rank_0(lambda: self._rank_zero.renew_reference(self._version))
+
+    def _is_renewal_due(self) -> bool:
+        reference = self._config.reference
+        is_renewed = reference is not None and reference.renew_every is not None
+        is_over = self._version == self._config.max_steps
+        return is_renewed and not is_over and reference.version_at(self._version) == self._version
 
     def _end_probe(self) -> None:
         """Scores what a probe of the version has brought. Must come before the weights change."""

@@ -13,9 +13,10 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 from pydantic import BaseModel
 
-from pipelinerl.config import Component, RunConfig
+from pipelinerl.config import Component, ReferenceConfig, RunConfig
 from pipelinerl.launcher.choices import sentence_of
 from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.defaults import defaults_of
 from pipelinerl.paths import ROOT
 
 PAGE = ROOT / "docs" / "configure.md"
@@ -50,6 +51,8 @@ def _keys_tables() -> Iterator[str]:
                 yield from _keys_table(_rows(kind, defaults, f"{name}."))
             else:
                 yield "None.\n"
+    yield "## Keys of `reference`\n"
+    yield from _keys_table(_rows(ReferenceConfig, defaults_of(ReferenceConfig), "reference."))
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

@@ -1,7 +1,8 @@
-"""The reference policy: a frozen server, outside the weight group, that scores the training sequences.
+"""The reference policy: a server outside the weight group that scores the training sequences.
 
-It serves the model that the run began with. The preprocessor uses it for KL terms if `reference` is
-configured. Its requests run in a thread of their own, several rows at a time.
+It serves the model that the run began with, or that of its last renewal, which the trainer sends to it
+(`pipelinerl.training.reference_updates`). The preprocessor uses it for KL terms if `reference` is configured.
+Its requests run in a thread of their own, several rows at a time.
 """
 
 import asyncio
@@ -76,12 +77,17 @@ class Reference:
             on_silence(str(error))
             raise
 
-    def begin(self, row: MicroBatchRow) -> None:
-        """Begins to score a row. Waits while the highest number of rows is under way."""
-        while len(unfinished := [f for f in self._under_way if not f.done()]) >= ROWS_UNDER_WAY:
-            self._wait_for([*unfinished, self._silence])
-            self._tell_of_silence()
-        self._under_way.append(self._run(self._scored(row)))
+    def begin(self, row: MicroBatchRow, version: int | None = None) -> None:
+        """Begins to score a row by the weights of `version`, or by any if it is None.
+
+        It never waits; must not be called while `is_full`.
+        """
+        self._under_way.append(self._run(self._scored(row, version)))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the highest number of rows is under way."""
+        return sum(not scored.done() for scored in self._under_way) >= ROWS_UNDER_WAY
 
     @property
     def is_busy(self) -> bool:
@@ -111,27 +117,28 @@ class Reference:
     def _run(self, work: Coroutine[Any, Any, Any]) -> Future:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _scored(self, row: MicroBatchRow) -> ScoredRow:
+    async def _scored(self, row: MicroBatchRow, version: int | None) -> ScoredRow:
         began = time.time()
         since = time.monotonic()
-        with_scores = await self._with_scores(row)
+        with_scores = await self._with_scores(row, version)
         return ScoredRow(with_scores, began, time.monotonic() - since)
 
-    async def _with_scores(self, row: MicroBatchRow) -> MicroBatchRow:
+    async def _with_scores(self, row: MicroBatchRow, version: int | None) -> MicroBatchRow:
         """Returns the row with `reference_logprobs` in each sequence: `[T]` float32, 0 at the first token.
 
-        The scores are computed at the run's temperature.
+        The scores are computed at the run's temperature. The row names the version that they are of.
         """
         sequences = [s for micro_batch in row.micro_batches for s in micro_batch]
         if not sequences:
             return row
         ids = [s.token_ids.tolist() for s in sequences]
-        scores = iter(await self._requests.score(ids, sequences[0].temperature))
+        scores = await self._requests.score(ids, sequences[0].temperature, version)
+        logprobs = iter(scores.logprobs)
         micro_batches = [
-            [msgspec.structs.replace(s, reference_logprobs=_with_first(next(scores))) for s in micro_batch]
+            [msgspec.structs.replace(s, reference_logprobs=_with_first(next(logprobs))) for s in micro_batch]
             for micro_batch in row.micro_batches
         ]
-        return msgspec.structs.replace(row, micro_batches=micro_batches)
+        return msgspec.structs.replace(row, micro_batches=micro_batches, reference_version=scores.version)
 
 
 def _with_first(logprobs: np.ndarray) -> np.ndarray:

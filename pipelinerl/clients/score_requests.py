@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import aiohttp
 import numpy as np
@@ -27,6 +28,17 @@ LONGEST_ANSWER = 2**30  # bytes, enough for the scores of a row
 
 class NoScoresError(Exception):
     """The server does not score the requested sequences."""
+
+
+class OtherVersionError(Exception):
+    """The server serves another weight version than the requested one, which the trainer will send to it."""
+
+
+class Scores(NamedTuple):
+    """The log-probabilities of each sequence of T ids, and the weight version that they are of."""
+
+    logprobs: list[np.ndarray]  # [T - 1] float32 each, all ids but the first
+    version: int
 
 
 class ScoreRequests:
@@ -50,6 +62,7 @@ class ScoreRequests:
         self._silence_s = silence_s
         self._on_silence = on_silence
         self._heard_at = 0.0  # time of the last answer, or of a failure that is a sign of life
+        self._awaited = 0  # last version that the log says is waited for
         self._limits = Limits()
 
     async def ready(self, timeout_s: float) -> None:
@@ -66,33 +79,48 @@ class ScoreRequests:
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
         async with self._session.get(f"{self._url}/health", timeout=timeout, raise_for_status=True):
             pass
-        async with self._session.get(
-            f"{self._url}/contract", timeout=timeout, raise_for_status=True
-        ) as answer:
-            info = ContractInfo.model_validate(await answer.json(content_type=None))
+        info = await self._contract()
         if "score" not in info.capabilities:
             raise ValueError(f"reference: {info.engine} does not declare `score`; choose another server")
         self._limits = info.limits or self._limits
 
-    async def score(self, sequences: list[list[int]], temperature: float) -> list[np.ndarray]:
-        """Returns the log-probabilities of each sequence of T ids: `[T - 1]` float32, all but the first.
+    async def _contract(self) -> ContractInfo:
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        async with self._session.get(
+            f"{self._url}/contract", timeout=timeout, raise_for_status=True
+        ) as answer:
+            return ContractInfo.model_validate(await answer.json(content_type=None))
 
-        Raises NoScoresError if the server refuses, or does not answer in time.
+    async def score(
+        self, sequences: list[list[int]], temperature: float, version: int | None = None
+    ) -> Scores:
+        """Returns the scores of at least one sequence, by the weights of `version`.
+
+        It waits for as long as the server serves another version. If `version` is None, any will do. Raises
+        NoScoresError if the server refuses, or does not answer in time.
         """
         most = self._limits.max_sequences
         parts = [sequences[at : at + most] for at in range(0, len(sequences), most)]
-        return [scores for part in parts for scores in await self._score_part(part, temperature)]
+        scores = [await self._score_part(part, temperature, version) for part in parts]
+        return Scores([logprobs for part in scores for logprobs in part.logprobs], scores[-1].version)
 
-    async def _score_part(self, sequences: list[list[int]], temperature: float) -> list[np.ndarray]:
+    async def _score_part(
+        self, sequences: list[list[int]], temperature: float, version: int | None
+    ) -> Scores:
         request = ScoreRequest(sequences=sequences, temperature=temperature).wire()
         deadline = time.monotonic() + self._deadline_s
         pause_s = FIRST_PAUSE_S
         first_sent = time.monotonic()
         while True:
             try:
-                answer = await self._answer(request)
+                answer = await self._answer_by(version, request)
                 self._heard_at = time.monotonic()
-                return _arrays(answer, sequences)
+                return Scores(_arrays(answer, sequences), answer.version)
+            except OtherVersionError as error:
+                self._wait_for_version(version, error)
+                first_sent = time.monotonic()
+                deadline = first_sent + self._deadline_s
+                pause_s = FIRST_PAUSE_S
             except (aiohttp.ClientError, TimeoutError) as error:
                 self._listen(error, first_sent)
                 if time.monotonic() + pause_s > deadline:
@@ -103,6 +131,22 @@ class ScoreRequests:
                 log.warning("the reference server is asked again: %s %s", type(error).__name__, error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _answer_by(self, version: int | None, request: dict) -> ScoreResponse:
+        """Returns the answer of the weights of `version`. Raises OtherVersionError if others are served."""
+        if version is None:
+            return await self._answer(request)
+        _check_version((await self._contract()).weights.version, version)
+        answer = await self._answer(request)
+        _check_version(answer.version, version)
+        return answer
+
+    def _wait_for_version(self, version: int, error: OtherVersionError) -> None:
+        """Records a sign of life. Logs once for each version that it is waited for."""
+        self._heard_at = time.monotonic()
+        if version != self._awaited:
+            self._awaited = version
+            log.info("%s", error)
 
     def _listen(self, error: Exception, first_sent: float) -> None:
         """Reports a silence that is too long. A refused or reset connection ends a silence."""
@@ -128,6 +172,11 @@ class ScoreRequests:
             raise NoScoresError(
                 f"the reference server answered /score outside the contract: {error}"
             ) from error
+
+
+def _check_version(served: int, version: int) -> None:
+    if served != version:
+        raise OtherVersionError(f"the reference server serves version {served}; version {version} is awaited")
 
 
 def _arrays(answer: ScoreResponse, sequences: list[list[int]]) -> list[np.ndarray]:

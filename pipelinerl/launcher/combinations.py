@@ -14,6 +14,7 @@ def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> 
     _check_baseline(objective, advantage)
     _check_base(config, objective)
     _check_has_teacher(config, objective)
+    _check_renewal(config, [objective, *parts.get("regularisers", [])])
     of_rewards = getattr(advantage, "advantage", advantage)  # inside StepStd
     if getattr(of_rewards, "needs_rewards_from_zero", False):
         _check_from_zero(config, type(of_rewards).__name__, rewards)
@@ -57,6 +58,29 @@ def _check_has_teacher(config: RunConfig, objective: object) -> None:
             f"objective: {type(objective).__name__} needs a teacher: set "
             "+reference.arguments.model to the directory of another model"
         )
+
+
+def _check_renewal(config: RunConfig, terms: Sequence[object]) -> None:
+    """`terms`: of the loss."""
+    reference = config.reference
+    if reference is None or reference.renew_every is None:
+        return
+    given = f"reference.renew_every={reference.renew_every}"
+    if reference.model != config.inference.model or "model" in reference.arguments:
+        raise PlanError(
+            f"{given}: a teacher, which has a model of its own, is never renewed; "
+            "set reference.renew_every=null"
+        )
+    if not any(map(_needs_reference, terms)):
+        raise PlanError(
+            f"{given}: no term of the loss needs a reference; add "
+            "pipelinerl.objectives.kl.KlToReference to regularisers, or set reference=null"
+        )
+
+
+def _needs_reference(term: object) -> bool:
+    inner = getattr(term, "policy", None)
+    return getattr(term, "needs_reference", False) or (inner is not None and _needs_reference(inner))
 
 
 def _check_right_or_wrong(config: RunConfig, advantage: object, rewards: Sequence[object]) -> None:

@@ -16,6 +16,7 @@ from pipelinerl.config import (
     LocalExecutorConfig,
     RayExecutorConfig,
     RedisStreamsConfig,
+    ReferenceConfig,
     RunConfig,
 )
 
@@ -27,6 +28,7 @@ def register_defaults() -> None:
     store = ConfigStore.instance()
     store.store("schema", defaults_of(RunConfig))
     store.store("schema", defaults_of(EngineConfig), group="inference")
+    store.store("schema", defaults_of(ReferenceConfig), group="reference")
     store.store("schema_files", defaults_of(FileStreamsConfig), group="streams")
     store.store("schema_redis", defaults_of(RedisStreamsConfig), group="streams")
     store.store("schema_local", defaults_of(LocalExecutorConfig), group="executor")

@@ -80,6 +80,7 @@ class JobPlanner:
             case "trainer":
                 command = self._module(role)
                 own = _threads(self._config) | self._streams | self._rendezvous(name, slots)
+                own |= self._scored_by(slots)
         network = {INTERFACE_VARIABLE: slot.interface} if slot.interface else {}
         gpus = {"CUDA_VISIBLE_DEVICES": slot.gpus}
         url = self._url(slot) if role in ("server", "reference") else None
@@ -111,7 +112,7 @@ class JobPlanner:
         command += ["--port", str(slot.port)]
         if engine.model is None and "model" not in engine.arguments:
             command += ["--model", str(self._config.model.path)]
-        if role == "server":  # the trainer publishes weights to it
+        if role == "server" or self._config.reference.renew_every:  # the trainer sends weights to it
             command += ["--hold-timeout-s", str(hold_timeout_s(self._config.weights))]
         for option, value in engine.arguments.items():
             command += _option(option.replace("_", "-"), value)

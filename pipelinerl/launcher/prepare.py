@@ -21,7 +21,7 @@ from pipelinerl.launcher.jobs import Job, JobPlanner
 from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.placing import PlacedRun, anywhere, executor_of, place
 from pipelinerl.launcher.preparation import checked, with_model_here
-from pipelinerl.launcher.resume import choose
+from pipelinerl.launcher.resume import check_reference_kept, choose
 from pipelinerl.launcher.run_directory import check_run_dir, resolved
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
@@ -72,6 +72,9 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
 
 def _position(run_dir: Path, config: RunConfig) -> Position | None:
     if config.resume is not False:
-        return choose(run_dir, Checkpoints(run_dir), config.resume, config.max_steps, config.stop_at)
+        checkpoints = Checkpoints(run_dir)
+        position = choose(run_dir, checkpoints, config.resume, config.max_steps, config.stop_at)
+        check_reference_kept(checkpoints, position.version, config.reference)
+        return position
     check_run_dir(run_dir, will_be_made=not config.plan)
     return None

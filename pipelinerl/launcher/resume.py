@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from contracts.records import Resumed, Rollout, SamplerState, StepClosed, TrainingDone, infrastructure
-from pipelinerl.config import StopAtConfig
+from pipelinerl.config import ReferenceConfig, StopAtConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams.base import StreamBusyError, Streams, StreamWriter
@@ -71,6 +71,19 @@ def check_unfinished(streams: Streams, version: int, max_steps: int, stop_at: St
         )
     if version == max_steps:
         raise PlanError(all_steps_made(version, max_steps))
+
+
+def check_reference_kept(checkpoints: Checkpoints, version: int, reference: ReferenceConfig | None) -> None:
+    """Raises PlanError if the weights of the reference are needed to resume from `version` and not there."""
+    if reference is None or reference.renew_every is None:
+        return
+    needed = reference.version_at(version)
+    if needed < version and not checkpoints.reference(needed).exists():
+        raise PlanError(
+            f"reference.renew_every={reference.renew_every}: to resume from version {version}, the weights "
+            f"of version {needed} are needed, and the run has not kept them; set reference.renew_every to "
+            f"what it was, or to a divisor of {version}"
+        )
 
 
 def all_steps_made(version: int, max_steps: int) -> str:

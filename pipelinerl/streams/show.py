@@ -85,9 +85,10 @@ def describe_row(row: MicroBatchRow) -> str:
     lag_text = f"lag mean {lag.mean():.2f} max {lag.max()}" if len(lag) else "no token in the loss"
     closes = f"  closes the step of groups {plain(row.group_ids)}"
     masked = f"  masked {plain(row.masked)}" if row.masked else ""
+    scored = "" if row.reference_version is None else f"  reference version {row.reference_version}"
     return (
         f"step {row.step}  row {row.index}  sequences {plain(sequences)}  tokens {plain(tokens)}  "
-        f"in the loss {len(lag)}  {lag_text}{closes if row.closes_step else ''}{masked}"
+        f"in the loss {len(lag)}  {lag_text}{closes if row.closes_step else ''}{masked}{scored}"
     )
 
 

@@ -106,7 +106,7 @@ class Candidates:
     def condemn(self, failures: Failures) -> Failures:
         """Condemns the servers that refused permanently. Returns the failures of the others."""
         for server, failure in failures.items():
-            if _is_hopeless(failure):
+            if is_hopeless(failure):
                 log.error("%s is left out for the rest of this run: %s", server.url, failure)
                 self._refused[server] = failure
                 self._tell(server, str(failure), replaceable=False)
@@ -232,7 +232,7 @@ class Candidates:
         return NoServersError(f"no inference server answers and is ready{others}")
 
 
-def _is_hopeless(failure: Exception) -> bool:
+def is_hopeless(failure: Exception) -> bool:
     """Returns whether the failure would recur in every epoch.
 
     The weights do not fit, another run took over the server, or it lacks a capability.

@@ -2,20 +2,23 @@
 
     RUN_DIR/checkpoints/00000040/worker/          files of the trainer backend
     RUN_DIR/checkpoints/00000040/position.json    written last: the checkpoint is complete
+    RUN_DIR/checkpoints/reference/00000020.pt     weights of the reference that rows of step 40 are scored by
 
 A checkpoint holds the offset in `rollouts` from which a resumed run reads. Its other state is in the event
-streams: which groups were started and settled, how many problems were drawn, the sampler's state.
+streams: which groups were started and settled, how many problems were drawn, the sampler's state. Weights of
+the reference are there if it is renewed.
 """
 
 import json
 import logging
 import shutil
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
-from contracts.support.files import sync, sync_tree, write_atomically
+from contracts.support.files import remove_unfinished, sync, sync_tree, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,16 @@ class Checkpoints:
     def _of(self, version: int) -> Path:
         return self._directory / f"{version:08d}"
 
+    def reference(self, version: int) -> Path:
+        """Returns the file of the weights of the reference that was renewed at `version`."""
+        return self._directory / "reference" / f"{version:08d}.pt"
+
+    def discard_references(self, needed: Collection[int]) -> None:
+        """Removes the weights of the reference of all versions but the needed ones."""
+        for file in self._directory.glob("reference/*.pt"):
+            if int(file.stem) not in needed:
+                file.unlink()
+
     def complete_checkpoints(self) -> list[Position]:
         """Returns the positions of the complete checkpoints, oldest first."""
         files = self._directory.glob("*/position.json")
@@ -65,7 +78,7 @@ class Checkpoints:
         return found[-keep:][0]
 
     def discard_after(self, version: int) -> None:
-        """Removes checkpoints newer than `version`, incomplete ones, and the final export.
+        """Removes checkpoints and references newer than `version`, incomplete ones, and the final export.
 
         The resumed run will write its own. A checkpoint whose `position.json` is damaged is incomplete.
         """
@@ -73,6 +86,10 @@ class Checkpoints:
         for position in self.complete_checkpoints():
             if position.version > version:
                 self._remove(position.version)
+        remove_unfinished(self._directory / "reference")
+        for file in self._directory.glob("reference/*.pt"):
+            if int(file.stem) > version:
+                file.unlink()
         whole = {self._of(position.version) for position in self.complete_checkpoints()}
         for directory in self._directory.glob("[0-9]*"):
             if directory not in whole:

@@ -27,7 +27,7 @@ from contracts.trainer import SaveHandle, StepReport
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.health import Health
-from pipelinerl.heartbeat import Heartbeat
+from pipelinerl.heartbeat import EVERY_S, Heartbeat
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.spans import Spans
 from pipelinerl.streams import Streams, StreamWriter
@@ -36,7 +36,9 @@ from pipelinerl.streams.events import NEEDED_TO_RESUME, valid_results
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import Checkpoints, Position
 from pipelinerl.training.disk_space import wait_for_space
+from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.phases import add_phases
+from pipelinerl.training.reference_updates import ReferenceUpdates
 from pipelinerl.training.save_requests import SaveRequests
 from pipelinerl.training.stopping import Stopping
 from pipelinerl.training.weight_publisher import WeightPublisher
@@ -57,9 +59,11 @@ class RankZero:
         publisher: WeightPublisher,
         heartbeat: Heartbeat,
         spans: Spans,
+        reference: ReferenceUpdates | None = None,
     ):
         """`events`: the trainer's own stream.
         `resumed`: the record of how this launch began.
+        `reference`: updates of the reference server, if it is renewed.
         `spans`: this rank's spans."""
         ends = resumed.ends
         self._config = config
@@ -68,6 +72,7 @@ class RankZero:
         self._spans = spans
         self._save_requests = SaveRequests(streams)
         self.publisher = publisher
+        self.reference = reference
         self._reader = streams.reader("rows")
         self._offset = ends.get("rows", 0)  # offset of the next row
         self._rows = self._reader.read(self._offset, LOOK_S)
@@ -94,7 +99,12 @@ class RankZero:
     def end(self, version: int) -> None:
         self.saver.finish()
         self._events.append(self._done(version))
+        self._close()
+
+    def _close(self) -> None:
         self.publisher.close()
+        if self.reference:
+            self.reference.close()
 
     def _done(self, version: int) -> TrainingDone:
         solved = self._stopping.solved
@@ -108,7 +118,7 @@ class RankZero:
     def leave(self) -> None:
         """Ends this process's part like `end`, when training continues in another process."""
         self.saver.finish()
-        self.publisher.close()
+        self._close()
 
     def save(self, version: int, saving: SaveHandle) -> None:
         self.saver.begin(Position(version, self._rollouts_offset), saving)
@@ -120,6 +130,7 @@ class RankZero:
         """
         while not self.is_save_wanted:
             self._heartbeat.beat()
+            self._tend_reference(version)
             if self._stopping.solved:
                 return self._done(version)
             if (entry := next(self._rows, None)) is not None:
@@ -167,6 +178,32 @@ class RankZero:
     def wait_for_space(self, size: int) -> None:
         """Waits until the run's disk has space for `size` bytes."""
         wait_for_space(self._run_dir, size, self._heartbeat.beat)
+
+    # --- the reference, if it is renewed ------------------------------------------------------
+
+    def begin_renewal(self, version: int) -> bool:
+        """Returns whether the weights of `version` must be kept for the reference.
+
+        If so, waits until no checkpoint is being written, and until there is space for them.
+        """
+        if self.reference.is_kept(version):
+            return False
+        self.saver.finish()
+        self.wait_for_space(self.reference.total_bytes)
+        return True
+
+    def renew_reference(self, version: int) -> None:
+        """Sends the weights of `version` to the reference server if it is ready, or else in `next_task`."""
+        self.reference.look_soon()
+        self._tend_reference(version)
+
+    def _tend_reference(self, version: int) -> None:
+        if self.reference:
+            beat = self._heartbeat.of_wait(self._config.world.rank_timeout_s)
+            with meanwhile(EVERY_S, beat, "heartbeat"):
+                self.reference.tend(self._config.reference.version_at(version))
+
+    # --- its steps ----------------------------------------------------------------------------
 
     def _record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
         """Writes the step's event, metrics and alarms."""

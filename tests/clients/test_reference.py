@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
@@ -41,12 +42,18 @@ class ScoringServer:
         self.requests: list[list[list[int]]] = []
         self.in_flight = 0
         self.most_in_flight = 0
+        self.contracts = 0  # answers to /contract
+        self.version = 0  # which it serves
+        self.versions: list[int] = []  # those that it serves from its next answers to /contract on
 
     async def health(self, request: web.Request) -> web.Response:
         return web.json_response({"status": "ready"})
 
     async def contract(self, request: web.Request) -> web.Response:
-        return web.json_response(CONTRACT)
+        self.contracts += 1
+        if self.versions:
+            self.version = self.versions.pop(0)
+        return web.json_response(CONTRACT | {"weights": {"version": self.version, "state": "live"}})
 
     async def score(self, request: web.Request) -> web.Response:
         sequences = (await request.json())["sequences"]
@@ -64,6 +71,8 @@ class ScoringServer:
                 request.transport.abort()
             case "hangs":
                 await asyncio.sleep(60)
+            case "starts again":
+                self.version = 0
             case "one too few":
                 return web.json_response({"logprobs": [[]] * len(sequences), "version": 0})
             case "not JSON":
@@ -72,7 +81,24 @@ class ScoringServer:
                 return web.Response(text="no", status=int(status))
         await asyncio.sleep(0.1 if sequences[0][0] == 9 else 0.02)
         logprobs = [[-float(token) for token in ids[1:]] for ids in sequences]
-        return web.json_response({"logprobs": logprobs, "version": 0})
+        return web.json_response({"logprobs": logprobs, "version": self.version})
+
+
+@asynccontextmanager
+async def serving(server: ScoringServer) -> AsyncIterator[str]:
+    """Yields the URL of the server."""
+    app = web.Application()
+    app.router.add_get("/health", server.health)
+    app.router.add_get("/contract", server.contract)
+    app.router.add_post("/score", server.score)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    finally:
+        await runner.cleanup()
 
 
 def of(
@@ -82,21 +108,10 @@ def of(
     on_silence: Callable[[str], object] = lambda _: None,
 ) -> object:
     async def scenario() -> object:
-        app = web.Application()
-        app.router.add_get("/health", server.health)
-        app.router.add_get("/contract", server.contract)
-        app.router.add_post("/score", server.score)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
-        try:
+        async with serving(server) as url:
             return await asyncio.to_thread(
                 lambda: work(Reference(url, None, deadline_s, SCORE_TIMEOUT_S, on_silence=on_silence))
             )
-        finally:
-            await runner.cleanup()
 
     return asyncio.run(scenario())
 
@@ -107,12 +122,15 @@ def row(index: int, *prompts: int) -> MicroBatchRow:
     return MicroBatchRow(step=0, index=index, micro_batches=[sequences, []], closes_step=False)
 
 
-def scored(rows: list[MicroBatchRow]) -> Callable[[Reference], list[MicroBatchRow]]:
+def scored(
+    rows: list[MicroBatchRow], version: int | None = None
+) -> Callable[[Reference], list[MicroBatchRow]]:
     def work(of: Reference) -> list[MicroBatchRow]:
         finished = []
-        for each in rows:
-            of.begin(each)
-        while of.is_busy:
+        waiting = list(rows)
+        while waiting or of.is_busy:
+            while waiting and not of.is_full:
+                of.begin(waiting.pop(0), version)
             finished += [scored.row for scored in of.finished()]
             time.sleep(0.001)
         return finished
@@ -191,6 +209,27 @@ def test_as_many_sequences_are_sent_as_the_server_takes():
     assert [len(sequences) for sequences in server.requests] == [2, 2, 1]
     assert [s.token_ids[0] for s in finished.micro_batches[0]] == [1, 2, 5, 6, 7]
     assert all(len(s.reference_logprobs) == 3 for s in finished.micro_batches[0])
+
+
+def test_a_row_waits_for_its_version_however_long_it_takes():
+    server = ScoringServer("503")
+    server.versions = [0, *[2] * 60, 4]
+    (finished,) = of(server, scored([row(0, 1)], version=4), deadline_s=0.05)
+    assert finished.reference_version == 4 and len(server.requests) == 2
+
+
+def test_scores_by_a_server_that_has_started_again_meanwhile_are_not_taken():
+    server = ScoringServer("starts again")
+    server.versions = [0, 4, 0, 4]
+    (finished,) = of(server, scored([row(0, 1)], version=4))
+    assert finished.reference_version == 4 and len(server.requests) == 2
+
+
+def test_a_row_names_the_version_that_has_scored_it():
+    server = ScoringServer()
+    server.versions = [7]
+    finished = of(server, scored([row(0, 1), row(1)]))
+    assert [each.reference_version for each in finished] == [7, None]
 
 
 @pytest.mark.parametrize(

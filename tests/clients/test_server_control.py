@@ -10,7 +10,7 @@ from aiohttp import web
 
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
-from pipelinerl.training.candidates import _is_hopeless
+from pipelinerl.training.candidates import is_hopeless
 
 
 @asynccontextmanager
@@ -66,13 +66,13 @@ def failure_of(answer) -> Exception:
     ids=["a proxy's error", "a proxy's page", "a list", "nested", "an error in words", "moved", "endless"],
 )
 def test_an_answer_outside_the_contract_is_a_failure_that_may_pass(answer):
-    assert not _is_hopeless(failure_of(answer))
+    assert not is_hopeless(failure_of(answer))
 
 
 def test_a_refusal_names_the_code_and_keeps_its_message_short():
     failure = failure_of(says('{"error": {"code": "other_run", "message": "' + "x" * 100_000 + '"}}', 409))
     assert failure.code == "other_run" and len(str(failure)) < 3000
-    assert _is_hopeless(failure)
+    assert is_hopeless(failure)
 
 
 @pytest.mark.parametrize("text", ["<html>", '{"a":' * 100_000, "", "[]", "{}"])

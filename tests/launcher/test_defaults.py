@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hydra.utils import get_class
 
-from pipelinerl.config import EngineConfig, FileStreamsConfig, RedisStreamsConfig, RunConfig
+from pipelinerl.config import EngineConfig, FileStreamsConfig, RedisStreamsConfig, ReferenceConfig, RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.defaults import defaults_of
 from pipelinerl.launcher.describe_options import describe_options
@@ -18,6 +18,7 @@ CONF = ROOT / "conf"
 SCHEMAS = {
     "config": RunConfig,
     "inference/*": EngineConfig,
+    "reference/*": ReferenceConfig,
     "streams/files": FileStreamsConfig,
     "streams/redis": RedisStreamsConfig,
 }

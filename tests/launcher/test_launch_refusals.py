@@ -44,6 +44,7 @@ def refused(capsys, *overrides: str) -> str:
 
 
 DATA = Path(__file__).parent.parent / "data"
+KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
 OVERLONG = "rewards=[{_target_: pipelinerl.rewards.overlong.Overlong, max_tokens: 16, buffer: 4}]"
 
 
@@ -164,6 +165,21 @@ class OldPacking:
         (
             ["domain=demonstrations", f"domain.path={DATA}/answers.jsonl"],
             "has 1 answer(s) a line, from which objective Reinforce does not learn; set objective=cross_ent",
+        ("reference.renew_every=5", "reference.renew_every=5; it belongs to another choice of reference"),
+        (["reference=transformers", "reference.renew_every=0"], "reference.renew_every"),
+        (["reference=transformers", "reference.renew_every=5"], "no term of the loss needs a reference"),
+        (
+            [KL, "reference=transformers", "reference.renew_every=5", "+reference.arguments.model=teacher"],
+            "reference.renew_every=5: a teacher, which has a model of its own, is never renewed",
+        ),
+        (
+            [
+                "objective=distillation",
+                "reference=transformers",
+                "reference.renew_every=5",
+                "+reference.arguments.model=teacher",
+            ],
+            "is never renewed",
         ),
         ([OVERLONG, "sampling.max_tokens=8"], "Overlong.max_tokens=16 is above the 8 tokens"),
         ("batch_size=12", "not divisible by group_size"),

@@ -21,9 +21,9 @@ from contracts.records import (
     VersionSpan,
 )
 from contracts.trainer import SaveHandle
-from pipelinerl.config import StopAtConfig
+from pipelinerl.config import ReferenceConfig, StopAtConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.resume import choose, launcher_events, resume, sort_groups
+from pipelinerl.launcher.resume import check_reference_kept, choose, launcher_events, resume, sort_groups
 from pipelinerl.replay import trained_rows
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.rollouts.sampler_states import SamplerStates
@@ -333,6 +333,24 @@ def test_a_solved_run_is_resumed_only_where_it_is_not_solved_yet(tmp_path):
     assert chosen(True, StopAtConfig(success=0.6, evaluations=3)) == 5
     assert chosen(True, None) == 5
     assert chosen(2, solved) == 2  # the third evaluation is undone
+
+
+@pytest.mark.parametrize(
+    ("version", "every", "needed"), [(7, 4, None), (8, 8, None), (7, None, None), (7, 5, 5), (3, 4, 0)]
+)
+def test_a_run_resumes_where_the_weights_of_its_reference_are_kept(tmp_path, version, every, needed):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.reference(4).parent.mkdir(parents=True)
+    checkpoints.reference(4).touch()
+    reference = ReferenceConfig(module="m", renew_every=every)
+    if needed is None:
+        check_reference_kept(checkpoints, version, reference)
+        return
+    says = (
+        f"renew_every={every}: to resume from version {version}, the weights of version {needed} are needed"
+    )
+    with pytest.raises(PlanError, match=says):
+        check_reference_kept(checkpoints, version, reference)
 
 
 @pytest.mark.parametrize("content", [b"", bytes(40), b'{"version": 8, "roll', b'{"version": 8}', b"[]"])

@@ -79,6 +79,7 @@ def run_dir(tmp_path_factory):
     micro_batches = [[sequence(3, [5, 6]), sequence(4, [6])], []]
     values = {"micro_batches": micro_batches}
     rows.append(MicroBatchRow(step=7, index=0, closes_step=False, **values))
+    values["reference_version"] = 6
     rows.append(MicroBatchRow(step=7, index=1, closes_step=True, group_ids=[3, 4, 1], **values))
     rows.append(MicroBatchRow(step=8, index=0, closes_step=False, micro_batches=[[], []]))
     (path / "config.yaml").write_text("model:\n  path: null\n")
@@ -122,7 +123,7 @@ def test_tail_takes_the_last_records(run_dir):
 def test_rows_are_one_line_each_with_lag(run_dir):
     first, closing, empty = shown("show", run_dir, "rows").splitlines()
     assert first == "step 7  row 0  sequences [2 0]  tokens [7 0]  in the loss 3  lag mean 1.33 max 2"
-    assert closing.endswith("closes the step of groups [3 4 1]")
+    assert closing.endswith("closes the step of groups [3 4 1]  reference version 6")
     assert empty.endswith("in the loss 0  no token in the loss")
     assert len(shown("show", run_dir, "rows", "--group", 4).splitlines()) == 2
     assert len(shown("show", run_dir, "rows", "--group", 1).splitlines()) == 1

@@ -3,7 +3,7 @@
 import { sheetColour } from "./colours.js";
 
 const WAITING = new Set(["wait", "wait_rows", "idle"]);
-const SENDING = new Set(["publish", "open", "gather", "send", "confirm", "quiesce"]);
+const SENDING = new Set(["publish", "open", "gather", "send", "confirm", "quiesce", "renew"]);
 
 export function processColour(name) {
   if (WAITING.has(name)) {
