@@ -109,10 +109,12 @@ class LowRankReference(Reference):
     def gradients(
         self, sequences: list[TrainingSequence], scale: float = 1.0, entropy: bool = True
     ) -> Tensors:
+        """Returns the gradients by the factors: scale Bᵀ G by A and scale G Aᵀ by B, with G by the weight."""
         with torch.enable_grad():
             by_weight = super().gradients(sequences, scale, entropy)
         for name, factor in self._scales.items():
-            a, b = self._factors[_a(name)], self._factors[_b(name)]
+            a = self._factors[_a(name)]
+            b = self._factors[_b(name)]
             a.grad = factor * (b.T @ by_weight[name])
             b.grad = factor * (by_weight[name] @ a.T)
         return {
