@@ -171,6 +171,19 @@ class StepReport:
     skipped: bool  # whether a gradient that was not finite was discarded, without an update
 
 
+@dataclass(frozen=True)
+class LowRank:
+    """The trained float32 factors of a `[out, in]` weight, which is `frozen + scale * b @ a`."""
+
+    a: torch.Tensor  # [r, in]
+    b: torch.Tensor  # [out, r]
+    scale: float
+
+    def merged(self, frozen: torch.Tensor) -> torch.Tensor:
+        """Returns the weight as a new `[out, in]` tensor."""
+        return torch.addmm(frozen, self.b, self.a, alpha=self.scale)
+
+
 class SaveHandle(abc.ABC):
     """A handle on a checkpoint that may still be being written."""
 
@@ -194,6 +207,7 @@ class TrainerWorker(abc.ABC):
 
     needs_model: bool = True  # whether `model_path` must be a Hugging Face model directory
     missing: str | None = None  # why it cannot run on this machine and what to install; None if it can
+    trains_low_rank: bool = False  # whether it trains only the factors that `gather_low_rank` yields
     device: torch.device
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:
@@ -263,6 +277,15 @@ class TrainerWorker(abc.ABC):
         At most one layer is gathered at a time. All ranks must iterate in lockstep, to the end. A tensor
         stays valid until the iteration ends.
         """
+
+    def gather_low_rank(self) -> Iterator[tuple[str, LowRank | None]]:
+        """Yields names of weights with their low-rank factors on rank 0, and with None on the other ranks.
+
+        By default there are none. If there are, they alone are trained: `gather_weights` yields these weights
+        `merged` from what was loaded, and all others as they were loaded. Gradients, their norm and AdamW are
+        those of the factors. The names and scales stay the same. All ranks iterate in lockstep, to the end.
+        """
+        return iter(())
 
     @abc.abstractmethod
     def save(self, directory: Path) -> SaveHandle:

@@ -101,6 +101,15 @@ class ShardedCheckpoints:
             )
         dcp.load(wanted, checkpoint_id=directory, process_group=self._group)
 
+    def stored(self, key: str, directory: Path) -> torch.Tensor | None:
+        """Returns a small tensor of bytes, which every rank reads, or None if there is none."""
+        metadata = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
+        if key not in metadata:
+            return None
+        tensor = torch.empty(metadata[key].size, dtype=torch.uint8)
+        self.load({key: tensor}, directory)
+        return tensor
+
     def close(self) -> None:
         if self._saving:
             self._saving.wait_ended()

@@ -9,7 +9,6 @@ On a CPU, DeepSpeed compiles a communication kernel at first use, which needs a 
 """
 
 import os
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -81,7 +80,9 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     @property
     def missing(self) -> str | None:
-        return None if find_spec("deepspeed") else "deepspeed is not installed: pip install -e '.[deepspeed]'"
+        if not find_spec("deepspeed"):
+            return "deepspeed is not installed: pip install -e '.[deepspeed]'"
+        return super().missing
 
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
         """Returns the bytes of the ZeRO state. Offloaded state does not count.
@@ -95,13 +96,16 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         def on_device(part: str, elements: int) -> int:
             return 0 if (self._zero.get(f"offload_{part}") or {}).get("device") == "cpu" else elements
 
-        shard = shape.parameters // world_size
+        shard = self._parameters(shape) // world_size
+        trained = self._trained_parameters(shape)
         live = min(shape.parameters, int(self._zero.get("stage3_max_live_parameters", LIVE))) * (stage == 3)
-        bucket = min(shape.parameters, int(self._zero.get("reduce_bucket_size", BUCKET)))
+        bucket = min(trained, int(self._zero.get("reduce_bucket_size", BUCKET)))
         return {
-            "weights": value * (on_device("param", shard) if stage == 3 else shape.parameters),
-            "gradients": FLOAT32 * on_device("optimizer", shard if stage > 1 else shape.parameters),
-            "optimizer": 3 * FLOAT32 * on_device("optimizer", shard),  # master weights and two moments
+            "weights": value * (on_device("param", shard) if stage == 3 else self._parameters(shape)),
+            "gradients": FLOAT32 * on_device("optimizer", trained // world_size if stage > 1 else trained),
+            "optimizer": 3
+            * FLOAT32
+            * on_device("optimizer", trained // world_size),  # master weights and two moments
             "gathered": value * live + FLOAT32 * bucket,
         }
 
@@ -120,11 +124,12 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         deepspeed.init_distributed(dist_backend=backend, verbose=False)
         checkpoint_layers(self._scorer.layers, self._activation_checkpointing)
         masters = self._float32_masters()
+        self._unrounded = self._kept_in_float32()
         settings = self._settings()
         place(self._scorer, self.device, self._compute_dtype, settings)
         self._engine, *_ = deepspeed.initialize(
             model=self._scorer,
-            optimizer=self._adamw(list(self._scorer.parameters())),
+            optimizer=self._adamw([parameter for _, parameter in self._trained()]),
             config=settings,
             dist_init_required=False,
         )
@@ -142,6 +147,19 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         if self._compute_dtype is torch.float32 or self._spec.rank > 0:
             return {}
         return {name: parameter.detach() for name, parameter in self._trained()}
+
+    def _kept_in_float32(self) -> dict[torch.nn.Parameter, torch.Tensor]:
+        """Returns frozen weights that the model rounds and that have no master, in rank 0's host memory.
+
+        A model whose files are in bfloat16 has none.
+        """
+        if self._compute_dtype is torch.float32 or self._spec.rank > 0:
+            return {}
+        return {
+            parameter: parameter.detach()
+            for _, parameter in self._served()
+            if not parameter.requires_grad and (parameter != parameter.to(self._compute_dtype)).any()
+        }
 
     @torch.no_grad()
     def _put_masters(self, masters: dict[str, torch.Tensor]) -> None:
@@ -215,12 +233,9 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
         return getattr(parameter, "ds_shape", parameter.shape)  # in stage 3 its own shape is [0]
 
-    @torch.no_grad()
-    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
-        for name, parameter in self._served():
-            tensor = self._states.weight(parameter).view(self._shape(parameter))
-            yield name, tensor if self._spec.rank == 0 else None
-            del tensor  # freed before the next one is gathered
+    def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        weight = self._states.weight(parameter).view(self._shape(parameter))
+        return self._unrounded[parameter].to(self.device) if parameter in self._unrounded else weight
 
     @torch.no_grad()
     def _state(self) -> dict[str, torch.Tensor]:

@@ -49,11 +49,13 @@ class FSDPTrainer(HuggingFaceTrainer):
 
         "gathered" is embedding and head with their gradients, one layer, and the prefetched layer.
         """
-        shard = FLOAT32 * shape.parameters // world_size
-        root = (1 if shape.tied else 2) * shape.embedding * (self._compute_dtype.itemsize + FLOAT32)
+        weights = FLOAT32 * self._parameters(shape) // world_size
+        trained = FLOAT32 * self._trained_parameters(shape) // world_size
+        gradient = 0 if self._lora else FLOAT32
+        root = (1 if shape.tied else 2) * shape.embedding * (self._compute_dtype.itemsize + gradient)
         layers = 2 * shape.layer * self._compute_dtype.itemsize
         gathered = root + layers if world_size > 1 else 0
-        return {"weights": shard, "gradients": shard, "optimizer": 2 * shard, "gathered": gathered}
+        return {"weights": weights, "gradients": trained, "optimizer": 2 * trained, "gathered": gathered}
 
     def _shard(self) -> None:
         if self._compile_layers:
@@ -141,12 +143,8 @@ class FSDPTrainer(HuggingFaceTrainer):
         if self._sharded:
             self._scorer.reshard()
 
-    @torch.no_grad()
-    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
-        for name, parameter in self._served():
-            tensor = full(parameter).contiguous()  # with one rank this is the shard itself
-            yield name, tensor if self._spec.rank == 0 else None
-            del tensor  # freed before the next one is gathered
+    def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        return full(parameter).contiguous()  # with one rank this is the shard itself
 
     # --- checkpoints --------------------------------------------------------------------------
 

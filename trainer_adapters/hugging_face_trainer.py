@@ -6,8 +6,9 @@ backend loads in the other.
 """
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,12 +19,14 @@ from transformers import AutoConfig
 from contracts.inference import Parameter
 from contracts.limits import MAX_INTEGER
 from contracts.model_shape import ModelShape
-from contracts.trainer import PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
+from contracts.trainer import LowRank, PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters.activation_checkpointing import Checkpointing
 from trainer_adapters.checkpoint import ShardedCheckpoints, complete_or_absent, restore_rng, rng_state
 from trainer_adapters.checkpoint_io import copy_tokenizer, load_model, save_model
 from trainer_adapters.flash_attention import prefer_flash_attention_3
+from trainer_adapters.lora import LoRA, adapted_layers, base_parameters, factors_of
+from trainer_adapters.lora_files import KEY, description, difference, fingerprint, save_adapter
 from trainer_adapters.memory import activations, scoring
 from trainer_adapters.output_head import default_chunk
 from trainer_adapters.process_group import join_on_device
@@ -47,6 +50,8 @@ class HuggingFaceTrainer(TrainerWorker):
         many as make 64 to 256 MiB, by the size of the head.
     value_head: also learn the value of each state, by a linear layer over the hidden states. It starts at 0,
         is trained and saved like any parameter, and is never sent, listed or exported.
+    lora: `rank`, `alpha` and, if not all linear layers, `targets` of low-rank adapters (`lora.LoRA`). They
+        alone are trained, with the value head. The weights that are sent and exported are merged.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class HuggingFaceTrainer(TrainerWorker):
         activation_checkpointing: Checkpointing = False,
         logits_chunk: int | None = None,
         value_head: bool = False,
+        lora: Mapping[str, object] | None = None,
     ):
         if compute_dtype not in get_args(ComputeDtype):
             raise ValueError(f"compute_dtype must be float32 or bfloat16, not {compute_dtype!r}")
@@ -76,6 +82,14 @@ class HuggingFaceTrainer(TrainerWorker):
         self._activation_checkpointing = activation_checkpointing
         self._logits_chunk = logits_chunk
         self._value_head = value_head
+        self._lora = None if lora is None else LoRA.of(lora)
+        self.trains_low_rank = self._lora is not None
+
+    @property
+    def missing(self) -> str | None:
+        if self._lora is None or find_spec("peft"):
+            return None
+        return "peft is not installed, which trainer.lora needs: pip install -e '.[lora]'"
 
     # --- methods that a backend adds ----------------------------------------------------------
 
@@ -99,15 +113,20 @@ class HuggingFaceTrainer(TrainerWorker):
     def _restore(self, directory: Path) -> None:
         """Reads what `_state` wrote, on any number of ranks."""
 
+    @abc.abstractmethod
+    def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """Returns the full, contiguous float32 parameter. It is a collective."""
+
     # --- parameters and optimizer -------------------------------------------------------------
 
     def _served(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Returns an iterator over the model's parameters by name, in its order, tied ones once."""
-        return self._model.named_parameters()
+        """Returns an iterator over the base model's parameters by name, in its order, tied ones once."""
+        return base_parameters(self._model)
 
     def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Returns an iterator over the model's parameters and then those of the value head."""
-        return ((name.removeprefix("model."), p) for name, p in self._scorer.named_parameters())
+        """Returns an iterator over the model's trained parameters and then those of the value head."""
+        every = self._scorer.named_parameters()
+        return ((name.removeprefix("model."), p) for name, p in every if p.requires_grad)
 
     def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
         """Returns the shape of the full parameter."""
@@ -138,12 +157,20 @@ class HuggingFaceTrainer(TrainerWorker):
         return {
             **self._state_memory(shape, world_size),
             "activations": activations(shape, tokens, value, self._activation_checkpointing),
-            "logits": scoring(shape, chunk, tokens, value, self._fp32_head),
+            "logits": scoring(shape, chunk, tokens, value, self._fp32_head, frozen=bool(self._lora)),
         }
+
+    def _parameters(self, shape: ModelShape) -> int:
+        """Returns the number of the model's parameters, adapters included."""
+        return shape.parameters + (self._lora.parameters(shape) if self._lora else 0)
+
+    def _trained_parameters(self, shape: ModelShape) -> int:
+        """Returns how many of them are trained."""
+        return self._lora.parameters(shape) if self._lora else shape.parameters
 
     def unfit(self, model_path: str) -> str | None:
         config = AutoConfig.from_pretrained(model_path, local_files_only=True)
-        why = unfit_config(config)
+        why = unfit_config(config) or (self._lora and self._lora.unfit(config))
         return why and f"{config.model_type} {why}"
 
     # --- start and end ------------------------------------------------------------------------
@@ -160,10 +187,22 @@ class HuggingFaceTrainer(TrainerWorker):
             logits_chunk=self._logits_chunk,
             value_head=self._value_head,
         )
+        self._adapt()
         self._closed_steps = torch.zeros((), dtype=torch.int64)
         self._checkpoints = ShardedCheckpoints(spec.timeout_s)
         self._shard()
         self._check_scores()
+
+    def _adapt(self) -> None:
+        """Adds the adapters, if there are any. A checkpoint describes them and the base model."""
+        self._adapted: dict[str, torch.nn.Module] = {}
+        self._description = None
+        if self._lora is None:
+            return
+        base = fingerprint(self._model, self._spec.rank, self.device)
+        self._lora.inject(self._model)
+        self._adapted = adapted_layers(self._model)
+        self._description = description(self._lora, self._adapted, base)
 
     def _check_scores(self) -> None:
         """Raises ValueError, on every rank, unless packed scores agree with the model's own logits."""
@@ -195,7 +234,7 @@ class HuggingFaceTrainer(TrainerWorker):
 
     def weight_manifest(self, dtype: str) -> WeightManifest:
         names = {parameter: name for name, parameter in self._served()}
-        every = self._model.named_parameters(remove_duplicate=False)
+        every = base_parameters(self._model, remove_duplicate=False)
         return WeightManifest(
             parameters=tuple(
                 Parameter(name=name, dtype=dtype, shape=tuple(self._shape(parameter)))
@@ -204,13 +243,42 @@ class HuggingFaceTrainer(TrainerWorker):
             tied={name: names[parameter] for name, parameter in every if name != names[parameter]},
         )
 
+    @torch.no_grad()
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        coordinator = self._spec.rank == 0
+        for name, parameter in self._served():
+            tensor = self._full(parameter)
+            if name in self._adapted:
+                factors = self._factors(name)
+                tensor = factors.merged(tensor) if coordinator else tensor
+            yield name, tensor if coordinator else None
+            del tensor  # freed before the next one is gathered
+
+    @torch.no_grad()
+    def gather_low_rank(self) -> Iterator[tuple[str, LowRank | None]]:
+        self._served()  # reshards
+        for name in self._adapted:
+            factors = self._factors(name)
+            yield name, factors if self._spec.rank == 0 else None
+
+    def _factors(self, name: str) -> LowRank:
+        """Returns the full factors of an adapted weight. It is a collective."""
+        a, b = map(self._full, factors_of(self._adapted[name]))
+        return LowRank(a, b, self._lora.scale)
+
     def export(self, directory: Path) -> None:
-        """Writes the float32 master weights, which rank 0 holds in host memory during the export."""
+        """Writes the float32 master weights, which rank 0 holds in host memory during the export.
+
+        Adapters are merged into them, and are in addition in the subdirectory `adapter`.
+        """
         with complete_or_absent(directory) as partial:
             weights = {name: None if t is None else t.cpu() for name, t in self.gather_weights()}
+            factors = dict(self.gather_low_rank())
             if self._spec.rank == 0:
                 save_model(self._model, weights, partial)
                 copy_tokenizer(self._spec.model_path, partial)
+                if factors:
+                    save_adapter(self._model, factors, self._spec.model_path, partial / "adapter")
 
     # --- checkpoints --------------------------------------------------------------------------
 
@@ -218,6 +286,8 @@ class HuggingFaceTrainer(TrainerWorker):
         return self._checkpoints.save(self._state() | self._own_state(), directory)
 
     def load(self, directory: Path) -> None:
+        if different := difference(self._description, self._checkpoints.stored(KEY, directory)):
+            raise ValueError(f"{directory} {different}")
         self._restore(directory)
         own = self._own_state()
         self._checkpoints.load(own, directory)
@@ -225,7 +295,8 @@ class HuggingFaceTrainer(TrainerWorker):
         restore_rng(own, self._spec.rank, self.device)
 
     def _own_state(self) -> dict[str, torch.Tensor]:
-        return {"closed_steps": self._closed_steps, **rng_state(self._spec.rank, self.device)}
+        described = {} if self._description is None else {KEY: self._description}
+        return {"closed_steps": self._closed_steps, **described, **rng_state(self._spec.rank, self.device)}
 
 
 def _placeholder_batch(empty: PackedBatch) -> PackedBatch:

@@ -40,16 +40,19 @@ def _kept_by_a_layer(shape: ModelShape, value_bytes: int) -> int:
     return norms + value_bytes * (attention + 4 * shape.intermediate_size)
 
 
-def scoring(shape: ModelShape, chunk: int, tokens: int, value_bytes: int, fp32_head: bool) -> int:
+def scoring(
+    shape: ModelShape, chunk: int, tokens: int, value_bytes: int, fp32_head: bool, frozen: bool = False
+) -> int:
     """Returns the bytes of the output head: a chunk's logits, all tokens' inputs, and the head's gradient.
 
     Logits of a single chunk are kept for backward. Logits in half precision exist in addition to float32
     ones. A head that computes in another dtype than its weights has a copy of these. The gradient is summed
-    in float32, and then rounded to the dtype of the weights.
+    in float32, and then rounded to the dtype of the weights. A frozen head has none.
     """
     rounded = value_bytes != FLOAT32
     at_once = LOGITS_AT_ONCE + (tokens <= chunk) + (rounded and not fp32_head)
     logits = at_once * min(chunk, tokens) * shape.vocab_size * FLOAT32
     states = 2 * value_bytes * tokens * shape.hidden_size
-    copies = FLOAT32 + rounded * (value_bytes + fp32_head * FLOAT32)
+    gradient = 0 if frozen else FLOAT32 + rounded * value_bytes
+    copies = gradient + rounded * fp32_head * FLOAT32
     return logits + states + copies * shape.embedding

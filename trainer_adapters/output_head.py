@@ -127,7 +127,7 @@ class HeadScores(torch.autograd.Function):
         learnt = of_logprobs != 0
         if of_entropies is not None:
             learnt |= of_entropies != 0
-        gradients = _Gradients.zero(hidden, head)
+        gradients = _Gradients.zero(hidden, head, *ctx.needs_input_grad[1:3])
         most = min(ctx.chunk, len(learnt))
         again = temperature.new_empty(most if kept is None else 0, len(weight))
         other = temperature.new_empty(0 if of_entropies is None else most, len(weight))
@@ -144,8 +144,9 @@ class HeadScores(torch.autograd.Function):
                 slopes = _slopes_of_both(log_p, token_ids[rows], *by_score, other)
                 factor = 1 / temperature[rows]
             gradients.add(head, rows, hidden[rows], slopes, factor.unsqueeze(1))
+        of_weight = None if gradients.weight is None else gradients.weight.to(weight.dtype)
         of_bias = None if gradients.bias is None else gradients.bias.to(bias.dtype)
-        return gradients.hidden, gradients.weight.to(weight.dtype), of_bias, None, None, None, None, None
+        return gradients.hidden, of_weight, of_bias, None, None, None, None, None
 
 
 def _slopes_of_logprobs(log_p: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
@@ -170,16 +171,19 @@ def _slopes_of_both(
 
 
 class _Gradients(NamedTuple):
-    """The gradients by hidden states and head. Those of the head are accumulated in float32."""
+    """The gradients by hidden states and head.
+
+    Those of the head are accumulated in float32, or None if it is frozen.
+    """
 
     hidden: torch.Tensor
-    weight: torch.Tensor
+    weight: torch.Tensor | None
     bias: torch.Tensor | None
 
     @classmethod
-    def zero(cls, hidden: torch.Tensor, head: Head) -> "_Gradients":
-        weight = torch.zeros_like(head.weight, dtype=torch.float32)
-        bias = None if head.bias is None else weight.new_zeros(len(weight))
+    def zero(cls, hidden: torch.Tensor, head: Head, of_weight: bool, of_bias: bool) -> "_Gradients":
+        weight = torch.zeros_like(head.weight, dtype=torch.float32) if of_weight else None
+        bias = torch.zeros_like(head.bias, dtype=torch.float32) if of_bias else None
         return cls(torch.zeros_like(hidden), weight, bias)
 
     def add(
@@ -194,9 +198,11 @@ class _Gradients(NamedTuple):
         if self.bias is not None:
             self.bias.addmv_(slopes.t(), factor.squeeze(1))
         slopes = slopes.to(head.weight.dtype)
-        scaled = (hidden * factor).to(head.weight.dtype)
         with tf32_products(head.tf32_suits(hidden)):
             self.hidden[rows] = (slopes @ head.weight * factor).to(self.hidden.dtype)
+            if self.weight is None:
+                return
+            scaled = (hidden * factor).to(head.weight.dtype)
             if slopes.dtype is torch.float32:
                 self.weight.addmm_(slopes.t(), scaled)
             else:

@@ -58,7 +58,13 @@ class ZeroState:
             self._zero.optimizer.state[flat]["step"].copy_(steps)
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """Returns the full float32 weight, in the parameter's element order."""
+        """Returns the full float32 weight, in the parameter's element order.
+
+        A frozen parameter has no float32 master: its own value is copied.
+        """
+        if not parameter.requires_grad:
+            with GatheredParameters([parameter]):
+                return parameter.detach().to(torch.float32, copy=True)
         return safe_get_full_fp32_param(parameter)
 
     def moment(self, parameter: torch.nn.Parameter, name: str) -> torch.Tensor:

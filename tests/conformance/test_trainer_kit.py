@@ -33,6 +33,7 @@ CODES = [guarantee.code for guarantee in GUARANTEES]
 FSDP = "trainer_adapters.fsdp.FSDPTrainer"
 DEEPSPEED = "trainer_adapters.deepspeed.DeepSpeedTrainer"
 PLAIN = "examples.plain_trainer.PlainTrainer"
+LORA = {"rank": 4, "alpha": 8}
 
 
 def assert_all_kept(adapter: str, ranks: int, **options: object) -> list[Verdict]:
@@ -62,6 +63,26 @@ def test_scores_and_checkpoints_of_fsdp_on_one_rank():
 @pytest.mark.engines
 def test_fsdp_on_two_ranks():
     assert_all_kept(FSDP, 2, activation_checkpointing=True, logits_chunk=64)
+
+
+@pytest.mark.engines
+def test_fsdp_with_low_rank_adapters_on_two_ranks():
+    verdicts = assert_all_kept(FSDP, 2, lora=LORA, activation_checkpointing=True)
+    assert "of factors of rank 4 of 14 weights equal" in verdicts[CODES.index("T3")].measured
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("adapter", "ranks", "options"),
+    [
+        (FSDP, 1, {}),
+        (FSDP, 2, {"lora": LORA | {"targets": ["q_proj", "down_proj"]}, "value_head": True}),
+        (DEEPSPEED, 2, {"zero_stage": 2}),
+        (DEEPSPEED, 2, {"zero_stage": 3}),
+    ],
+)
+def test_low_rank_adapters_in_another_form(adapter, ranks, options):
+    assert_all_kept(adapter, ranks, **{"lora": LORA} | options)
 
 
 @pytest.mark.long

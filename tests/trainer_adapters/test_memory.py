@@ -84,9 +84,10 @@ def test_the_head_holds_what_is_estimated(dtype, fp32_head, chunk):
     assert 0.85 * peak < estimate < 1.2 * peak
 
 
-def test_fsdp_holds_its_share_of_weights_gradients_and_moments(tmp_path):
+@pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8}])
+def test_fsdp_holds_its_share_of_weights_gradients_and_moments(tmp_path, lora):
     path = make_model(tmp_path / "m", "llama")
-    with started(FSDPTrainer(), path) as worker:
+    with started(FSDPTrainer(lora=lora), path) as worker:
         batch = PackedBatch.pack(make_sequences([9, 5]))
         worker.backward(worker.forward(batch).logprobs.sum())
         trained = [parameter for _, parameter in worker._trained()]
@@ -104,7 +105,7 @@ def test_fsdp_holds_its_share_of_weights_gradients_and_moments(tmp_path):
             tied=False,
         )
         estimate = worker.memory(shape, 1, 14)
-        assert estimate["weights"] == sum(p.nbytes for p in trained)
+        assert estimate["weights"] == sum(p.nbytes for p in worker._model.parameters())
         assert estimate["gradients"] == sum(p.grad.nbytes for p in trained)
         assert estimate["optimizer"] == sum(t.nbytes for t in moments)
         assert worker.memory(shape, 4, 14)["optimizer"] == estimate["optimizer"] // 4

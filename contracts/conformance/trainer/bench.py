@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from contracts.conformance.trainer.low_rank import LowRankReference
+from contracts.conformance.trainer.rank_programs import factor_copies
 from contracts.conformance.trainer.ranks import RankFailedError, run_ranks
+from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.support.ports import ReservedPort
 from contracts.trainer import OptimizerSpec, WorkerSpec
@@ -23,6 +26,7 @@ class Bench:
     patience_s: float  # the longest time that one session may take
     directory: Path  # an empty directory for the kit's files
     models: tuple[str, ...]  # Hugging Face model directories
+    trains_low_rank: bool = False  # what the adapter says of itself
     _sessions: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def session(
@@ -49,6 +53,14 @@ class Bench:
                 )
             except RankFailedError as error:
                 raise GuaranteeError(str(error), "every rank returns from every call", doing) from error
+
+    def reference(self, model: str) -> Reference:
+        """Returns the reference of what the adapter trains. Factors are asked of a new trainer."""
+        if not self.trains_low_rank:
+            return Reference(model)
+        doing = "list(worker.gather_low_rank())"
+        results = self.session(factor_copies, model, OptimizerSpec(lr=1e-3), doing=doing)
+        return LowRankReference(model, results[0])
 
     def new_directory(self) -> Path:
         """Makes an empty directory, and returns its path."""

@@ -22,9 +22,9 @@ TOLERANCE = 1e-4  # float32 itself has an error of about 3e-5 from a gradient in
 def readable_optimizer(reference: Reference, sequences: list[TrainingSequence]) -> OptimizerSpec:
     """Returns an optimizer whose updates reveal the gradient of these sequences, or of similar ones."""
     gradients = [_rms(g) for g in reference.gradients(sequences).values()]
-    weights = [_rms(w) for w in reference.weights().values() if w.dim() > 1]
+    weights = [_rms(w) for w in reference.values().values() if w.dim() > 1]
     eps = float(torch.stack([g for g in gradients if g > 0]).median())
-    lr = float(torch.stack(weights).median())
+    lr = float(torch.stack([w for w in weights if w > 0]).median())
     return OptimizerSpec(
         lr=lr,
         betas=(0.0, 0.0),
@@ -72,7 +72,9 @@ def check_gradients(
     """
     worst = 0.0
     for number, step in enumerate(steps):
-        before, after = (reference.named(w) for w in results[0].weights[number : number + 2])
+        before, after = (
+            reference.trained(results[0].weights[n], results[0].factors[n]) for n in (number, number + 1)
+        )
         reference.put(before)
         expected = reference.gradients(step.sequences, step.scale, step.entropy)
         reproduce = f"{reference.model.config.model_type}, {describe(step)}"

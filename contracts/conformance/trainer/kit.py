@@ -20,6 +20,7 @@ from contracts.conformance.trainer.guarantees import (
 from contracts.conformance.trainer.models import make_model
 from contracts.conformance.trainer.recording_worker import import_adapter
 from contracts.conformance.verdicts import Guarantee, Verdict
+from contracts.trainer import TrainerWorker
 
 CHECKS: dict[Guarantee, Callable[[Bench], str]] = {
     Guarantee("T1", "forward"): t1_forward.check,
@@ -56,7 +57,8 @@ def check_trainer(
     Raises ValueError, with a message of one line, if nothing can be checked.
     """
     wanted = _wanted(only)
-    _check_input(adapter, ranks, options or {}, model, device, patience_s)
+    _check_input(ranks, model, device, patience_s)
+    trains_low_rank = _made(adapter, options or {}).trains_low_rank
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         root = Path(folder)
         models = (model,) if model else _tiny_models(root)
@@ -64,7 +66,9 @@ def check_trainer(
         for guarantee in wanted:
             directory = root / guarantee.code
             directory.mkdir()
-            bench = Bench(adapter, options or {}, ranks, device, patience_s, directory, models)
+            bench = Bench(
+                adapter, options or {}, ranks, device, patience_s, directory, models, trains_low_rank
+            )
             verdicts.append(_try(guarantee, bench))
         return verdicts
 
@@ -86,9 +90,7 @@ def _wanted(only: Iterable[str] | None) -> list[Guarantee]:
     return [g for g in GUARANTEES if g.code in codes]
 
 
-def _check_input(
-    adapter: str, ranks: int, options: dict[str, object], model: str | None, device: str, patience_s: float
-) -> None:
+def _check_input(ranks: int, model: str | None, device: str, patience_s: float) -> None:
     if ranks < 1:
         raise ValueError(f"a trainer has at least one rank, not {ranks}")
     if device not in ("cpu", "cuda"):
@@ -99,9 +101,12 @@ def _check_input(
         raise ValueError(f"the patience is a positive number of seconds, not {patience_s:g}")
     if model is not None and not (Path(model) / "config.json").is_file():
         raise ValueError(f"{model} is not a Hugging Face model directory: it has no config.json")
+
+
+def _made(adapter: str, options: dict[str, object]) -> TrainerWorker:
     trainer = import_adapter(adapter)
     try:
-        trainer(**options)
+        return trainer(**options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{adapter} cannot be made with the options {options}: {error}") from error
 

@@ -8,30 +8,41 @@ import torch
 
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.sequences import Call, Step, objective
-from contracts.trainer import PackedBatch, StepReport, TokenScores, WorkerSpec
+from contracts.trainer import LowRank, PackedBatch, StepReport, TokenScores, WorkerSpec
 
 Tensors = dict[str, torch.Tensor]
+Factors = dict[str, LowRank]
 
 
 @dataclass(frozen=True)
 class StepsRecord:
     """The results of a program's steps on one rank.
 
-    `weights` has one more element: the weights before the first step.
+    `weights` and `factors` have one more element: those before the first step.
     """
 
     weights: list[Tensors]  # float32 weights on the CPU; empty except on rank 0
+    factors: list[Factors]  # of a worker that trains low-rank factors; empty except on rank 0
     reports: list[StepReport]
     losses: list[list[float]]  # [step][micro-batch], losses of this rank
 
 
 def weight_copies(worker: RecordingWorker) -> Tensors:
     """Returns copies of the full weights on rank 0, and an empty dict on other ranks."""
+    return {name: _copy(tensor) for name, tensor in worker.gather_weights() if tensor is not None}
+
+
+def factor_copies(worker: RecordingWorker, spec: WorkerSpec | None = None) -> Factors:
+    """Returns float32 copies of the low-rank factors on rank 0, and an empty dict on other ranks."""
     return {
-        name: tensor.detach().to("cpu", torch.float32, copy=True)
-        for name, tensor in worker.gather_weights()
-        if tensor is not None
+        name: LowRank(_copy(factors.a), _copy(factors.b), factors.scale)
+        for name, factors in worker.gather_low_rank()
+        if factors is not None
     }
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", torch.float32, copy=True)
 
 
 def run_steps(
@@ -42,6 +53,7 @@ def run_steps(
     A step that exports or saves writes to `directory`.
     """
     weights = [weight_copies(worker)]
+    factors = [factor_copies(worker)]
     reports = []
     losses = []
     for number, step in enumerate(steps):
@@ -52,7 +64,8 @@ def run_steps(
             _call_between(worker, spec, step, call, directory)
         reports.append(worker.step())
         weights.append(weight_copies(worker))
-    return StepsRecord(weights, reports, losses)
+        factors.append(factor_copies(worker))
+    return StepsRecord(weights, factors, reports, losses)
 
 
 def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step, number: int = 0) -> list[float]:

@@ -27,6 +27,9 @@ def import_adapter(path: str) -> type[TrainerWorker]:
     return found
 
 
+GATHERS = {"gather_weights", "gather_low_rank"}  # methods that yield
+
+
 class RecordingWorker:
     """A proxy of `worker` with only the methods of the contract.
 
@@ -38,7 +41,7 @@ class RecordingWorker:
         self._position_file = position_file
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in TrainerWorker.__abstractmethods__:
+        if name not in TrainerWorker.__abstractmethods__ | GATHERS:
             raise AttributeError(f"{name} is not part of the trainer contract")
         method = getattr(self._worker, name)
 
@@ -46,7 +49,7 @@ class RecordingWorker:
             self._position_file.write_text(f"in {name}()")
             result = method(*args, **options)
             self._position_file.write_text(f"after {name}()")
-            return self._each(name, result) if name == "gather_weights" else result
+            return self._each(name, result) if name in GATHERS else result
 
         return call
 

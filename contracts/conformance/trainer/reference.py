@@ -3,7 +3,7 @@
 import torch
 from transformers import AutoModelForCausalLM
 
-from contracts.conformance.trainer.rank_programs import Tensors
+from contracts.conformance.trainer.rank_programs import Factors, Tensors
 from contracts.conformance.trainer.sequences import objective
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
@@ -11,13 +11,21 @@ from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores
 
 
 class Reference:
-    """The model of a directory, which scores and differentiates with any weights that a worker gathered."""
+    """The model of a directory, which scores and differentiates with any weights that a worker gathered.
+
+    All its weights are trained. `LowRankReference` is that of a worker which trains low-rank factors.
+    """
 
     def __init__(self, path: str):
         self.path = path
         self.model = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, attn_implementation="eager"
         )
+
+    @property
+    def trains(self) -> str:
+        """What is trained, for messages."""
+        return "all weights"
 
     @property
     def context(self) -> int:
@@ -55,9 +63,24 @@ class Reference:
             named[names[0]] = weights[there[0]]
         return named
 
+    def trained(self, weights: Tensors, factors: Factors) -> Tensors:
+        """Returns what is trained, by name, out of what a worker gathered.
+
+        Raises GuaranteeError if that is incomplete or contradictory.
+        """
+        return self.named(weights)
+
+    def values(self) -> Tensors:
+        """Returns a copy of what is trained."""
+        return self.weights()
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Returns what is trained."""
+        return list(self.model.parameters())
+
     @torch.no_grad()
     def put(self, weights: Tensors) -> None:
-        """Replaces the model's weights."""
+        """Replaces what is trained."""
         named = self.named(weights)
         for parameter, names in self.groups().items():
             parameter.copy_(named[names[0]])
@@ -81,7 +104,7 @@ class Reference:
     def gradients(
         self, sequences: list[TrainingSequence], scale: float = 1.0, entropy: bool = True
     ) -> Tensors:
-        """Returns the gradient of the plain sum, which is also left in the model's `.grad`."""
+        """Returns the gradient of the plain sum by what is trained, which is also left in its `.grad`."""
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         if sequences:
@@ -94,8 +117,8 @@ class Reference:
         return gradients
 
     def adamw(self, spec: OptimizerSpec) -> torch.optim.AdamW:
-        """Returns torch's AdamW over the model's parameters."""
-        return torch.optim.AdamW(self.model.parameters(), spec.lr, spec.betas, spec.eps, spec.weight_decay)
+        """Returns torch's AdamW over what is trained."""
+        return torch.optim.AdamW(self.parameters(), spec.lr, spec.betas, spec.eps, spec.weight_decay)
 
 
 def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:

@@ -9,7 +9,8 @@ from tests.conformance.trainer_mutants.mutants import MUTANTS
 
 __all__ = ["MUTANTS"]
 MODULES = (
-    "forward gradient rare_data shared_prompts steps weights weights_layout checkpoints writers uneven memory"
+    "forward gradient rare_data shared_prompts steps weights weights_layout low_rank checkpoints writers "
+    "uneven memory"
 )
 
 for module in MODULES.split():

@@ -35,7 +35,7 @@ def check(bench: Bench) -> str:
     cuts = 0
     for number, model in enumerate(bench.models):
         sequences = make_sequences(model, LENGTHS, seed=2)
-        reference = Reference(model)
+        reference = bench.reference(model)
         spec = readable_optimizer(reference, sequences)
         sessions = [_cuts(sequences, bench.ranks)]
         if number == 0:

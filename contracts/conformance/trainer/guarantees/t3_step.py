@@ -30,13 +30,14 @@ def check(bench: Bench) -> str:
     """Makes a few special steps, and compares each update with torch's."""
     worst = 0.0
     for model in bench.models:
-        reference = Reference(model)
+        reference = bench.reference(model)
         steps = _steps(reference, bench.ranks)
         doing = f"{len(steps)} steps of lengths {LENGTHS} with {SPEC!r}"
         results = bench.session(run_steps, model, SPEC, steps, doing=doing)
         worst = max(worst, _replay(reference, results, steps))
     return (
-        f"{len(steps)} updates equal torch AdamW's, within {worst:.0e} of each tensor's; norm before clipping"
+        f"{len(steps)} updates of {reference.trains} equal torch AdamW's, within {worst:.0e} of each "
+        "tensor's; norm before clipping"
     )
 
 
@@ -77,7 +78,9 @@ def _replay(reference: Reference, results: list[StepsRecord], steps: list[Step])
     worst = 0.0
     for number, step in enumerate(steps):
         doing = f"{reference.model.config.model_type}, {step.name}, of lengths {LENGTHS} with {SPEC!r}"
-        before, after = (reference.named(w) for w in results[0].weights[number : number + 2])
+        before, after = (
+            reference.trained(results[0].weights[n], results[0].factors[n]) for n in (number, number + 1)
+        )
         reports = [result.reports[number] for result in results]
         if step.reset:
             optimizer = reference.adamw(SPEC)
@@ -87,11 +90,11 @@ def _replay(reference: Reference, results: list[StepsRecord], steps: list[Step])
             continue
         reference.put(before)
         reference.gradients(step.sequences, step.scale)
-        norm = torch.nn.utils.clip_grad_norm_(reference.model.parameters(), SPEC.max_grad_norm).item()
+        norm = torch.nn.utils.clip_grad_norm_(reference.parameters(), SPEC.max_grad_norm).item()
         _check_reports(reports, norm, rates[number], doing)
         optimizer.param_groups[0]["lr"] = reports[0].learning_rate
         optimizer.step()
-        expected = _difference(before, reference.weights())
+        expected = _difference(before, reference.values())
         found = _difference(before, after)
         rounding = {name: ROUNDING * float(weight.norm()) for name, weight in after.items()}
         right = "torch AdamW's update"

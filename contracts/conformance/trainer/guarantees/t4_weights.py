@@ -9,9 +9,8 @@ from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.guarantees.t4_export import check_export
 from contracts.conformance.trainer.guarantees.t4_items import DOING, Gathered, check_complete, check_values
 from contracts.conformance.trainer.models import told_to_be_narrow
-from contracts.conformance.trainer.rank_programs import accumulate
+from contracts.conformance.trainer.rank_programs import Factors, accumulate, factor_copies
 from contracts.conformance.trainer.recording_worker import RecordingWorker
-from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequences, split_evenly
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.trainer import OptimizerSpec, WorkerSpec
@@ -27,6 +26,7 @@ class Result:
     manifests: list[WeightManifest]  # one for each dtype, in the order of DTYPES
     iterations: list[list[Gathered]]  # two of the loaded weights, and one after a step
     changed: list[str]  # names of tensors that changed before their iteration ended
+    factors: Factors  # low-rank factors after the step, on rank 0
 
 
 def gather(worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Path) -> Result:
@@ -45,7 +45,7 @@ def gather(worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Pat
     worker.export(directory)
     iterations.append(_iteration(worker, changed))
     manifests.append(worker.weight_manifest(DTYPES[0]))
-    return Result(manifests, iterations, changed)
+    return Result(manifests, iterations, changed, factor_copies(worker))
 
 
 def _iteration(worker: RecordingWorker, changed: list[str]) -> list[Gathered]:
@@ -72,7 +72,7 @@ def check(bench: Bench) -> str:
     counts = []
     for number, model in enumerate(bench.models):
         directory = bench.directory / f"export-{number}"
-        reference = Reference(model)
+        reference = bench.reference(model)
         sequences = make_sequences(model, [*LENGTHS, *[4] * bench.ranks], seed=4)
         step = Step("a share for everyone", split_evenly(sequences, bench.ranks))
         given = told_to_be_narrow(model, bench.directory / "narrow") if number == 0 else model
@@ -87,6 +87,7 @@ def check(bench: Bench) -> str:
         check_values(reference, loaded)
         _check_kept(results[0].changed)
         before, after = ({one.name: one.tensor for one in iteration} for iteration in (loaded[0], stepped))
+        reference.trained(after, results[0].factors)
         check_export(model, directory, before, after)
         counts.append(f"{len(stepped)} ({len(results[0].manifests[0].tied)} tied)")
     return (

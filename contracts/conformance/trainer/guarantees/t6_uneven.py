@@ -23,7 +23,7 @@ from contracts.conformance.trainer.sequences import (
 def check(bench: Bench) -> str:
     """Trains on steps with idle ranks and empty micro-batches, and checks each gradient."""
     model = bench.models[0]
-    reference = Reference(model)
+    reference = bench.reference(model)
     steps = _steps(bench, reference)
     spec = readable_optimizer(reference, steps[-1].sequences)
     doing = "one step each: " + "; ".join(describe(step) for step in steps)

@@ -1,0 +1,364 @@
+"""Low-rank adapters behind the contract: what servers, checkpoints and exports hold of them. That gradients
+and steps are those of plain torch is for the kit to prove (tests/conformance)."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from contracts.records import TrainingSequence
+from contracts.trainer import TrainerWorker
+from tests.ports import free_port
+from tests.trainer_adapters import reference
+from tests.trainer_adapters.models import SIZES, VOCAB, make_model, make_sequences
+from tests.trainer_adapters.workers import LENGTHS, accumulate, pack, run_ranks, started, train
+from trainer_adapters.fsdp import FSDPTrainer
+from trainer_adapters.lora import LoRA
+
+LORA = {"rank": 4, "alpha": 8}
+SCALE = 2.0
+STEPS = 3
+
+
+def backend(name: str, **options: object) -> TrainerWorker:
+    options = {"lora": LORA, "compute_dtype": "bfloat16" if name.endswith("bf16") else "float32"} | options
+    if name.startswith("fsdp"):
+        return FSDPTrainer(**options)
+    from trainer_adapters.deepspeed import DeepSpeedTrainer
+
+    return DeepSpeedTrainer(zero_stage=int(name[4]), **options)
+
+
+def share(sequences: list[TrainingSequence], rank: int, size: int) -> list[TrainingSequence]:
+    return sequences[rank::size]
+
+
+def step(worker: TrainerWorker, number: int, rank: int, size: int) -> float:
+    """Makes a step in which the last rank is idle once."""
+    sequences = make_sequences(LENGTHS, seed=number)
+    accumulate(worker, [share(sequences[:6], rank, size), sequences[6:] if rank == 0 else []])
+    return worker.step().grad_norm
+
+
+def weights_of(worker: TrainerWorker) -> reference.Tensors:
+    return {name: t.cpu().clone() for name, t in worker.gather_weights() if t is not None}
+
+
+def factors_of(worker: TrainerWorker) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    return {name: (f.a.cpu().clone(), f.b.cpu().clone()) for name, f in worker.gather_low_rank() if f}
+
+
+# --- jobs of a rank ---------------------------------------------------------------------------
+
+
+def learn(rank: int, size: int, name: str, port: int, model: str, out: Path, options: dict) -> dict:
+    """Makes steps, and saves before the last one."""
+    with started(backend(name, **options), model, rank, size, port) as worker:
+        first = weights_of(worker)
+        norms = []
+        for number in range(STEPS):
+            if number == STEPS - 1:
+                worker.save(out / "step").wait()
+            norms.append(step(worker, number, rank, size))
+        worker.export(out / "export")
+        return {
+            "first": first,
+            "weights": weights_of(worker),
+            "factors": factors_of(worker),
+            "norms": norms,
+        }
+
+
+def go_on(rank: int, size: int, name: str, port: int, model: str, checkpoint: Path) -> reference.Tensors:
+    with started(backend(name), model, rank, size, port) as worker:
+        worker.load(checkpoint)
+        step(worker, STEPS - 1, rank, size)
+        return weights_of(worker)
+
+
+def refusal(rank: int, size: int, port: int, model: str, checkpoint: Path, lora: dict | None) -> str:
+    """Returns why a rank does not load a checkpoint."""
+    with started(FSDPTrainer(lora=lora), model, rank, size, port) as worker:
+        try:
+            worker.load(checkpoint)
+        except ValueError as error:
+            return str(error)
+    return ""
+
+
+# --- weights ----------------------------------------------------------------------------------
+
+
+def learned(models: dict[str, str], out: Path, name: str, ranks: int, **options: object) -> tuple[dict, Path]:
+    args = (models["qwen2"], out, options)
+    return run_ranks(ranks, learn, out, name, free_port(), *args)[0], out
+
+
+@pytest.fixture(scope="module")
+def fsdp(models, tmp_path_factory) -> dict[int, tuple[dict, Path]]:
+    """Results of rank 0, and where checkpoint and export are, by the number of ranks."""
+    return {n: learned(models, tmp_path_factory.mktemp(f"ranks-{n}"), "fsdp", n) for n in (1, 2)}
+
+
+def assert_merged(result: dict, base: reference.Tensors) -> None:
+    """Checks that weights were the base's at first, and are now merged from it, or the same bit for bit."""
+    reference.assert_close(result["first"], base, tolerance=0)
+    assert list(result["weights"]) == list(base)
+    assert len(result["factors"]) == 14
+    for name, weight in result["weights"].items():
+        if name not in result["factors"]:
+            assert torch.equal(weight, base[name]), name
+            continue
+        a, b = result["factors"][name]
+        assert a.shape[0] == b.shape[1] == LORA["rank"]
+        assert not torch.equal(weight, base[name])
+        merged = base[name].double() + SCALE * b.double() @ a.double()
+        torch.testing.assert_close(weight, merged.float(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_base_stays_bit_for_bit_and_servers_get_merged_weights(models, fsdp, ranks):
+    assert_merged(fsdp[ranks][0], reference.weights(reference.load(models["qwen2"])))
+
+
+def test_two_ranks_learn_what_one_does(fsdp):
+    (one, _), (two, _) = fsdp.values()
+    reference.assert_close(two["weights"], one["weights"])
+    assert two["norms"] == pytest.approx(one["norms"], rel=1e-5)
+
+
+def test_in_bfloat16_they_are_merged_in_float32(models, tmp_path):
+    result, _ = learned(models, tmp_path, "fsdp-bf16", 2)
+    assert_merged(result, reference.weights(reference.load(models["qwen2"])))
+
+
+@pytest.mark.parametrize("checkpointing", [True, "selective"])
+def test_activation_checkpointing_changes_nothing(models, fsdp, tmp_path, checkpointing):
+    result, _ = learned(models, tmp_path, "fsdp", 2, activation_checkpointing=checkpointing)
+    reference.assert_close(result["weights"], fsdp[2][0]["weights"], tolerance=0)
+
+
+@pytest.mark.engines  # compiling takes half a minute
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_compiled_layers_change_nothing(models, fsdp, tmp_path, ranks):
+    result, _ = learned(models, tmp_path, "fsdp", ranks, compile_layers=True)
+    reference.assert_close(result["weights"], fsdp[ranks][0]["weights"])
+
+
+def test_only_adapters_and_the_value_head_have_gradients_and_moments(models):
+    with started(FSDPTrainer(lora=LORA, value_head=True), models["llama"]) as worker:
+        batch = pack(make_sequences(LENGTHS))
+        scores = worker.forward(batch)
+        worker.backward(reference.objective(scores, batch) + scores.values.sum())
+        have = {n.removeprefix("model.") for n, p in worker._scorer.named_parameters() if p.grad is not None}
+        trained = dict(worker._trained())
+        assert have == trained.keys()
+        assert set(worker._optimizer.state) == set(trained.values())
+    layers = {name.partition(".lora_")[0] for name in trained}
+    assert len(trained) == 2 * 14 + 2 and len(layers) == 14 + 2
+    assert {"value_head.weight", "value_head.bias"} < trained.keys()
+
+
+def test_targets_are_those_that_are_named(models):
+    with started(FSDPTrainer(lora={**LORA, "targets": ["q_proj", "up_proj"]}), models["llama"]) as worker:
+        assert [name.split(".")[-2] for name, _ in worker.gather_low_rank()] == ["q_proj", "up_proj"] * 2
+
+
+def test_experts_and_routers_of_a_mixture_stay_as_they_are(tmp_path):
+    """Both are no `torch.nn.Linear` in transformers."""
+    torch.manual_seed(1)
+    config = Qwen3MoeConfig(
+        vocab_size=VOCAB,
+        num_hidden_layers=2,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        head_dim=8,
+        initializer_range=0.2,
+        **SIZES,
+    )
+    Qwen3MoeForCausalLM(config).save_pretrained(tmp_path)
+    base = reference.weights(reference.load(str(tmp_path)))
+    with started(FSDPTrainer(lora=LORA), str(tmp_path)) as worker:
+        train(worker, range(2))
+        weights = weights_of(worker)
+        scores = worker.forward(pack(make_sequences(LENGTHS)), grad=False).logprobs
+    changed = {name.split(".")[-2] for name in weights if not torch.equal(weights[name], base[name])}
+    assert changed == {"q_proj", "k_proj", "v_proj", "o_proj"}
+    model = reference.load(str(tmp_path))
+    model.load_state_dict(weights, strict=False)
+    torch.testing.assert_close(
+        scores, reference.scores(model, make_sequences(LENGTHS)).logprobs, atol=2e-5, rtol=0
+    )
+
+
+# --- checkpoints ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_resumed_in_new_processes_is_as_if_uninterrupted(models, fsdp, tmp_path, ranks):
+    result, out = fsdp[ranks]
+    args = (models["qwen2"], out / "step")
+    resumed = run_ranks(ranks, go_on, tmp_path, "fsdp", free_port(), *args)
+    reference.assert_close(resumed[0], result["weights"], tolerance=0)
+
+
+def test_resumed_on_another_number_of_ranks(models, fsdp, tmp_path):
+    result, out = fsdp[2]
+    (weights,) = run_ranks(1, go_on, tmp_path, "fsdp", free_port(), models["qwen2"], out / "step")
+    reference.assert_close(weights, result["weights"])
+
+
+def test_a_checkpoint_has_no_base(fsdp):
+    keys = dcp.FileSystemReader(fsdp[1][1] / "step").read_metadata().state_dict_metadata
+    weights = [key for key in keys if key.startswith("model.")]
+    assert len(weights) == 2 * 14
+    assert all(key.endswith(("lora_A.default.weight", "lora_B.default.weight")) for key in weights)
+    assert len([key for key in keys if key.startswith("optimizer.exp_avg.")]) == len(weights)
+
+
+@pytest.mark.parametrize(
+    ("lora", "says"),
+    [
+        ({"rank": 2, "alpha": 8}, r"was written with lora\.rank=4, and this trainer has 2$"),
+        ({"rank": 4, "alpha": 6.5}, r"was written with lora\.alpha=8, and this trainer has 6\.5$"),
+        (
+            {**LORA, "targets": ["q_proj", "v_proj"]},
+            r"lora\.targets=down_proj, gate_proj, .*, and this trainer has q_proj, v_proj$",
+        ),
+        (None, r"was written with lora=\{rank: 4, alpha: 8\}, and this trainer has lora=null$"),
+    ],
+)
+def test_a_checkpoint_of_other_adapters_is_refused_in_one_line(models, fsdp, lora, says):
+    with (
+        started(FSDPTrainer(lora=lora), models["qwen2"]) as worker,
+        pytest.raises(ValueError, match=rf"^[^\n]*step {says}" if says.startswith("was") else says) as error,
+    ):
+        worker.load(fsdp[1][1] / "step")
+    assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_of_another_base_is_refused_on_every_rank(models, fsdp, tmp_path):
+    other = make_model(tmp_path / "other", "qwen2")
+    model = AutoModelForCausalLM.from_pretrained(other)
+    model.get_parameter("model.norm.weight").data[3] += 1e-6
+    model.save_pretrained(other)
+    said = run_ranks(2, refusal, tmp_path, free_port(), other, fsdp[2][1] / "step", LORA)
+    assert said == [f"{fsdp[2][1] / 'step'} has the adapters of another base model"] * 2
+
+
+def test_a_checkpoint_without_adapters_is_refused(models, tmp_path):
+    with started(FSDPTrainer(), models["qwen2"]) as worker:
+        worker.save(tmp_path / "step").wait()
+    says = r"step was written with lora=null, and this trainer has lora=\{rank: 4, alpha: 8\}$"
+    with started(FSDPTrainer(lora=LORA), models["qwen2"]) as worker, pytest.raises(ValueError, match=says):
+        worker.load(tmp_path / "step")
+
+
+# --- export -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_export_is_merged_and_peft_reads_its_adapter(models, fsdp, ranks):
+    result, out = fsdp[ranks]
+    merged = reference.load(str(out / "export"))
+    reference.assert_close(reference.weights(merged), result["weights"], tolerance=0)
+    assert sorted(path.name for path in (out / "export" / "adapter").iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    config = json.loads((out / "export" / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["lora_dropout"]) == (4, 8, 0.0)
+    assert config["base_model_name_or_path"] == models["qwen2"]
+    adapted = PeftModel.from_pretrained(reference.load(models["qwen2"]), out / "export" / "adapter")
+    tokens = torch.arange(20)[None]
+    with torch.no_grad():
+        plain, logits, own = (m(tokens).logits for m in (reference.load(models["qwen2"]), adapted, merged))
+    torch.testing.assert_close(logits, own, atol=2e-5, rtol=0)
+    assert (logits - plain).abs().max() > 0.1
+
+
+# --- options ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lora", "says"),
+    [
+        ({"rank": 0, "alpha": 8}, "lora.rank must be a positive whole number, not 0"),
+        ({"rank": True, "alpha": 8}, "lora.rank must be a positive whole number, not True"),
+        ({"rank": 4, "alpha": 0}, "lora.alpha must be a positive number, not 0"),
+        ({"rank": 4, "alpha": float("inf")}, "lora.alpha must be a positive number, not inf"),
+        ({"rank": 4}, "lora.alpha must be set, for example lora={rank: 16, alpha: 32}"),
+        ({}, "lora.rank must be set, for example lora={rank: 16, alpha: 32}"),
+        (8, "lora must be null or have rank and alpha, not 8"),
+        (
+            {**LORA, "modules_to_save": ["lm_head"]},
+            "lora.modules_to_save cannot be set: lora has rank, alpha, targets alone",
+        ),
+        ({**LORA, "targets": []}, "lora.targets must be all-linear or a list of names, not ()"),
+        ({**LORA, "targets": "q_proj"}, "lora.targets must be all-linear or a list of names, not 'q_proj'"),
+        ({**LORA, "targets": [3]}, "lora.targets must be all-linear or a list of names, not (3,)"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(lora, says):
+    with pytest.raises(ValueError) as error:
+        FSDPTrainer(lora=lora)
+    assert str(error.value) == says
+
+
+NOT_THERE = (
+    "has no linear layer lm_head in its decoder layers, which lora.targets names; it has q_proj, k_proj, "
+    "v_proj, o_proj, gate_proj, up_proj, down_proj"
+)
+
+
+def test_targets_that_match_nothing_are_refused_before_the_start_and_at_it(models):
+    trainer = FSDPTrainer(lora={**LORA, "targets": ["q_proj", "lm_head"]})
+    assert trainer.unfit(models["llama"]) == f"llama {NOT_THERE}"
+    assert FSDPTrainer(lora={**LORA, "targets": ["q_proj"]}).unfit(models["llama"]) is None
+    with pytest.raises(ValueError, match=f"^LlamaForCausalLM {NOT_THERE}$"):
+        LoRA.of({**LORA, "targets": ["lm_head"]}).inject(reference.load(models["llama"]))
+
+
+def test_without_peft_a_line_says_what_to_install(monkeypatch):
+    assert FSDPTrainer(lora=LORA).missing is None
+    monkeypatch.setattr("trainer_adapters.hugging_face_trainer.find_spec", lambda _: None)
+    assert FSDPTrainer().missing is None
+    assert FSDPTrainer(lora=LORA).missing == (
+        "peft is not installed, which trainer.lora needs: pip install -e '.[lora]'"
+    )
+
+
+# --- deepspeed --------------------------------------------------------------------------------
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(("stage", "ranks"), [(1, 2), (2, 1), (2, 2), (3, 1), (3, 2)])
+def test_deepspeed_learns_the_same(models, fsdp, tmp_path, stage, ranks):
+    result, out = learned(models, tmp_path, f"zero{stage}", ranks)
+    assert_merged(result, reference.weights(reference.load(models["qwen2"])))
+    reference.assert_close(result["weights"], fsdp[1][0]["weights"])
+    exported = reference.weights(reference.load(str(out / "export")))
+    reference.assert_close(exported, result["weights"], tolerance=0)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_in_bfloat16_deepspeed_keeps_the_float32_base(models, tmp_path, stage):
+    result, _ = learned(models, tmp_path, f"zero{stage}-bf16", 2)
+    assert_merged(result, reference.weights(reference.load(models["qwen2"])))
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(("saved", "name"), [("fsdp", "zero1"), ("fsdp", "zero3"), ("zero3", "fsdp")])
+def test_a_checkpoint_goes_on_in_another_backend(models, fsdp, tmp_path, saved, name):
+    out = tmp_path / "saved"
+    out.mkdir()
+    result, out = fsdp[2] if saved == "fsdp" else learned(models, out, saved, 2)
+    args = (models["qwen2"], out / "step")
+    weights = run_ranks(2, go_on, tmp_path, name, free_port(), *args)[0]
+    reference.assert_close(weights, result["weights"])

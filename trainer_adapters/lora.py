@@ -1,0 +1,146 @@
+"""Low-rank adapters (LoRA, arXiv 2106.09685) of the linear layers in a model's decoder layers, by peft.
+
+The backends add them before they shard the model. It must not know of sharding or of optimizers.
+
+An adapted weight is W + (alpha / rank) B A, in which W is frozen, A is random at first, and B is 0. peft puts
+A, B and the frozen layer into a module in the layer's place. The functions here give each frozen parameter
+the name that it has in the base model.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from contracts.model_shape import ModelShape
+
+ALL_LINEAR = "all-linear"
+ADAPTER = "default"  # peft's name of a model's only adapter
+FACTORS = (f".lora_A.{ADAPTER}.weight", f".lora_B.{ADAPTER}.weight")
+
+
+@dataclass(frozen=True)
+class LoRA:
+    """The settings of the adapters.
+
+    rank: rows of A and columns of B.
+    alpha: what B A is multiplied by, times the rank.
+    targets: names of the layers to adapt, such as q_proj; or all-linear, which is every `torch.nn.Linear` in
+        the decoder layers. Subclasses do not count: they may do more with a weight than multiply by it.
+    """
+
+    KEYS: ClassVar = ("rank", "alpha", "targets")
+
+    rank: int
+    alpha: float
+    targets: tuple[str, ...] | str = ALL_LINEAR
+
+    def __post_init__(self) -> None:
+        if type(self.rank) is not int or self.rank < 1:
+            raise ValueError(f"lora.rank must be a positive whole number, not {self.rank!r}")
+        is_number = isinstance(self.alpha, int | float) and not isinstance(self.alpha, bool)
+        if not is_number or not 0 < self.alpha < math.inf:
+            raise ValueError(f"lora.alpha must be a positive number, not {self.alpha!r}")
+        names = self.targets if isinstance(self.targets, tuple) else ()
+        if self.targets != ALL_LINEAR and not (names and all(isinstance(n, str) and n for n in names)):
+            raise ValueError(f"lora.targets must be {ALL_LINEAR} or a list of names, not {self.targets!r}")
+
+    @classmethod
+    def of(cls, options: object) -> "LoRA":
+        """Returns the settings given as a mapping. Raises ValueError for what is not one of them."""
+        if not isinstance(options, Mapping):
+            raise ValueError(f"lora must be null or have rank and alpha, not {options!r}")
+        if unknown := [key for key in options if key not in cls.KEYS]:
+            raise ValueError(f"lora.{unknown[0]} cannot be set: lora has {', '.join(cls.KEYS)} alone")
+        if lacking := [key for key in ("rank", "alpha") if key not in options]:
+            raise ValueError(f"lora.{lacking[0]} must be set, for example lora={{rank: 16, alpha: 32}}")
+        given = dict(options)
+        if isinstance(given.get("targets"), list):
+            given["targets"] = tuple(given["targets"])
+        return cls(**given)
+
+    @property
+    def scale(self) -> float:
+        """The factor of B A."""
+        return self.alpha / self.rank
+
+    def parameters(self, shape: ModelShape) -> int:
+        """Returns the number of elements of A and B, as if every linear layer were adapted."""
+        attended = shape.heads * shape.head_dim
+        keys = shape.kv_heads * shape.head_dim
+        attention = 2 * (shape.hidden_size + attended) + 2 * (shape.hidden_size + keys)
+        feed_forward = 3 * (shape.hidden_size + shape.intermediate_size)
+        return shape.layers * self.rank * (attention + feed_forward)
+
+    # --- layers -------------------------------------------------------------------------------
+
+    def unfit(self, config: PretrainedConfig) -> str | None:
+        """Returns why a model of this config cannot be adapted, or None."""
+        if self.targets == ALL_LINEAR:
+            return None
+        with torch.device("meta"):
+            return self._unmatched(AutoModelForCausalLM.from_config(config))
+
+    def _unmatched(self, model: PreTrainedModel) -> str | None:
+        there = list(dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model)))
+        wanted = [] if self.targets == ALL_LINEAR else self.targets
+        if unmatched := [name for name in wanted if name not in there]:
+            return (
+                f"has no linear layer {unmatched[0]} in its decoder layers, which lora.targets names; "
+                f"it has {', '.join(there) or 'none'}"
+            )
+        return None if there else "has no linear layer in its decoder layers for lora to adapt"
+
+    def inject(self, model: PreTrainedModel) -> None:
+        """Puts adapters into the model, and freezes everything else.
+
+        Raises ValueError if a target is none of its layers.
+        """
+        from peft import LoraConfig, inject_adapter_in_model
+
+        if why := self._unmatched(model):
+            raise ValueError(f"{type(model).__name__} {why}")
+        targets = [
+            name
+            for name in _linear_layers(model)
+            if self.targets == ALL_LINEAR or name.rpartition(".")[2] in self.targets
+        ]
+        config = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=targets, task_type="CAUSAL_LM")
+        inject_adapter_in_model(config, model, ADAPTER)
+        model.eval()
+        if sorted(adapted_layers(model)) != sorted(f"{name}.weight" for name in targets):
+            raise ValueError(f"{type(model).__name__}: peft adapts other layers than it is asked to")
+
+
+def _linear_layers(model: PreTrainedModel) -> list[str]:
+    """Returns the names of the plain linear layers in the decoder layers, in the model's order."""
+    inside = set(getattr(model.get_decoder(), "layers", torch.nn.ModuleList()).modules())
+    return [
+        name for name, module in model.named_modules() if module in inside and type(module) is torch.nn.Linear
+    ]
+
+
+def adapted_layers(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
+    """Returns peft's modules by the base model's names of their weights, in the model's order."""
+    from peft.tuners.lora import LoraLayer
+
+    return {
+        f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, LoraLayer)
+    }
+
+
+def factors_of(layer: torch.nn.Module) -> tuple[torch.nn.Parameter, torch.nn.Parameter]:
+    """Returns A and B of one of peft's modules."""
+    return layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
+
+
+def base_parameters(
+    model: PreTrainedModel, remove_duplicate: bool = True
+) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Returns an iterator over the parameters but those of adapters, by the base model's names."""
+    for name, parameter in model.named_parameters(remove_duplicate=remove_duplicate):
+        if not name.endswith(FACTORS):
+            yield name.replace(".base_layer.", "."), parameter
