@@ -165,6 +165,7 @@ class OldPacking:
         (
             ["domain=demonstrations", f"domain.path={DATA}/answers.jsonl"],
             "has 1 answer(s) a line, from which objective Reinforce does not learn; set objective=cross_ent",
+        ),
         ("reference.renew_every=5", "reference.renew_every=5; it belongs to another choice of reference"),
         (["reference=transformers", "reference.renew_every=0"], "reference.renew_every"),
         (["reference=transformers", "reference.renew_every=5"], "no term of the loss needs a reference"),
