@@ -125,6 +125,22 @@ CASES = {
         oracles.value_baseline(PPO[1], 0.5, 0.2),
         later_epoch=True,
     ),
+    "value_gae": Case(
+        ValueBaseline(PPO[0], 0.5, gae_lambda=0.9), oracles.value_baseline(PPO[1], 0.5, None, 0.9)
+    ),
+    "value_gae_later_epoch": Case(
+        ValueBaseline(PPO[0], 0.5, None, 0.7, 0.95),
+        oracles.value_baseline(PPO[1], 0.5, None, 0.7, 0.95),
+        later_epoch=True,
+    ),
+    "value_gae_clipped": Case(
+        ValueBaseline(PPO[0], 0.5, 0.2, 0.0, 0.5),
+        oracles.value_baseline(PPO[1], 0.5, 0.2, 0.0, 0.5),
+        later_epoch=True,
+    ),
+    "value_gae_gspo": Case(
+        ValueBaseline(GSPO[0], 0.3, None, 1.0, 0.0), oracles.value_baseline(GSPO[1], 0.3, None, 1.0, 0.0)
+    ),
     "distillation": Case(
         Distillation(Reinforce(1.3), 0.0, 1.0),
         oracles.distillation(oracles.reinforce(1.3), 0.0, 1.0),

@@ -63,6 +63,8 @@ CLIPPED = [
         *[(ValueBaseline, (Reinforce(5.0), c), "coefficient") for c in (0.0, -0.5, math.nan)],
         (ValueBaseline, ("reinforce", 0.5), "policy"),
         *[(ValueBaseline, (Reinforce(5.0), 0.5, clip), "value_clip") for clip in (0.0, -1.0, math.nan)],
+        *[(ValueBaseline, (Reinforce(5.0), 0.5, None, lam), "gae_lambda") for lam in (-0.1, 1.1, math.nan)],
+        *[(ValueBaseline, (Reinforce(5.0), 0.5, None, 1.0, lam), "value_lambda") for lam in (-0.1, 1.1)],
         (KlToReference, (0.1, "k4"), "estimator must be k1, k2 or k3"),
         (KlToReference, (0.1, "k1", False), "unbiased=true"),
         (Gspo, (0.2, 0.2, "reference"), "base must be behaviour or proximal"),
