@@ -22,7 +22,18 @@ from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 
 # Names of files in conf/exp.
-RECIPES = ["cispo", "dapo", "dr_grpo", "grpo", "gspo", "intellect2", "intellect3", "kimi_k15", "scalerl"]
+RECIPES = [
+    "cispo",
+    "dapo",
+    "dr_grpo",
+    "grpo",
+    "gspo",
+    "intellect2",
+    "intellect3",
+    "kimi_k15",
+    "lite_ppo",
+    "scalerl",
+]
 CONTROLS = {"kimi_k15": ["rewards=[]"]}  # also run: the recipe without what should shorten responses
 HEAD = ["recipe", "seed", "held-out success", "tokens an answer", "off the target", "lag mean", "seconds"]
 DOCUMENT = ROOT / "docs" / "recipes.md"

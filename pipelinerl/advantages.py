@@ -1,12 +1,15 @@
 """Advantages: how much better an attempt was than its group. Rewards [G] -> advantages [G].
 
 To add an advantage, write a class like these and a file in `conf/advantage/`. One without a baseline in the
-group has `least_members` 1; another one's advantage in a group of one is 0. An advantage with `step_scale`
-(`StepStd`) is multiplied by what that returns for a whole step.
+group has `least_members` 1; another one's advantage in a group of one is 0.
+
+An advantage may have two attributes more. `components`, a mapping whose keys are names of reward components:
+then it is called with these components, [G, K], in place of the rewards. `over_step`: a function that gets
+the advantages of all turns of a step, [N], and returns the final ones, [N].
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,15 +122,55 @@ class StepStd:
             raise ValueError("advantage must be an advantage, with its own _target_")
         if getattr(self.advantage, "learned_baseline", False):
             raise ValueError("a return without a baseline cannot be scaled: choose another advantage")
-        if hasattr(self.advantage, "step_scale"):
+        if hasattr(self.advantage, "over_step"):
             raise ValueError("an advantage is scaled over the step once: choose another one inside")
+        if hasattr(self.advantage, "components"):
+            raise ValueError("step_std compares rewards, not their components: choose another advantage")
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
         return self.advantage(rewards)
 
-    def step_scale(self, advantages: np.ndarray) -> float:
-        """Returns the factor for the advantages [N] of a step."""
-        return 1 / (float(advantages.std(ddof=1)) + 1e-4) if len(advantages) > 1 else 1.0
+    def over_step(self, advantages: np.ndarray) -> np.ndarray:
+        """Returns the advantages [N] of a step, divided by their deviation."""
+        if len(advantages) == 1:
+            return advantages
+        return advantages * (1 / (float(advantages.std(ddof=1)) + 1e-4))
+
+
+@dataclass(frozen=True)
+class Gdpo:
+    """A_i = (Ã_i − mean of Ã over the step) / (its standard deviation over the step + 1e-4).
+
+        Ã_i = Σ_k w_k (r_ik − mean_k) / (std_k + 1e-4)
+
+    r_ik is component k of a rollout's reward; its mean and deviation are those of the group (GDPO, arXiv
+    2601.05242). So a component with small differences counts as much as another one. Deviations are unbiased
+    and have 1e-4 added, as in TRL and in the authors' code for it. The step's are over the turns of all
+    rollouts. Rows leave only when their step is full. A component that `components` does not name does not
+    count. A group that lacks one is dropped.
+    """
+
+    components: Mapping[str, float]  # w_k, by the component's name in the records
+
+    def __post_init__(self):
+        if not isinstance(self.components, Mapping) or not self.components:
+            raise ValueError(f"components must be weights by name, like {{task: 1.0}}, not {self.components}")
+        for name, weight in self.components.items():
+            if not isinstance(weight, int | float) or not math.isfinite(weight):
+                raise ValueError(f"components.{name} must be a number, its weight, not {weight}")
+
+    def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        if len(rewards) == 1:
+            return np.zeros(1, rewards.dtype)
+        exact = rewards.astype(np.float64)  # in which the mean of equal float32 numbers is that number
+        normalised = (exact - exact.mean(axis=0)) / (exact.std(axis=0, ddof=1) + 1e-4)
+        return (normalised @ np.array([*self.components.values()])).astype(rewards.dtype)
+
+    def over_step(self, advantages: np.ndarray) -> np.ndarray:
+        """Returns the advantages [N] of a step, with a mean of 0 and a deviation of almost 1."""
+        if len(advantages) == 1:
+            return np.zeros_like(advantages)
+        return (advantages - advantages.mean()) / (float(advantages.std(ddof=1)) + 1e-4)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def build_formation(config: RunConfig, first_step: int = 0) -> StepFormation:
     advantage = instantiate(config.advantage)
     return StepFormation(
         advantages=build_credit(config, advantage),
-        step_scale=getattr(advantage, "step_scale", None),
+        over_step=getattr(advantage, "over_step", None),
         least_members=getattr(advantage, "least_members", 2),
         filters=[instantiate(component) for component in config.filters],
         stale=StalePolicy(config.on_stale, config.lag_limit),

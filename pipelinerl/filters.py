@@ -75,7 +75,7 @@ class AdvantageRange:
     """Leaves rollouts out of the loss whose advantage is larger than their rewards allow.
 
     It is a sanity check of values from external sources (INTELLECT-2, arXiv 2505.07291, sanity checks: value
-    bounds). It sees advantages before `StepStd` scales them.
+    bounds). It sees advantages before `StepStd` or `Gdpo` normalises them over the step.
     """
 
     largest: float  # largest absolute advantage

@@ -3,24 +3,47 @@
 `config.credit` selects the function. For rollouts of one turn, the first two give the same advantages.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 import numpy as np
 
 from contracts.records import Rollout
+from pipelinerl.advantages import UnfitRewardsError
+from pipelinerl.rewards.base import components_of
 
-Advantage = Callable[[np.ndarray], np.ndarray]  # rewards [G] -> advantages [G]
+Advantage = Callable[[np.ndarray], np.ndarray]  # rewards [G], or components [G, K] -> advantages [G]
 TurnAdvantages = list[np.ndarray]  # G arrays, each [turns]
 
 
 def whole_trajectory(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
-    """Returns the same advantage for every turn of a rollout: that of its total reward."""
-    advantages = advantage(np.array([r.reward for r in rollouts], dtype=np.float32))
+    """Returns the same advantage for every turn of a rollout: that of its total reward, or its components.
+
+    Raises UnfitRewardsError if the advantage needs a component that a rollout's reward lacks.
+    """
+    advantages = advantage(_rewards(rollouts, getattr(advantage, "components", None)))
     turns = [len(rollout.completions) for rollout in rollouts]
     ends = accumulate(turns)
     of_turns = np.repeat(advantages, turns)
     return [of_turns[end - count : end] for end, count in zip(ends, turns, strict=True)]
+
+
+def _rewards(rollouts: Sequence[Rollout], components: Iterable[str] | None) -> np.ndarray:
+    """Returns the rewards, [G] float32, or these components of them, [G, K] float32."""
+    if components is None:
+        return np.array([rollout.reward for rollout in rollouts], dtype=np.float32)
+    names = [*components]
+    return np.array([[_component(rollout, name) for name in names] for rollout in rollouts], dtype=np.float32)
+
+
+def _component(rollout: Rollout, name: str) -> float:
+    given = components_of(rollout)
+    if name not in given:
+        has = ", ".join(given)
+        raise UnfitRewardsError(
+            f"no_component_{name}", f"rollout {rollout.rollout_id} has no reward component {name}, but {has}"
+        )
+    return given[name]
 
 
 def per_turn(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from contracts.records import Array, Completion, Rollout, TrainingSequence
@@ -33,6 +34,23 @@ def training_sequences(
             chains.append([turn])
         before = completion
     return [_merge(rollout, chain, last_segments, token_fields) for chain in chains]
+
+
+def with_advantages(
+    sequences: Sequence[TrainingSequence], advantages: np.ndarray, lengths: Sequence[int]
+) -> list[TrainingSequence]:
+    """Returns a rollout's sequences with these advantages of its turns, [turns], in place of theirs.
+
+    `lengths` are the numbers of tokens that each turn sampled. Turns lie in the sequences in their order.
+    """
+    of_tokens = np.repeat(advantages, lengths)
+    replaced = []
+    for sequence in sequences:
+        sampled = sequence.versions >= 0
+        of_sequence = np.zeros(len(sampled), np.float32)
+        of_sequence[sampled], of_tokens = np.split(of_tokens, [np.count_nonzero(sampled)])
+        replaced.append(msgspec.structs.replace(sequence, advantages=of_sequence))
+    return replaced
 
 
 def _extends(prompt: Array, before: Completion) -> bool:

@@ -16,7 +16,7 @@ from contracts.token_fields import TokenField, TokenFieldError, check_token_fiel
 from pipelinerl.advantages import UnfitRewardsError
 from pipelinerl.batching.credit import TurnAdvantages
 from pipelinerl.batching.staleness import StalePolicy
-from pipelinerl.batching.weighing import BufferedGroup, Weighing
+from pipelinerl.batching.weighing import BufferedGroup, BufferedRollout, Weighing
 from pipelinerl.filters import GroupFilter
 from pipelinerl.normalisations import Normalisation
 from pipelinerl.packing import Fifo
@@ -51,7 +51,7 @@ class StepFormation:
 
     buffer_whole_step: returns rows only when their step is full, with groups in the order of their draws.
     Then the order of arrival makes no difference. A normalisation over the step requires it, as does
-    `step_scale`, which returns the factor of a step's advantages.
+    `over_step`, which returns the final advantages of a step's turns.
     least_members: members without a failure that a group needs; fewer than 2 give no baseline.
     """
 
@@ -67,7 +67,7 @@ class StepFormation:
         buffer_whole_step: bool = False,
         first_step: int = 0,
         token_fields: Mapping[str, TokenField] = {},
-        step_scale: Callable[[np.ndarray], float] | None = None,
+        over_step: Callable[[np.ndarray], np.ndarray] | None = None,
         least_members: int = 2,
     ):
         self._least_members = least_members
@@ -76,10 +76,10 @@ class StepFormation:
         self._filters = filters
         self._stale = stale
         self._sequences = sequences
-        self._weighing = Weighing(normalisation, stale, batch_size, step_scale)
+        self._weighing = Weighing(normalisation, stale, batch_size, over_step)
         self._packing = packing
         self._batch_size = batch_size
-        self._buffer_whole_step = buffer_whole_step or normalisation.whole_step or step_scale is not None
+        self._buffer_whole_step = buffer_whole_step or normalisation.whole_step or over_step is not None
         self.step = first_step
         self.open_groups: list[int] = []  # groups in the step being formed
         self.masked: Counter[str] = Counter()  # rollouts that filters took out of the loss, by reason
@@ -101,14 +101,16 @@ class StepFormation:
         masked = self._masked_by_filters(good, advantages)
         if isinstance(masked, str):
             return Outcome([], masked)
-        in_loss = [(r, a) for r, a in zip(good, advantages, strict=True) if r.rollout_id not in masked]
-        sequences = [self._sequences(rollout, advantage) for rollout, advantage in in_loss]
-        if any(self._stale.drops(of_rollout, self.step) for of_rollout in sequences):
+        in_loss = [
+            BufferedRollout(self._sequences(r, a), a, [len(c.token_ids) for c in r.completions])
+            for r, a in zip(good, advantages, strict=True)
+            if r.rollout_id not in masked
+        ]
+        if any(self._stale.drops(rollout.sequences, self.step) for rollout in in_loss):
             return Outcome([], DropReason.STALE)
         for rollout_id, reason in masked.items():
             self._open_masked.setdefault(reason, []).append(rollout_id)
-        of_turns = [advantage for _, advantage in in_loss]
-        self._buffered.append(BufferedGroup(group[0].draw, len(group), sequences, of_turns))
+        self._buffered.append(BufferedGroup(group[0].draw, len(group), in_loss))
         self.open_groups.append(group[0].group_id)
         self._rollouts += len(group)
         full = self._rollouts >= self._batch_size

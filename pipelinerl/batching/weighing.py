@@ -2,14 +2,24 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from contracts.records import TrainingSequence
+from pipelinerl.batching.sequences import with_advantages
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.normalisations import GroupTokens, Normalisation
+
+
+class BufferedRollout(NamedTuple):
+    """A rollout in the loss of the step being formed."""
+
+    sequences: list[TrainingSequence]
+    advantages: np.ndarray  # [turns]
+    lengths: list[int]  # sampled tokens of each turn
 
 
 class BufferedGroup(NamedTuple):
@@ -17,8 +27,7 @@ class BufferedGroup(NamedTuple):
 
     draw: int
     size: int  # failed members included
-    rollouts: list[list[TrainingSequence]]  # for each rollout in the loss, its sequences
-    advantages: list[np.ndarray]  # of these rollouts, each [turns]
+    rollouts: list[BufferedRollout]
 
 
 class Weighed(NamedTuple):
@@ -33,31 +42,37 @@ class Weighing:
     normalisation: Normalisation
     stale: StalePolicy
     batch_size: int
-    step_scale: Callable[[np.ndarray], float] | None  # advantages [N] of a step -> their factor
+    over_step: Callable[[np.ndarray], np.ndarray] | None  # advantages [N] of a step's turns -> final ones
 
     def weighed(self, groups: Sequence[BufferedGroup], step: int) -> Iterator[Weighed]:
         """Yields the rollouts of these groups: of the whole step, where something spans it."""
-        fresh = [[self.stale.mask(sequences, step) for sequences in g.rollouts] for g in groups]
+        sampled = self._sequences(groups)
+        fresh = [[self.stale.mask(sequences, step) for sequences in of_group] for of_group in sampled]
         tokens = [
             GroupTokens(group.size, np.array([_in_loss(sequences) for sequences in rollouts]))
             for group, rollouts in zip(groups, fresh, strict=True)
         ]
         weights = self.normalisation(tokens, self.batch_size)
-        scale = self._scale(groups)
-        for group, of_group, weights_of_group in zip(groups, fresh, weights, strict=True):
-            for before, sequences, weight in zip(group.rollouts, of_group, weights_of_group, strict=True):
+        for of_group, fresh_of_group, weights_of_group in zip(sampled, fresh, weights, strict=True):
+            for before, sequences, weight in zip(of_group, fresh_of_group, weights_of_group, strict=True):
                 masked = 0 if sequences is before else _in_loss(before) - _in_loss(sequences)
-                yield Weighed([_with(sequence, float(weight), scale) for sequence in sequences], masked)
+                yield Weighed([_with(sequence, float(weight)) for sequence in sequences], masked)
 
-    def _scale(self, groups: Sequence[BufferedGroup]) -> np.float32 | None:
-        if self.step_scale is None:
-            return None
-        return np.float32(self.step_scale(np.concatenate([of for g in groups for of in g.advantages])))
+    def _sequences(self, groups: Sequence[BufferedGroup]) -> list[list[list[TrainingSequence]]]:
+        """Returns the sequences of each rollout of each group, with their final advantages."""
+        if self.over_step is None:
+            return [[rollout.sequences for rollout in group.rollouts] for group in groups]
+        of_rollouts = [rollout.advantages for group in groups for rollout in group.rollouts]
+        final = self.over_step(np.concatenate(of_rollouts))
+        ends = [*accumulate(map(len, of_rollouts))]
+        if final.shape != (ends[-1],):
+            raise ValueError(f"over_step returned {final.shape} advantages for {ends[-1]} turns")
+        split = iter(np.split(final, ends[:-1]))
+        return [[with_advantages(r.sequences, next(split), r.lengths) for r in g.rollouts] for g in groups]
 
 
-def _with(sequence: TrainingSequence, weight: float, scale: np.float32 | None) -> TrainingSequence:
-    advantages = sequence.advantages if scale is None else sequence.advantages * scale
-    return msgspec.structs.replace(sequence, loss_weight=weight, advantages=advantages)
+def _with(sequence: TrainingSequence, weight: float) -> TrainingSequence:
+    return msgspec.structs.replace(sequence, loss_weight=weight)
 
 
 def _in_loss(sequences: list[TrainingSequence]) -> int:

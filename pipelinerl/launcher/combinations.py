@@ -1,6 +1,6 @@
 """Checks parts of a run that are possible alone and wrong together: each refusal is one clear line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
@@ -16,6 +16,8 @@ def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> 
     _check_has_teacher(config, objective)
     _check_renewal(config, [objective, *parts.get("regularisers", [])])
     of_rewards = getattr(advantage, "advantage", advantage)  # inside StepStd
+    if components := getattr(advantage, "components", None):
+        _check_components(config, type(advantage).__name__, components, rewards)
     if getattr(of_rewards, "needs_rewards_from_zero", False):
         _check_from_zero(config, type(of_rewards).__name__, rewards)
     if getattr(of_rewards, "needs_rewards_of_0_and_1", False):
@@ -111,6 +113,22 @@ def _check_from_zero(config: RunConfig, name: str, rewards: Sequence[object]) ->
         raise PlanError(
             f"advantage: {name} needs rewards that are not negative; domain.rewards has {min(given.values())}"
         )
+
+
+def _check_components(
+    config: RunConfig, name: str, components: Iterable[str], rewards: Sequence[object]
+) -> None:
+    if config.credit == "turn":
+        raise PlanError(
+            f"advantage: {name} compares components of rewards, and the rewards of turns have none; set "
+            "credit=trajectory"
+        )
+    for term in rewards:
+        if term.name not in components:
+            raise PlanError(
+                f"advantage: {name} gives {term.name} of rewards no weight; set "
+                f"+advantage.components.{term.name} to one, or to 0"
+            )
 
 
 def _check_limit(config: RunConfig, term: object) -> None:

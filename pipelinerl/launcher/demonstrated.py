@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from pipelinerl.advantages import Constant
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
@@ -25,6 +26,8 @@ def check_demonstrated(config: RunConfig, domain: Domain, parts: Mapping[str, Se
             f"domain: the file has {domain.demonstrated} answer(s) a line, from which objective {name} does "
             f"not learn; set objective={fit}"
         )
+    if domain.demonstrated and not isinstance(advantage, Constant):
+        raise PlanError("domain: answers of a file are not compared: set advantage=constant")
     in_pairs = learns_from == 2
     if in_pairs and not domain.demonstrated:
         raise PlanError(f"objective: {name} learns from pairs of a file: set domain=demonstrations")

@@ -28,6 +28,7 @@ from pipelinerl.objectives.base import (
     TokenSums,
     check_base,
     count,
+    nested,
     proximal_logprobs,
 )
 from pipelinerl.objectives.rules import Rule
@@ -44,7 +45,7 @@ class Masked:
             raise ValueError("policy must be an objective, with its own _target_")
         if getattr(self.policy, "learned_baseline", False):
             raise ValueError("rules go inside value_baseline, as its policy: its value loss is not masked")
-        if isinstance(self.policy, Masked):
+        if any(isinstance(inner, Masked) for inner in nested(self.policy)):
             raise ValueError("masked inside masked: put all rules into one list")
         check_base(self.around, "around")
         if not isinstance(self.rules, list | tuple):
@@ -59,9 +60,10 @@ class Masked:
         if not (callable(rule) and all(hasattr(rule, name) for name in ("name", "of_rollout", "weighs"))):
             raise ValueError("each of rules must be a rule (objectives/rules.py), with its own _target_")
         name = type(rule).__name__
-        if getattr(self.policy, "term_of_rollout", False) and not rule.of_rollout:
-            why = f"{type(self.policy).__name__} has one term a rollout, and {name} weighs tokens"
-            raise ValueError(f"{why}: take a rule of rollouts, such as SequenceTruncate")
+        for inner in nested(self.policy):
+            if getattr(inner, "term_of_rollout", False) and not rule.of_rollout:
+                why = f"{type(inner).__name__} has one term a rollout, and {name} weighs tokens"
+                raise ValueError(f"{why}: take a rule of rollouts, such as SequenceTruncate")
         if self.around == "behaviour" and rule.weighs:
             raise ValueError(f"{name} would count π/μ twice around behaviour: set around=proximal")
 

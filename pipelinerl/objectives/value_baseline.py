@@ -1,13 +1,14 @@
 """Any objective with a learned baseline: the value head's prediction is subtracted from the return.
 
-    A = R − V_0,    L = L_policy(A) + β · Σ_tokens  w · ½ (V − R)²
+    A = GAE(λ) of V_0,    T = V_0 + GAE(λ_value) of V_0,    L = L_policy(A) + β · Σ_tokens  w · ½ (V − T)²
 
 R is the advantage in the records (`advantage=value` leaves rewards unchanged). V is the value head's
 prediction at the state before each token, and V_0 that before the step's first update. So A is the same in
-all of a step's `epochs`. This is GAE with λ = 1 and no discount. With `value_clip` ε, the value loss is that
-of PPO's code: ½ max((V − R)², (V_0 + clip(V − V_0, −ε, ε) − R)²).
-Source: GAE, arXiv 1506.02438, with λ = γ = 1, as in Open-Reasoner-Zero, arXiv 2503.24290, §2.2. The clip of
-values is that of openai/baselines, ppo2.
+all of a step's `epochs`. With λ = 1 it is R − V_0, and with λ_value = 1 the target T is R: the defaults.
+`gae.py` says what GAE is over several turns and masked tokens. With `value_clip` ε, the value loss is that
+of PPO's code: ½ max((V − T)², (V_0 + clip(V − V_0, −ε, ε) − T)²).
+Source: GAE, arXiv 1506.02438, with λ = γ = 1 in Open-Reasoner-Zero, arXiv 2503.24290, §2.2. VAPO, arXiv
+2504.05118, has a λ of the critic's own, which is 1. The clip of values is that of openai/baselines, ppo2.
 """
 
 import math
@@ -17,6 +18,7 @@ import torch
 
 from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.objectives.base import Objective, TokenSums
+from pipelinerl.objectives.gae import later_errors
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,13 @@ class ValueBaseline:
     policy: Objective
     coefficient: float  # β
     value_clip: float | None = None  # ε
+    gae_lambda: float = 1.0  # λ
+    value_lambda: float = 1.0  # λ_value, of the critic's target
 
     def __post_init__(self):
+        for name in ("gae_lambda", "value_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
         if self.value_clip is not None and not 0 < self.value_clip < math.inf:
             raise ValueError(f"value_clip must be positive, or null, not {self.value_clip}")
         if not callable(self.policy):
@@ -46,12 +53,14 @@ class ValueBaseline:
         returns = batch.advantages
         values = scores.values
         initial = values.detach() if batch.start_values is None else batch.start_values
-        advantages = (returns - initial).where(batch.loss_mask, 0.0)
+        errors = (returns - initial).where(batch.loss_mask, 0.0)
+        advantages = errors - later_errors(errors, batch, self.gae_lambda)
         loss, sums = self.policy(scores, replace(batch, advantages=advantages))
-        squared = (values - returns).where(batch.loss_mask, 0.0).square()
+        targets = returns - later_errors(errors, batch, self.value_lambda)
+        squared = (values - targets).where(batch.loss_mask, 0.0).square()
         worse = squared
         if self.value_clip is not None:
             near = initial + (values - initial).clamp(-self.value_clip, self.value_clip)
-            worse = torch.maximum(squared, (near - returns).where(batch.loss_mask, 0.0).square())
+            worse = torch.maximum(squared, (near - targets).where(batch.loss_mask, 0.0).square())
         value_loss = 0.5 * (worse * batch.loss_weights).sum()
         return loss + self.coefficient * value_loss, {**sums, "value_error": squared.detach().sum()}

@@ -17,6 +17,8 @@ import numpy as np
 
 from contracts.records import Rollout
 
+TASK = "task"  # component of the domain's own reward, if the domain names no components
+
 
 class RewardTerm(Protocol):
     name: str
@@ -26,6 +28,11 @@ class RewardTerm(Protocol):
 
         `version` is the weight version that was live when the group ended.
         """
+
+
+def components_of(rollout: Rollout) -> dict[str, float]:
+    """Returns the components of the reward, by name. A reward without components is one of its own."""
+    return rollout.reward_components or {TASK: rollout.reward}
 
 
 def lengths(rollouts: Sequence[Rollout]) -> np.ndarray:

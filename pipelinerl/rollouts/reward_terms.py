@@ -6,9 +6,7 @@ import msgspec
 import numpy as np
 
 from contracts.records import Rollout
-from pipelinerl.rewards.base import RewardTerm
-
-TASK = "task"  # component of the domain's own reward, if the domain names no components
+from pipelinerl.rewards.base import RewardTerm, components_of
 
 
 def with_terms(group: list[Rollout], terms: Sequence[RewardTerm], version: int) -> list[Rollout]:
@@ -20,7 +18,7 @@ def with_terms(group: list[Rollout], terms: Sequence[RewardTerm], version: int) 
     shaped = {}
     for i, rollout in enumerate(good):
         parts = {name: float(values[i]) for name, values in added.items()}
-        components = (rollout.reward_components or {TASK: rollout.reward}) | parts
+        components = components_of(rollout) | parts
         shaped[rollout.rollout_id] = msgspec.structs.replace(
             rollout, reward=rollout.reward + sum(parts.values()), reward_components=components
         )

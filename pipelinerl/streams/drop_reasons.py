@@ -60,9 +60,16 @@ MEANINGS = {
         "the advantage needs rewards of 0 and 1, and one of its rewards is another",
     ),
 }
+NO_COMPONENT = "no_component_"  # and the name of the reward component
 OWN = Meaning("a reason of the run's own", "a filter or an advantage of the run's own gives this reason")
 
 
 def meaning_of(reason: str) -> Meaning:
     """Returns what the reason means, which may be the word of a run's own filter."""
+    if reason.startswith(NO_COMPONENT):
+        name = reason.removeprefix(NO_COMPONENT)
+        return Meaning(
+            f"no reward component {name}",
+            f"the advantage needs the reward component {name}, which one of its rollouts lacks",
+        )
     return MEANINGS.get(reason, OWN)

@@ -92,14 +92,15 @@ def test_pass_at_k_is_for_rewards_of_zero_and_one():
 
 def test_an_advantage_over_the_step_is_another_one_times_a_factor():
     rewards = np.array([1.0, 0.0, 0.0, 1.0], dtype=np.float32)
-    over_step = StepStd(GroupMean(std=False))
-    assert np.array_equal(over_step(rewards), GroupMean(std=False)(rewards))
-    assert over_step.step_scale(np.array([3.0, -1.0])) == pytest.approx(1 / (8**0.5 + 1e-4))
-    assert over_step.step_scale(np.array([3.0])) == 1.0
+    step_std = StepStd(GroupMean(std=False))
+    assert np.array_equal(step_std(rewards), GroupMean(std=False)(rewards))
+    factor = 1 / (8**0.5 + 1e-4)
+    assert step_std.over_step(np.array([3.0, -1.0])) == pytest.approx([3 * factor, -factor])
+    assert step_std.over_step(np.array([3.0])).tolist() == [3.0]
     with pytest.raises(ValueError, match="choose another advantage"):
         StepStd(Return())
     with pytest.raises(ValueError, match="once"):
-        StepStd(over_step)
+        StepStd(step_std)
     with pytest.raises(ValueError, match="_target_"):
         StepStd("group_mean")
 

@@ -28,7 +28,7 @@ def formation(
     first_step=0,
     token_fields=None,
     advantage=None,
-    step_scale=None,
+    over_step=None,
     filters=ZERO_ADVANTAGE,
     least_members=2,
 ) -> StepFormation:
@@ -43,7 +43,7 @@ def formation(
         buffer_whole_step,
         first_step,
         token_fields or {},
-        step_scale,
+        over_step,
         least_members,
     )
 
@@ -174,8 +174,8 @@ def test_held_rows_are_the_same_in_whatever_order_their_groups_come():
 
 def test_a_steps_advantages_are_divided_by_their_deviation_over_the_step():
     groups = [group(0, [0, 1]), group(1, [0, 4]), group(2, [5, 6])]
-    over_step = StepStd(GroupMean(std=False))
-    steps = formation(batch_size=6, budget=12, advantage=over_step, step_scale=over_step.step_scale)
+    step_std = StepStd(GroupMean(std=False))
+    steps = formation(batch_size=6, budget=12, advantage=step_std, over_step=step_std.over_step)
     *before, rows = [steps.add_group(members).rows for members in groups]
     assert before == [[], []] and len(rows) > 1
     plain = np.array([-0.5, 0.5, -2, 2, -0.5, 0.5])

@@ -138,6 +138,16 @@ class OldPacking:
             ["advantage=step_std", "advantage@advantage.advantage=max_rl", OVERLONG],
             "MaxRL needs rewards that are not negative",
         ),
+        (
+            ["advantage=gdpo", OVERLONG],
+            "Gdpo gives overlong of rewards no weight; set +advantage.components.overlong to one, or to 0",
+        ),
+        (["advantage=gdpo", "credit=turn"], "the rewards of turns have none; set credit=trajectory"),
+        (["advantage=gdpo", "advantage.components=null"], "components must be weights by name"),
+        (
+            ["advantage=step_std", "advantage@advantage.advantage=gdpo"],
+            "an advantage is scaled over the step once",
+        ),
         (["objective=gspo", "objective.base=proximal"], "set epochs=2 or more, or base=behaviour"),
         (["objective=mirror_descent", "objective.base=proximal"], "set epochs=2 or more"),
         (
@@ -161,6 +171,10 @@ class OldPacking:
         (
             ["+exp=dpo", f"domain.path={DATA}/pairs.jsonl", "credit=trajectory"],
             "Dpo tells the preferred answer by its reward: set credit=completion",
+        ),
+        (
+            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", "advantage=grpo", "group_size=4"],
+            "answers of a file are not compared: set advantage=constant",
         ),
         (
             ["domain=demonstrations", f"domain.path={DATA}/answers.jsonl"],

@@ -15,6 +15,7 @@ from pipelinerl.objectives.distillation import Distillation
 from pipelinerl.objectives.dpo import Dpo
 from pipelinerl.objectives.dppo import Dppo
 from pipelinerl.objectives.entropy import EntropyBonus
+from pipelinerl.objectives.entropy_selected import EntropySelected
 from pipelinerl.objectives.gspo import Gspo
 from pipelinerl.objectives.icepop import IcePop
 from pipelinerl.objectives.kl import KlToReference
@@ -69,6 +70,11 @@ def masked(policy: Policy, *names: str, around: str = "behaviour", later: bool =
     objective = Masked(policy[0], [RULES[name][0] for name in names], around)
     oracle = mask_oracles.masked(policy[1], {name: RULES[name][1] for name in names}, around)
     return Case(objective, oracle, later, stops_gradient=True, clips=later or around == "behaviour")
+
+
+def selected(policy: Policy, share: float, stops_gradient: bool = False) -> Case:
+    oracle = mask_oracles.entropy_selected(policy[1], share)
+    return Case(EntropySelected(policy[0], share), oracle, stops_gradient=stops_gradient)
 
 
 def kl(estimator: str, unbiased: bool) -> Case:
@@ -146,6 +152,40 @@ CASES = {
         ValueBaseline(masked(PPO, "geometric_mask").objective, 0.5),
         oracles.value_baseline(masked(PPO, "geometric_mask").oracle, 0.5),
         stops_gradient=True,
+    ),
+    "value_gae": Case(
+        ValueBaseline(PPO[0], 0.5, gae_lambda=0.9), oracles.value_baseline(PPO[1], 0.5, None, 0.9)
+    ),
+    "value_gae_later_epoch": Case(
+        ValueBaseline(PPO[0], 0.5, None, 0.7, 0.95),
+        oracles.value_baseline(PPO[1], 0.5, None, 0.7, 0.95),
+        later_epoch=True,
+    ),
+    "value_gae_clipped": Case(
+        ValueBaseline(PPO[0], 0.5, 0.2, 0.0, 0.5),
+        oracles.value_baseline(PPO[1], 0.5, 0.2, 0.0, 0.5),
+        later_epoch=True,
+    ),
+    "value_gae_gspo": Case(
+        ValueBaseline(GSPO[0], 0.3, None, 1.0, 0.0), oracles.value_baseline(GSPO[1], 0.3, None, 1.0, 0.0)
+    ),
+    "entropy_selected": selected(PPO, 0.2),
+    "entropy_selected_half": selected((Reinforce(1.3), oracles.reinforce(1.3)), 0.5, True),
+    "entropy_selected_all": selected(PPO, 1.0),
+    "entropy_selected_masked": selected(masked(PPO, "geometric_mask")[:2], 0.3, True),
+    "masked_entropy_selected": Case(
+        Masked(EntropySelected(PPO[0], 0.2), [RULES["token_truncate"][0]], "proximal"),
+        mask_oracles.masked(
+            mask_oracles.entropy_selected(PPO[1], 0.2),
+            {"token_truncate": RULES["token_truncate"][1]},
+            "proximal",
+        ),
+        later_epoch=True,
+        stops_gradient=True,
+    ),
+    "value_entropy_selected": Case(
+        ValueBaseline(EntropySelected(PPO[0], 0.2), 0.5, None, 0.9),
+        oracles.value_baseline(mask_oracles.entropy_selected(PPO[1], 0.2), 0.5, None, 0.9),
     ),
 }
 

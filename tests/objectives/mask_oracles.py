@@ -8,6 +8,7 @@ the behaviour policy, π_prox / μ around the proximal one. Bounds are inside wh
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from statistics import fmean
 
 from tests.objectives.oracles import Expected, Oracle, Token, base_logprob, rollouts_of
@@ -135,5 +136,27 @@ def masked(policy: Oracle, rules: Mapping[str, Factors], around: str = "behaviou
             for name, factors in by_rule.items()
         }
         return found._replace(sums={**found.sums, **touched})
+
+    return oracle
+
+
+def entropy_selected(policy: Oracle, share: float) -> Oracle:
+    """The loss is the policy's with the weight w n / s for the s selected of a rollout's n tokens, else 0.
+
+    Selected are those with H ≥ h, where h is the ⌈share · n⌉-th largest entropy H of the rollout's tokens.
+    """
+
+    def oracle(tokens: Sequence[Token]) -> Expected:
+        weights = [token.weight for token in tokens]
+        total = 0
+        for members in rollouts_of(tokens):
+            entropies = sorted((tokens[i].entropy for i in members), reverse=True)
+            least = entropies[math.ceil(Fraction(str(share)) * len(members)) - 1]
+            selected = [i for i in members if tokens[i].entropy >= least]
+            total += len(selected)
+            for i in members:
+                weights[i] *= len(members) / len(selected) if i in selected else 0.0
+        found = policy([replace(token, weight=w) for token, w in zip(tokens, weights, strict=True)])
+        return found._replace(sums={**found.sums, "selected_by_entropy": total})
 
     return oracle

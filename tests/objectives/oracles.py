@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple
 
+from tests.objectives.advantage_oracles import gae
+
 
 @dataclass(frozen=True)
 class Token:
@@ -241,39 +243,58 @@ def entropy_bonus(coefficient: float) -> Oracle:
     return oracle
 
 
-def _value_error(token: Token, clip: float | None) -> tuple[float, float]:
+def _value_error(token: Token, target: float, clip: float | None) -> tuple[float, float]:
     """Returns the value's squared error, the larger one of two where a clip acts, and half its derivative.
 
     The other error is that of V moved to at most e from V_0. It does not depend on V outside these bounds.
     """
-    miss = token.value - token.advantage
+    miss = token.value - target
     if clip is None or token.start_value is None or abs(token.value - token.start_value) <= clip:
         return miss**2, miss
     change = min(max(token.value - token.start_value, -clip), clip)
-    clipped_miss = token.start_value + change - token.advantage
+    clipped_miss = token.start_value + change - target
     return (miss**2, miss) if miss**2 >= clipped_miss**2 else (clipped_miss**2, 0.0)
 
 
-def value_baseline(policy: Oracle, coefficient: float, clip: float | None = None) -> Oracle:
-    """The loss is the policy's with A = R − V_0, V_0 held fixed, and β ½ (V − R)².
+def _gae_of_rollouts(tokens: Sequence[Token], starts: Sequence[float], lam: float) -> list[float]:
+    """Returns the advantage of each token in the loss: GAE over its rollout, which is done at the end.
 
-    V_0 is the initial value, or V where there is none. With a clip e, (V − R)² becomes the larger one of
-    itself and (V_0 + clip(V − V_0, −e, e) − R)².
+    The reward of a token is the return from it on, minus that from the next one on.
+    """
+    advantages = [0.0] * len(tokens)
+    for members in rollouts_of(tokens):
+        returns = [tokens[i].advantage for i in members] + [0.0]
+        rewards = [returns[t] - returns[t + 1] for t in range(len(members))]
+        of_rollout = gae(rewards, [starts[i] for i in members], lam)
+        for i, advantage in zip(members, of_rollout, strict=True):
+            advantages[i] = advantage
+    return advantages
+
+
+def value_baseline(
+    policy: Oracle, coefficient: float, clip: float | None = None, lam: float = 1.0, value_lam: float = 1.0
+) -> Oracle:
+    """The loss is the policy's with A = GAE(λ) of V_0, held fixed, and β ½ (V − T)².
+
+    V_0 is the initial value, or V where there is none. T is V_0 plus GAE(λ_value), held fixed. With a clip e,
+    (V − T)² becomes the larger one of itself and (V_0 + clip(V − V_0, −e, e) − T)².
     """
 
     def oracle(tokens: Sequence[Token]) -> Expected:
         starts = [token.value if token.start_value is None else token.start_value for token in tokens]
+        advantages = _gae_of_rollouts(tokens, starts, lam)
+        of_values = _gae_of_rollouts(tokens, starts, value_lam)
+        targets = [start + advantage for start, advantage in zip(starts, of_values, strict=True)]
         with_advantages = [
-            replace(token, advantage=token.advantage - start)
-            for token, start in zip(tokens, starts, strict=True)
+            replace(token, advantage=advantage) for token, advantage in zip(tokens, advantages, strict=True)
         ]
         loss, by_logprob, by_entropy, _, sums = policy(with_advantages)
         slopes, error = [0.0] * len(tokens), 0.0
         for i, token in enumerate(tokens):
             if token.in_loss:
-                squared, half_slope = _value_error(token, clip)
+                squared, half_slope = _value_error(token, targets[i], clip)
                 loss += coefficient * token.weight * squared / 2
-                error += (token.value - token.advantage) ** 2
+                error += (token.value - targets[i]) ** 2
                 slopes[i] = coefficient * token.weight * half_slope
         return Expected(loss, by_logprob, by_entropy, slopes, {**sums, "value_error": error})
 

@@ -69,6 +69,20 @@ def test_value_gradient_and_sums_follow_the_formula(name, normalisation):
         assert 0.02 < clipped / tokens < 0.98  # bounds bind for some and not for others
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if name.startswith(("value_gae", "entropy_selected"))]
+)
+def test_in_float32_it_is_the_formula_up_to_rounding(name):
+    for seed in SEEDS:
+        step = random_step(seed, PerSequence())
+        loss, gradients = _loss_and_gradients(CASES[name], step, torch.float32)
+        expected = CASES[name].oracle(tokens_of(step.sequences, step.tables, CASES[name].later_epoch))
+        assert loss.item() == pytest.approx(expected.loss, rel=1e-5, abs=1e-5)  # terms of both signs
+        for found, wanted in zip(gradients, expected[1:4], strict=True):
+            wanted = torch.tensor(wanted)
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+
+
 def test_the_oracles_own_derivatives_are_those_of_their_values():
     """By central differences; not where a stopped gradient makes the derivative another one."""
     step, h = random_step(0, PerSequence()), 1e-5

@@ -10,6 +10,7 @@ from pipelinerl.objectives.decoupled_ppo import DecoupledPpo
 from pipelinerl.objectives.distillation import Distillation
 from pipelinerl.objectives.dppo import Dppo
 from pipelinerl.objectives.entropy import EntropyBonus
+from pipelinerl.objectives.entropy_selected import EntropySelected
 from pipelinerl.objectives.gspo import Gspo
 from pipelinerl.objectives.icepop import IcePop
 from pipelinerl.objectives.kl import KlToReference
@@ -63,6 +64,8 @@ CLIPPED = [
         *[(ValueBaseline, (Reinforce(5.0), c), "coefficient") for c in (0.0, -0.5, math.nan)],
         (ValueBaseline, ("reinforce", 0.5), "policy"),
         *[(ValueBaseline, (Reinforce(5.0), 0.5, clip), "value_clip") for clip in (0.0, -1.0, math.nan)],
+        *[(ValueBaseline, (Reinforce(5.0), 0.5, None, lam), "gae_lambda") for lam in (-0.1, 1.1, math.nan)],
+        *[(ValueBaseline, (Reinforce(5.0), 0.5, None, 1.0, lam), "value_lambda") for lam in (-0.1, 1.1)],
         (KlToReference, (0.1, "k4"), "estimator must be k1, k2 or k3"),
         (KlToReference, (0.1, "k1", False), "unbiased=true"),
         (Gspo, (0.2, 0.2, "reference"), "base must be behaviour or proximal"),
@@ -80,6 +83,26 @@ CLIPPED = [
         (Distillation, (Gspo(0.2, 0.2), 0.0, 1.0), "mean of a rollout's advantages"),
         *[(Distillation, (Reinforce(5.0), a, 1.0), "reward_weight") for a in (-1.0, math.inf, math.nan)],
         *[(Distillation, (Reinforce(5.0), 0.0, b), "teacher_weight") for b in (0.0, -1.0, math.nan)],
+        *[(EntropySelected, (Reinforce(5.0), share), "share") for share in (0.0, 1.1, -0.2, math.nan)],
+        (EntropySelected, ("reinforce", 0.2), "policy"),
+        (EntropySelected, (Gspo(0.2, 0.2), 0.2), "Gspo has one term a rollout"),
+        (EntropySelected, (Masked(MirrorDescent(0.1), [], "behaviour"), 0.2), "MirrorDescent has one term"),
+        (EntropySelected, (ValueBaseline(Reinforce(5.0), 0.5), 0.2), "inside value_baseline"),
+        (
+            EntropySelected,
+            (Masked(EntropySelected(Reinforce(5.0), 0.2), [], "behaviour"), 0.2),
+            "once is enough",
+        ),
+        (
+            Masked,
+            (EntropySelected(Masked(Reinforce(5.0), [], "proximal"), 0.2), [], "proximal"),
+            "all rules into one list",
+        ),
+        (
+            Masked,
+            (Distillation(Gspo(0.2, 0.2, by_token=True), 0.0, 1.0), [TokenTruncate(2.0)], "proximal"),
+            "Gspo has one term a rollout",
+        ),
         (Masked, ("ppo_clip", [], "behaviour"), "policy"),
         (Masked, (Reinforce(5.0), ["token_mask"], "behaviour"), "rule"),
         (Masked, (Reinforce(5.0), [], "both"), "around must be behaviour or proximal"),
