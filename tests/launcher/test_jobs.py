@@ -11,8 +11,8 @@ from pipelinerl.launcher.describe_places import nodes_needed
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
 from pipelinerl.launcher.wants import members_of
-from pipelinerl.process import REFERENCE_VARIABLE
 from pipelinerl.paths import ROOT
+from pipelinerl.process import REFERENCE_VARIABLE
 
 PYTHON = sys.executable
 OTHER = "/bin/sh"  # stands for another engine's interpreter
