@@ -12,6 +12,7 @@ from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.paths import ROOT
+from pipelinerl.process import REFERENCE_VARIABLE
 
 PYTHON = sys.executable
 OTHER = "/bin/sh"  # stands for another engine's interpreter
@@ -38,6 +39,16 @@ def test_a_reference_server_may_serve_a_teacher(tmp_path):
         jobs = JobPlanner(config, tmp_path, "token").plan(slots)
         (command,) = [job.command for job in jobs if job.role == "reference"]
         assert command.count("--model") == 1 and command[command.index("--model") + 1] == served
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_reference_server_that_is_renewed_is_told_how_long_an_update_may_take(tmp_path, renewed):
+    given = ["reference.renew_every=5"] if renewed else []
+    config = compose_config(["model.path=m", "reference=transformers", *given])
+    slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
+    jobs = {job.name: job for job in JobPlanner(config, tmp_path, "token").plan(slots)}
+    assert ("--hold-timeout-s" in jobs["reference"].command) == renewed
+    assert jobs["trainer-0"].environment[REFERENCE_VARIABLE] == jobs["reference"].url
 
 
 def option(command: tuple[str, ...], name: str) -> float:
