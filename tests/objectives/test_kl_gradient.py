@@ -37,6 +37,7 @@ def expected_gradient(objective: Objective, policies, lag: bool) -> tuple[torch.
         one,
         token_ids=torch.arange(WORDS),
         loss_mask=one.loss_mask[index],
+        versions=one.versions[index],
         loss_weights=behaviour.exp(),
         behaviour_logprobs=behaviour,
         advantages=torch.zeros(WORDS, dtype=torch.float64),
