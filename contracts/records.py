@@ -57,6 +57,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     token_fields: dict[str, Array] = {}  # [T] each, by the name that `contracts.token_fields` declares
     began: float = 0.0  # unix seconds of the first request. 0 in records of earlier code
     ended: float = 0.0  # unix seconds at which the last response was complete
+    reference_prompt: Array | None = None  # [Q] int32 token ids after which the reference scores it; None: P
 
 
 def unsampled(prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> Completion:
@@ -125,6 +126,14 @@ class Rollout(Record, frozen=True, kw_only=True):
 # --- training data ----------------------------------------------------------------------------
 
 
+class ReferencePrompt(msgspec.Struct, frozen=True, array_like=True):
+    """Another prompt, after which the reference server scores the tokens [start, end) of a sequence."""
+
+    start: int
+    end: int
+    token_ids: Array  # [Q] int32
+
+
 class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence with the per-token data that the objective needs. All arrays have length T.
 
@@ -142,6 +151,7 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     versions: Array  # [T] int32, -1 where not sampled
     advantages: Array  # [T] float32, 0 where not sampled
     reference_logprobs: Array | None = None  # [T] float32
+    reference_prompts: list[ReferencePrompt] = []  # of those completions that have one, in their order
     token_fields: dict[str, Array] = {}  # [T] each, as declared; the declared fill where not sampled
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from contracts.records import Array, Completion, Rollout, TrainingSequence
+from contracts.records import Array, Completion, ReferencePrompt, Rollout, TrainingSequence
 from contracts.token_fields import TokenField
 
 Turn = tuple[Completion, float]  # a completion and its advantage
@@ -80,6 +80,7 @@ def _merge(
     advantages = np.zeros(length, np.float32)
     versions = np.empty(length, np.int32)
     versions.fill(-1)
+    reference_prompts = []
     for completion, advantage in chain:
         start = len(completion.prompt_token_ids)
         end = start + len(completion.token_ids)
@@ -90,6 +91,8 @@ def _merge(
         of_completion = versions[start:end]
         for span in completion.spans:
             of_completion[span.start : span.end] = span.version
+        if completion.reference_prompt is not None:
+            reference_prompts.append(ReferencePrompt(start, end, completion.reference_prompt))
     return TrainingSequence(
         rollout_id=rollout.rollout_id,
         group_id=rollout.group_id,
@@ -100,6 +103,7 @@ def _merge(
         behaviour_logprobs=logprobs,
         versions=versions,
         advantages=advantages,
+        reference_prompts=reference_prompts,
         token_fields={name: _merge_field(name, field, chain, length) for name, field in token_fields.items()},
     )
 

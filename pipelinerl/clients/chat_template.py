@@ -27,6 +27,12 @@ class ChatTemplate:
 
         return AutoTokenizer.from_pretrained(self._model_path, local_files_only=True)
 
+    def prompt(self, messages: list[dict[str, str]]) -> list[int]:
+        """Returns the prompt of a conversation, as a server renders it."""
+        with self._one_at_a_time:
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+
     def answered(self, messages: list[dict[str, str]], answer: str) -> Completion:
         """Returns the completion that `answer` is, with the token that ends it. Nobody sampled it.
 

@@ -115,6 +115,12 @@ class LLMClient:
             raise ValueError("an answer in text needs the model's tokenizer; give its token ids instead")
         return await asyncio.to_thread(self.template.answered, messages, answer)
 
+    async def prompt_of(self, messages: list[dict[str, str]]) -> list[int]:
+        """Returns the token ids of a conversation's prompt. Raises ValueError without a tokenizer."""
+        if self.template is None:
+            raise ValueError("a prompt for the reference needs the model's tokenizer")
+        return await asyncio.to_thread(self.template.prompt, messages)
+
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
         """Returns a verifier's judgement on `text`; the domain names the verifier. Raises JudgeError."""
         if self.judge is None:

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
-import numpy as np
 
 from contracts.records import MicroBatchRow
 from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.reference_prompts import to_score, with_scores
 from pipelinerl.clients.score_requests import ScoreRequests
 
 ROWS_UNDER_WAY = 4
@@ -131,18 +131,11 @@ class Reference:
         sequences = [s for micro_batch in row.micro_batches for s in micro_batch]
         if not sequences:
             return row
-        ids = [s.token_ids.tolist() for s in sequences]
+        ids = [of_request for s in sequences for of_request in to_score(s)]
         scores = await self._requests.score(ids, sequences[0].temperature, version)
         logprobs = iter(scores.logprobs)
-        micro_batches = [
-            [msgspec.structs.replace(s, reference_logprobs=_with_first(next(logprobs))) for s in micro_batch]
-            for micro_batch in row.micro_batches
-        ]
+        micro_batches = [[with_scores(s, logprobs) for s in micro_batch] for micro_batch in row.micro_batches]
         return msgspec.structs.replace(row, micro_batches=micro_batches, reference_version=scores.version)
-
-
-def _with_first(logprobs: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros(1, dtype=np.float32), logprobs])
 
 
 async def _opened(token: str | None, timeout_s: float) -> aiohttp.ClientSession:

@@ -90,6 +90,10 @@ class ChatClient(Protocol):
         """Returns an answer to a conversation, in the model's tokens. Nobody sampled it."""
         ...
 
+    async def prompt_of(self, messages: list[dict[str, str]]) -> list[int]:
+        """Returns the token ids of a conversation's prompt, for `Completion.reference_prompt`."""
+        ...
+
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
         """Returns the judgement of one of the domain's verifiers on a text that the model wrote.
 
@@ -105,6 +109,7 @@ class Domain(abc.ABC):
     heldout_size: int
     fetches = False  # whether problems come over the network, or are made, when they are first asked for
     needs: frozenset[str] = frozenset()  # capabilities of the inference contract that rollouts ask for
+    informs_reference = False  # whether completions have prompts for the reference that say more
     demonstrated: int = 0  # answers to a training problem that it has itself, in place of samples
 
     @property
@@ -204,6 +209,7 @@ class Wrapped(Domain):
         self._domain = domain
         self.name = domain.name
         self.needs = domain.needs
+        self.informs_reference = domain.informs_reference
         self.demonstrated = domain.demonstrated
 
     @property

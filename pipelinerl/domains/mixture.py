@@ -26,6 +26,9 @@ class PartClient:
     async def chat(self, *conversation: Any, **options: Any) -> Answer:
         return await self.client.chat(*conversation, **options)
 
+    async def prompt_of(self, messages: list[dict[str, str]]) -> list[int]:
+        return await self.client.prompt_of(messages)
+
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
         return await self.client.judged(self.names.get(verifier, verifier), task, text)
 
@@ -50,6 +53,7 @@ class Mixture(Domain):
         if any(part.demonstrated for part in domains.values()):
             raise ValueError("a mixture cannot have demonstrations: a run samples, or learns from them")
         self._domains = dict(domains)
+        self.informs_reference = any(part.informs_reference for part in self._domains.values())
         self.needs = frozenset().union(*(part.needs for part in self._domains.values()))
         self._opened = AsyncExitStack()
 

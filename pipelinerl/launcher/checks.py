@@ -30,7 +30,7 @@ def check_components(config: RunConfig) -> None:
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
     _check_token_fields(config)
-    parts: dict[str, list[object]] = {name: [] for name, _ in named}
+    parts: dict[str, list[object]] = {"domain": [domain]} | {name: [] for name, _ in named}
     for name, component in named:
         _check_is_class(name, component)
         part = _checked(name, lambda component=component: instantiate(component))
@@ -40,7 +40,7 @@ def check_components(config: RunConfig) -> None:
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
     check_together(config, parts)
-    check_demonstrated(config, domain, parts)
+    check_demonstrated(config, parts)
 
 
 def check_trackers(config: RunConfig) -> None:

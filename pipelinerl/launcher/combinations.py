@@ -10,11 +10,14 @@ def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> 
     """`parts`: what the configuration names, as built, by section."""
     (objective,) = parts["objective"]
     (advantage,) = parts["advantage"]
+    (domain,) = parts["domain"]
     rewards = parts.get("rewards", [])
     _check_baseline(objective, advantage)
     _check_base(config, objective)
-    _check_has_teacher(config, objective)
-    _check_renewal(config, [objective, *parts.get("regularisers", [])])
+    _check_has_teacher(config, objective, domain.informs_reference)
+    terms = [objective, *parts.get("regularisers", [])]
+    _check_informed(domain, terms)
+    _check_renewal(config, terms)
     of_rewards = getattr(advantage, "advantage", advantage)  # inside StepStd
     if components := getattr(advantage, "components", None):
         _check_components(config, type(advantage).__name__, components, rewards)
@@ -51,14 +54,22 @@ def _check_base(config: RunConfig, objective: object) -> None:
         )
 
 
-def _check_has_teacher(config: RunConfig, objective: object) -> None:
-    """A reference server without a model of its own serves the start model, which teaches nothing."""
+def _check_has_teacher(config: RunConfig, objective: object, informed: bool) -> None:
+    """A reference server with the start model teaches nothing, unless it is told more."""
     reference = config.reference
     own = reference and (reference.model or reference.arguments.get("model"))
-    if getattr(objective, "needs_teacher", False) and not own:
+    if getattr(objective, "needs_teacher", False) and not own and not informed:
         raise PlanError(
             f"objective: {type(objective).__name__} needs a teacher: set "
-            "+reference.arguments.model to the directory of another model"
+            "+reference.arguments.model to the directory of another model, or domain=informed"
+        )
+
+
+def _check_informed(domain: object, terms: Sequence[object]) -> None:
+    if domain.informs_reference and not any(map(_needs_reference, terms)):
+        raise PlanError(
+            f"domain: {type(domain).__name__} tells the reference more, and no term of the loss needs a "
+            "reference; set objective=distillation"
         )
 
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from pipelinerl.advantages import Constant
 from pipelinerl.config import RunConfig
-from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
 
 
-def check_demonstrated(config: RunConfig, domain: Domain, parts: Mapping[str, Sequence[object]]) -> None:
+def check_demonstrated(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> None:
     """`parts`: what the configuration names, as built, by section."""
+    (domain,) = parts["domain"]
     (objective,) = parts["objective"]
     (advantage,) = parts["advantage"]
     name = type(objective).__name__

@@ -166,6 +166,11 @@ class OldPacking:
         (["group_size=1"], "advantage LeaveOneOut compares the attempts of a group; set group_size=2"),
         (["objective=dpo", "reference=transformers"], "Dpo learns from pairs of a file: set domain=demonst"),
         (["credit=completion"], "gives each completion its own reward, for pairs of answers (objective=dpo)"),
+        (["domain=informed"], "tells the reference more, and no term of the loss needs a reference"),
+        (
+            ["domain=informed", "domain.template=answer"],
+            "domain: template 'answer' does not contain {prompt}",
+        ),
         (["domain=demonstrations"], "domain: path is needed: of a .jsonl file"),
         (["+exp=sft", f"domain.path={DATA}/pairs.jsonl"], "has 2 answer(s) a line, from which objective"),
         (
