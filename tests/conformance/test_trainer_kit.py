@@ -86,9 +86,9 @@ def test_low_rank_adapters_in_another_form(adapter, ranks, options):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_fsdp_with_compiled_layers(ranks):
-    options = {"compile_layers": True}
+@pytest.mark.parametrize(("ranks", "lora"), [(1, None), (2, None), (2, LORA)])
+def test_fsdp_with_compiled_layers(ranks, lora):
+    options = {"compile_layers": True, "lora": lora}
     assert_kept(check_trainer(FSDP, ranks=ranks, options=options, patience_s=600))
 
 

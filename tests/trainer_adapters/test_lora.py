@@ -142,11 +142,10 @@ def test_activation_checkpointing_changes_nothing(models, fsdp, tmp_path, checkp
     reference.assert_close(result["weights"], fsdp[2][0]["weights"], tolerance=0)
 
 
-@pytest.mark.engines  # compiling takes half a minute
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_compiled_layers_change_nothing(models, fsdp, tmp_path, ranks):
-    result, _ = learned(models, tmp_path, "fsdp", ranks, compile_layers=True)
-    reference.assert_close(result["weights"], fsdp[ranks][0]["weights"])
+@pytest.mark.engines  # compiling takes half a minute; the kit tries two ranks
+def test_compiled_layers_change_nothing(models, fsdp, tmp_path):
+    result, _ = learned(models, tmp_path, "fsdp", 1, compile_layers=True)
+    reference.assert_close(result["weights"], fsdp[1][0]["weights"])
 
 
 def test_only_adapters_and_the_value_head_have_gradients_and_moments(models):
