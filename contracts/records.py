@@ -115,7 +115,7 @@ class Rollout(Record, frozen=True, kw_only=True):
     @property
     def sampled_tokens(self) -> int:
         """The number of tokens that servers sampled for this rollout."""
-        return sum(len(c.token_ids) for c in self.completions)
+        return sum(len(c.token_ids) for c in self.completions if c.spans)
 
     @property
     def versions(self) -> list[int]:
@@ -187,7 +187,7 @@ class DropReason(StrEnum):
     OVERLONG = "overlong"  # members were truncated: at the token limit, or when their time was over
     ADVANTAGE_RANGE = "advantage_range"  # an advantage is larger than the rewards can explain
     STALE = "stale"  # tokens were sampled by weights older than max_lag allows
-    FAILED = "failed"  # fewer than two members ended without failure
+    FAILED = "failed"  # fewer members ended without failure than the advantage needs
     NONFINITE = "nonfinite"  # the step's gradient was not finite
     TRAINING_DONE = "training_done"  # the group was in the pipeline when the last step ended
     INTERRUPTED = "interrupted"  # the group was in flight when the run stopped

@@ -33,6 +33,7 @@ class ZeroAdvantage:
     """
 
     reason = DropReason.ZERO_ADVANTAGE
+    compares_members = True
 
     def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray:
         earned = [(r.reward, *r.turn_rewards) for r in rollouts]
@@ -51,6 +52,7 @@ class SuccessBand:
     """
 
     reason = "success_band"
+    compares_members = True
 
     def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray:
         right = sum(rollout.metrics["success"] == 1.0 for rollout in rollouts)

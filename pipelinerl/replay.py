@@ -84,9 +84,10 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
                 learner.accumulate(sequences, row.step)
             if row.closes_step:
                 report, values = learner.close_step(row.step, ranks)
+                ess = f"  ess {values['ess']:.4f}" if "ess" in values else ""  # none if nothing was sampled
                 print(
                     f"step {row.step + 1}: loss {values['loss']:.6f}  gradient norm {report.grad_norm:.6f}  "
-                    f"tokens {values['trained_tokens']:.0f}  ess {values['ess']:.4f}"
+                    f"tokens {values['trained_tokens']:.0f}{ess}"
                 )
     worker.export(out / "checkpoints" / "final")
     worker.close()

@@ -50,6 +50,8 @@ def with_advantages(
         of_sequence = np.zeros(len(sampled), np.float32)
         of_sequence[sampled], of_tokens = np.split(of_tokens, [np.count_nonzero(sampled)])
         replaced.append(msgspec.structs.replace(sequence, advantages=of_sequence))
+    if len(of_tokens):
+        raise ValueError(f"{len(of_tokens)} tokens that were not sampled cannot be given other advantages")
     return replaced
 
 

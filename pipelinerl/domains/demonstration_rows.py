@@ -49,6 +49,11 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
         return [self.chosen, self.rejected] if self.prompt else []
 
     @property
+    def characters(self) -> int:
+        """The length of its text."""
+        return sum(len(message["content"]) for message in self.conversation) + sum(map(len, self.texts))
+
+    @property
     def tokens(self) -> list[list[int]]:
         """The answers as token ids; none where the row has text."""
         if self.prompt_token_ids is None:
@@ -97,7 +102,7 @@ def _checked_rows(path: Path) -> Iterator[Row]:
 def _unfit(row: Row) -> str | None:
     """Returns what is wrong with a row that has one of the forms, or None."""
     messages = [*(row.messages or []), *(row.prompt or [])]
-    if any(message.keys() < {"role", "content"} for message in messages):
+    if not all(message.keys() >= {"role", "content"} for message in messages):
         return "a message has a role and a content"
     if row.messages is not None and (len(row.messages) < 2 or row.messages[-1]["role"] != "assistant"):
         return "messages are a conversation, and the last one is the assistant's answer"

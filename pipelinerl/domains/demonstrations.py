@@ -34,13 +34,13 @@ class Demonstrations(Wrapped):
         if path is None:
             raise ValueError("path is needed: of a .jsonl file of demonstrations (docs/demonstrations.md)")
         super().__init__(domain)
-        self._rows = read_rows(Path(path))
+        self.rows = read_rows(Path(path))
         self._source = Path(path).stem
-        self.demonstrated = len(self._rows[0].texts or self._rows[0].tokens)
+        self.demonstrated = len(self.rows[0].texts or self.rows[0].tokens)
 
     @property
     def train_size(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @property
     def parts(self) -> dict[str, range]:
@@ -50,7 +50,7 @@ class Demonstrations(Wrapped):
         raise ValueError("demonstrations have no difficulty labels")
 
     def train_problem(self, index: int) -> Problem:
-        row = self._rows[index]
+        row = self.rows[index]
         problem_id = row.problem_id or f"{self._source}/{index}"
         return Demonstration(problem_id, row.conversation, domain=self._source, row=row)
 

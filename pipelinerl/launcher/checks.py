@@ -11,7 +11,7 @@ from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.combinations import check_together
-from pipelinerl.launcher.demonstrated import check_demonstrated
+from pipelinerl.launcher.demonstrated import check_demonstrated, check_sampler
 from pipelinerl.launcher.explain import nearest
 from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.view.trackers import unknown_tracker
@@ -56,7 +56,7 @@ def check_problems(config: RunConfig) -> None:
     if not (config.plan and domain.fetches):
         _checked("domain", lambda: (domain.train_size, domain.heldout_size))
         _check_held_out(config, domain)
-        _checked("sampler", lambda: build_sampler(config, domain))
+        check_sampler(domain, _checked("sampler", lambda: build_sampler(config, domain)))
         _checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
 
 

@@ -1,40 +1,119 @@
-"""Checks what belongs together in a run that learns from demonstrations, and in one that compares nothing."""
+"""Checks runs that learn from demonstrations, and those that compare nothing: each refusal is one line."""
 
 from collections.abc import Mapping, Sequence
 
 from pipelinerl.advantages import Constant
+from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.config import RunConfig
+from pipelinerl.domains.base import Domain
+from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.errors import PlanError
+from pipelinerl.objectives.base import nested
+from pipelinerl.samplers.base import Sampler
+
+Parts = Mapping[str, Sequence[object]]
+RENDERED = 64  # longest answers in text, whose tokens are counted before the run
 
 
-def check_demonstrated(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> None:
+def check_demonstrated(config: RunConfig, parts: Parts) -> None:
     """`parts`: what the configuration names, as built, by section."""
+    _check_compared(config, parts)
     (domain,) = parts["domain"]
     (objective,) = parts["objective"]
+    of_file = [inner for inner in nested(objective) if hasattr(inner, "learns_from_demonstrations")]
+    learns_from = of_file[0].learns_from_demonstrations if of_file else 0
+    if learns_from != domain.demonstrated:
+        raise PlanError(_misfit(type((of_file or [objective])[0]).__name__, learns_from, domain.demonstrated))
+    in_pairs = learns_from == 2
+    if in_pairs and config.credit != "completion":
+        raise PlanError("objective: Dpo tells the preferred answer by its reward: set credit=completion")
+    if config.credit == "completion" and not in_pairs:
+        raise PlanError(
+            "credit=completion gives each completion its own reward, for pairs of answers (objective=dpo); "
+            f"with objective {type(objective).__name__} set credit=trajectory"
+        )
+    if domain.demonstrated:
+        _check_of_file(config)
+
+
+def _misfit(name: str, learns_from: int, given: int) -> str:
+    if not given:
+        return f"objective: {name} learns from answers of a file: set domain=demonstrations"
+    fit = {1: "cross_entropy", 2: "dpo"}[given]
+    return (
+        f"domain: the file has {given} answer(s) a line, and objective {name} does not learn from those; set "
+        f"objective={fit}"
+    )
+
+
+def _check_compared(config: RunConfig, parts: Parts) -> None:
+    """What compares the attempts of a group needs two of them, and what compares none must say so."""
     (advantage,) = parts["advantage"]
-    name = type(objective).__name__
-    least = getattr(advantage, "least_members", 2)
-    if config.group_size < least:
+    (objective,) = parts["objective"]
+    if config.group_size < getattr(advantage, "least_members", 2):
         raise PlanError(
             f"group_size={config.group_size}: advantage {type(advantage).__name__} compares the attempts of "
             "a group; set group_size=2 or more, or advantage=constant"
         )
-    learns_from = getattr(objective, "learns_from_demonstrations", 0)
-    if domain.demonstrated and learns_from != domain.demonstrated:
-        fit = {1: "cross_entropy", 2: "dpo"}[domain.demonstrated]
+    needs_none = any(getattr(inner, "needs_no_advantage", False) for inner in nested(objective))
+    if isinstance(advantage, Constant) and not needs_none:
         raise PlanError(
-            f"domain: the file has {domain.demonstrated} answer(s) a line, from which objective {name} does "
-            f"not learn; set objective={fit}"
+            f"advantage: Constant is 1 whatever the reward, from which objective {type(objective).__name__} "
+            "learns nothing; choose another advantage"
         )
-    if domain.demonstrated and not isinstance(advantage, Constant):
+    if config.group_size == 1:
+        for part in parts.get("filters", []):
+            if getattr(part, "compares_members", False):
+                raise PlanError(
+                    f"filters: {type(part).__name__} compares the attempts of a group, and group_size=1 "
+                    "has one; set filters=[]"
+                )
+
+
+def _check_of_file(config: RunConfig) -> None:
+    """Refuses what would be given, and would change nothing."""
+    if config.group_size > 1:
+        raise PlanError(f"group_size={config.group_size}: a line is one attempt; set group_size=1")
+    if config.advantage.target != f"{Constant.__module__}.{Constant.__name__}":
         raise PlanError("domain: answers of a file are not compared: set advantage=constant")
-    in_pairs = learns_from == 2
-    if in_pairs and not domain.demonstrated:
-        raise PlanError(f"objective: {name} learns from pairs of a file: set domain=demonstrations")
-    if in_pairs and config.credit != "completion":
-        raise PlanError(f"objective: {name} tells the preferred answer by its reward: set credit=completion")
-    if config.credit == "completion" and not in_pairs:
+    if config.rewards:
         raise PlanError(
-            "credit=completion gives each completion its own reward, for pairs of answers (objective=dpo); "
-            f"with objective {name} set credit=trajectory"
+            "rewards: answers of a file are given, and no term of the reward counts; set rewards=[]"
         )
+    if config.token_fields:
+        raise PlanError("token_fields: answers of a file have none; leave them out")
+
+
+def check_sampler(domain: Domain, sampler: Sampler) -> None:
+    """Refuses a sampler that chooses by success, which answers of a file have always."""
+    if domain.demonstrated and type(sampler).observe is not Sampler.observe:
+        raise PlanError(
+            f"sampler: {type(sampler).__name__} chooses by success, and answers of a file have no other; set "
+            "sampler=shuffled_epochs"
+        )
+
+
+def check_answers(rows: Sequence[Row], template: ChatTemplate, vocabulary: int, context: int) -> None:
+    """Checks that the model has the token ids, that lines fit in its context, and that text is rendered."""
+    for number, row in enumerate(rows, 1):
+        for tokens in row.tokens:
+            whole = [*row.prompt_token_ids, *tokens]
+            if max(whole) >= vocabulary:
+                raise PlanError(
+                    f"domain: line {number} has the token id {max(whole)}; the model has {vocabulary}"
+                )
+            _check_length(number, len(whole), context)
+    in_text = [(number, row) for number, row in enumerate(rows, 1) if row.texts]
+    in_text.sort(key=lambda line: -line[1].characters)
+    for number, row in in_text[:RENDERED]:
+        for text in row.texts:
+            try:
+                answer = template.answered(row.conversation, text)
+            except Exception as error:  # a chat template raises errors of its own
+                raise PlanError(f"domain: line {number} cannot be rendered: {error}") from error
+            _check_length(number, len(answer.prompt_token_ids) + len(answer.token_ids), context)
+
+
+def _check_length(number: int, tokens: int, context: int) -> None:
+    if tokens > context:
+        raise PlanError(f"domain: line {number} has {tokens} tokens; the model's context is {context}")

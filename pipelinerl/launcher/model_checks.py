@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 from contracts.model_shape import ModelShape
 from contracts.tool_templates import knows_tools
+from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.demonstrated import check_answers
 from pipelinerl.launcher.gpu_memory import check_fits
 from pipelinerl.launcher.model_source import LONGEST_REASON, Model
 from pipelinerl.launcher.teacher_check import check_teacher
@@ -49,6 +52,9 @@ def check_model(config: RunConfig, model: Model) -> None:
         _check_template(tokenizer, domain, model.path)
         _check_prompts(config, tokenizer, domain)
         check_teacher(config, tokenizer)
+        if isinstance(domain, Demonstrations) and model.shape:
+            shape = model.shape
+            check_answers(domain.rows, ChatTemplate(model.path), shape.vocab_size, shape.context)
     if model.shape:
         check_shape(config, model.shape)
 

@@ -16,6 +16,7 @@ from pipelinerl.objectives.base import TokenSums
 
 @dataclass(frozen=True)
 class CrossEntropy:
+    needs_no_advantage = True
     learns_from_demonstrations = 1  # answers to a problem
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:

@@ -46,6 +46,10 @@ class Distillation:
     def needs_teacher(self) -> bool:
         return self.reward_weight == 0
 
+    @property
+    def needs_no_advantage(self) -> bool:
+        return self.reward_weight == 0
+
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         teacher = batch.reference_logprobs
         if teacher is None:

@@ -20,6 +20,8 @@ from pipelinerl.objectives.base import TokenSums, per_rollout, rollout_weights
 @dataclass(frozen=True)
 class Dpo:
     needs_reference = True
+    needs_no_advantage = True
+    term_of_rollout = True
     learns_from_demonstrations = 2  # answers to a problem
 
     beta: float  # β

@@ -27,8 +27,8 @@ MEANINGS = {
         "some of its tokens were sampled by weights older than max_lag allows",
     ),
     DropReason.FAILED: Meaning(
-        "fewer than two rollouts without failure",
-        "fewer than two of its rollouts ended without failure, so none can be compared",
+        "too few rollouts without failure",
+        "fewer of its rollouts ended without failure than its advantage needs",
     ),
     DropReason.NONFINITE: Meaning(
         "a gradient that was not finite",

@@ -80,15 +80,18 @@ def describe_row(row: MicroBatchRow) -> str:
     """Returns a row as text. Lag is that of the tokens in the loss, against the step's initial weights."""
     sequences = [len(rank) for rank in row.micro_batches]
     tokens = [sum(len(sequence.token_ids) for sequence in rank) for rank in row.micro_batches]
-    versions = [s.versions[s.loss_mask] for rank in row.micro_batches for s in rank]
-    lag = row.step - np.concatenate(versions) if versions else np.zeros(0)
-    lag_text = f"lag mean {lag.mean():.2f} max {lag.max()}" if len(lag) else "no token in the loss"
+    versions = np.concatenate(
+        [np.empty(0, np.int32), *(s.versions[s.loss_mask] for rank in row.micro_batches for s in rank)]
+    )
+    lag = row.step - versions[versions >= 0]
+    without = "none of them sampled" if len(versions) else "no token in the loss"
+    lag_text = f"lag mean {lag.mean():.2f} max {lag.max()}" if len(lag) else without
     closes = f"  closes the step of groups {plain(row.group_ids)}"
     masked = f"  masked {plain(row.masked)}" if row.masked else ""
     scored = "" if row.reference_version is None else f"  reference version {row.reference_version}"
     return (
         f"step {row.step}  row {row.index}  sequences {plain(sequences)}  tokens {plain(tokens)}  "
-        f"in the loss {len(lag)}  {lag_text}{closes if row.closes_step else ''}{masked}{scored}"
+        f"in the loss {len(versions)}  {lag_text}{closes if row.closes_step else ''}{masked}{scored}"
     )
 
 

@@ -17,14 +17,17 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from transformers import AutoConfig
 
 from contracts.support.command_line import command_parser
 from pipelinerl.errors import PlanError
 from pipelinerl.view.complete_directory import complete_directory
 
-INDEX = "model.safetensors.index.json"
 WEIGHTS = "*.safetensors"
-SAME = ("config.json", "tokenizer.json")  # files that must say the same: shapes, and the meaning of a token
+OTHER_KEYS = {  # of a configuration, which models of one computation may have different
+    "_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache",
+    "bos_token_id", "eos_token_id", "pad_token_id",
+}  # fmt: skip
 
 
 class Weights:
@@ -90,17 +93,23 @@ def _check_tensors(one: Weights, other: Weights) -> None:
 
 
 def _check_alike(first: Path, second: Path) -> None:
-    for name in SAME:
-        files = [directory / name for directory in (first, second)]
-        if not all(file.is_file() for file in files):
-            continue
-        contents = [json.loads(file.read_text()) for file in files]
-        for content in contents:
-            content.pop("dtype", None)
-            content.pop("_name_or_path", None)
-            content.pop("transformers_version", None)
-        if contents[0] != contents[1]:
-            raise PlanError(f"{name} of {first} says something else than that of {second}")
+    """Raises PlanError unless both compute in the same way, and a token means the same to both."""
+    configs = [_config(directory) for directory in (first, second)]
+    different = sorted(key for key in configs[0] | configs[1] if configs[0].get(key) != configs[1].get(key))
+    if different:
+        values = [config.get(different[0]) for config in configs]
+        raise PlanError(f"config.json: {different[0]} is {values[0]} in {first} and {values[1]} in {second}")
+    files = [directory / "tokenizer.json" for directory in (first, second)]
+    if all(file.is_file() for file in files):
+        vocabularies = [json.loads(file.read_text()).get("model", {}).get("vocab") for file in files]
+        if vocabularies[0] != vocabularies[1]:
+            raise PlanError(f"the tokenizers of {first} and {second} have other vocabularies")
+
+
+def _config(directory: Path) -> dict[str, object]:
+    """Returns the configuration as transformers completes it, without what the computation does not need."""
+    config = AutoConfig.from_pretrained(directory, local_files_only=True).to_dict()
+    return {key: value for key, value in config.items() if key not in OTHER_KEYS and value is not None}
 
 
 def main() -> None:

@@ -113,6 +113,8 @@ def main(arguments: list[str]) -> None:
         check_attempts(options)
         if options.pairs:
             check_new_file(options.pairs)
+            if options.pairs.resolve() == options.out.resolve():
+                raise PlanError("--out and --pairs are two files")
         by_problem = sample(options)
     except PlanError as error:
         sys.exit(f"shortest: {error}")
@@ -126,9 +128,10 @@ def main(arguments: list[str]) -> None:
         f"{len(by_problem)} problems, {len(solved)} with a right answer, of {_mean(right):.1f} tokens on "
         f"average; the shortest ones of {_mean([best.tokens for best, _ in solved]):.1f}"
     )
-    if options.pairs:
+    if options.pairs and pairs:
         write_rows(pairs, options.pairs)
-        print(f"{len(pairs)} pairs")
+    if options.pairs:
+        print(f"{len(pairs)} pairs" if pairs else f"no pairs, so {options.pairs} is not written")
 
 
 def _mean(numbers: Sequence[int]) -> float:

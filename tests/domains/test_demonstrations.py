@@ -93,6 +93,7 @@ TWO = {"role": "user", "content": "and?"}
         ([MESSAGES, {"messages": [USER]}], "line 2: messages are a conversation, and the last one"),
         ([{"messages": [MESSAGES["messages"][1], TWO]}], "line 1: messages are a conversation"),
         ([{"messages": [{"role": "user"}, MESSAGES["messages"][1]]}], "a message has a role and a content"),
+        ([{"messages": [{"role": "user", "text": "2+2"}, MESSAGES["messages"][1]]}], "line 1: a message has"),
         ([{"prompt": [USER], "chosen": "4"}], "line 1: it has none of the forms messages | prompt_token_ids"),
         ([{**PAIR, **TOKENS}], "none of the forms"),
         ([{**PAIR, "prompt": []}], "prompt has no message"),

@@ -164,7 +164,10 @@ class OldPacking:
             "needs a teacher: set +reference.arguments.model",
         ),
         (["group_size=1"], "advantage LeaveOneOut compares the attempts of a group; set group_size=2"),
-        (["objective=dpo", "reference=transformers"], "Dpo learns from pairs of a file: set domain=demonst"),
+        (
+            ["objective=dpo", "reference=transformers"],
+            "Dpo learns from answers of a file: set domain=demonst",
+        ),
         (["credit=completion"], "gives each completion its own reward, for pairs of answers (objective=dpo)"),
         (["domain=informed"], "tells the reference more, and no term of the loss needs a reference"),
         (
@@ -172,18 +175,50 @@ class OldPacking:
             "domain: template 'answer' does not contain {prompt}",
         ),
         (["domain=demonstrations"], "domain: path is needed: of a .jsonl file"),
-        (["+exp=sft", f"domain.path={DATA}/pairs.jsonl"], "has 2 answer(s) a line, from which objective"),
+        (
+            ["+exp=sft", f"domain.path={DATA}/pairs.jsonl"],
+            "2 answer(s) a line, and objective CrossEntropy does",
+        ),
         (
             ["+exp=dpo", f"domain.path={DATA}/pairs.jsonl", "credit=trajectory"],
             "Dpo tells the preferred answer by its reward: set credit=completion",
         ),
         (
-            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", "advantage=grpo", "group_size=4"],
-            "answers of a file are not compared: set advantage=constant",
+            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", "group_size=4"],
+            "group_size=4: a line is one attempt; set group_size=1",
+        ),
+        (
+            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", OVERLONG],
+            "no term of the reward counts; set rewards=[]",
+        ),
+        (
+            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", "sampler=retiring"],
+            "sampler: Retiring chooses by success, and answers of a file have no other",
+        ),
+        (
+            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", "+token_fields.w={dtype: float32, fill: 0.0}"],
+            "token_fields: answers of a file have none",
+        ),
+        (
+            [
+                "+exp=sft",
+                f"domain.path={DATA}/answers.jsonl",
+                "filters=[{_target_: pipelinerl.filters.ZeroAdvantage}]",
+            ],
+            "ZeroAdvantage compares the attempts of a group, and group_size=1 has one; set filters=[]",
+        ),
+        (
+            ["objective=cross_entropy"],
+            "CrossEntropy learns from answers of a file: set domain=demonstrations",
+        ),
+        (["advantage=constant"], "from which objective Reinforce learns nothing; choose another advantage"),
+        (
+            ["objective=value_baseline", "trainer.value_head=true", "advantage=value", "group_size=1"],
+            "ZeroAdvantage compares the attempts of a group",
         ),
         (
             ["domain=demonstrations", f"domain.path={DATA}/answers.jsonl"],
-            "has 1 answer(s) a line, from which objective Reinforce does not learn; set objective=cross_ent",
+            "has 1 answer(s) a line, and objective Reinforce does not learn from those; set objective=cross_",
         ),
         ("reference.renew_every=5", "reference.renew_every=5; it belongs to another choice of reference"),
         (["reference=transformers", "reference.renew_every=0"], "reference.renew_every"),

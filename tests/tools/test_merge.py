@@ -101,12 +101,35 @@ def with_another_config(directory):
     (directory / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.1}))
 
 
+def with_another_vocabulary(directory):
+    tokenizer = json.loads((directory / "tokenizer.json").read_text())
+    first, second, *_ = vocabulary = tokenizer["model"]["vocab"]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def as_on_the_hub(directory):
+    """What transformers 4 wrote, and what a data set's author changes without another computation."""
+    config = json.loads((directory / "config.json").read_text())
+    rope = config.pop("rope_parameters")
+    for key in ("layer_types", "dtype", "pad_token_id"):
+        config.pop(key, None)
+    old = {"rope_theta": rope["rope_theta"], "torch_dtype": "bfloat16", "transformers_version": "4.43.1"}
+    (directory / "config.json").write_text(json.dumps(config | old))
+
+
+def test_a_model_as_the_hub_has_it_and_an_export_fit_together(models, tmp_path):
+    merge(models[0], changed(models, tmp_path, as_on_the_hub), tmp_path / "out", 0.5)
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (without_a_tensor, "only one of the models has"),
         (with_another_shape, "in the other"),
-        (with_another_config, "config.json of"),
+        (with_another_config, "config.json: rms_norm_eps is"),
+        (with_another_vocabulary, "have other vocabularies"),
         (lambda directory: (directory / "model.safetensors").unlink(), "has no weights"),
         (lambda directory: (directory / "model.safetensors").write_text("{"), "cannot be read"),
     ],

@@ -108,14 +108,15 @@ class _Share:
         self._step = row.step
         self._sequences = [sequence for _, sequence in sequences]
         in_loss = np.concatenate([s.versions[s.loss_mask] for s in self._sequences])
+        sampled = in_loss[in_loss >= 0]
         self.answer: Answer = {
             "step": row.step,
             "row": row.index,
             "rank": sequences[0][0],
             "tokens_in_loss": len(in_loss),
             "sampled": int(sum(np.count_nonzero(s.versions >= 0) for s in self._sequences)),
-            "lag_min": row.step - int(in_loss.max()) if len(in_loss) else None,
-            "lag_max": row.step - int(in_loss.min()) if len(in_loss) else None,
+            "lag_min": row.step - int(sampled.max()) if len(sampled) else None,
+            "lag_max": row.step - int(sampled.min()) if len(sampled) else None,
             "loss_weight": self._sequences[0].loss_weight,
         }
 
@@ -145,7 +146,7 @@ class _Share:
         return {
             "advantages": [float(str(value)) for value in sequence.advantages[trained]],
             "in_loss": sequence.loss_mask[trained].tolist(),
-            "lags": (self._step - versions).tolist(),
+            "lags": (self._step - versions).tolist() if np.all(versions >= 0) else None,
         }
 
     def _place(self, completion: Completion) -> tuple[TrainingSequence, int] | None:

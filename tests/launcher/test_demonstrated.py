@@ -1,0 +1,62 @@
+"""What is checked of a file of answers once the model is known, and which samplers suit one."""
+
+import pytest
+
+from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.demo_model.tokenizer import byte_tokenizer
+from pipelinerl.domains.demonstration_rows import Row
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.demonstrated import check_answers
+
+USER = {"role": "user", "content": "2+2="}
+KEEPS_THE_LAST_ONLY = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ (message.content if loop.last else '...') ~ eos_token }}
+{%- endfor -%}"""
+
+
+@pytest.fixture
+def template(tmp_path) -> ChatTemplate:
+    byte_tokenizer(256).save_pretrained(tmp_path)
+    return ChatTemplate(str(tmp_path))
+
+
+def refusal(template: ChatTemplate, *rows: Row, vocabulary: int = 300, context: int = 64) -> str:
+    with pytest.raises(PlanError) as error:
+        check_answers(rows, template, vocabulary, context)
+    return str(error.value)
+
+
+def text(answer: str) -> Row:
+    return Row(messages=[USER, {"role": "assistant", "content": answer}])
+
+
+def test_what_fits_is_accepted(template):
+    rows = [
+        text("4"),
+        Row(prompt_token_ids=[1], token_ids=[299]),
+        Row(prompt=[USER], chosen="4", rejected="5"),
+    ]
+    check_answers(rows, template, vocabulary=300, context=64)
+
+
+def test_a_token_id_that_the_model_does_not_have(template):
+    rows = [Row(prompt_token_ids=[1], token_ids=[2]), Row(prompt_token_ids=[1], token_ids=[300])]
+    assert refusal(template, *rows) == "domain: line 2 has the token id 300; the model has 300"
+    pair = Row(prompt_token_ids=[1], chosen_token_ids=[2], rejected_token_ids=[301])
+    assert "line 1 has the token id 301" in refusal(template, pair)
+
+
+def test_a_line_that_is_longer_than_the_context(template):
+    tokens = Row(prompt_token_ids=[1] * 40, token_ids=[2] * 25)
+    assert refusal(template, tokens) == "domain: line 1 has 65 tokens; the model's context is 64"
+    short = [text("4")] * 70
+    assert "line 71 has" in refusal(template, *short, text("4" * 64))
+
+
+def test_a_template_that_cannot_render_an_answer(tmp_path):
+    tokenizer = byte_tokenizer(256)
+    tokenizer.chat_template = KEEPS_THE_LAST_ONLY
+    tokenizer.save_pretrained(tmp_path)
+    words = refusal(ChatTemplate(str(tmp_path)), text("4"))
+    assert words.startswith("domain: line 1 cannot be rendered: the chat template of")
