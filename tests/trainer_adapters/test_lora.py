@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from contracts.records import TrainingSequence
@@ -274,6 +275,8 @@ def test_the_export_is_merged_and_peft_reads_its_adapter(models, fsdp, ranks):
     assert (config["r"], config["lora_alpha"], config["lora_dropout"]) == (4, 8, 0.0)
     assert config["base_model_name_or_path"] == models["qwen2"]
     adapted = PeftModel.from_pretrained(reference.load(models["qwen2"]), out / "export" / "adapter")
+    tensors = load_file(out / "export" / "adapter" / "adapter_model.safetensors")
+    assert tensors.keys() == get_peft_model_state_dict(adapted).keys()  # others read no other names
     tokens = torch.arange(20)[None]
     with torch.no_grad():
         plain, logits, own = (m(tokens).logits for m in (reference.load(models["qwen2"]), adapted, merged))
