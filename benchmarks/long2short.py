@@ -3,15 +3,14 @@
     python -m benchmarks.long2short [--out runs/long2short] [--seeds 0,1,2] [key=value ...]
 
 For each seed, RL without a length reward makes the long model. Each way begins with it. Every model then
-answers 512 held-out problems, 4 times each. The table has success, with its standard error over problems, and
-the sampled tokens of an answer. With three seeds it goes into docs/demonstrations.md too.
+answers 512 held-out problems, 4 times each. It prints a table of success, with its standard error over problems,
+and of the sampled tokens of an answer.
 """
 
 import asyncio
 import itertools
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -36,8 +35,6 @@ SERVER = (sys.executable, "-m", "inference_adapters.transformers")
 PROBLEMS = 512
 ATTEMPTS = 4
 HEAD = ("model", "success, by seed", "tokens an answer, by seed", "tokens / long", "success − long")
-DOCUMENT = ROOT / "docs" / "demonstrations.md"
-TABLE = re.compile(r"(<!-- results -->\n).*(<!-- end -->)", re.DOTALL)
 
 
 class HeldOut(Wrapped):
@@ -119,17 +116,13 @@ def main() -> None:
     out = (options.out / time.strftime("%Y%m%d-%H%M%S")).resolve()
     out.mkdir(parents=True)
     found: dict[str, list[Measured]] = defaultdict(list)
-    seeds = options.seeds.split(",")
-    for seed in seeds:
+    for seed in options.seeds.split(","):
         (out / seed).mkdir()
         for name, model in models_of(int(seed), out / seed, options.settings).items():
             found[name].append(measure(model, PROBLEMS, ATTEMPTS))
             (out / "measured.json").write_text(json.dumps(found, indent=2))
     rows = [HEAD, ["---"] * len(HEAD), *(row(name, of, found["long"]) for name, of in found.items())]
-    table = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
-    print(table, end="")
-    if len(seeds) == 3 and not options.settings:
-        DOCUMENT.write_text(TABLE.sub(rf"\g<1>\n{table}\n\g<2>", DOCUMENT.read_text()))
+    print("".join(f"| {' | '.join(cells)} |\n" for cells in rows), end="")
 
 
 if __name__ == "__main__":
