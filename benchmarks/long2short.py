@@ -3,8 +3,8 @@
     python -m benchmarks.long2short [--out runs/long2short] [--seeds 0,1,2] [key=value ...]
 
 For each seed, RL without a length reward makes the long model. Each way begins with it. Every model then
-answers 512 held-out problems, 4 times each. It prints a table of success, with its standard error over problems,
-and of the sampled tokens of an answer.
+answers 512 held-out problems, 4 times each. It prints a table of success, with its standard error over
+problems, and of the sampled tokens of an answer.
 """
 
 import asyncio
