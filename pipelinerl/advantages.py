@@ -158,6 +158,8 @@ class Gdpo:
         for name, weight in self.components.items():
             if not isinstance(weight, int | float) or not math.isfinite(weight):
                 raise ValueError(f"components.{name} must be a number, its weight, not {weight}")
+        if not any(self.components.values()):
+            raise ValueError("components must have a weight other than 0")
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
         if len(rewards) == 1:

@@ -80,18 +80,20 @@ def read_rows(path: Path) -> list[Row]:
     answers = [len(row.texts or row.tokens) for row in rows]
     if len(set(answers)) > 1:
         other = answers.index(3 - answers[0])
-        raise ValueError(f"{path}: line {other + 1} has {answers[other]} answer(s), and line 1 {answers[0]}")
+        raise ValueError(f"{path}: row {other + 1} has {answers[other]} answer(s), and row 1 {answers[0]}")
     return rows
 
 
 def _checked_rows(path: Path) -> Iterator[Row]:
     decoder = msgspec.json.Decoder(Row)
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
         where = f"{path}, line {number}"
         try:
             row = decoder.decode(line)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"{where}: {error}") from error
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise ValueError(f"{where}: {error}") from None  # the launcher would show the cause alone
         if row.form is None:
             raise ValueError(f"{where}: it has none of the forms {' | '.join(map(', '.join, FORMS))}")
         if why := _unfit(row):
@@ -112,4 +114,9 @@ def _unfit(row: Row) -> str | None:
         value = getattr(row, name)
         if name.endswith("token_ids") and value is not None and not (value and min(value) >= 0):
             return f"{name} must be token ids, one at least"
+    answers = [*row.texts, *row.tokens]
+    if not all(answers):
+        return "an answer is empty"
+    if len(answers) == 2 and answers[0] == answers[1]:
+        return "both answers are the same, so neither can be preferred"
     return None

@@ -31,11 +31,11 @@ class Demonstrations(Wrapped):
     """
 
     def __init__(self, domain: Domain, path: str | None, seed: int = 0):
-        if path is None:
+        if not path:
             raise ValueError("path is needed: of a .jsonl file of demonstrations (docs/demonstrations.md)")
         super().__init__(domain)
-        self.rows = read_rows(Path(path))
-        self._source = Path(path).stem
+        self.rows = read_rows(Path(str(path)))
+        self._source = Path(str(path)).stem
         self.demonstrated = len(self.rows[0].texts or self.rows[0].tokens)
 
     @property

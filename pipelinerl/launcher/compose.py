@@ -24,6 +24,7 @@ from pipelinerl.launcher.explain import explain, parse
 from pipelinerl.paths import ROOT, conf_directory
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
+FIXED_OPTION = "trainer.lora"  # the same: a checkpoint has the parameters that are trained
 
 
 def compose_config(overrides: list[str]) -> RunConfig:
@@ -88,7 +89,8 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     if not isinstance(saved, dict) or not saved.keys() >= {*FIXED}:
         raise PlanError(f"{file} is not the complete configuration of a run")
     run = OmegaConf.create(with_moved_keys(saved))
-    before = {key: deepcopy(run[key]) for key in FIXED}
+    fixed = (*FIXED, FIXED_OPTION)
+    before = {key: deepcopy(OmegaConf.select(run, key)) for key in fixed}
     for key, override in given.items():
         if override.is_delete():
             raise PlanError(f"{override.input_line}: nothing can be taken out when a run is resumed")
@@ -102,7 +104,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
             value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
         OmegaConf.update(run, key, value, merge=False, force_add=True)
     for key, value in before.items():
-        if run[key] != value:
+        if OmegaConf.select(run, key) != value:
             raise PlanError(f"{key} cannot change when a run is resumed; it was {value}")
     return OmegaConf.to_container(run, resolve=True)
 

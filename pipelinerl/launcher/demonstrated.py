@@ -17,8 +17,10 @@ RENDERED = 64  # longest answers in text, whose tokens are counted before the ru
 
 def check_demonstrated(config: RunConfig, parts: Parts) -> None:
     """`parts`: what the configuration names, as built, by section."""
-    _check_compared(config, parts)
     (domain,) = parts["domain"]
+    if domain.demonstrated:
+        _check_of_file(config)
+    _check_compared(config, parts)
     (objective,) = parts["objective"]
     of_file = [inner for inner in nested(objective) if hasattr(inner, "learns_from_demonstrations")]
     learns_from = of_file[0].learns_from_demonstrations if of_file else 0
@@ -32,8 +34,6 @@ def check_demonstrated(config: RunConfig, parts: Parts) -> None:
             "credit=completion gives each completion its own reward, for pairs of answers (objective=dpo); "
             f"with objective {type(objective).__name__} set credit=trajectory"
         )
-    if domain.demonstrated:
-        _check_of_file(config)
 
 
 def _misfit(name: str, learns_from: int, given: int) -> str:
@@ -80,6 +80,10 @@ def _check_of_file(config: RunConfig) -> None:
         raise PlanError(
             "rewards: answers of a file are given, and no term of the reward counts; set rewards=[]"
         )
+    if config.credit == "turn":
+        raise PlanError(
+            "credit=turn: an answer of a file is one turn; set credit=trajectory, or completion for pairs"
+        )
     if config.token_fields:
         raise PlanError("token_fields: answers of a file have none; leave them out")
 
@@ -100,7 +104,7 @@ def check_answers(rows: Sequence[Row], template: ChatTemplate, vocabulary: int, 
             whole = [*row.prompt_token_ids, *tokens]
             if max(whole) >= vocabulary:
                 raise PlanError(
-                    f"domain: line {number} has the token id {max(whole)}; the model has {vocabulary}"
+                    f"domain: row {number} has the token id {max(whole)}; the model has {vocabulary}"
                 )
             _check_length(number, len(whole), context)
     in_text = [(number, row) for number, row in enumerate(rows, 1) if row.texts]
@@ -110,10 +114,10 @@ def check_answers(rows: Sequence[Row], template: ChatTemplate, vocabulary: int, 
             try:
                 answer = template.answered(row.conversation, text)
             except Exception as error:  # a chat template raises errors of its own
-                raise PlanError(f"domain: line {number} cannot be rendered: {error}") from error
+                raise PlanError(f"domain: row {number} cannot be rendered: {error}") from error
             _check_length(number, len(answer.prompt_token_ids) + len(answer.token_ids), context)
 
 
 def _check_length(number: int, tokens: int, context: int) -> None:
     if tokens > context:
-        raise PlanError(f"domain: line {number} has {tokens} tokens; the model's context is {context}")
+        raise PlanError(f"domain: row {number} has {tokens} tokens; the model's context is {context}")

@@ -98,8 +98,8 @@ def _check_prompts(config: RunConfig, tokenizer: PreTrainedTokenizerBase, domain
 def _sampled_problems(config: RunConfig, domain: Domain) -> Iterator[Problem]:
     if config.plan and domain.fetches:
         return
-    for index in range(min(SAMPLED_PROBLEMS, domain.train_size)):
-        yield domain.train_problem(index)
+    if not domain.demonstrated:  # no server is given those
+        yield from map(domain.train_problem, range(min(SAMPLED_PROBLEMS, domain.train_size)))
     for index in range(min(SAMPLED_PROBLEMS, domain.heldout_size)):
         yield domain.heldout_problem(index)
 

@@ -49,10 +49,17 @@ def describe_share(share: RowShare) -> Iterator[str]:
 def describe_sequence(sequence: TrainingSequence, step: int) -> str:
     """Returns a sequence's advantages, how many of its tokens are in the loss, and their lag."""
     sampled = sequence.versions >= 0
-    advantages = ", ".join(f"{value:.4g}" for value in np.unique(sequence.advantages[sampled]))
-    lags = step - sequence.versions[sequence.loss_mask]
-    lag = f", lag {', '.join(map(str, np.unique(lags)))}" if len(lags) else ", so it teaches nothing"
-    return f"advantage {advantages}, {len(lags)} of {sampled.sum()} sampled tokens in the loss{lag}"
+    of_answers = sampled | sequence.loss_mask  # answers of a file are not sampled
+    advantages = ", ".join(f"{value:.4g}" for value in np.unique(sequence.advantages[of_answers]))
+    in_loss = sequence.tokens_in_loss
+    lags = step - sequence.versions[sequence.loss_mask & sampled]
+    lag = f", lag {', '.join(map(str, np.unique(lags)))}" if len(lags) else ""
+    of = (
+        f"{in_loss} of {sampled.sum()} sampled tokens"
+        if sampled.any()
+        else f"{in_loss} tokens, none sampled,"
+    )
+    return f"advantage {advantages}, {of} in the loss{lag if in_loss else ', so it teaches nothing'}"
 
 
 def describe_settled(settled: Settled) -> str:

@@ -100,7 +100,11 @@ TWO = {"role": "user", "content": "and?"}
         ([{**TOKENS, "token_ids": []}], "token_ids must be token ids, one at least"),
         ([{**TOKENS, "prompt_token_ids": [-1]}], "prompt_token_ids must be token ids"),
         ([{**TOKENS, "token_ids": ["7"]}], "line 1: Expected `int`"),
-        ([PAIR, PAIR, MESSAGES], "line 3 has 1 answer(s), and line 1 2"),
+        ([{**PAIR, "rejected": "4"}], "line 1: both answers are the same"),
+        ([{**PAIR, "rejected": ""}], "line 1: an answer is empty"),
+        ([PAIR, "", "{"], "line 3: Input data was truncated"),
+        ([{**PAIR, "chosen": [USER]}], "line 1: Expected `str | null`"),
+        ([PAIR, PAIR, MESSAGES], "row 3 has 1 answer(s), and row 1 2"),
     ],
 )
 def test_a_broken_file_is_told_where(tmp_path, lines, words):

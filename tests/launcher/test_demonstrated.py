@@ -42,16 +42,16 @@ def test_what_fits_is_accepted(template):
 
 def test_a_token_id_that_the_model_does_not_have(template):
     rows = [Row(prompt_token_ids=[1], token_ids=[2]), Row(prompt_token_ids=[1], token_ids=[300])]
-    assert refusal(template, *rows) == "domain: line 2 has the token id 300; the model has 300"
+    assert refusal(template, *rows) == "domain: row 2 has the token id 300; the model has 300"
     pair = Row(prompt_token_ids=[1], chosen_token_ids=[2], rejected_token_ids=[301])
-    assert "line 1 has the token id 301" in refusal(template, pair)
+    assert "row 1 has the token id 301" in refusal(template, pair)
 
 
 def test_a_line_that_is_longer_than_the_context(template):
     tokens = Row(prompt_token_ids=[1] * 40, token_ids=[2] * 25)
-    assert refusal(template, tokens) == "domain: line 1 has 65 tokens; the model's context is 64"
+    assert refusal(template, tokens) == "domain: row 1 has 65 tokens; the model's context is 64"
     short = [text("4")] * 70
-    assert "line 71 has" in refusal(template, *short, text("4" * 64))
+    assert "row 71 has" in refusal(template, *short, text("4" * 64))
 
 
 def test_a_template_that_cannot_render_an_answer(tmp_path):
@@ -59,4 +59,4 @@ def test_a_template_that_cannot_render_an_answer(tmp_path):
     tokenizer.chat_template = KEEPS_THE_LAST_ONLY
     tokenizer.save_pretrained(tmp_path)
     words = refusal(ChatTemplate(str(tmp_path)), text("4"))
-    assert words.startswith("domain: line 1 cannot be rendered: the chat template of")
+    assert words.startswith("domain: row 1 cannot be rendered: the chat template of")

@@ -169,6 +169,7 @@ class OldPacking:
             "Dpo learns from answers of a file: set domain=demonst",
         ),
         (["credit=completion"], "gives each completion its own reward, for pairs of answers (objective=dpo)"),
+        (["advantage=gdpo", "advantage.components.task=0"], "components must have a weight other than 0"),
         (["domain=informed"], "tells the reference more, and no term of the loss needs a reference"),
         (
             ["domain=informed", "domain.template=answer"],
@@ -515,6 +516,10 @@ def test_a_resumed_run_keeps_its_configuration_and_takes_what_is_set(stopped):
         (["group_size=4"], "group_size cannot change when a run is resumed; it was 16"),
         (["seed=7"], "seed cannot change when a run is resumed; it was 0"),
         (["domain.task=gcd"], "domain cannot change when a run is resumed"),
+        (
+            ["trainer=fsdp", "trainer.lora={rank: 4, alpha: 8}"],
+            "trainer.lora cannot change when a run is resumed; it was None",
+        ),
         (["~domain"], "nothing can be taken out when a run is resumed"),
         (["+exp=grpo"], "+exp=grpo: a resumed run keeps its configuration; leave it out"),
         (["max_step=9"], "max_step"),

@@ -16,14 +16,16 @@ from contracts.records import (
     Started,
     TrainingSequence,
     VersionSpan,
+    unsampled,
 )
+from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.drop_reasons import MEANINGS
 from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.group_history import read_history
 from pipelinerl.streams.group_story import tell
-from pipelinerl.streams.group_words import describe_drop
+from pipelinerl.streams.group_words import describe_drop, describe_sequence
 from tests.builders import completion, rollout
 from tests.streams.test_show import refused, shown
 
@@ -173,3 +175,10 @@ def test_an_unknown_group_is_one_line(tmp_path, streams):
     )
     assert refused("group", RECORDED, 96).endswith(f"no group 96 in {RECORDED}; there are: groups 0 to 95")
     assert "there is no run directory" in refused("group", tmp_path / "nothing", 3)
+
+
+def test_an_answer_that_nobody_sampled_has_an_advantage_and_no_lag():
+    pair = rollout(0, completions=[unsampled([1, 2], [3, 4]), unsampled([1, 2], [5])])
+    chosen, rejected = training_sequences(pair, [1.0, -1.0])
+    assert describe_sequence(chosen, step=7) == "advantage 1, 2 tokens, none sampled, in the loss"
+    assert describe_sequence(rejected, step=7) == "advantage -1, 1 tokens, none sampled, in the loss"
