@@ -18,14 +18,14 @@ RENDERED = 64  # longest answers in text, whose tokens are counted before the ru
 def check_demonstrated(config: RunConfig, parts: Parts) -> None:
     """`parts`: what the configuration names, as built, by section."""
     (domain,) = parts["domain"]
-    if domain.demonstrated:
-        _check_of_file(config)
-    _check_compared(config, parts)
     (objective,) = parts["objective"]
     of_file = [inner for inner in nested(objective) if hasattr(inner, "learns_from_demonstrations")]
     learns_from = of_file[0].learns_from_demonstrations if of_file else 0
     if learns_from != domain.demonstrated:
         raise PlanError(_misfit(type((of_file or [objective])[0]).__name__, learns_from, domain.demonstrated))
+    if domain.demonstrated:
+        _check_of_file(config)
+    _check_compared(config, parts)
     in_pairs = learns_from == 2
     if in_pairs and config.credit != "completion":
         raise PlanError("objective: Dpo tells the preferred answer by its reward: set credit=completion")

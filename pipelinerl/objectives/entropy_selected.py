@@ -7,8 +7,8 @@ the loss. Tokens of the same entropy as h are selected too. The others stay in t
 lengths do not change. s is the number of selected tokens: the weights of a rollout have the same sum as
 before. With `normalisation=rollout_tokens` the loss is the mean over selected tokens.
 
-In the paper h is the threshold of a batch. Its code takes the micro-batch for that, and the mean over the
-selected tokens of it, so that the gradient depends on how a step is cut. Here it does not, because
+In the paper h is the threshold of a batch. Its code takes the micro-batch for that, and the mean over its
+selected tokens. So the gradient there depends on how a step is cut. Here it does not, because
 all of a rollout is in one micro-batch. But each rollout has the same share of its tokens selected, even one
 that is certain of all.
 Source: arXiv 2506.01939, eq. 6; share = 0.2 (§5.2), around the objective of DAPO.
