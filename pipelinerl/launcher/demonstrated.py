@@ -8,7 +8,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.errors import PlanError
-from pipelinerl.objectives.base import nested
+from pipelinerl.objectives.nesting import nested
 from pipelinerl.samplers.base import Sampler
 
 Parts = Mapping[str, Sequence[object]]

@@ -9,7 +9,6 @@ advantage. w is the weight of a token in the step's loss: 1/B by default, for B 
 the gradient. J is maximised; the loss is −J.
 """
 
-from collections.abc import Iterator
 from typing import Literal, Protocol
 
 import torch
@@ -21,13 +20,6 @@ TokenSums = dict[str, torch.Tensor]  # name -> scalar; summed over micro-batches
 
 class Objective(Protocol):
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]: ...
-
-
-def nested(objective: object) -> Iterator[object]:
-    """Yields the objective and those inside it, which each has as its `policy`."""
-    while objective is not None:
-        yield objective
-        objective = getattr(objective, "policy", None)
 
 
 Base = Literal["behaviour", "proximal"]  # the policy in the denominator of a ratio

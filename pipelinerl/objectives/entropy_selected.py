@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import Objective, TokenSums, nested, per_rollout, rollout_lengths
+from pipelinerl.objectives.base import Objective, TokenSums, per_rollout, rollout_lengths
+from pipelinerl.objectives.nesting import nested
 
 
 @dataclass(frozen=True)

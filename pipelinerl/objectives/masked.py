@@ -28,9 +28,9 @@ from pipelinerl.objectives.base import (
     TokenSums,
     check_base,
     count,
-    nested,
     proximal_logprobs,
 )
+from pipelinerl.objectives.nesting import nested
 from pipelinerl.objectives.rules import Rule
 
 
