@@ -100,12 +100,11 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         trained = self._trained_parameters(shape)
         live = min(shape.parameters, int(self._zero.get("stage3_max_live_parameters", LIVE))) * (stage == 3)
         bucket = min(trained, int(self._zero.get("reduce_bucket_size", BUCKET)))
+        masters = FLOAT32 * on_device("optimizer", trained // world_size)
         return {
             "weights": value * (on_device("param", shard) if stage == 3 else self._parameters(shape)),
             "gradients": FLOAT32 * on_device("optimizer", trained // world_size if stage > 1 else trained),
-            "optimizer": 3
-            * FLOAT32
-            * on_device("optimizer", trained // world_size),  # master weights and two moments
+            "optimizer": 3 * masters,  # and two moments
             "gathered": value * live + FLOAT32 * bucket,
         }
 

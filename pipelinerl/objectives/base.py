@@ -58,6 +58,18 @@ def proximal_logprobs(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
     return scores.logprobs.detach() if batch.proximal_logprobs is None else batch.proximal_logprobs
 
 
+def reference_logprobs(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
+    """Returns the reference server's log-probabilities: [T], without gradient.
+
+    In a batch without tokens they are π's own. Raises ValueError if tokens have none.
+    """
+    if batch.reference_logprobs is not None:
+        return batch.reference_logprobs
+    if batch.num_tokens:
+        raise ValueError("tokens without reference log-probabilities: set reference=transformers")
+    return scores.logprobs.detach()
+
+
 MAX_LOG_RATIO = 20.0  # far above it, exp overflows float32, and inf · 0 gives a NaN gradient
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import MAX_LOG_RATIO, Objective, TokenSums
+from pipelinerl.objectives.base import MAX_LOG_RATIO, Objective, TokenSums, reference_logprobs
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,7 @@ class Distillation:
         return self.reward_weight == 0
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
-        teacher = batch.reference_logprobs
-        if teacher is None:
-            if batch.num_tokens:
-                raise ValueError("tokens without a teacher's log-probabilities: set reference=transformers")
-            teacher = scores.logprobs.detach()
+        teacher = reference_logprobs(scores, batch)
         gap = (teacher - scores.logprobs.detach()).where(batch.loss_mask, 0.0)
         gap = gap.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
         advantages = self.reward_weight * batch.advantages + self.teacher_weight * gap

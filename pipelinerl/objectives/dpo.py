@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums, per_rollout, rollout_weights
+from pipelinerl.objectives.base import TokenSums, per_rollout, reference_logprobs, rollout_weights
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,7 @@ class Dpo:
             raise ValueError(f"beta must be positive, not {self.beta}")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
-        reference = batch.reference_logprobs
-        if reference is None:
-            if batch.num_tokens:
-                raise ValueError("tokens without a reference's log-probabilities: set reference=transformers")
-            reference = scores.logprobs.detach()
+        reference = reference_logprobs(scores, batch)
         margins = self.beta * per_rollout(batch.advantages * (scores.logprobs - reference), batch)  # [R]
         loss = -(logsigmoid(margins) * rollout_weights(batch)).sum()
         of_tokens = margins.detach()[batch.rollout_ids].where(batch.loss_mask, 0.0)

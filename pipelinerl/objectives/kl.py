@@ -18,12 +18,19 @@ from typing import Literal
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import MAX_LOG_RATIO, TokenSums, check_flag, log_ratio, ratio
+from pipelinerl.objectives.base import (
+    MAX_LOG_RATIO,
+    TokenSums,
+    check_flag,
+    log_ratio,
+    ratio,
+    reference_logprobs,
+)
 
 
 @dataclass(frozen=True)
 class KlToReference:
-    """The penalty. It needs a `reference` server, which scores every token with the run's initial model."""
+    """The penalty. It needs a `reference` server, which scores every token."""
 
     needs_reference = True
 
@@ -41,11 +48,8 @@ class KlToReference:
             raise ValueError("k1 without the importance weight has no gradient on average: set unbiased=true")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
-        if batch.reference_logprobs is None:
-            if batch.num_tokens:
-                raise ValueError("tokens without reference log-probabilities: set reference=transformers")
-            return 0.0 * scores.logprobs.sum(), {"kl_to_reference": scores.logprobs.new_zeros(())}
-        divergence = self._estimate((scores.logprobs - batch.reference_logprobs).where(batch.loss_mask, 0.0))
+        reference = reference_logprobs(scores, batch)
+        divergence = self._estimate((scores.logprobs - reference).where(batch.loss_mask, 0.0))
         if self.unbiased:
             r = ratio(log_ratio(scores, batch))
             divergence = divergence * (r.detach() if self.estimator == "k2" else r)

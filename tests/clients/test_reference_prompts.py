@@ -30,8 +30,8 @@ def test_without_another_prompt_the_sequence_is_scored():
 
 def test_a_completion_is_scored_after_the_prompt_for_the_reference():
     asked, logprobs = scored(told([1, 2], [3, 4, 5], [7, 8, 9, 9]))
-    assert asked == [[1, 2, 3, 4, 5], [7, 8, 9, 9, 3, 4, 5]]
-    assert logprobs == [0, 1, 104, 105, 106]  # the places of 3, 4 and 5 after the other prompt
+    assert asked == [[7, 8, 9, 9, 3, 4, 5]]  # nothing in the loss has another prompt
+    assert logprobs == [0, 0, 4, 5, 6]  # the places of 3, 4 and 5 after the other prompt
 
 
 def test_each_turn_has_its_own_and_one_without_keeps_the_sequences():

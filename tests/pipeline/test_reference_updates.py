@@ -1,7 +1,6 @@
 """The weights of a renewal, kept in a file and sent to real reference servers."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.inference import ScoreRequest
-from contracts.trainer import OptimizerSpec, TrainerWorker, WorkerSpec
+from contracts.trainer import TrainerWorker
 from pipelinerl.errors import GaveUpError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -19,7 +18,6 @@ from pipelinerl.training.reference_updates import ReferenceUpdates
 from pipelinerl.training.server_strikes import MOST_FAILURES
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready
-from tests.ports import free_port
 from tests.trainer_adapters.models import make_sequences
 from tests.trainer_adapters.workers import started, train
 from trainer_adapters.fsdp import FSDPTrainer
@@ -30,21 +28,6 @@ FAILING = "tests.inference_adapters.failing_engine"
 TRANSFORMERS = "inference_adapters.transformers"
 EVERY = 2
 SEQUENCES = [[5, 17, 40, 3, 88], [9, 9, 1]]
-
-
-@pytest.fixture
-def worker() -> Iterator[ScriptedTrainer]:
-    worker = ScriptedTrainer()
-    worker.init_worker(
-        WorkerSpec(
-            model_path="",
-            optimizer=OptimizerSpec(lr=0.1),
-            master_port=free_port(),
-            seed=7,
-        )
-    )
-    yield worker
-    worker.close()
 
 
 def updates(

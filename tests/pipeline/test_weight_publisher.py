@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import aiohttp
 import pytest
@@ -27,21 +27,6 @@ from trainer_adapters.scripted import ScriptedTrainer
 
 FAILING = "tests.inference_adapters.failing_engine"
 TOKENS = [5, 17, 40, 3, 88]
-
-
-@pytest.fixture
-def worker() -> Iterator[ScriptedTrainer]:
-    worker = ScriptedTrainer()
-    worker.init_worker(
-        WorkerSpec(
-            model_path="",
-            optimizer=OptimizerSpec(lr=0.1),
-            master_port=free_port(),
-            seed=7,
-        )
-    )
-    yield worker
-    worker.close()
 
 
 def config(*overrides: str) -> RunConfig:
