@@ -14,10 +14,9 @@ from contracts.records import ServerJoined, StepClosed, WeightsPublished
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import assert_accounted, finish, records, start, wait_for, wait_for_record
-from tests.pipeline.test_weight_publisher import config, publisher_of, worker
+from tests.pipeline.test_weight_publisher import config, publisher_of
 from tests.ports import free_port
 
-__all__ = ["worker"]
 GRACE_S = 1.0
 SETTINGS = [f"world.server_grace_s={GRACE_S}", "world.server_start_timeout_s=600"]
 QUICK_S = 10.0  # far below the 600 s

@@ -13,10 +13,9 @@ from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.weight_publisher import publish
 from tests.inference_adapters.servers import serving
 from tests.pipeline.test_first_servers import hanging
-from tests.pipeline.test_weight_publisher import change, config, publisher, worker
+from tests.pipeline.test_weight_publisher import change, config, publisher
 from tests.scripted_domain import ScriptedDomain
 
-__all__ = ["worker"]
 PROMPTS = 4
 UNSEEN = {"probe_unanswered": PROMPTS}  # of one server
 

@@ -32,10 +32,8 @@ from tests.pipeline.test_weight_publisher import (
     config,
     publisher,
     publisher_of,
-    worker,
 )
 
-__all__ = ["worker"]
 SCRIPTED = "inference_adapters.scripted"
 PATIENT = [f"weights.{name}_timeout_s=60" for name in ("rendezvous", "bucket", "live")]
 QUICK_S = 8.0  # far below the timeouts of `PATIENT`
