@@ -25,7 +25,7 @@ from tests.pipeline.runs import (
     wait_for_record,
 )
 
-BACK_S = 15.0
+BACK_S = 60.0  # about 6 on two idle cores
 KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
 
 
