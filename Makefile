@@ -23,7 +23,7 @@ help:  ## List the targets. Minutes are those on two idle cores; installing come
 demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 2 minutes.
 	$(VENV)/bin/python launch.py
 
-test: $(VENV)/test  ## Run the tests that need no engine and no server. 12 minutes.
+test: $(VENV)/test  ## Run the tests that need no engine and no server. 18 minutes.
 	$(VENV)/bin/python -m pytest -n 3 $(BY_FILE)
 
 redis-server:  ## Install the program of Redis where it is missing, for the tests of streams=redis.
