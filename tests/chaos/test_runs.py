@@ -54,14 +54,6 @@ def test_a_run_survives_four_faults(tmp_path):
     assert_survived(result, 4)
 
 
-@pytest.mark.engines  # for its time
-def test_a_run_survives_ten_faults(tmp_path):
-    plan = draw_plan(SEED, FAULTS // 2, "scripted", longest_stop_s=12.0)
-    plan = replace(plan, shape=replace(plan.shape, heartbeat_s=5))  # some stops are longer
-    result = run_plan(plan, tmp_path / "chaos", WITHIN_S, start)
-    assert_all_done(result)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_drawn_run_survives(tmp_path, part):

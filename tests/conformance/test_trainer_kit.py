@@ -67,8 +67,11 @@ def test_fsdp_on_two_ranks():
 
 @pytest.mark.engines
 def test_fsdp_with_low_rank_adapters_on_two_ranks():
-    verdicts = assert_all_kept(FSDP, 2, lora=LORA, activation_checkpointing=True)
-    assert "of factors of rank 4 of 14 weights equal" in verdicts[CODES.index("T3")].measured
+    """What only adapters can break; the others are tried by `make soak`."""
+    options = {"lora": LORA, "activation_checkpointing": True}
+    verdicts = check_trainer(FSDP, ranks=2, options=options, only=["T2", "T3", "T4"])
+    assert_kept(verdicts)
+    assert "of factors of rank 4 of 14 weights equal" in verdicts[1].measured
 
 
 @pytest.mark.long
@@ -76,6 +79,7 @@ def test_fsdp_with_low_rank_adapters_on_two_ranks():
     ("adapter", "ranks", "options"),
     [
         (FSDP, 1, {}),
+        (FSDP, 2, {"activation_checkpointing": True}),
         (FSDP, 2, {"lora": LORA | {"targets": ["q_proj", "down_proj"]}, "value_head": True}),
         (DEEPSPEED, 2, {"zero_stage": 2}),
         (DEEPSPEED, 2, {"zero_stage": 3}),
