@@ -39,9 +39,9 @@ from tests.pipeline.test_resume import REPEATABLE, steps, trained, weights
 pytestmark = pytest.mark.long
 TWO_SERVERS = ("executor=ray", "streams=redis", "world.servers=2", "eval.every=null")
 UNHURRIED = "+inference.arguments.token_delay_s=0.1"
-NOTICED_S = 30.0  # the loss of a node
-SILENT_S = 45.0  # the loss of one whose processes live on
-WITHOUT_S = 30.0  # until a version is published without a server that was lost
+NOTICED_S = 10.0  # the loss of a node
+SILENT_S = 15.0  # the loss of one whose processes live on
+WITHOUT_S = 10.0  # until a version is published without a server that was lost
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,7 @@ from tests.pipeline.test_weight_publisher import (
 
 SCRIPTED = "inference_adapters.scripted"
 PATIENT = [f"weights.{name}_timeout_s=60" for name in ("rendezvous", "bucket", "live")]
-QUICK_S = 30.0  # far below the timeouts of `PATIENT`
+QUICK_S = 8.0  # far below the timeouts of `PATIENT`
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.pipeline.runs import (
     wait_for_record,
 )
 
-BACK_S = 60.0  # about 6 on two idle cores
+BACK_S = 15.0
 KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
 
 
@@ -50,16 +50,17 @@ def serves_again(run: Path) -> list[str] | None:
 
 @pytest.mark.parametrize("number", [2, 1])
 def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_path, number):
+    """On a busy machine it is back at least as soon as the run itself took to begin."""
     run = tmp_path / "run"
+    launched = time.time()
     launcher = start(run, f"world.servers={number}", "max_steps=100000")
     wait_for_record(run, "trainer_events", StepClosed, count=2)
     os.kill(server_pids(run)[-1], signal.SIGKILL)
     killed = time.time()
     (back,) = wait_for(lambda: serves_again(run))
-    (publication,) = [
-        r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished) and back in r.servers
-    ][:1]
-    assert publication.at - killed < BACK_S
+    published = [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
+    served = next(r.at for r in published if back in r.servers)
+    assert served - killed < max(BACK_S, published[0].at - launched)
     steps = sum(isinstance(r, StepClosed) for r in records(run, "trainer_events"))
     wait_for_record(run, "trainer_events", StepClosed, count=steps + 3)
     (gone,) = left(run)
