@@ -31,7 +31,7 @@ def says_the_new_version_while_receiving(options):
     WeightUpdates.contract = contract
 
 
-@mutant("G6", "broadcast of version|ended as|is .*live.* while")
+@mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group")
 def tears_an_update_down_for_the_next_epoch(options):
     async def end_of(self, update, request):
         await self._call_off(update, "a newer epoch")
