@@ -24,7 +24,7 @@ MAX_MANIFEST_BYTES = 16 * 2**20  # of the envelope of a version's manifest
 MAX_LATEST_BYTES = 16 * 2**10  # of the envelope of `latest.json`
 MAX_FILES = 2**16
 MAX_MODEL_FILES = 64  # config.json, tokenizer.json, ...
-DELTA_CODEC = "xor-gap-zstd/1"
+DELTA_CODEC: Literal["xor-gap-zstd/1"] = "xor-gap-zstd/1"
 # Bytes of an element, by torch's name of the dtype. Other dtypes are not stored.
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 DELTA_DTYPES = ("bfloat16", "float16")
@@ -116,12 +116,14 @@ class VersionManifest(Stored):
                 raise ValueError("the full files do not hold every parameter exactly once")
         if self.delta is not None:
             held = [name for file in self.delta.files for name in file.names]
-            if (other := set(held) - set(names)) or (other := {_repeated(held)} - {None}):
-                raise ValueError(f"the delta's files hold {min(map(str, other))}, which is unknown or held twice")
+            if unknown := set(held) - set(names):
+                raise ValueError(f"the delta's files hold {min(unknown)}, which is unknown")
+            if twice := _repeated(held):
+                raise ValueError(f"the delta's files hold {twice} twice")
             if not self.delta.base_version < self.version:
                 raise ValueError(f"the delta's base {self.delta.base_version} is not before {self.version}")
-            if other := {p.dtype for p in self.parameters} - set(DELTA_DTYPES):
-                raise ValueError(f"a delta of {min(other)} weights")
+            if wide := [p.dtype for p in self.parameters if p.dtype not in DELTA_DTYPES]:
+                raise ValueError(f"a delta of {wide[0]} weights")
         if twice := _repeated(file.name for file in self.model_files):
             raise ValueError(f"the model file {twice} is listed twice")
         return self
