@@ -19,6 +19,7 @@ from contracts.store.manifest import MAX_MANIFEST_BYTES, StoredFile, VersionMani
 from contracts.store.model_files import ModelFiles
 from contracts.store.open_version import FileContent, OpenVersion
 from contracts.store.signing import MANIFEST_TYPE, SigningKey, Verifier
+from contracts.store.store_lock import locked
 from contracts.store.tensor_file import Tensor
 from contracts.store.version_files import Offer, add_delta, add_full
 from contracts.store.writing_directory import WritingDirectory
@@ -128,8 +129,9 @@ class StoreWriter:
             offer = self._offer(version, directory)
             published = self._sign(version, offer, epoch, directory / path.name)
             latest = self._latest.prepare(version.version, published.manifest_sha256, epoch, part)
-            self._put(offer.objects)
-            os.replace(directory / path.name, path)
+            with locked(self._store):
+                self._put(offer.objects)
+                os.replace(directory / path.name, path)
             sync(path.parent)
             self._remember(version, offer)
         self._since_full = 0 if published.manifest.full else self._since_full + 1
@@ -178,15 +180,13 @@ class StoreWriter:
     def _put(self, objects: Mapping[str, Path]) -> None:
         """Renames finished files to objects.
 
-        An object that another process has written is replaced, because it may be damaged. The new time of
-        change tells `retain` that somebody is about to name it.
+        An object that another process has written is replaced, because it may be damaged.
         """
         directory = self._store / "objects"
         for sha256, path in objects.items():
             target = self._store / object_path(sha256)
             if sha256 in self._objects and target.exists() and target.stat().st_size == path.stat().st_size:
                 continue
-            os.utime(path)
             os.replace(path, target)
         sync(directory)
 

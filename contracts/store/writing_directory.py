@@ -8,11 +8,9 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-LOCK = ".lock"
+from contracts.store.store_lock import LOCK, locked
 
 
 class WritingDirectory:
@@ -20,10 +18,9 @@ class WritingDirectory:
 
     def __init__(self, store: Path, run: str):
         """Raises ValueError if another process writes versions of this run into the store."""
-        self._all = store / "writing"
-        self.path = self._all / run
-        self._all.mkdir(parents=True, exist_ok=True)
-        with _locked(self._all):
+        self._store = store
+        self.path = store / "writing" / run
+        with locked(store):
             self._lock = _lock_now(self.path)
             if self._lock is None:
                 raise ValueError(f"another process writes versions of {run} into {store}")
@@ -34,7 +31,7 @@ class WritingDirectory:
         for path in self.path.iterdir():
             if path.name != LOCK:
                 _remove(path)
-        for other in self._all.iterdir():
+        for other in self.path.parent.iterdir():
             if other == self.path or not other.is_dir():
                 continue
             lock = _lock_now(other)
@@ -50,7 +47,7 @@ class WritingDirectory:
         """Removes the directory. It may be called again."""
         if self._lock is None:
             return
-        with _locked(self._all):
+        with locked(self._store):
             _remove(self.path)
             os.close(self._lock)
             self._lock = None
@@ -73,14 +70,3 @@ def _lock_now(directory: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Waits for other writers that begin or end. They hold this lock for moments only."""
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
