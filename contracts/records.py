@@ -241,7 +241,11 @@ class ServerUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightsPublished(Dated, frozen=True, kw_only=True):
-    """Says that `version` is live on `servers`, and on no others."""
+    """Says that `version` has been published, and which servers may get requests.
+
+    Without `live`, the version is live on `servers`, and on no others. With `live`, servers pull weights by
+    themselves: these belong to the run's weight channel, and each may serve an older version for a while.
+    """
 
     run: str
     version: int
@@ -252,6 +256,7 @@ class WeightsPublished(Dated, frozen=True, kw_only=True):
     paused_s: float  # the longest pause of any server, in seconds
     phases: dict[str, float] = {}  # seconds of open, gather, send and confirm. Empty in earlier records
     updates: list[ServerUpdate] = []  # one per server, in the order of `servers`
+    live: list[int] = []  # version that each of `servers` served then; -1 if none of this run's
 
 
 class StepClosed(Dated, frozen=True, kw_only=True):

@@ -32,10 +32,12 @@ from pipelinerl.training.disk_space import size_beside_weights
 from pipelinerl.training.learner import Learner
 from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.probe import Probe
+from pipelinerl.training.publishing.base import publish
+from pipelinerl.training.publishing.publishers import new_publisher
+from pipelinerl.training.publishing.stored import StorePlace
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.reference_updates import ReferenceUpdates
-from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
 
 class Trainer:
@@ -64,8 +66,9 @@ class Trainer:
             needs = needed_capabilities(config, domain)
             address = os.environ["MASTER_ADDR"]
             events = streams.writer("trainer_events")
-            publisher = WeightPublisher(
+            publisher = new_publisher(
                 config,
+                StorePlace.given(run_dir, os.environ),
                 LaunchedServers(streams, self._heartbeat.beat),
                 token,
                 manifest,
@@ -106,6 +109,8 @@ class Trainer:
             self._save_unsaved()
         if self._ranks.agree(lambda: self._rank_zero.is_save_wanted):
             return self._leave()
+        while self._ranks.agree(lambda: self._rank_zero.publisher.must_repeat()):
+            self._send()
         self._end_probe()
         self._probe.close()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.end(self._version))
