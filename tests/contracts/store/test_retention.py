@@ -167,6 +167,19 @@ def test_deleting_waits_for_who_publishes(store):
     assert stored_versions(store, "run") == [2]
 
 
+def test_publishing_waits_for_who_deletes(store):
+    writer = publish_full(store, range(1))
+    before = objects(store)
+    with locked(store):
+        publishing = threading.Thread(target=publish, args=(writer, 1, some_weights(1)))
+        publishing.start()
+        publishing.join(0.3)
+        assert objects(store) == before and publishing.is_alive()
+    publishing.join()
+    assert stored_versions(store, "run") == [0, 1]
+    writer.close()
+
+
 DELETES = """
 import sys, time
 from pathlib import Path
