@@ -54,12 +54,14 @@ def test_a_delta_needs_no_full_files(store):
 async def got(source: Source, path: str, start: int = 0) -> tuple[int, bytes | None, dict[str, str]]:
     headers = {"Range": f"bytes={start}-"} if start else {}
     timeout = aiohttp.ClientTimeout(total=0.5)
-    async with aiohttp.ClientSession(timeout=timeout) as http:
-        async with http.get(f"{source.url}/{path}", headers=headers, allow_redirects=False) as answer:
-            try:
-                return answer.status, await answer.read(), dict(answer.headers)
-            except (aiohttp.ClientPayloadError, TimeoutError):
-                return answer.status, None, dict(answer.headers)
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as http,
+        http.get(f"{source.url}/{path}", headers=headers, allow_redirects=False) as answer,
+    ):
+        try:
+            return answer.status, await answer.read(), dict(answer.headers)
+        except (aiohttp.ClientPayloadError, TimeoutError):
+            return answer.status, None, dict(answer.headers)
 
 
 @pytest.mark.asyncio

@@ -60,7 +60,7 @@ async def _unchanged_files(at: StoreBench, sources: list[Source]) -> float:
     old = at.offer(version)
     worst = await at.pulled(old, f"pull version {version}")
     before = sum(source.object_requests(old.full) for source in sources)
-    new = at.offer(version + 1, partly(old.weights, at.bench.weights(version + 1)))
+    new = at.offer(version + 1, partly(old.weights, at.fresh(version + 1)))
     what = f"pull version {version + 1}, of which only the first of {FILES} files is new"
     worst = max(worst, await at.pulled(new, what))
     again = sum(source.object_requests(set(old.full)) for source in sources) - before
@@ -87,7 +87,7 @@ async def _under_load(at: StoreBench) -> float:
 async def _deltas(at: StoreBench, dtype: torch.dtype) -> float:
     """Pulls a full version, a delta on it, and a version that needs a chain of deltas."""
     version = at.run.version + 1
-    base = at.offer(version, in_dtype(at.bench.weights(version), dtype))
+    base = at.offer(version, in_dtype(at.fresh(version), dtype))
     worst = await at.pulled(base, f"pull version {version} in {dtype}")
     first = _delta(at, base)
     worst = max(worst, await at.pulled(first, f"pull version {first.version}, a delta on {version}"))

@@ -42,10 +42,10 @@ async def _superseded(at: StoreBench, source: Source) -> None:
     """Offers a version of which one file does not come, then a newer one."""
     held = at.offer(HELD)
     newest = at.offer(NEWEST)
-    for name in held.full[1:]:
+    for name in _all_but_the_smallest(at, held):
         source.faults[object_path(name)] = SILENT
     at.store.announce(held)
-    if await poll(lambda: _asked(source, held), at.bench.settings.grace_s) is None:
+    if await poll(lambda: _asked(at, source, held), at.bench.settings.grace_s) is None:
         raise GuaranteeError(
             f"no file of version {HELD} was asked for within {at.bench.settings.grace_s:g} s",
             "a server that follows looks for a newer version every poll_s",
@@ -65,8 +65,12 @@ async def _superseded(at: StoreBench, source: Source) -> None:
             )
 
 
-async def _asked(source: Source, offer: Offer) -> bool:
-    return source.object_requests(offer.full[1:]) > 0
+def _all_but_the_smallest(at: StoreBench, offer: Offer) -> list[str]:
+    return sorted(offer.full, key=lambda name: at.store.object_bytes([name]))[1:]
+
+
+async def _asked(at: StoreBench, source: Source, offer: Offer) -> bool:
+    return source.object_requests(_all_but_the_smallest(at, offer)) > 0
 
 
 async def _in_a_row(at: StoreBench) -> int:

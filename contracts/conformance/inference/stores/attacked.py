@@ -27,7 +27,7 @@ async def check_attacks(bench: Bench) -> int:
         tried = await _check(at, attacks())
         if dtype := await delta_dtype(bench):
             version = at.run.version + 1
-            base = at.offer(version, in_dtype(bench.weights(version), dtype))
+            base = at.offer(version, in_dtype(at.fresh(version), dtype))
             await at.run.pull(base, f"pull version {version} in {dtype}")
             for attack in delta_attacks(base):
                 # The base stays the newest that the servers have.
@@ -71,14 +71,15 @@ async def _refused(at: StoreBench, attack: Attack, live: Offer) -> None:
     offer = attack.make(at, version)
     what = f"version {version}: {attack.what}"
     await at.run.request_update(at.run.channel_request(offer, timeout_s=RETRIES_S))
-    await expect_refused(at, offer, what)
-    await expect_still(at, live, what)
+    await at.run.ends(offer)
     if at.store.path(ESCAPED).exists():
         raise GuaranteeError(
             "a file was written outside the server's own directory",
             "the name is refused",
             f"pull {what}",
         )
+    await expect_refused(at, offer, what)
+    await expect_still(at, live, what)
 
 
 async def expect_refused(at: StoreBench, offer: Offer, what: str) -> None:

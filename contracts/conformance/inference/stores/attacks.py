@@ -66,15 +66,15 @@ def delta_attacks(base: Offer) -> list[Attack]:
     """Returns the attacks on a delta to `base`, a version that the servers have."""
 
     def wrong_base(at: StoreBench, version: int) -> Offer:
-        other = _like(at.bench.weights(base.version + OTHER), base.weights)
+        other = _like(at.fresh(base.version + OTHER), base.weights)
         parameters = tuple(parameter_of(name, tensor) for name, tensor in other.items())
         digest = digest_of(parameters, at.store.tied)
         pretended = replace(base, weights=other, parameters=parameters, digest=digest)
         return at.offer(version, nudged(other, version), base=pretended, full=False)
 
     def wrong_result(at: StoreBench, version: int) -> Offer:
-        new = _like(at.bench.weights(version), base.weights)
-        other = _like(at.bench.weights(version + OTHER), base.weights)
+        new = _like(at.fresh(version), base.weights)
+        other = _like(at.fresh(version + OTHER), base.weights)
         right = at.store.offer(version, other, epoch=at.run.epoch, base=base, full=False)
         return at.offer(version, new, base=base, full=False, change=_field("delta", right.manifest["delta"]))
 
@@ -85,7 +85,7 @@ def delta_attacks(base: Offer) -> list[Attack]:
                 delta = manifest["delta"]
                 return manifest | {"delta": delta | {"files": [delta["files"][0] | file]}}
 
-            new = _like(at.bench.weights(version), base.weights)
+            new = _like(at.fresh(version), base.weights)
             return at.offer(version, new, base=base, full=False, change=change)
 
         return make
@@ -111,7 +111,7 @@ def _of_another_key(at: StoreBench, version: int) -> Offer:
 
 
 def _changed(at: StoreBench, version: int) -> Offer:
-    offer = at.offer(version, at.bench.weights(version + OTHER))
+    offer = at.offer(version, at.fresh(version + OTHER))
     payload = at.offer(version).manifest
     changed = {"payload": base64.b64encode(canonical(payload)).decode()}
     return _with_envelope(at, offer, json.loads(_envelope(at, offer.manifest)) | changed)
@@ -124,7 +124,7 @@ def _signed_as_latest(at: StoreBench, version: int) -> Offer:
 
 
 def _not_the_named(at: StoreBench, version: int) -> Offer:
-    offer = at.offer(version, at.bench.weights(version + OTHER))
+    offer = at.offer(version, at.fresh(version + OTHER))
     at.offer(version)
     return offer
 
@@ -184,24 +184,24 @@ def _largest(weights: Weights) -> str:
 
 
 def _of_another_shape(at: StoreBench, version: int) -> Offer:
-    weights = dict(at.bench.weights(version))
+    weights = dict(at.fresh(version))
     name = _largest(weights)
     weights[name] = torch.cat([weights[name], weights[name][:1]])
     return at.offer(version, weights)
 
 
 def _with_another_name(at: StoreBench, version: int) -> Offer:
-    return at.offer(version, {**at.bench.weights(version), "model.no_such_weight": torch.zeros(4)})
+    return at.offer(version, {**at.fresh(version), "model.no_such_weight": torch.zeros(4)})
 
 
 def _without_a_weight(at: StoreBench, version: int) -> Offer:
-    weights = dict(at.bench.weights(version))
+    weights = dict(at.fresh(version))
     del weights[_largest(weights)]
     return at.offer(version, weights)
 
 
 def _not_finite(at: StoreBench, version: int) -> Offer:
-    weights = dict(at.bench.weights(version))
+    weights = dict(at.fresh(version))
     name = list(weights)[-1]
     weights[name] = weights[name].clone()
     weights[name].view(-1)[-1] = torch.nan
@@ -210,7 +210,7 @@ def _not_finite(at: StoreBench, version: int) -> Offer:
 
 def _of_other_content(at: StoreBench, version: int) -> Offer:
     """Returns a version whose parameters and digest are of other weights than its files."""
-    other = [parameter_of(n, tensor) for n, tensor in at.bench.weights(version + OTHER).items()]
+    other = [parameter_of(n, tensor) for n, tensor in at.fresh(version + OTHER).items()]
     return at.offer(version, change=lambda manifest: manifest | _listing(other, manifest["tied"]))
 
 
@@ -226,7 +226,7 @@ def _lying(lie: Callable[[Header], None]) -> Callable[[StoreBench, int], Offer]:
     """Returns the maker of a version, in one file, whose safetensors header is changed by `lie`."""
 
     def make(at: StoreBench, version: int) -> Offer:
-        weights = at.bench.weights(version)
+        weights = at.fresh(version)
         data = save({name: tensor.contiguous() for name, tensor in weights.items()})
         size = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + size])

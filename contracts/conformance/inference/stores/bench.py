@@ -1,6 +1,7 @@
 """What every check of stored weights begins with: a run, its store, and sources of that store."""
 
 import contextlib
+import random
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from contracts.conformance.inference.stores.store import KitStore, Offer
 from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 from contracts.store.manifest import DELTA_DTYPES
 
+VERSIONS = 10_000  # of one store, at most
 KINDS = ("relay", "shared")
 
 
@@ -28,11 +30,16 @@ class StoreBench:
     bench: Bench
     run: ChannelPeer
     store: KitStore
+    first_seed: int
     weights: dict[int, Weights] = field(default_factory=dict)  # of each version that was offered
 
+    def fresh(self, version: int) -> Weights:
+        """Returns weights that no other store has had. A server may still have files of other stores."""
+        return self.bench.weights(self.first_seed + version)
+
     def offer(self, version: int, weights: Weights | None = None, **options: object) -> Offer:
-        """Writes a version, by default with the full files of `weights(version)`."""
-        weights = self.bench.weights(version) if weights is None else weights
+        """Writes a version, by default with the full files of `fresh(version)`."""
+        weights = self.fresh(version) if weights is None else weights
         self.weights[version] = weights
         return self.store.offer(version, weights, epoch=self.run.epoch, **options)  # type: ignore[arg-type]
 
@@ -70,7 +77,8 @@ async def new_store(bench: Bench) -> AsyncIterator[StoreBench]:
     run = ChannelPeer(bench.servers, bench.reference.tied, bench.settings)
     with tempfile.TemporaryDirectory(prefix="kit-store-") as directory:
         try:
-            yield StoreBench(bench, run, KitStore(Path(directory), run.run, bench.reference.tied))
+            store = KitStore(Path(directory), run.run, bench.reference.tied)
+            yield StoreBench(bench, run, store, random.randrange(2**31) * VERSIONS)
         finally:
             run.leave()
 

@@ -127,19 +127,13 @@ class ChannelPeer(TrainerPeer):
         async def ended() -> bool:
             nonlocal found
             found = await server.get(f"/weight_update/{version}?wait_s=1")
-            return found[0] == 200 and found[1].get("state") != "receiving"
+            of_this_epoch = (found[1].get("run"), found[1].get("epoch")) == (self.run, self.epoch)
+            return found[0] == 200 and of_this_epoch and found[1].get("state") != "receiving"
 
         if await poll(ended, limit) is None:
             raise GuaranteeError(
                 f"{server}: GET /weight_update/{version}: {found[0]} {found[1]} after {limit:g} s",
-                "how it ended",
+                f"how version {version} of run {self.run} ended in epoch {self.epoch}",
                 f"offer version {version} to a server in a channel",
             )
-        status = WeightUpdateStatus.model_validate(found[1])
-        if (status.run, status.epoch, status.version) != (self.run, self.epoch, version):
-            raise GuaranteeError(
-                f"{server}: GET /weight_update/{version}: {status}",
-                f"version {version} of run {self.run}, epoch {self.epoch}",
-                f"offer version {version} to a server in a channel",
-            )
-        return status
+        return WeightUpdateStatus.model_validate(found[1])

@@ -15,6 +15,12 @@ from contracts.conformance.inference.stores.peer import JOIN, UPDATE
 from contracts.conformance.verdicts import GuaranteeError
 
 NOWHERE = "203.0.113.7"  # an address that is kept free for documentation, RFC 5737
+NO_KEYS = (  # neither is a point of the curve in its one encoding, and zeros would verify forged signatures
+    "02" + 31 * "00",
+    64 * "f",
+    64 * "0",
+)
+CLOSED_PORT = 9  # nothing listens there on a machine of today
 PROOF = "proof"
 PROOF_BYTES = 1000
 
@@ -87,6 +93,7 @@ def _bad_joins(at: StoreBench, join: dict[str, Any], capabilities: Sequence[str]
         bad(409, "other_run", run="another", takeover=False),
         bad(409, "stale_epoch", epoch=at.run.epoch, poll_s=5.0),
         bad(409, "stale_epoch", epoch=0),
+        *(bad(422, "bad_key", public_keys=[{"id": "key", "ed25519": key}]) for key in NO_KEYS),
         *(
             bad(422, "unsupported_channel", kind=kind, follow=False)
             for kind in KINDS
@@ -114,11 +121,12 @@ def _bad_joins(at: StoreBench, join: dict[str, Any], capabilities: Sequence[str]
         *found,
         *(bad(422, "source_refused", "invalid_request", sources=[url]) for url in outside),
         bad(422, "source_refused", sources=[own, outside[0]]),
+        bad(502, "no_source", sources=[f"http://{at.bench.settings.address}:{CLOSED_PORT}/"]),
     ]
 
 
 def _bad_updates(at: StoreBench, update: dict[str, Any]) -> list[BadRequest]:
-    group_update = at.run.update_request(at.run.version + 1, at.bench.weights(3))
+    group_update = at.run.update_request(at.run.version + 1, at.fresh(3))
     live = at.run.version
     return [
         BadRequest(UPDATE, update | {"run": "another"}, 409, "other_run"),

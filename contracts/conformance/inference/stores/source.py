@@ -6,6 +6,7 @@ It runs in the kit's event loop. It knows no guarantee.
 import asyncio
 import contextlib
 import hashlib
+import logging
 import re
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ RIGHT = Fault("nothing")
 PIECES = 40  # in which a paced body is sent each second
 PIECE = 2**16  # bytes that are written at a time otherwise
 TREE = ("objects/", "runs/")
+QUIET = logging.getLogger(f"{__name__}.quiet")  # connections that end early are what is tried
+QUIET.setLevel(logging.CRITICAL + 1)
 
 
 @dataclass
@@ -76,7 +79,7 @@ class Source:
         self.died.clear()
         app = web.Application()
         app.router.add_get("/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
+        self._runner = web.AppRunner(app, access_log=None, logger=QUIET, shutdown_timeout=0.01)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.address, self.port, reuse_address=True)
         await site.start()
