@@ -68,7 +68,7 @@ class Transfer:
                     yield response
         except TimeoutError as error:
             raise SlowError("is silent") from error
-        except (aiohttp.ClientError, ConnectionError, ssl.SSLError) as error:
+        except (aiohttp.ClientError, ConnectionError, ssl.SSLError, UnicodeError) as error:
             raise TransferError(f"{type(error).__name__}: {error}"[:300]) from error
 
     async def chunks(self, response: aiohttp.ClientResponse, most: int) -> AsyncIterator[bytes]:
@@ -105,12 +105,20 @@ async def download(transfer: Transfer, path: str, part: PartFile) -> None:
         headers = {"Range": f"bytes={part.size}-"} if part.size else {}
         async with transfer.get(path, headers, part.missing) as response:
             _check_beginning(response, part)
-            async for chunk in transfer.chunks(response, part.missing):
-                part.append(chunk, transfer.base_url)
+            async for chunk in transfer.chunks(response, part.missing + 1):
+                _append(part, chunk, transfer.base_url)
     if part.missing:
         raise TransferError(f"ended after {part.size} of {part.wanted.bytes} bytes")
     if not part.is_right:
         _refuse(part)
+
+
+def _append(part: PartFile, chunk: bytes, giver: str) -> None:
+    """Adds the next bytes. Raises TransferError if they are more than there can be."""
+    if len(chunk) > part.missing:
+        part.restart()
+        raise TransferError(f"gave more than {part.wanted.bytes} bytes")
+    part.append(chunk, giver)
 
 
 def _refuse(part: PartFile) -> None:

@@ -77,7 +77,7 @@ class Puller:
     async def look(self) -> LatestVersion | None:
         """Returns the newest version if it is newer than the one returned before.
 
-        It returns as soon as a source has named one. It does not wait for one that hangs while another answers.
+        It returns as soon as a source has named one. A source that hangs delays nothing if another answers.
         """
         return await self._run(self._latest.look())
 
@@ -194,7 +194,7 @@ class Puller:
         return chain
 
     async def _base(self, chain: Sequence[VersionManifest]) -> VersionManifest:
-        """Returns the manifest of the last one's base. Raises StoreError, or TimeoutError if it is optional."""
+        """Returns the manifest of the last one's base. Raises StoreError, or TimeoutError if it is slow."""
         delta = delta_of(chain[-1])
         has_another_way = any(each.full is not None for each in chain)
         async with asyncio.timeout(LINK_S if has_another_way else None):
