@@ -93,7 +93,8 @@ class Trainer:
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.publisher.wait_for_servers())
         self._send()
         self._renew_reference()
-        self._end_probe()
+        if self._config.weights.transport != "relay":  # with relays, training does not wait for a probe
+            self._end_probe()
         self._spans.taken()  # what came before training belongs to no step
         while self._version < self._config.max_steps:
             match self._next_task():

@@ -18,7 +18,7 @@ from pipelinerl.judging.child import service_command, service_environment
 from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.launcher.executors.base import Slot
-from pipelinerl.launcher.shared_store import SHARED_MEMORY, store_name
+from pipelinerl.launcher.shared_store import SHARED_MEMORY, check_directory, store_name
 from pipelinerl.launcher.wants import ORIGIN, RANK_0, REFERENCE, Role, members_of
 from pipelinerl.paths import ROOT
 from pipelinerl.process import ORIGIN_VARIABLE, REDIS_VARIABLE, REFERENCE_VARIABLE, STORE_VARIABLE
@@ -160,13 +160,15 @@ def weight_store(config: RunConfig, run_dir: Path, token: str) -> Path | None:
         case "relay":
             return Path(given).resolve() if given else run_dir / "weights"
         case "shared":
-            return Path(given or SHARED_MEMORY).resolve() / store_name(run_dir, token)
+            parent = Path(given or SHARED_MEMORY).resolve()
+            check_directory(str(parent))
+            return parent / store_name(run_dir, token)
     return None
 
 
 def servers_directory(run_dir: Path) -> Path:
     """Returns the directory in which the servers keep the weights that they pull."""
-    return run_dir / "servers"
+    return run_dir / "pulled"
 
 
 def importable() -> str:

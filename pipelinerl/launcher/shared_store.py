@@ -6,6 +6,7 @@ directory of a launcher that was killed is removed by the next launcher of the s
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,8 +17,18 @@ from pipelinerl.errors import PlanError
 from pipelinerl.paths import OWNER_ALONE
 
 SHARED_MEMORY = Path("/dev/shm")
+PLAIN = re.compile(r"[A-Za-z0-9/._~+=,:-]+")
 PREFIX = "pipelinerl-"
 LOCK = ".launcher"  # is locked while the launcher lives
+
+
+def check_directory(directory: str) -> None:
+    """Raises PlanError if the URL of the directory would need escapes, which servers refuse."""
+    if not PLAIN.fullmatch(directory):
+        raise PlanError(
+            f"weights.directory={directory} has a character that a file:// URL cannot have as it is; use "
+            "letters, digits, / . _ and -"
+        )
 
 
 def store_name(run_dir: Path, token: str) -> str:

@@ -63,17 +63,8 @@ def bottleneck(measured: Measurements | None) -> Bottleneck:
         return NOT_RECORDED
     if measured.steps < FEWEST_STEPS:
         return TOO_FEW
-    for find in (
-        _quiescing,
-        _checkpoint,
-        _update,
-        _pulling,
-        _training,
-        _reference,
-        _verifier,
-        _generation,
-        _lag,
-    ):
+    before_training = (_quiescing, _checkpoint, _update, _pulling)
+    for find in (*before_training, _training, _reference, _verifier, _generation, _lag):
         if found := find(measured):
             return found
     return Bottleneck(

@@ -4,9 +4,9 @@ With `max_lag`, a group is admitted while `started − settled + group_size ≤ 
 Trained groups settle when their step's version is live, dropped groups at once. So the oldest group always
 settles, and admission cannot deadlock. With `max_lag` 0, the version that a group trains has sampled it.
 
-Servers that pull weights by themselves may be `behind` the newest version. Then a group that starts is sampled
-by weights that are older by so many versions, and the limit falls by as many steps. It stays at least one
-step: a server that is too far behind gets no requests.
+Servers that pull weights by themselves may be `behind` the newest version. A group that starts is then
+sampled by weights that are older by so many versions, and the limit falls by as many steps. It stays at least
+one step: a server that is too far behind gets no requests.
 
 The queue is bounded too: `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace is the
 number of rollouts that settle while a group is generated. By Little's law, so many must be under way for the

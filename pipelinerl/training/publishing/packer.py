@@ -1,7 +1,7 @@
 """Publishes written versions in a thread, so that training does not wait until they are hashed and signed.
 
-One version waits at most: a newer one takes its place. A version that a full disk does not take is lost, which
-ends nothing: it is written again, or a newer one is.
+One version waits at most: a newer one takes its place. A version that a full disk does not take is lost.
+That ends nothing: it is written again, or a newer one is.
 """
 
 import errno

@@ -114,7 +114,7 @@ class RelayPublisher(WeightPublisher):
         self._version = version
 
     def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """Writes the weights, unless they are written already. If the disk is full, they are written later."""
+        """Writes the weights, unless they are written already. A full disk gets them later."""
         self._phases.begin("send")
         if self._packer.has(self._version):
             return

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from contracts.store.retention import retain
 
 from contracts.channel import PublicKey
+from contracts.store.retention import remove_run, retain
 from contracts.store.signing import SigningKey
 from contracts.store.writer import StoreWriter
 from contracts.store.written import Written
@@ -86,7 +86,8 @@ class VersionStore:
         """
         for path in (self.directory / "runs").glob(f"{self.run[:OF_RUN]}-*"):
             if path.name != self.run:
-                retain(self.directory, path.name, 0, 0.0, time.time())
+                remove_run(self.directory, path.name, time.time())
+                path.rmdir()
         retain(self.directory, self.run, keep, keep_s, time.time())
 
     def close(self) -> None:
@@ -112,7 +113,7 @@ def model_files(model: str | None) -> list[Path]:
 def _raw(
     manifest: WeightManifest, weights: Iterator[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, str, tuple[int, ...], memoryview]]:
-    """Yields name, dtype, shape and little-endian bytes of each weight, on the CPU and in the wire's dtype."""
+    """Yields name, dtype, shape and little-endian bytes of each weight, in the wire's dtype."""
     for parameter in manifest.parameters:
         name, tensor = next(weights)
         if name != parameter.name or tuple(tensor.shape) != parameter.shape:
