@@ -7,7 +7,7 @@ here block, and run in a worker thread.
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from contracts.store.index import shard_names, write_index
 from contracts.store.layout import SHORT_NAME
 from contracts.store.manifest import VersionManifest
 from contracts.store.model_check import MANIFEST_NAME, WEIGHTS_SUFFIX
-from contracts.store.object_files import ObjectFiles, stamp
+from contracts.store.object_files import ObjectFiles, sha256_of, stamp
 from contracts.store.plan import Plan, delta_of
 from contracts.store.tensor_check import TensorCheck, tensor_entries
 from contracts.store.tensor_file import check_tensor_file
@@ -49,6 +49,7 @@ class AssembledVersions:
         self._directory = directory / "versions"
         self._objects = objects
         self._check = TensorCheck()
+        self._sound: set[str] = set()  # the versions of which this process has seen every file
         self._directory.mkdir(parents=True, exist_ok=True)
         self._manifests = self._found()
 
@@ -88,11 +89,22 @@ class AssembledVersions:
 
     def _is_sound(self, name: str, stop: Stop) -> bool:
         try:
-            self._check.check(self._weight_files(name), self._manifests[name], stop)
+            held = self._check.check(self._weight_files(name), self._manifests[name], stop)
+            if name not in self._sound:
+                self._check_others(name, held)
         except (BadDigestError, OSError, KeyError):
             self._remove(name)
             return False
         return True
+
+    def _check_others(self, name: str, held: Mapping[str, Sequence[str]]) -> None:
+        """Checks the files beside the weights of a version of an earlier process, and renews its index."""
+        directory = self._directory / name
+        for file in self._manifests[name].model_files:
+            if sha256_of(directory / file.name) != file.sha256:
+                raise BadDigestError(f"{file.name} was altered")
+        write_index(directory, self._manifests[name], held)
+        self._sound.add(name)
 
     def _name_of(self, digest: str) -> str | None:
         """Returns the directory's name of a version that is here."""
@@ -115,6 +127,7 @@ class AssembledVersions:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
         self._manifests[name] = plan.target
+        self._sound.add(name)
         return AssembledVersion(plan.target, self._directory / name, tuple(self._weight_files(name)))
 
     def _fill(self, scratch: Path, plan: Plan, stop: Stop) -> None:
@@ -171,6 +184,7 @@ class AssembledVersions:
 
     def _remove(self, name: str) -> None:
         self._manifests.pop(name, None)
+        self._sound.discard(name)
         shutil.rmtree(self._directory / name, ignore_errors=True)
 
 

@@ -44,13 +44,17 @@ class WeightDirectory:
 
     def __init__(self, path: Path):
         self._path = path
-        self._lock = _locked(path)
         self._users = 0
         self._turn = threading.Lock()  # held while a version is fetched
         self._claiming = threading.Lock()
         self._claims: dict[int, Claim] = {}
-        self.objects = ObjectFiles(path)
-        self.versions = AssembledVersions(path, self.objects)
+        self._lock = _locked(path)
+        try:
+            self.objects = ObjectFiles(path)
+            self.versions = AssembledVersions(path, self.objects)
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     @classmethod
     def open(cls, path: Path) -> "WeightDirectory":

@@ -48,7 +48,7 @@ class Transfer:
         self.bytes = 0
         self._http = http
         self._rules = rules
-        self._patience_s = patience_s  # until the header of the response
+        self._patience_s = patience_s  # the longest silence
 
     @asynccontextmanager
     async def get(
@@ -77,7 +77,7 @@ class Transfer:
         began = None  # of the window; it begins with the first byte
         in_window = 0
         while most:
-            async with asyncio.timeout(self._rules.idle_timeout_s):
+            async with asyncio.timeout(self._patience_s):
                 chunk = (await response.content.readany())[:most]
             if not chunk:
                 return

@@ -152,6 +152,8 @@ class Puller:
         assembled = await in_thread(partial(self._directory.versions.verified, manifest))
         if assembled is None:
             assembled = await self._make(manifest, progress)
+        else:
+            progress.bytes_total = progress.bytes_done = manifest.total_bytes
         self._kept[manifest.version] = manifest
         return assembled
 
@@ -203,15 +205,17 @@ class Puller:
     async def _carry_out(self, plan: Plan, progress: PullProgress) -> AssembledVersion:
         self._current = plan
         self._claim()
-        self._check_space(plan)
+        self._make_space(plan)
         await self._fetcher.fetch(plan.files, progress)
         return await in_thread(partial(self._directory.versions.assemble, plan))
 
-    def _check_space(self, plan: Plan) -> None:
-        """Raises NoSpaceError if the disk is too small for what is to be fetched, and for copies."""
+    def _make_space(self, plan: Plan) -> None:
+        """Deletes what is not needed if the disk is too full. Raises NoSpaceError if it stays too full."""
         needed = missing_bytes(plan, self._directory.objects.bytes_here)
         if plan.deltas:
             needed += plan.root.total_bytes
+        if shutil.disk_usage(self._path).free < needed:
+            self._directory.sweep()
         free = shutil.disk_usage(self._path).free
         if free < needed:
             raise NoSpaceError(f"{self._path} has {free} bytes free, and {needed} are needed")

@@ -60,7 +60,7 @@ class SharedStore:
         try:
             self._check_directory("proofs")
             content = self._read(proofs_path(name), MAX_PROOF_BYTES)
-        except GoneError as error:
+        except (GoneError, BadManifestError) as error:
             raise NotSharedError(str(error)) from error
         return hashlib.sha256(content).hexdigest()
 

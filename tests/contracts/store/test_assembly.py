@@ -183,6 +183,24 @@ async def test_a_disk_without_space_is_said_before_anything_is_fetched(tmp_path)
 
 
 @pytest.mark.asyncio
+async def test_what_earlier_processes_left_makes_way_on_a_full_disk(tmp_path):
+    writer = new_writer(tmp_path / "store")
+    first = publish(writer, 1, some_weights())
+    second = publish(writer, 2, some_weights(2))
+    writer.close()
+    disk = tmp_path / "disk"
+    with small_disk(disk, 2**20):
+        async with HttpSource(tmp_path / "store") as source:
+            async with pulling(tmp_path, source, directory=disk / "weights") as puller:
+                await pull(puller, first)
+            filled(disk, leaving=8 * 2**10)
+            async with pulling(tmp_path, source, directory=disk / "weights") as puller:
+                puller.keep([])
+                assert len(list((disk / "weights" / "versions").iterdir())) == 1
+                assert content(await pull(puller, second)) == as_bytes(some_weights(2))
+
+
+@pytest.mark.asyncio
 async def test_a_disk_that_fills_while_bytes_arrive_is_said_and_the_version_comes_later(tmp_path):
     writer = new_writer(tmp_path / "store")
     published = publish(writer, 1, some_weights())

@@ -93,6 +93,22 @@ async def test_a_file_that_is_altered_while_the_process_runs_is_fetched_again(tm
         assert content(await pull(puller, second)) == as_bytes(stepped(some_weights(), 1, names=["head"]))
 
 
+@pytest.mark.asyncio
+async def test_after_a_restart_the_files_beside_the_weights_are_right_as_well(tmp_path, writer):
+    published = publish(writer, 1, some_weights())
+    async with HttpSource(tmp_path / "store") as source:
+        async with pulling(tmp_path, source) as puller:
+            directory = (await pull(puller, published)).directory
+        index = (directory / "model.safetensors.index.json").read_text()
+        (directory / "model.safetensors.index.json").write_text("")
+        (directory / "config.json").unlink()
+        (directory / "config.json").write_text("[]")
+        async with pulling(tmp_path, source) as puller:
+            assert (await pull(puller, published)).directory == directory
+    assert (directory / "model.safetensors.index.json").read_text() == index
+    assert (directory / "config.json").read_text() == "{}"
+
+
 # --- deltas
 
 

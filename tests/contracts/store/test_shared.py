@@ -55,7 +55,7 @@ def test_the_proof_is_the_hash_of_a_small_regular_file(store, writer):
     for name in ("link", "directory", "fifo", "zero", "missing"):
         with pytest.raises(NotSharedError, match=f"^not_shared: .*{name} "):
             opened.proof(name)
-    with pytest.raises(BadManifestError, match="larger than 4096"):
+    with pytest.raises(NotSharedError, match="larger than 4096"):
         opened.proof("large")
 
 

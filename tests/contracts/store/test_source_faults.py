@@ -1,13 +1,15 @@
 """Pulling from sources that lie, fail or hang."""
 
+import asyncio
 import hashlib
 import time
 
 import pytest
 
+from contracts.store import source_client
 from contracts.store.errors import BadDigestError, GoneError, NoSourceError
 from contracts.store.layout import manifest_path, object_path
-from contracts.store.puller import PullProgress
+from contracts.store.puller import PullProgress, PullRules
 from contracts.store.signing import MANIFEST_TYPE, SigningKey
 from tests.contracts.store import http_source
 from tests.contracts.store.builders import publish, some_weights
@@ -43,6 +45,23 @@ async def test_beside_a_good_source_a_bad_one_does_no_harm(tmp_path, writer, fau
             assert time.monotonic() - began < 5
     assert bad.sent("elsewhere") == 0
     assert "elsewhere" not in bad.paths()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fault", [http_source.hang, http_source.stalled(0.5)])
+async def test_a_silent_source_is_left_for_another_one_long_before_the_idle_timeout(
+    tmp_path, writer, monkeypatch, fault
+):
+    monkeypatch.setattr(source_client, "HURRY_S", 0.2)
+    published = publish(writer, 1, some_weights())
+    async with (
+        HttpSource(tmp_path / "store") as bad,
+        HttpSource(tmp_path / "store") as good,
+        pulling(tmp_path, bad, good, rules=PullRules(idle_timeout_s=600)) as puller,
+    ):
+        bad.faults["objects/"] = fault
+        async with asyncio.timeout(5):
+            assert content(await pull(puller, published)) == as_bytes(some_weights())
 
 
 @pytest.mark.asyncio
