@@ -117,6 +117,7 @@ class Actor:
             spans,
             {result.version for result in valid_results(streams)},
             spawn=lambda work: self._spawn(work, self._background),
+            on_begin=lambda: self._version_watch and self._version_watch.look_again(),
         )
         self._version_watch = self._watch_of_versions()
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import aiohttp
 
 from contracts.records import WeightsPublished
-from pipelinerl.clients.background import in_background
 from pipelinerl.clients.served_versions import ServedVersions
 from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
 from pipelinerl.clients.server_pool import ServerPool
@@ -55,13 +54,18 @@ class VersionWatch:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Asks the servers while the block runs."""
-        async with in_background(self._keep_in_step()):
-            try:
-                yield
-            finally:
-                for url in [*self._asking]:
-                    self._stop(url)
+        """Ends the questions to the servers when the block ends."""
+        try:
+            yield
+        finally:
+            asking = [*self._asking.values()]
+            for url in [*self._asking]:
+                self._stop(url)
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    def look_again(self) -> None:
+        """Applies what is known to the pools. Must be called when the oldest version of one changes."""
+        self._apply(self._asking)
 
     def published(self, published: WeightsPublished) -> None:
         """Takes a publication into account, before its servers are given to the pools."""
@@ -93,12 +97,6 @@ class VersionWatch:
             with suppress(*NO_ANSWER):
                 self._versions.observe(url, (await control.contract(ANSWER_TIMEOUT_S)).weights)
                 self._apply([url])
-            await asyncio.sleep(EVERY_S)
-
-    async def _keep_in_step(self) -> None:
-        """Looks again at what is known: a version that an evaluation needs may have changed."""
-        while True:
-            self._apply(self._asking)
             await asyncio.sleep(EVERY_S)
 
     def _apply(self, urls: Iterable[str]) -> None:

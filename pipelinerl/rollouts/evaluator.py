@@ -39,6 +39,7 @@ class Evaluator:
     rollouts, events, metrics, spans: where the attempts go, what becomes of them, and their time.
     evaluated: versions that earlier launches of the run have evaluated.
     spawn: starts a task that runs while training continues.
+    on_begin: is called when `of_version` has changed, before a request is sent.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Evaluator:
         spans: Spans,
         evaluated: Collection[int],
         spawn: Callable[[Coroutine], asyncio.Task],
+        on_begin: Callable[[], object] = lambda: None,
     ):
         self._config = config
         self._domain = domain
@@ -61,6 +63,7 @@ class Evaluator:
         self._metrics = metrics
         self._spans = spans
         self._spawn = spawn
+        self._on_begin = on_begin
         self._evaluated = {*evaluated}
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
@@ -114,6 +117,7 @@ class Evaluator:
         if version in self._evaluated:
             return
         self.of_version = version
+        self._on_begin()
         await self._wait_for_server(version, within_s)
         rollouts: list[Rollout] = []
         await self._attempt_all(self.pool, version, rollouts)
