@@ -1,5 +1,6 @@
 """Looking at latest.json at several sources."""
 
+import asyncio
 import time
 
 import pytest
@@ -58,9 +59,20 @@ async def test_a_source_that_lags_is_not_accused(tmp_path, writer):
         HttpSource(lagging) as late,
         pulling(tmp_path, late, good) as puller,
     ):
+
+        async def after_the_other(served, request, asked):
+            while puller.seen_at is None:
+                await asyncio.sleep(0.005)
+            return await served.serve(request, asked)
+
+        late.faults["runs/"] = after_the_other
         looked = [await puller.look() for _ in range(3)]
         assert [each.version for each in looked if each][-1] == 2
         assert [info.failures for info in puller.sources_info()] == [0, 0]
+        await good.stop()
+        seen = puller.seen_at
+        assert await puller.look() is None
+        assert puller.seen_at == seen
 
 
 @pytest.mark.asyncio

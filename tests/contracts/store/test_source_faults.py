@@ -104,16 +104,22 @@ async def test_a_file_is_gone_only_if_every_source_says_so(tmp_path, writer):
 
 
 @pytest.mark.asyncio
-async def test_files_whose_parameters_are_not_those_of_the_manifest_are_refused(tmp_path, writer):
+@pytest.mark.parametrize("files_are_here", [False, True])
+async def test_files_whose_parameters_are_not_those_of_the_manifest_are_refused(
+    tmp_path, writer, files_are_here
+):
     """The run signs files that hold other weights than it states."""
     stated = publish(writer, 1, some_weights()).manifest
-    other = publish(writer, 2, some_weights(2)).manifest
+    published = publish(writer, 2, some_weights(2))
+    other = published.manifest
     key = SigningKey.load_or_create(tmp_path / "run.key")
     mixed = other.model_copy(update={"parameters": stated.parameters, "digest": stated.digest, "version": 3})
     envelope = key.sign(mixed.canonical(), MANIFEST_TYPE)
     (tmp_path / "store" / manifest_path("run", 3)).write_bytes(envelope)
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
+        if files_are_here:
+            await pull(puller, published)
         manifest = await puller.manifest(3, hashlib.sha256(envelope).hexdigest())
         with pytest.raises(BadDigestError, match="does not have the bytes"):
             await puller.fetch(manifest, PullProgress())
-    assert list((tmp_path / "weights" / "versions").iterdir()) == []
+    assert len(list((tmp_path / "weights" / "versions").iterdir())) == files_are_here
