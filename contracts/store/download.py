@@ -1,7 +1,7 @@
 """One transfer over HTTP: a file into a `PartFile`, or a small file into memory.
 
-A transfer ends with an error as soon as the source breaks a promise: it hangs, trickles, redirects,
-compresses, or gives another length than it should. Nothing here knows other sources, or tries again.
+A transfer ends with an error as soon as the source breaks a promise. Sources hang, trickle, redirect,
+compress, or give another length than they should. Nothing here knows other sources, or tries again.
 """
 
 import asyncio

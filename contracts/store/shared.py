@@ -1,7 +1,7 @@
 """Reads versions in the store of a trainer on the same machine, or on a file system that both see.
 
-The directory belongs to the same user, so files are not hashed: their names and sizes, the signature and the
-headers of the tensor files are checked. What other users could write to is refused.
+The directory belongs to the same user, so weight files are not hashed. The manifest's signature is checked,
+and of each file the size and the header. What other users could write to is refused.
 """
 
 import hashlib
