@@ -115,7 +115,9 @@ class Followers:
         self._thread.join()
 
     def _all(self) -> list[Follower]:
-        return [follower for follower in list(self._followers.values()) if not follower.condemned]
+        present = self._launched.present
+        followers = list(self._followers.values())
+        return [f for f in followers if not f.condemned and f.joining in present]
 
     # --- in its thread ------------------------------------------------------------------------
 

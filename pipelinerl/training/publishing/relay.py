@@ -141,6 +141,7 @@ class RelayPublisher(WeightPublisher):
         return self._publication(version)
 
     def _publication(self, version: int) -> WeightsPublished:
+        self._followers.refresh()
         named = self._followers.joined
         self._published = {follower.joining.number for follower in named}
         phases = self._phases.seconds()
