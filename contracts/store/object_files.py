@@ -7,7 +7,7 @@ before its first use, and removed if it is not what its name says.
 import asyncio
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from contracts.store.part_file import CHUNK_BYTES, PartFile, Wanted
@@ -66,6 +66,11 @@ class ObjectFiles:
         else:
             path.unlink(missing_ok=True)
         return is_right
+
+    def distrust(self, files: Iterable[Wanted]) -> None:
+        """Has these files hashed again before their next use."""
+        for wanted in files:
+            self._hashed.pop(wanted.sha256, None)
 
     def open_part(self, wanted: Wanted, progress: PullProgress) -> PartFile:
         return PartFile(self._part_path(wanted), wanted, progress)

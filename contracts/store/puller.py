@@ -207,7 +207,21 @@ class Puller:
         self._claim()
         self._make_space(plan)
         await self._fetcher.fetch(plan.files, progress)
-        return await in_thread(partial(self._directory.versions.assemble, plan))
+        try:
+            return await in_thread(partial(self._directory.versions.assemble, plan))
+        except BadDigestError as error:
+            if not await self._are_intact(plan):
+                raise StoreError(f"{self._path}: files were altered while they were used") from error
+            raise
+
+    async def _are_intact(self, plan: Plan) -> bool:
+        """Returns whether all files of a plan are still what they should be. It hashes them again."""
+        objects = self._directory.objects
+        objects.distrust(plan.files)
+        here = [await objects.is_here(wanted) for wanted in plan.files]
+        if plan.root_is_here:
+            here.append(await in_thread(partial(self._directory.versions.is_sound, plan.root.digest)))
+        return all(here)
 
     def _make_space(self, plan: Plan) -> None:
         """Deletes what is not needed if the disk is too full. Raises NoSpaceError if it stays too full."""

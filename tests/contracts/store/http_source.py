@@ -93,8 +93,8 @@ class HttpSource:
     async def send(
         self, request: web.Request, asked: Asked, response: web.StreamResponse, data: bytes
     ) -> web.StreamResponse:
-        await response.prepare(request)
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError):  # the puller has hung up
+            await response.prepare(request)
             for at in range(0, len(data), PIECE_BYTES):
                 await response.write(data[at : at + PIECE_BYTES])
                 asked.sent += len(data[at : at + PIECE_BYTES])

@@ -1,6 +1,7 @@
 """Pulling versions from real servers: what is fetched, and what is accepted."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.contracts.store import http_source
 from tests.contracts.store.builders import new_writer, publish, some_weights, stepped
 from tests.contracts.store.conftest import FILE_BYTES
 from tests.contracts.store.http_source import HttpSource
-from tests.contracts.store.pulling import as_bytes, content, one_bit, pull, pulling, total_bytes
+from tests.contracts.store.pulling import RULES, as_bytes, content, one_bit, pull, pulling, total_bytes
 
 # --- versions, whole
 
@@ -91,6 +92,27 @@ async def test_a_file_that_is_altered_while_the_process_runs_is_fetched_again(tm
             path = tmp_path / "weights" / "objects" / file.sha256
             path.write_bytes(path.read_bytes()[:-1])
         assert content(await pull(puller, second)) == as_bytes(stepped(some_weights(), 1, names=["head"]))
+
+
+@pytest.mark.asyncio
+async def test_a_version_is_not_bad_because_a_file_was_altered_while_others_were_fetched(tmp_path, writer):
+    published = publish(writer, 1, some_weights())
+    first, *_, last = sorted(published.manifest.full.files, key=lambda file: (file.bytes, file.sha256))
+
+    async def altering(served, request, asked):
+        path = tmp_path / "weights" / "objects" / first.sha256
+        path.write_bytes(one_bit(path.read_bytes()))
+        return await served.serve(request, asked)
+
+    rules = replace(RULES, parallel=1)
+    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source, rules=rules) as puller:
+        source.faults[object_path(last.sha256)] = altering
+        with pytest.raises(StoreError, match="^store: .* altered"):
+            await pull(puller, published)
+        source.faults.clear()
+        before = source.sent()
+        assert content(await pull(puller, published)) == as_bytes(some_weights())
+        assert source.sent() - before == first.bytes
 
 
 @pytest.mark.asyncio
