@@ -92,6 +92,7 @@ def _copy(store: Path, file: StoredFile | ModelFile, target: Path) -> None:
 
 
 def main() -> None:
+    """Copies the version that the command line names. Ends with one line if it cannot."""
     parser = command_parser("contracts.store.checkpoint", __doc__)
     parser.add_argument("store", type=Path)
     parser.add_argument("run")

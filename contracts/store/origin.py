@@ -83,6 +83,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 def main() -> None:
+    """Serves the store that the command line names, until SIGTERM. Ends with one line if it cannot."""
     parser = command_parser("contracts.store.origin", __doc__)
     parser.add_argument("store", type=Path, help="the directory of the store")
     parser.add_argument("--host", default="127.0.0.1")

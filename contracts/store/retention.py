@@ -20,7 +20,7 @@ def retain(store: Path, run: str, keep: int, keep_s: float, now: float) -> list[
     """Deletes old versions of a run, and returns the deleted files.
 
     Kept are the newest `keep` versions, and up to four times as many if they are younger than `keep_s`
-    seconds, with all versions on which their deltas are based. `now` is in seconds since 1970.
+    seconds. The versions on which their deltas are based are kept too. `now` is in seconds since 1970.
     """
     if keep < 1:
         raise ValueError(f"keep is {keep}, but the newest version is always kept: 1 or more")
