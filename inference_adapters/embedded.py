@@ -178,7 +178,7 @@ class EmbeddedEngine(TokenEngine):
 
         If so they are copies, because mapped files may be deleted.
         """
-        stored = stored_tensors(update)
+        stored = stored_tensors(update.version, update.files, update.shapes)
         parameters = [
             Parameter(name=name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape))
             for name, tensor in stored.items()

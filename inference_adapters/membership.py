@@ -1,7 +1,7 @@
 """Decides which run a server belongs to, and which weight group or weight channel it is in.
 
-It is the part of `weight_updates` about joins: run, takeover and epoch; one join at a time, of which a newer
-one takes the place; idempotent retries. A join that fails changes nothing.
+It is the part of `weight_updates` about joins: run, takeover, epoch and idempotent retries. One join is under
+way at a time; a newer one takes its place. A join that fails changes nothing.
 """
 
 import abc

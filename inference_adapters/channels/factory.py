@@ -20,7 +20,7 @@ class ChannelFactory:
     def __init__(self, sources: SourceList | None = None, directory: Path | None = None):
         """Raises StoreError or OSError if the directory cannot be used, or another server uses it."""
         self.sources = sources or SourceList()
-        self._directory = directory
+        self._directory = directory.resolve() if directory else None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if directory is not None and stores_can_be_read():
             from contracts.store.directory import WeightDirectory
