@@ -8,7 +8,6 @@ import base64
 import binascii
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from contracts.channel import PublicKey
 from contracts.store.errors import BadManifestError, BadSignatureError
+from contracts.support.files import write_atomically
 
 MANIFEST_TYPE = "application/vnd.pipelinerl.weights+json"
 LATEST_TYPE = "application/vnd.pipelinerl.latest+json"
@@ -48,9 +48,7 @@ class SigningKey:
     @classmethod
     def _create(cls, path: Path) -> "SigningKey":
         private = Ed25519PrivateKey.generate()
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(private.private_bytes_raw())
+        write_atomically(path, private.private_bytes_raw(), 0o600)
         return cls(private)
 
     def sign(self, payload: bytes, payload_type: str) -> bytes:
