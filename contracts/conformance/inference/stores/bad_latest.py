@@ -52,6 +52,7 @@ async def _ignored(at: StoreBench, source: Source, what: str, latest: bytes, liv
     path = latest_path(at.store.run)
     at.store.put(path, latest)
     await _looks(at, source, what)
+    await poll(lambda: _idle(at), at.bench.settings.patience_s)
     await expect_still(at, live, what)
     for server in at.bench.servers:
         channel = (await server.contract()).channel
@@ -77,6 +78,12 @@ async def _looks(at: StoreBench, source: Source, what: str) -> None:
             "a server that follows goes on looking, whatever it found",
             f"follow, then serve {what}",
         )
+
+
+async def _idle(at: StoreBench) -> bool:
+    """Returns whether no server is pulling a version."""
+    channels = [(await server.contract()).channel for server in at.bench.servers]
+    return all(channel is None or channel.target is None for channel in channels)
 
 
 async def _given_up(at: StoreBench, source: Source, what: str, make: Maker) -> None:

@@ -106,8 +106,7 @@ class ChannelPeer(TrainerPeer):
             ended = (status.state, status.error, weights.version, weights.digest, weights.run)
             if ended != ("live", None, offer.version, offer.digest, self.run):
                 raise GuaranteeError(
-                    f"{server}: version {offer.version} ended as {status.model_dump()}; /contract: "
-                    f"{weights.model_dump()}",
+                    f"{server}: {what}: it ended as {status.model_dump()}; /contract: {weights.model_dump()}",
                     f"live, with the digest {offer.digest} and the run in /contract",
                     what,
                 )
