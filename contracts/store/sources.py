@@ -14,7 +14,7 @@ FLOOR = 0.01  # the least weight, as a share of the best one
 HEALING = 0.01  # of every source's success, at each pick
 FAILED_FACTOR = 0.7
 PROBE_BYTES = 2**18  # a source that gave fewer bytes has an unknown speed
-PROBES = 2  # transfers at a time from a source of unknown speed
+PROBES = 2  # transfers at a time from a source of unknown speed, if it is the only one; otherwise one
 FAILURES_BEFORE_REST = 3  # in a row
 FIRST_REST_S = 0.5
 LONGEST_REST_S = 30.0
@@ -43,11 +43,6 @@ class Source:
     def is_known(self) -> bool:
         """Whether enough came from it to know its bandwidth."""
         return self._measured_bytes >= PROBE_BYTES
-
-    @property
-    def has_room(self) -> bool:
-        """Whether it may be given another transfer."""
-        return self.is_known or self.running < PROBES
 
     def succeeded(self, nbytes: int, seconds: float) -> None:
         """Counts a transfer that gave what was asked."""
@@ -96,6 +91,7 @@ class Sources:
     def __init__(self, urls: Sequence[str], chance: random.Random | None = None):
         self.all = tuple(Source(url) for url in dict.fromkeys(urls))
         self._chance = chance or random.Random()
+        self._probes = PROBES if len(self.all) == 1 else 1
 
     def pick(self, now: float, refused: Collection[Source] = ()) -> Source | None:
         """Returns the source of the next transfer, none of those refused.
@@ -108,7 +104,7 @@ class Sources:
         awake = [source for source in asked if source.rests_until <= now]
         if not awake:
             awake = sorted(asked, key=lambda source: source.rests_until)[:1]
-        free = [source for source in awake if source.has_room]
+        free = [source for source in awake if source.is_known or source.running < self._probes]
         if not free:
             return None
         return self._chance.choices(free, self._weights(free))[0]

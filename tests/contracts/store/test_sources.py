@@ -98,9 +98,18 @@ def test_an_unknown_source_counts_as_the_best_known_and_gets_few_transfers_at_a_
     fast.succeeded(PROBE_BYTES, PROBE_BYTES / 4e6)
     share = picks(sources, 10_000)
     assert share[new] / 10_000 == pytest.approx(4 / 9, abs=0.05)
-    new.running = PROBES
+    new.running = 1
     assert new not in picks(sources, 100)
     assert sources.pick(0.0, refused={slow, fast}) is None
+
+
+def test_an_only_source_gets_a_few_transfers_before_its_speed_is_known():
+    sources = Sources(["http://only"])
+    only = sources.all[0]
+    only.running = PROBES - 1
+    assert sources.pick(0.0) is only
+    only.running = PROBES
+    assert sources.pick(0.0) is None
 
 
 def test_small_files_make_no_source_known():
