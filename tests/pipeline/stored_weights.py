@@ -8,7 +8,7 @@ from pipelinerl.training.publishing.publishers import new_publisher
 from pipelinerl.training.publishing.relay import RelayPublisher
 from pipelinerl.training.publishing.shared import SharedPublisher
 from pipelinerl.training.publishing.stored import StorePlace
-from tests.inference_adapters.servers import contract, serving, wait_ready
+from tests.inference_adapters.servers import Server, contract, serving, wait_ready
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
 from tests.pipeline.test_weight_publisher import config
@@ -19,7 +19,7 @@ ORIGIN = "contracts.store.origin"
 WITHIN_S = 30
 
 
-def made(
+def unwaited(
     transport: str,
     worker: ScriptedTrainer,
     launcher: Launcher,
@@ -27,9 +27,9 @@ def made(
     *settings: str,
     needs: Mapping[str, str] | None = None,
 ) -> RelayPublisher | SharedPublisher:
-    """Returns a publisher whose servers have been waited for."""
+    """Returns a publisher that has not waited for its servers yet."""
     own_config = config(f"weights={transport}", *settings)
-    publisher = new_publisher(
+    return new_publisher(
         own_config,
         place,
         launcher.servers(),
@@ -39,6 +39,13 @@ def made(
         needs or {},
         "127.0.0.1",
     )
+
+
+def made(
+    transport: str, worker: ScriptedTrainer, launcher: Launcher, place: StorePlace, *settings: str
+) -> RelayPublisher | SharedPublisher:
+    """Returns a publisher whose servers have been waited for."""
+    publisher = unwaited(transport, worker, launcher, place, *settings)
     publisher.wait_for_servers()
     return publisher
 
@@ -53,13 +60,13 @@ def origin_of(directory: Path) -> Iterator[StorePlace]:
 
 
 @contextlib.contextmanager
-def servers(count: int, *options: str) -> Iterator[list[str]]:
-    """Yields the URLs of scripted servers that are ready."""
+def ready_servers(count: int, *options: str) -> Iterator[list[Server]]:
+    """Yields scripted servers that are ready. A publisher takes them over from the one before."""
     with contextlib.ExitStack() as stack:
-        urls = [stack.enter_context(serving(SCRIPTED, *options)).url for _ in range(count)]
-        for url in urls:
-            wait_ready(url)
-        yield urls
+        servers = [stack.enter_context(serving(SCRIPTED, *options)) for _ in range(count)]
+        for server in servers:
+            wait_ready(server.url)
+        yield servers
 
 
 def wait_until_served(url: str, version: int, run: str) -> None:
