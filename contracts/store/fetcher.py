@@ -1,6 +1,7 @@
 """Brings the files of a version into the puller's directory, several at a time."""
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Iterable
 
@@ -21,11 +22,14 @@ class Fetcher:
         self._objects = objects
 
     async def fetch(self, files: Iterable[Wanted], progress: PullProgress) -> None:
-        """Returns when all files are here. The smallest are first, which shows how fast each source is.
+        """Returns when all files are here. Small ones are first, which shows how fast each source is.
+
+        Files of similar size are in random order. So servers begin with different files, and with different
+        relays.
 
         Raises the first StoreError or OSError; what has come by then stays for the next call.
         """
-        waiting = deque(sorted(files, key=lambda wanted: (wanted.bytes, wanted.sha256)))
+        waiting = deque(sorted(files, key=lambda wanted: (wanted.bytes.bit_length(), random.random())))
         progress.bytes_total = sum(wanted.bytes for wanted in waiting)
         progress.bytes_done = 0
         try:

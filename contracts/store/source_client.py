@@ -53,6 +53,11 @@ class Tries:
             self._failures[source] += TRIES if isinstance(error, SlowError) and not hurried else 1
             source.failed(now)
 
+    @property
+    def failed(self) -> int:
+        """How often a source failed to give the file. Another one may suit the next try."""
+        return self._failures.total()
+
     def refused(self) -> set[Source]:
         """Returns the sources that are not asked again."""
         failed = {source for source, count in self._failures.items() if count >= TRIES}
@@ -92,7 +97,7 @@ class SourceClient:
         """
         tries = Tries(self.sources)
         while len(refused := tries.refused()) < len(self.sources.all):
-            source = await self._free_source(refused)
+            source = await self._free_source(f"{name} {tries.failed}", refused)
             hurried = tries.has_untried_besides(source)
             patience_s = min(HURRY_S, self.rules.idle_timeout_s) if hurried else self.rules.idle_timeout_s
             try:
@@ -101,8 +106,8 @@ class SourceClient:
                 tries.count(source, error, hurried)
         raise tries.error(name)
 
-    async def _free_source(self, refused: set[Source]) -> Source:
-        while (source := self.sources.pick(time.monotonic(), refused)) is None:
+    async def _free_source(self, name: str, refused: set[Source]) -> Source:
+        while (source := self.sources.pick(time.monotonic(), name, refused)) is None:
             self._ended.clear()
             await self._ended.wait()
         return source

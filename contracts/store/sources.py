@@ -4,7 +4,8 @@ The rule is that of SHARDCAST (https://arxiv.org/abs/2505.07291), except that a 
 source's success alone, never its bandwidth. Nothing here waits, reads a clock or opens a connection.
 """
 
-import random
+import hashlib
+import math
 from collections.abc import Collection, Sequence
 
 from contracts.channel import SourceInfo
@@ -88,13 +89,12 @@ class Source:
 class Sources:
     """The sources of a channel."""
 
-    def __init__(self, urls: Sequence[str], chance: random.Random | None = None):
+    def __init__(self, urls: Sequence[str]):
         self.all = tuple(Source(url) for url in dict.fromkeys(urls))
-        self._chance = chance or random.Random()
         self._probes = PROBES if len(self.all) == 1 else 1
 
-    def pick(self, now: float, refused: Collection[Source] = ()) -> Source | None:
-        """Returns the source of the next transfer, none of those refused.
+    def pick(self, now: float, name: str, refused: Collection[Source] = ()) -> Source | None:
+        """Returns the source for the file `name`, none of those refused.
 
         None means that a transfer must end first. If all sources rest, the one that rests least is taken.
         """
@@ -107,7 +107,9 @@ class Sources:
         free = [source for source in awake if source.is_known or source.running < self._probes]
         if not free:
             return None
-        return self._chance.choices(free, self._weights(free))[0]
+        weighted = zip(free, self._weights(free), strict=True)
+        scores = [_score(source.url, name, weight) for source, weight in weighted]
+        return free[scores.index(max(scores))]
 
     def _weights(self, free: Sequence[Source]) -> list[float]:
         """Returns success times bandwidth. An unknown bandwidth counts as the best that is known."""
@@ -117,6 +119,16 @@ class Sources:
         if best <= 0:
             return [1.0] * len(free)
         return [max(weight, FLOOR * best) for weight in weights]
+
+
+def _score(url: str, name: str, weight: float) -> float:
+    """Returns how well a source suits a file: weighted rendezvous hashing.
+
+    Over many files a source has the highest score in proportion to its weight. Servers whose sources have the
+    same weights ask the same relay for a file, so that the origin sends it once.
+    """
+    drawn = int.from_bytes(hashlib.sha256(f"{url}\n{name}".encode()).digest()[:8], "little")
+    return -weight / math.log((drawn + 1) / (2**64 + 2))
 
 
 def _doubled(first_s: float, doublings: int, longest_s: float) -> float:

@@ -1,6 +1,5 @@
 """The choice of the source of each transfer."""
 
-import random
 from collections import Counter
 
 import pytest
@@ -10,14 +9,14 @@ from contracts.store.sources import LONGEST_REST_S, PROBE_BYTES, PROBES, Source,
 
 def known(*speeds: float) -> Sources:
     """Returns sources of these bandwidths, in bytes per second, with equal success."""
-    sources = Sources([f"http://{number}" for number in range(len(speeds))], random.Random(0))
+    sources = Sources([f"http://{number}" for number in range(len(speeds))])
     for source, speed in zip(sources.all, speeds, strict=True):
         source.succeeded(PROBE_BYTES, PROBE_BYTES / speed)
     return sources
 
 
 def picks(sources: Sources, count: int) -> Counter[Source]:
-    return Counter(sources.pick(0.0) for _ in range(count))
+    return Counter(sources.pick(0.0, f"file {number}") for number in range(count))
 
 
 def test_the_share_of_picks_is_that_of_the_bandwidth():
@@ -25,6 +24,15 @@ def test_the_share_of_picks_is_that_of_the_bandwidth():
     share = picks(sources, 10_000)
     for source, expected in zip(sources.all, (0.1, 0.3, 0.6), strict=True):
         assert share[source] / 10_000 == pytest.approx(expected, abs=0.05)
+
+
+def test_servers_whose_sources_have_the_same_weights_ask_the_same_one_for_a_file():
+    first = known(1e6, 2e6, 3e6)
+    second = known(1e6, 2e6, 3e6)
+    names = [f"file {number}" for number in range(100)]
+    asked = [[sources.pick(0.0, name).url for name in names] for sources in (first, second)]
+    assert asked[0] == asked[1]
+    assert len(set(asked[0])) == 3
 
 
 def test_a_slow_source_keeps_a_hundredth_of_the_best_ones_weight():
@@ -56,7 +64,7 @@ def test_sources_without_any_success_are_still_picked():
     sources = known(1e6, 1e6)
     for source in sources.all:
         source.success = -1.0
-    assert sources.pick(0.0) in sources.all
+    assert sources.pick(0.0, "file") in sources.all
 
 
 def test_three_failures_in_a_row_are_followed_by_rests_that_grow_to_a_bound():
@@ -88,11 +96,11 @@ def test_a_resting_source_is_left_out_and_the_one_that_rests_least_is_taken_if_a
     assert set(picks(sources, 20)) == {second}
     second.rests_until = 8.0
     assert set(picks(sources, 20)) == {second}
-    assert sources.pick(0.0, refused={second}) is first
+    assert sources.pick(0.0, "file", refused={second}) is first
 
 
 def test_an_unknown_source_counts_as_the_best_known_and_gets_few_transfers_at_a_time():
-    sources = Sources(["http://slow", "http://fast", "http://new"], random.Random(0))
+    sources = Sources(["http://slow", "http://fast", "http://new"])
     slow, fast, new = sources.all
     slow.succeeded(PROBE_BYTES, PROBE_BYTES / 1e6)
     fast.succeeded(PROBE_BYTES, PROBE_BYTES / 4e6)
@@ -100,16 +108,16 @@ def test_an_unknown_source_counts_as_the_best_known_and_gets_few_transfers_at_a_
     assert share[new] / 10_000 == pytest.approx(4 / 9, abs=0.05)
     new.running = 1
     assert new not in picks(sources, 100)
-    assert sources.pick(0.0, refused={slow, fast}) is None
+    assert sources.pick(0.0, "file", refused={slow, fast}) is None
 
 
 def test_an_only_source_gets_a_few_transfers_before_its_speed_is_known():
     sources = Sources(["http://only"])
     only = sources.all[0]
     only.running = PROBES - 1
-    assert sources.pick(0.0) is only
+    assert sources.pick(0.0, "file") is only
     only.running = PROBES
-    assert sources.pick(0.0) is None
+    assert sources.pick(0.0, "file") is None
 
 
 def test_small_files_make_no_source_known():
@@ -123,4 +131,4 @@ def test_small_files_make_no_source_known():
 
 def test_nothing_is_picked_if_all_are_refused():
     sources = known(1e6)
-    assert sources.pick(0.0, refused=set(sources.all)) is None
+    assert sources.pick(0.0, "file", refused=set(sources.all)) is None
