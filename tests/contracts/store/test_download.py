@@ -27,7 +27,7 @@ from tests.contracts.store.http_source import HttpSource
 CONTENT = bytes(range(256)) * 400
 WANTED = Wanted(hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 PATH = f"objects/{WANTED.sha256}"
-RULES = PullRules(idle_timeout_s=0.3, min_bytes_per_s=1000)
+RULES = PullRules(idle_timeout_s=1.0, min_bytes_per_s=1000)
 
 
 @asynccontextmanager
@@ -132,7 +132,7 @@ async def test_a_source_that_breaks_a_promise_is_given_up(tmp_path, name):
         with pytest.raises(error, match=message) as raised:
             await transfer(part)
         assert type(raised.value) is error
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
     assert not part.is_right
 
 

@@ -42,7 +42,7 @@ async def test_beside_a_good_source_a_bad_one_does_no_harm(tmp_path, writer, fau
         async with pulling(tmp_path, bad, good) as puller:
             began = time.monotonic()
             assert content(await pull(puller, published)) == as_bytes(some_weights())
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
     assert bad.sent("elsewhere") == 0
     assert "elsewhere" not in bad.paths()
 
@@ -60,7 +60,7 @@ async def test_a_silent_source_is_left_for_another_one_long_before_the_idle_time
         pulling(tmp_path, bad, good, rules=PullRules(idle_timeout_s=600)) as puller,
     ):
         bad.faults["objects/"] = fault
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert content(await pull(puller, published)) == as_bytes(some_weights())
 
 
