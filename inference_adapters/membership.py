@@ -159,9 +159,14 @@ class Membership(abc.ABC):
             proof = await channel.check()
             await channel.open()
             join.formed = True
-            await self._channel.enter(channel)
+            try:
+                await self._channel.leave(f"the channel of epoch {request.epoch} was joined")
+                await self._joined_by(join)
+            except BaseException:
+                await channel.close()
+                raise
             self._leave_group()
-            await self._joined_by(join)
+            self._channel.enter(channel)  # last, because it may begin to follow at once
             weights = self.contract().weights
             return InitWeightChannelResponse(version=weights.version, digest=weights.digest, proof=proof)
         finally:
@@ -187,6 +192,13 @@ class Membership(abc.ABC):
         if self._group is not None:
             self.engine.leave_group()
             self._group = None
+
+    async def _end_joining(self) -> None:
+        """Gives up a join that can still fail, and waits for the end of one that is formed."""
+        while join := self._joining:
+            if not join.formed:
+                join.task.cancel()
+            await asyncio.wait([join.task])
 
     async def joins_ended(self) -> None:
         """Waits while a group or a channel is being joined."""

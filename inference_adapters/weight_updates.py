@@ -69,8 +69,7 @@ class WeightUpdates(Membership):
 
     async def end_requests(self) -> None:
         """Ends every waiting request with a response, because the server is closing."""
-        if self._joining:
-            self._joining.task.cancel()
+        await self._end_joining()
         if update := self._receiving():
             await self._call_off(update, "the server is closing")
         await self._channel.leave("the server is closing")
@@ -79,9 +78,7 @@ class WeightUpdates(Membership):
 
     async def close(self) -> None:
         """Leaves the weight channel, and deletes what was fetched unless the directory is to be kept."""
-        if self._joining:
-            self._joining.task.cancel()
-            await asyncio.wait([self._joining.task])
+        await self._end_joining()
         await self._channel.leave("the server is closing")
         self.channels.close()
 

@@ -41,9 +41,8 @@ class JoinedChannel:
 
     # --- joining and leaving ----------------------------------------------------------------------
 
-    async def enter(self, channel: Channel) -> None:
-        """Leaves the current channel for an opened one."""
-        await self.leave(f"the channel of epoch {channel.request.epoch} was joined")
+    def enter(self, channel: Channel) -> None:
+        """Takes an opened channel, and begins to follow it if it is to be followed. There must be none."""
         self._channel = channel
         self._follower = Follower(self, channel) if channel.request.follow else None
 

@@ -1,6 +1,7 @@
 """An event loop in a thread of its own, so that hashing and file writing never delay the server's loop."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -42,7 +43,9 @@ class LoopThread:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
             self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
-            await asyncio.wait([ended])
+            while not ended.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([ended])
             raise
         return tasks[0].result()
 

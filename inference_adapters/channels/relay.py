@@ -57,7 +57,7 @@ class RelayChannel(Channel):
     async def open(self) -> None:
         self._thread = LoopThread("weight puller")
         try:
-            self._puller = await self._thread.run(self._make)
+            await self._thread.run(self._begin)
         except BaseException as error:
             await self.close()
             if isinstance(error, (StoreError, OSError)):
@@ -65,12 +65,15 @@ class RelayChannel(Channel):
                 raise ContractError(ErrorCode.ENGINE_FAILED, why) from error
             raise
 
-    async def _make(self) -> Puller:
+    async def _begin(self) -> None:
+        """Makes the puller, in the thread, so that `close` finds it also if the join was given up."""
         asked = self.request
         rules = PullRules(asked.poll_s, asked.idle_timeout_s, asked.min_bytes_per_s)
         shapes: Mapping[str, tuple[int, ...]] = self._engine.parameter_shapes()
         tied = self._engine.tied_parameters()
-        return Puller(asked.run, asked.public_keys, asked.sources, self._directory(), shapes, tied, rules)
+        self._puller = Puller(
+            asked.run, asked.public_keys, asked.sources, self._directory(), shapes, tied, rules
+        )
 
     async def close(self) -> None:
         if self._thread is None:
