@@ -242,3 +242,28 @@ def test_fetched_files_are_used_again_after_a_restart(tmp_path):
         wait_ready(server.url)
         asyncio.run(pull(server.url, 2, fetched=False))
         assert contract(server.url)["weights"]["version"] == 2
+
+
+class EndsRequestsSlowly(ScriptedEngine):
+    async def abort_requests(self) -> None:
+        await asyncio.sleep(0.3)  # in which a follower would look many times
+        await super().abort_requests()
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_takes_over_is_followed_from_its_first_version_on(tmp_path):
+    updates = WeightUpdates(EndsRequestsSlowly(), hold_timeout_s=60)
+    await updates.start(0)
+    for run, version in (("before", 50), ("after", 41)):
+        store = tmp_path / run
+        store.mkdir()
+        async with channel_peer("", store) as (peer, source):
+            peer.epoch = 1
+            peer.store_version(version)
+            await updates.join_channel(InitWeightChannelRequest(**peer.channel_request(follow=True)))
+            async with asyncio.timeout(TIMEOUT_S):
+                while updates.contract().weights.version != version:
+                    await asyncio.sleep(0.02)
+            assert (await updates.status(version, TIMEOUT_S)).state == "live"
+            assert updates.contract().weights.run == peer.run
+    await updates.close()
