@@ -21,11 +21,28 @@ from inference_adapters import weight_updates
 from inference_adapters.channels import relay
 from inference_adapters.channels.follower import Follower
 from inference_adapters.channels.joined_channel import JoinedChannel
+from inference_adapters.channels.loop_thread import LoopThread
 from inference_adapters.channels.relay import RelayChannel
 from inference_adapters.scripted import WEIGHT, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 HOUR_S = 3600.0
+
+# --- G8: endurance
+
+
+@mutant("G8", "file descriptors: .* versions were pulled")
+def keeps_a_descriptor_of_each_file_that_it_fetches(options):
+    PartFile.close = lambda self: None
+
+
+@mutant("G8", "(threads|file descriptors): .* channels were joined")
+def keeps_the_thread_of_each_channel(options):
+    async def close(self):
+        pass
+
+    LoopThread.close = close
+
 
 # --- G12: store content
 

@@ -45,9 +45,9 @@ async def _superseded(at: StoreBench, source: Source) -> None:
     for name in _all_but_the_smallest(at, held):
         source.faults[object_path(name)] = SILENT
     at.store.announce(held)
-    if await poll(lambda: _asked(at, source, held), at.bench.settings.grace_s) is None:
+    if await poll(lambda: _asked(at, source, held), at.run.live_within_s) is None:
         raise GuaranteeError(
-            f"no file of version {HELD} was asked for within {at.bench.settings.grace_s:g} s",
+            f"no file of version {HELD} was asked for within {at.run.live_within_s:g} s",
             "a server that follows looks for a newer version every poll_s",
             f"follow, and sign version {HELD} as the latest",
         )

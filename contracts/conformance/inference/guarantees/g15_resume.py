@@ -64,7 +64,7 @@ async def _dies(at: StoreBench, share: float) -> float:
 
 
 async def _wait(at: StoreBench, event: asyncio.Event, what: str) -> None:
-    limit = at.bench.settings.patience_s + at.bench.settings.grace_s
+    limit = at.run.live_within_s
     try:
         async with asyncio.timeout(limit):
             await event.wait()

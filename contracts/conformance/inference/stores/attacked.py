@@ -10,7 +10,6 @@ from contracts.conformance.inference.stores.bench import (
     delta_dtype,
     new_store,
 )
-from contracts.conformance.inference.stores.peer import RETRIES_S
 from contracts.conformance.inference.stores.store import Offer
 from contracts.conformance.inference.stores.variants import in_dtype
 from contracts.conformance.verdicts import GuaranteeError
@@ -70,7 +69,7 @@ async def _refused(at: StoreBench, attack: Attack, live: Offer) -> None:
     version = _next(at)
     offer = attack.make(at, version)
     what = f"version {version}: {attack.what}"
-    await at.run.request_update(at.run.channel_request(offer, timeout_s=RETRIES_S))
+    await at.run.request_update(at.run.channel_request(offer))
     await at.run.ends(offer)
     if at.store.path(ESCAPED).exists():
         raise GuaranteeError(

@@ -52,7 +52,7 @@ async def _ignored(at: StoreBench, source: Source, what: str, latest: bytes, liv
     path = latest_path(at.store.run)
     at.store.put(path, latest)
     await _looks(at, source, what)
-    await poll(lambda: _idle(at), at.bench.settings.patience_s)
+    await poll(lambda: _idle(at), at.run.live_within_s)
     await expect_still(at, live, what)
     for server in at.bench.servers:
         channel = (await server.contract()).channel
@@ -72,7 +72,7 @@ async def _looks(at: StoreBench, source: Source, what: str) -> None:
     async def asked() -> bool:
         return source.times(path) >= count
 
-    if await poll(asked, at.bench.settings.patience_s + at.bench.settings.grace_s) is None:
+    if await poll(asked, at.run.live_within_s) is None:
         raise GuaranteeError(
             f"{LOOKS} looks at latest.json did not come after {what}",
             "a server that follows goes on looking, whatever it found",

@@ -18,7 +18,7 @@ LONG_S = 600.0  # of every limit of a pull that is held up
 ANSWERS = 3  # short completions beside a held pull
 LATEST_S = 10.0  # a short completion beside a held pull takes at most
 FACTOR = 20.0  # or so much of its time on the idle server
-CONTROL_S = 5.0  # an answer of /health or /contract takes at most
+CONTROL_S = 10.0  # an answer of /health or /contract takes at most
 PULL_S = 60.0  # of a pull beside which speed is measured
 
 
@@ -48,7 +48,7 @@ async def _held(at: StoreBench, source: Source) -> AsyncIterator[Offer]:
     source.met.clear()
     try:
         await at.run.request_update(at.run.channel_request(offer, timeout_s=LONG_S))
-        limit = at.bench.settings.grace_s
+        limit = at.run.live_within_s
         if await poll(lambda: _is_set(source.met), limit) is None:
             raise GuaranteeError(
                 f"no file of version {offer.version} was asked for within {limit:g} s",

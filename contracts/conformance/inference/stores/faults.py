@@ -24,7 +24,7 @@ class Fault:
     status: int = 200
     location: str | None = None
     answers: bool = True  # whether a response begins at all
-    after: float = 1.0  # the share of the body that is sent before the source falls silent
+    after: float = 1.0  # the share of the body, a byte at least, after which the source falls silent
     pace: float | None = None  # bytes per second
 
 
@@ -48,7 +48,7 @@ WRONG_LENGTH = Fault("another Content-Length is stated", states=lambda data: len
 MISSING = Fault("the files are missing", lambda data: b"", status=404)
 FAILING = Fault("each answer is 500", lambda data: b"", status=500)
 MUTE = Fault("no response begins", answers=False)
-SILENT = Fault("no byte comes", after=0.0)
+SILENT = Fault("one byte comes, and no other", after=0.0)
 STALLED = Fault("transfers stop in the middle", after=0.5)
 
 

@@ -19,6 +19,7 @@ JOIN = "/init_weight_channel"
 UPDATE = "/request_weight_update"
 POLL_S = 0.1
 IDLE_TIMEOUT_S = 1.0
+LIVE_WITHIN_S = 30.0  # a version that nothing prevents is live; a source may hang, and a machine be busy
 RETRIES_S = 1.0  # timeout_s of a request for a version that cannot become live
 
 
@@ -81,6 +82,11 @@ class ChannelPeer(TrainerPeer):
 
     # --- versions
 
+    @property
+    def live_within_s(self) -> float:
+        """The `timeout_s` of a version that becomes live."""
+        return max(LIVE_WITHIN_S, self.settings.patience_s)
+
     def channel_request(self, offer: Offer, **changes: object) -> dict[str, Any]:
         """Returns a request to pull a version; `changes` replace its fields."""
         request = {
@@ -89,7 +95,7 @@ class ChannelPeer(TrainerPeer):
             "version": offer.version,
             "manifest_sha256": offer.sha256,
             "kv_cache": self.kv_cache,
-            "timeout_s": self.settings.patience_s,
+            "timeout_s": self.live_within_s,
         }
         return request | changes
 
@@ -115,12 +121,11 @@ class ChannelPeer(TrainerPeer):
 
     async def ends(self, offer: Offer) -> list[WeightUpdateStatus]:
         """Returns how the update ended on each server."""
-        # The pull may first wait for its timeout, and a busy machine is slow.
         return await asyncio.gather(*(self.end_of(server, offer.version) for server in self.servers))
 
     async def end_of(self, server: Server, version: int) -> WeightUpdateStatus:
         """Returns how the update ended on a server. Raises GuaranteeError if it is not reported in time."""
-        limit = self.settings.patience_s + self.settings.grace_s
+        limit = self.live_within_s + self.settings.grace_s
         found: Answer = (0, {})
 
         async def ended() -> bool:

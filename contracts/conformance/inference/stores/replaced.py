@@ -56,7 +56,7 @@ async def _is_looked_at(at: StoreBench, source: Source, version: int) -> None:
     async def met() -> bool:
         return source.met.is_set()
 
-    limit = at.bench.settings.grace_s
+    limit = at.run.live_within_s
     if await poll(met, limit) is None:
         raise GuaranteeError(
             f"no file of version {version} was asked for within {limit:g} s",

@@ -157,7 +157,9 @@ class Source:
             response.content_length = length - asked.start
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):  # the server has hung up
-            await self._write(request, response, asked, body[: int(fault.after * len(body))], fault)
+            # The header is sent with the first byte.
+            size = max(1, int(fault.after * len(body)))
+            await self._write(request, response, asked, body[:size], fault)
             if fault.after < 1:
                 await asyncio.Event().wait()
             if length is not None and length != len(whole):
