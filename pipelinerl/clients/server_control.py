@@ -35,6 +35,10 @@ class InvalidAnswerError(aiohttp.ClientError):
     """The server's answer does not conform to the contract."""
 
 
+# What a question to a server raises if it does not answer, or not as the contract says.
+NO_ANSWER = (aiohttp.ClientError, TimeoutError, ContractRefusalError, ValueError)
+
+
 class ServerControl:
     def __init__(self, session: aiohttp.ClientSession, url: str):
         self._session = session

@@ -7,21 +7,20 @@ hangs delays no other's answer. The rules are in `served_versions`.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
 
 from contracts.records import WeightsPublished
 from pipelinerl.clients.served_versions import ServedVersions
-from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
+from pipelinerl.clients.server_control import NO_ANSWER, ServerControl
 from pipelinerl.clients.server_pool import ServerPool
 
 log = logging.getLogger(__name__)
 
 EVERY_S = 0.5
 ANSWER_TIMEOUT_S = 4.0
-NO_ANSWER = (aiohttp.ClientError, TimeoutError, ContractRefusalError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -94,9 +93,13 @@ class VersionWatch:
     async def _ask(self, url: str) -> None:
         control = ServerControl(self._session, url)
         while True:
-            with suppress(*NO_ANSWER):
+            try:
                 self._versions.observe(url, (await control.contract(ANSWER_TIMEOUT_S)).weights)
                 self._apply([url])
+            except NO_ANSWER:
+                pass  # it is asked again, and is held meanwhile if its version is too old
+            except Exception:
+                log.exception("%s is asked again which weights it serves", url)
             await asyncio.sleep(EVERY_S)
 
     def _apply(self, urls: Iterable[str]) -> None:

@@ -213,3 +213,24 @@ async def test_an_evaluation_holds_the_servers_that_have_not_its_version():
         assert of_evaluation.is_held and not run.pool.is_held
         server.weights = weights(4)
         await asyncio.wait_for(of_evaluation.some_server(), 10)
+
+
+@pytest.mark.asyncio
+async def test_an_error_of_our_own_ends_no_watch(caplog):
+    server = Puller(weights(0))
+    errors = [KeyError("of our own")]
+
+    def oldest() -> int:
+        if server.weights.version == 1 and errors:
+            raise errors.pop()
+        return 0
+
+    async with watched(server, most_behind=9) as run:
+        run.watch.watch(ServerPool(4), oldest)
+        await run.publish(0, server)
+        await run.until(lambda: not run.pool.is_held)
+        server.weights = weights(1)
+        await run.until(lambda: not errors)
+        server.weights = weights(0, run=None)
+        await run.until(lambda: run.pool.is_held)
+    assert "is asked again which weights it serves" in caplog.text

@@ -20,7 +20,7 @@ from contracts.store.written import Written
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
 from pipelinerl.training.candidates import LacksCapabilityError, NoServersError
-from pipelinerl.training.publishing.base import publish
+from pipelinerl.training.publishing.base import errors_of, publish
 from pipelinerl.training.publishing.digests import DigestMismatchError
 from pipelinerl.training.publishing.packer import Packer
 from pipelinerl.training.publishing.relay import RelayPublisher
@@ -372,3 +372,23 @@ def test_the_key_is_of_the_run_and_only_its_owner_reads_it(worker, tmp_path):
     assert again.public_key == store.public_key and again.run != store.run
     assert (tmp_path / "weights.key").stat().st_mode & 0o777 == 0o600
     again.close()
+
+
+def test_the_store_of_a_life_before_is_removed_with_what_a_server_left_there(worker, tmp_path):
+    store, packer = packer_of(tmp_path, worker, config("weights=relay"))
+    before = store.directory / "runs" / f"{store.run[:8]}-before"
+    before.mkdir(parents=True)
+    (before / ".latest.json.part").touch()
+    packer.put(store.write(0, worker.gather_weights()))
+    packer.close()
+    packer.check()
+    assert not before.exists()
+    store.close()
+
+
+def test_the_end_of_a_reader_is_no_error_of_the_weights():
+    errors: list[Exception] = []
+    weights = errors_of(iter([("a", None), ("b", None)]), errors)
+    next(weights)
+    weights.close()
+    assert errors == []

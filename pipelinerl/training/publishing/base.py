@@ -74,12 +74,13 @@ class WeightPublisher(abc.ABC):
 
 
 def errors_of(
-    weights: Iterator[tuple[str, torch.Tensor]], errors: list[BaseException]
+    weights: Iterator[tuple[str, torch.Tensor]], errors: list[Exception]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the weights. Appends an error that gathering them raises, so that it is told from others."""
     try:
-        yield from weights
-    except BaseException as error:
+        for weight in weights:  # noqa: UP028 - `yield from` would also pass on errors of the reader
+            yield weight
+    except Exception as error:
         errors.append(error)
         raise
 

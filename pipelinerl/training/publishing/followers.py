@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 import aiohttp
 
 from contracts.channel import InitWeightChannelRequest, PublicKey
-from contracts.inference import ContractInfo, WeightUpdateStatus
+from contracts.inference import WeightUpdateStatus
 from contracts.records import ServerCondemned
 from pipelinerl.clients.http_session import open_session
-from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
+from pipelinerl.clients.server_control import NO_ANSWER, ContractRefusalError, ServerControl
 from pipelinerl.clients.server_registry import Joining
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.launched_servers import LaunchedServers
@@ -30,7 +30,6 @@ from pipelinerl.training.publishing.follower import Follower
 log = logging.getLogger(__name__)
 OBSERVE_S = 0.5  # between two questions to a server
 ANSWER_TIMEOUT_S = 5.0
-NO_ANSWER = (aiohttp.ClientError, TimeoutError, ContractRefusalError, ValueError)
 
 
 class Followers:
@@ -173,11 +172,11 @@ class Followers:
         check_digest(follower.joining.url, info.weights, self._run, self._digests)
         follows = follower.joining.url not in self.pinned
         if not follower.is_joined(self._run) or follower.follows != follows:
-            await self._join(follower, info, follows)
+            await self._join(follower, follows)
         elif self.awaited is not None:
             follower.status = await _status(follower.control, self.awaited)
 
-    async def _join(self, follower: Follower, info: ContractInfo, follows: bool) -> None:
+    async def _join(self, follower: Follower, follows: bool) -> None:
         request = InitWeightChannelRequest(
             run=self._run,
             takeover=not follower.taken,  # it may still belong to an older run
@@ -191,8 +190,7 @@ class Followers:
         )
         await follower.control.init_weight_channel(request)
         follower.taken = True
-        follower.epoch = request.epoch
-        follower.follows = follows
+        follower.join(request, await follower.control.contract(ANSWER_TIMEOUT_S), time.monotonic())
         log.info("%s %s", follower.joining.url, "follows the weights" if follows else "keeps its weights")
 
     # --- what becomes of servers that do not follow -------------------------------------------
@@ -212,14 +210,12 @@ class Followers:
         longest_s = self._config.world.server_start_timeout_s
         newest = max((f.version(self._run) for f in self._all()), default=-1)
         for follower in self._all():
+            follower.compare(self._run, newest, now)
             if now - follower.heard_at > longest_s:
                 self._condemn(follower, f"it has been silent for {longest_s:g} s", replaceable=True)
-            elif self._stands_still(follower, newest) and now - follower.moved_at > longest_s:
+            elif follower.stands_still_s(now) > longest_s:
                 why = f"it has not followed the weights for {longest_s:g} s"
                 self._condemn(follower, why, replaceable=True)
-
-    def _stands_still(self, follower: Follower, newest: int) -> bool:
-        return follower.follows and follower.version(self._run) < newest
 
     def _condemn(self, follower: Follower, why: str, replaceable: bool) -> None:
         joining = follower.joining

@@ -30,6 +30,7 @@ class Packer:
 
     keep: newest versions that the store keeps.
     digests: the digest of every version that was published, by its number.
+    newest: the version that was published last, or -1.
     failures: versions that a full disk did not take. seconds: the time that the last version took.
     ended_at: when it was published, on the monotonic clock.
     """
@@ -44,6 +45,7 @@ class Packer:
         self._failure: BaseException | None = None
         self._is_said = False  # that a version was not written
         self.digests: dict[int, str] = {}
+        self.newest = -1
         self.failures = 0
         self.seconds = 0.0
         self.ended_at = 0.0
@@ -82,10 +84,12 @@ class Packer:
 
     def note_full(self, version: int, error: OSError) -> None:
         """Counts a version that the disk did not take, and logs it once until one is published."""
-        self.failures += 1
-        if not self._is_said:
+        with self._changed:
+            self.failures += 1
+            is_first = not self._is_said
+            self._is_said = True
+        if is_first:
             log.warning("version %d cannot be written now, and is tried again: %s", version, error)
-        self._is_said = True
 
     def close(self) -> None:
         """Publishes what waits, and ends the thread."""
@@ -131,7 +135,9 @@ class Packer:
                 raise
             self.note_full(written.version, error)
             return
-        self._is_said = False
+        with self._changed:
+            self._is_said = False
+        self.newest = written.version
         self.ended_at = time.monotonic()
         self.seconds = self.ended_at - began
         self.digests[written.version] = published.manifest.digest

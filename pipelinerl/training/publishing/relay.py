@@ -17,6 +17,7 @@ from pipelinerl.training.phases import Phases
 from pipelinerl.training.publishing.base import WeightPublisher, errors_of
 from pipelinerl.training.publishing.followers import Followers
 from pipelinerl.training.publishing.packer import Packer, is_passing
+from pipelinerl.training.publishing.standstill import Standstill
 from pipelinerl.training.publishing.stored import VersionStore
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class RelayPublisher(WeightPublisher):
         self._phases = Phases()
         self._version = -1  # that is being published
         self._published: set[int] = set()  # joinings that the last publication has named
+        self._standstill = Standstill(config.weights.live_timeout_s)
         self._is_live = False  # whether a server has been live with a version of this life
         self._pause_s = FIRST_PAUSE_S
         self._again_at = 0.0  # when the version may be written again, if it is lacking
@@ -119,7 +121,7 @@ class RelayPublisher(WeightPublisher):
         if self._packer.has(self._version):
             return
         gathered = self._phases.inside("gather", weights)
-        errors: list[BaseException] = []
+        errors: list[Exception] = []
         try:
             written = self._store.write(self._version, errors_of(gathered, errors))
         except OSError as error:
@@ -171,6 +173,9 @@ class RelayPublisher(WeightPublisher):
     def _check(self) -> None:
         self._packer.check()
         self._followers.check()
+        if self._is_live:
+            served = max((f.version(self.run) for f in self._followers.joined), default=-1)
+            self._standstill.look(served, self._packer.newest, time.monotonic())
 
     def _wait(self) -> None:
         """Waits for a moment, and shows that this process is alive."""
