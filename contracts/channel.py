@@ -41,7 +41,7 @@ class InitWeightChannelRequest(Request):
     sources: list[Url] = Field(
         min_length=1,
         max_length=MAX_SOURCES,
-        description="relay: the URLs below which the store is served; shared: one file:// URL of its directory",
+        description="relay: the URLs below which the store is served; shared: a file:// URL of its directory",
     )
     public_keys: list[PublicKey] = Field(min_length=1, max_length=MAX_KEYS)
     follow: bool = Field(

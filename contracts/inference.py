@@ -192,7 +192,7 @@ class WeightUpdateStatus(Answer):
     version: int
     state: str = Field(
         "receiving",
-        description="receiving, live, failed, or skipped: not tried any more, because it is superseded or bad",
+        description="receiving, live, failed, or skipped: superseded or bad, and not tried any more",
     )
     touched: bool = Field(False, description="whether any bucket was applied to the served weights")
     error: str | None = None

@@ -66,6 +66,7 @@ class Limits(Answer):
 
 KvCacheMode = Literal["keep", "recompute"]
 
+
 def _temperature(value: float) -> float:
     if 0 < value < MIN_TEMPERATURE:
         raise ValueError(f"{value:g} lies between 0, which is greedy, and {MIN_TEMPERATURE:g}, the lowest")

@@ -2,8 +2,8 @@
 
     python -m benchmarks.weight_transports [--only tree,deltas] [--rounds 3]
 
-`tree`: 16 MiB to 8 servers through 4 relays, every uplink 8 MiB a second. `deltas`: their size by the learning
-rate. `staging`: for how long a publication blocks the trainer. `memory`: what a puller needs.
+`tree`: 16 MiB to 8 servers through 4 relays, every uplink 8 MiB a second. `deltas`: their size by the
+learning rate. `staging`: for how long a publication blocks the trainer. `memory`: what a puller needs.
 `python -m benchmarks.publish weights=shared` measures a shared store beside `weights=group`.
 """
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import torch
@@ -36,8 +37,10 @@ def rows() -> Iterator[str]:
     yield HEAD
     for rate in LEARNING_RATES:
         found = deltas(rate)
-        means = [sum(values) / COUNTED for values in zip(*((d.changed, d.size, d.seconds) for d in found))]
-        yield f"| {rate:g} | {means[0]:.2%} | {means[1]:.2%} | {means[2]:.2f} |"
+        changed = mean(each.changed for each in found)
+        size = mean(each.size for each in found)
+        seconds = mean(each.seconds for each in found)
+        yield f"| {rate:g} | {changed:.2%} | {size:.2%} | {seconds:.2f} |"
 
 
 def deltas(rate: float) -> list[Delta]:

@@ -38,7 +38,9 @@ def growth(tensors: int, version: int) -> int:
         manifests = publish(store, key, tensors)
         spawn = multiprocessing.get_context("spawn")
         with network(store, UPLINK, []) as (origin, _), spawn.Pool(1) as pool:
-            return pool.apply(pulled, (Path(folder) / "server", key.public, origin, manifests, version, tensors))
+            return pool.apply(
+                pulled, (Path(folder) / "server", key.public, origin, manifests, version, tensors)
+            )
 
 
 def publish(store: Path, key: SigningKey, tensors: int) -> list[str]:

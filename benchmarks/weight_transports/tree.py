@@ -103,4 +103,3 @@ async def pull(puller: Puller, manifest_sha256: str) -> int:
     progress = PullProgress()
     await puller.fetch(await puller.manifest(1, manifest_sha256), progress)
     return progress.bytes_fetched
-
