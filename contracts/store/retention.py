@@ -1,6 +1,7 @@
 """Deletes old versions from a store, and the objects that no manifest names any more."""
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,6 +38,15 @@ def remove_run(store: Path, run: str, now: float) -> list[Path]:
     with locked(store):
         (store / latest_path(run)).unlink(missing_ok=True)
         return _delete(store, [store / manifest_path(run, v) for v in stored_versions(store, run)], now)
+
+
+def remove_unnamed(store: Path) -> list[Path]:
+    """Deletes all objects that no manifest names, of any age, and returns them.
+
+    Must not be called while another process writes into the store.
+    """
+    with locked(store):
+        return _delete(store, [], math.inf)
 
 
 def _changed_at(store: Path, run: str, version: int) -> float:

@@ -45,10 +45,8 @@ def made_store(store: Path) -> Iterator[None]:
     """
     _remove_abandoned(store.parent)
     try:
-        store.mkdir(mode=OWNER_ALONE, parents=True)
-        lock = _locked(store)
+        lock = _made(store)
     except OSError as error:
-        shutil.rmtree(store, ignore_errors=True)
         raise PlanError(
             f"weights.transport=shared: {store} cannot be made ({error.strerror}); set weights.directory to "
             "a directory that servers and trainer share"
@@ -58,6 +56,16 @@ def made_store(store: Path) -> Iterator[None]:
     finally:
         shutil.rmtree(store, ignore_errors=True)
         os.close(lock)
+
+
+def _made(store: Path) -> int:
+    """Makes the directory and returns the descriptor of its locked file. Raises OSError."""
+    store.mkdir(mode=OWNER_ALONE, parents=True)
+    try:
+        return _locked(store)
+    except OSError:
+        shutil.rmtree(store, ignore_errors=True)
+        raise
 
 
 def _locked(store: Path) -> int:

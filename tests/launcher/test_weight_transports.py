@@ -213,3 +213,12 @@ def test_a_shared_store_that_cannot_be_made_is_refused(tmp_path):
         made_store(tmp_path / "file" / "store"),
     ):
         pass
+
+
+def test_a_directory_that_is_there_already_is_neither_used_nor_removed(tmp_path):
+    store = tmp_path / f"{PREFIX}0"
+    store.mkdir()
+    (store / "file").touch()
+    with pytest.raises(PlanError, match="cannot be made"), made_store(store):
+        pass
+    assert (store / "file").exists()

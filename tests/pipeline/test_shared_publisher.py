@@ -169,6 +169,26 @@ def test_a_full_file_system_is_waited_for(worker, ranks, url, small_disk, caplog
         assert_serves(url, worker, 1)
 
 
+def test_what_a_killed_trainer_left_unnamed_takes_no_space(worker, url, tmp_path):
+    unnamed = place_in(tmp_path).directory / "objects" / ("0" * 64)
+    unnamed.parent.mkdir()
+    unnamed.write_bytes(b"of a version whose manifest was not written")
+    with sharing(worker, Launcher(url), tmp_path):
+        assert not unnamed.exists()
+
+
+def test_why_a_server_refuses_a_version_is_said(worker, ranks, urls, tmp_path, caplog):
+    with sharing(worker, Launcher(*urls), tmp_path) as sender:
+        publish(worker, ranks, sender, 1)
+        (server,) = [server for server in sender._joined if server.url == urls[1]]
+        sender._joined[server] += 100  # it belongs to no such channel
+        change(worker)
+        assert publish(worker, ranks, sender, 2).servers == urls[:1]
+        assert sender._candidates.last_failure.startswith(f"{urls[1]}: {urls[1]} answered 409 ")
+    (warned,) = [record.getMessage() for record in caplog.records if "version 2 at" in record.message]
+    assert warned.startswith(f"version 2 at {urls[1]}: {urls[1]} answered 409 ")
+
+
 def test_a_file_system_that_can_never_hold_two_versions_is_refused(worker, ranks, url, tmp_path, monkeypatch):
     monkeypatch.setattr(shared.shutil, "disk_usage", lambda path: type("Usage", (), {"total": 5000}))
     says = "keeps two versions of 3812 bytes, .* a file system of 5000; set"

@@ -123,8 +123,16 @@ class SharedPublisher(WeightPublisher):
                 f"weights.transport=shared keeps two versions of {size} bytes, and {directory} is on a file "
                 f"system of {total}; set weights.directory to a larger one"
             )
+        self._remove_old()
+        wait_for_space(directory, size, self._wait_for_room)
+
+    def _wait_for_room(self) -> None:
+        """Shows that this process is alive, and removes what has become old meanwhile."""
+        self._servers.refresh()
+        self._remove_old()
+
+    def _remove_old(self) -> None:
         self._store.retain(1, 0.0)  # every member has copied the version before
-        wait_for_space(directory, size, self._servers.refresh)
 
     def _choose(self) -> None:
         """Chooses the members. Raises NoServersError if there are none."""
@@ -166,14 +174,14 @@ class SharedPublisher(WeightPublisher):
         self._phases.begin("send")
         if self._version in self._published:
             return
-        errors: list[BaseException] = []
+        errors: list[Exception] = []
         try:
             gathered = errors_of(self._phases.inside("gather", weights), errors)
             self._written = self._store.write(self._version, gathered)
         except OSError as error:
             self._note(error, errors)
 
-    def _note(self, error: OSError, errors: list[BaseException]) -> None:
+    def _note(self, error: OSError, errors: list[Exception]) -> None:
         """Logs that the disk did not take the version. Raises an error that does not pass."""
         if errors or not is_passing(error):
             raise error
@@ -185,15 +193,14 @@ class SharedPublisher(WeightPublisher):
         self._phases.begin("confirm")
         if not self._is_in_store():
             return None
-        asked, failures = self._ask_for(self._published[version])
+        asked, refused = self._ask_for(self._published[version])
         statuses, silent = self._servers.ask(asked, self._status)
         live = {server: status for server, status in statuses.items() if status.state == "live"}
         self._check_digests(live)
         self._strikes.succeeded(live)
-        self._note_failures(version, statuses)
+        self._note_failures(version, statuses, refused | silent)
         if out := [server for server in self._members if server not in live]:
             self._leave_out(out)
-        log.debug("not live: %s", failures | silent)
         self._stranded.published(live)
         return self._publication(version, live) if live else None
 
@@ -213,7 +220,7 @@ class SharedPublisher(WeightPublisher):
         return True
 
     def _ask_for(self, published: Published) -> tuple[list[ServerControl], Failures]:
-        """Requests the version of every member. Returns those that accept it."""
+        """Requests the version of every member. Returns those that accept it, and why others do not."""
 
         async def ask(server: ServerControl) -> None:
             await server.request_weight_update(
@@ -228,7 +235,8 @@ class SharedPublisher(WeightPublisher):
             )
 
         accepted, failures = self._servers.ask(self._members, ask)
-        return list(accepted), self._candidates.condemn(failures)
+        self._candidates.condemn(failures)
+        return list(accepted), failures
 
     async def _status(self, server: ServerControl) -> WeightUpdateStatus:
         return await server.weight_update(self._version, self._config.weights.live_timeout_s)
@@ -240,13 +248,17 @@ class SharedPublisher(WeightPublisher):
         for server, info in infos.items():
             check_digest(server.url, info.weights, self.run, digests)
 
-    def _note_failures(self, version: int, statuses: Mapping[ServerControl, WeightUpdateStatus]) -> None:
-        for server in self._members:
-            status = statuses.get(server)
-            if status is None or status.state != "live":
-                log.warning("version %d at %s: %s", version, server.url, status or "no answer")
-            if status and status.error:
-                self._candidates.last_failure = f"{server.url}: {' '.join(status.error.split())}"
+    def _note_failures(
+        self, version: int, statuses: Mapping[ServerControl, WeightUpdateStatus], failures: Failures
+    ) -> None:
+        """Logs why members do not serve the version. `failures`: of those that refused it or fell silent."""
+        whys = {server: _in_words(failure) for server, failure in failures.items()}
+        for server, status in statuses.items():
+            if status.state != "live":
+                whys[server] = status.error or f"it says only that the update is {status.state}"
+        for server, why in whys.items():
+            log.warning("version %d at %s: %s", version, server.url, why)
+            self._candidates.last_failure = f"{server.url}: {' '.join(why.split())}"
 
     def _leave_out(self, servers: list[ServerControl] | Failures) -> None:
         """Gives these servers a strike, unless they have left the run. They join anew when they return."""
@@ -281,3 +293,7 @@ class SharedPublisher(WeightPublisher):
         self._servers.close()
         self._store.close()
         self._store.remove()
+
+
+def _in_words(failure: Exception) -> str:
+    return str(failure) or f"no answer ({type(failure).__name__})"

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from contracts.channel import PublicKey
-from contracts.store.retention import remove_run, retain
+from contracts.store.retention import remove_run, remove_unnamed, retain
 from contracts.store.signing import SigningKey
 from contracts.store.writer import StoreWriter
 from contracts.store.written import Written
@@ -66,6 +66,8 @@ class VersionStore:
             model_files(config.model.path),
             deltas=config.weights.deltas,
         )
+        if config.weights.transport == "shared":  # this writer is the only one
+            remove_unnamed(self.directory)  # a trainer that was killed leaves them
 
     @property
     def total_bytes(self) -> int:
@@ -87,7 +89,7 @@ class VersionStore:
         for path in (self.directory / "runs").glob(f"{self.run[:OF_RUN]}-*"):
             if path.name != self.run:
                 remove_run(self.directory, path.name, time.time())
-                path.rmdir()
+                shutil.rmtree(path, ignore_errors=True)
         retain(self.directory, self.run, keep, keep_s, time.time())
 
     def close(self) -> None:
