@@ -22,7 +22,7 @@ CERTAIN = 3.0  # the rule of three: none of n lost means fewer than 3 in n with 
 
 
 async def endurance(bench: Bench) -> str:
-    """Makes updates, channels, groups and requests in large numbers: nothing may be lost, and nothing leak."""
+    """Makes updates, channels, groups and requests in large numbers: nothing may be lost or leak."""
     growth = Growth(bench)
     answers: Answers = []
     async with bench.new_run() as trainer:

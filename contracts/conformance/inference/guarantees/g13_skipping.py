@@ -32,8 +32,9 @@ async def skipping(bench: Bench) -> str:
             await _superseded(at, source)
             skipped = await _in_a_row(at)
         worst = watch.check(f"follow the versions 1 to {at.run.version}")
+    row = IN_A_ROW * len(bench.servers)
     return (
-        f"version {HELD} was skipped for {NEWEST}, {skipped} of {IN_A_ROW} in a row; {len(watch.answers)} "
+        f"version {HELD} was skipped for {NEWEST}, {skipped} of {row} in a row; {len(watch.answers)} "
         f"answers beside them, off by {worst:.0e}"
     )
 

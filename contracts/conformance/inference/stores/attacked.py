@@ -10,6 +10,7 @@ from contracts.conformance.inference.stores.bench import (
     delta_dtype,
     new_store,
 )
+from contracts.conformance.inference.stores.peer import RETRIES_S
 from contracts.conformance.inference.stores.store import Offer
 from contracts.conformance.inference.stores.variants import in_dtype
 from contracts.conformance.verdicts import GuaranteeError
@@ -69,7 +70,8 @@ async def _refused(at: StoreBench, attack: Attack, live: Offer) -> None:
     version = _next(at)
     offer = attack.make(at, version)
     what = f"version {version}: {attack.what}"
-    await at.run.request_update(at.run.channel_request(offer))
+    limit = {"timeout_s": RETRIES_S} if attack.may_pass else {}
+    await at.run.request_update(at.run.channel_request(offer, **limit))
     await at.run.ends(offer)
     if at.store.path(ESCAPED).exists():
         raise GuaranteeError(
