@@ -62,10 +62,15 @@ def _model(model: Model) -> str:
 
 def _ports(config: RunConfig) -> Iterator[str]:
     address = config.weights.master_address or "the address of trainer rank 0"
+    of_weights = {
+        "group": f"of the weight group a free one on {address} at every epoch; ",
+        "relay": "of the origin in its command; ",
+        "shared": "",
+    }
     yield (
         "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
-        f"inference.base_port on); of the weight group a free one on {address} at every epoch; of the "
-        "trainer's ranks a free one there"
+        f"inference.base_port on); {of_weights[config.weights.transport]}of the trainer's ranks a free one "
+        f"on {address}"
     )
 
 
