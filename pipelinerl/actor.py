@@ -63,7 +63,7 @@ from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.spans import Spans
-from pipelinerl.streams.events import latest_launch, tail, valid_results
+from pipelinerl.streams.events import evaluated_versions, latest_launch, tail, valid_results
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
@@ -115,7 +115,7 @@ class Actor:
             self._events,
             self._metrics,
             spans,
-            {result.version for result in valid_results(streams)},
+            evaluated_versions(valid_results(streams)),
             spawn=lambda work: self._spawn(work, self._background),
             on_begin=lambda: self._version_watch and self._version_watch.look_again(),
         )

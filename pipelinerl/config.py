@@ -10,15 +10,16 @@ A default is written once. What suits every run has it here; what a run must dec
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from contracts.channel import MAX_SOURCES
 from contracts.limits import LONGEST_S, MAX_INTEGER, MAX_TEMPERATURE, MAX_TOKENS_OF_CHOICES, MIN_TEMPERATURE
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
+from contracts.support.locations import Location
 from contracts.support.messages import one_line
 from contracts.token_fields import TokenField
 from pipelinerl.errors import PlanError
@@ -35,16 +36,19 @@ Bool = Annotated[bool, Field(strict=True)]
 
 
 def _relay(url: str) -> str:
-    """Returns the URL of a relay. Raises ValueError if a source of weights cannot have it."""
-    try:
-        parts = urlsplit(url)
-        named = parts.hostname and (parts.port is None or parts.port > 0)
-    except ValueError:
-        named = False
-    if not named or parts.scheme not in ("http", "https") or not URL_CHARACTERS.fullmatch(url):
-        raise ValueError(f"weights.relays: {url[:100]!r} is no http:// or https:// URL with a host")
+    """Returns the URL of a relay. Raises ValueError if servers refuse it as a source of weights."""
     if any(character in url for character in "@?#%\\"):
         raise ValueError("weights.relays: a URL has no user, password, query, fragment or escape")
+    try:
+        if not URL_CHARACTERS.fullmatch(url):
+            raise ValueError("a URL has up to 2048 ASCII characters and no space")
+        if not Location.of(url).port:
+            raise ValueError("a relay has a port from 1 on")
+    except ValueError as error:
+        why = str(error).removeprefix(f"{url}: ")
+        raise ValueError(
+            f"weights.relays: {url[:100]!r} is no http:// or https:// URL with a host: {why}"
+        ) from None
     return url.rstrip("/")
 
 
@@ -263,7 +267,9 @@ class WeightsConfig(Section):
         False, description="relay: whether to offer what has changed too; needs weights.dtype of 16 bits."
     )
     relays: list[Relay] = Field(
-        [], description="relay: URLs of HTTP caches of the store's origin; none = the origin alone."
+        [],
+        max_length=MAX_SOURCES - 1,  # and the origin
+        description="relay: URLs of HTTP caches of the store's origin; none = the origin alone.",
     )
     origin_port: Int = Field(
         0, ge=0, le=65535, description="relay: port of the origin, which serves the store; 0 = a free one."

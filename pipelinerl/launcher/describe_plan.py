@@ -117,6 +117,12 @@ def _expectations(config: RunConfig) -> Iterator[str]:
         f"batch_size), and up to one more until its batch is complete: a mean of about {mean:.2g}"
         + _beyond(limit, steps + STEPS_AHEAD)
     )
+    if config.weights.transport == "relay" and config.most_behind == 0:
+        yield (
+            "expected waits: after every step no server gets requests until it has pulled the new weights, "
+            "because it may not be behind (weights=relay with max_lag=0 or weights.max_behind=0); "
+            "weights=group and weights=shared bring them sooner"
+        )
 
 
 def _beyond(limit: int | None, steps_ahead: float) -> str:

@@ -13,14 +13,12 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from functools import cached_property
 
-import msgspec
-
 from contracts.records import Evaluated, Pinned, Released, Rollout, WeightsPublished
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
-from pipelinerl.rollouts.evaluation import HeldOut, attempt_all, held_out, result_of
+from pipelinerl.rollouts.evaluation import HeldOut, as_sampled, attempt_all, held_out, result_of
 from pipelinerl.rollouts.pinned_server import PinnedServer, PinnedServerLostError, WeightsReplacedError
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner
@@ -124,7 +122,7 @@ class Evaluator:
         result = result_of(self._problems, rollouts, version)
         self._evaluated.add(version)
         if self._config.weights.transport == "relay":
-            result = msgspec.structs.replace(result, version=max(version, result.first_version))
+            result = as_sampled(result)
         await self._conclude(result)
 
     async def _wait_for_server(self, version: int, within_s: float | None) -> None:

@@ -137,7 +137,7 @@ def _within(share: float, bar: Bar, update: WeightsPublished) -> float:
 
     Servers that pull weights change them later, at a time that the record does not tell.
     """
-    if update.live:
+    if update.live is not None:
         return share
     began = max(update.at - update.seconds, bar.began)
     ended = min(update.at, bar.ended)

@@ -116,7 +116,8 @@ class RunState:
         self.published.pop(event.version, None)  # one published again is the newest
         self.published[event.version] = event
         updates = {update.url: update for update in event.updates}
-        live = dict(zip(event.servers, event.live or [event.version] * len(event.servers), strict=False))
+        served = [event.version] * len(event.servers) if event.live is None else event.live
+        live = dict(zip(event.servers, served, strict=False))
         for server in self.alive_servers:
             if (version := live.get(server.joined.url, -1)) >= 0:
                 server.version = version
