@@ -90,12 +90,13 @@ async def _group_between(at: StoreBench) -> None:
         what = f"join a group after a channel, and publish version {version}"
         for server in at.bench.servers:
             await at.bench.check_content(server, weights, version, what)
-        at.store.announce(at.offer(version + 1))
+        unheard = at.offer(version + 1)
+        at.store.announce(unheard)
         await _is_quiet(at, source, what)
-        update = at.run.channel_request(at.offer(version + 1))
+        update = at.run.channel_request(unheard)
         for server in at.bench.servers:
             await refused(server, BadRequest(UPDATE, update, 409, "no_channel"))
-        at.run.version = version
+        at.run.version = unheard.version
         await _follow(at, source, "follow a source after a group")
         for server in at.bench.servers:
             group = at.run.update_request(at.run.version + 1, weights)
