@@ -24,6 +24,7 @@ from contracts.inference import (
     WeightUpdateStatus,
 )
 from contracts.limits import Limits
+from contracts.store.errors import StoreError
 from inference_adapters.capabilities import capabilities
 from inference_adapters.channels.base import PROVEN_BAD, SupersededError, reason_of
 from inference_adapters.channels.factory import ChannelFactory
@@ -205,7 +206,13 @@ class WeightUpdates(Membership):
         if task.cancelled():
             self.end(update, update.called_off or "cancelled", update.superseded)
         elif error := task.exception():  # a failed update ends its group, not the server
-            log.warning("weight update %d failed", update.outcome.version, exc_info=error)
+            is_plain = isinstance(error, StoreError)  # of a source or a manifest: its message says it all
+            log.warning(
+                "weight update %d failed: %s",
+                update.outcome.version,
+                reason_of(error),
+                exc_info=None if is_plain else error,
+            )
             update.hopeless = isinstance(error, NotFiniteError)
             self.end(update, reason_of(error), isinstance(error, (*PROVEN_BAD, SupersededError)))
         else:

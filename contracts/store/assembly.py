@@ -17,9 +17,10 @@ from contracts.store.delta_writer import DeltaWriter
 from contracts.store.errors import BadDigestError
 from contracts.store.index import shard_names, write_index
 from contracts.store.layout import SHORT_NAME
-from contracts.store.manifest import VersionManifest
+from contracts.store.local_files import read_regular, remove, sha256_of
+from contracts.store.manifest import MAX_MANIFEST_BYTES, VersionManifest
 from contracts.store.model_check import MANIFEST_NAME, WEIGHTS_SUFFIX
-from contracts.store.object_files import ObjectFiles, sha256_of, stamp
+from contracts.store.object_files import ObjectFiles, stamp
 from contracts.store.plan import Plan, delta_of
 from contracts.store.tensor_check import TensorCheck, tensor_entries
 from contracts.store.tensor_file import check_tensor_file
@@ -58,14 +59,15 @@ class AssembledVersions:
         manifests = {}
         for path in self._directory.iterdir():
             try:
-                manifest = VersionManifest.model_validate_json((path / MANIFEST_NAME).read_bytes())
+                written = read_regular(path / MANIFEST_NAME, MAX_MANIFEST_BYTES)
+                manifest = VersionManifest.model_validate_json(written)
             except (OSError, ValidationError):
-                shutil.rmtree(path)
+                remove(path)
                 continue
-            if path.name == version_name(manifest):
+            if path.name == version_name(manifest) and not path.is_symlink():
                 manifests[path.name] = manifest
             else:
-                shutil.rmtree(path)
+                remove(path)
         return manifests
 
     def by_digest(self) -> Mapping[str, VersionManifest]:

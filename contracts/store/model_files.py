@@ -4,8 +4,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from contracts.store.local_files import sha256_of
 from contracts.store.manifest import ModelFile
-from contracts.store.version_files import Offer, sha256_of
+from contracts.store.version_files import Offer
 
 
 class ModelFiles:

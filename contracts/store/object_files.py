@@ -5,12 +5,12 @@ before its first use, and removed if it is not what its name says.
 """
 
 import asyncio
-import hashlib
 import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from contracts.store.part_file import CHUNK_BYTES, PartFile, Wanted
+from contracts.store.local_files import remove, sha256_of
+from contracts.store.part_file import PartFile, Wanted
 from contracts.store.rules import PullProgress
 
 # Device, inode, size and time of the last change: they tell whether a file is the one that was hashed.
@@ -21,15 +21,6 @@ def stamp(path: Path) -> Stamp:
     """Returns what identifies the content of a file. Raises OSError if there is none."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a file, as hex. It reads a chunk at a time."""
-    found = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            found.update(chunk)
-    return found.hexdigest()
 
 
 class ObjectFiles:
@@ -61,10 +52,12 @@ class ObjectFiles:
             is_right = await asyncio.to_thread(sha256_of, path) == wanted.sha256
         except FileNotFoundError:
             return False
+        except OSError:  # no regular file
+            is_right = False
         if is_right:
             self._hashed[wanted.sha256] = found
         else:
-            path.unlink(missing_ok=True)
+            remove(path)
         return is_right
 
     def distrust(self, files: Iterable[Wanted]) -> None:
@@ -85,10 +78,10 @@ class ObjectFiles:
         self._hashed[part.wanted.sha256] = stamp(path)
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Deletes all files but those with these hashes."""
+        """Deletes everything but the files with these hashes."""
         for path in [*self._objects.iterdir(), *self._parts.iterdir()]:
             if path.name not in names:
-                path.unlink()
+                remove(path)
                 self._hashed.pop(path.name, None)
 
     def _part_path(self, wanted: Wanted) -> Path:

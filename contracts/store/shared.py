@@ -16,6 +16,7 @@ from contracts.channel import PublicKey
 from contracts.store.assembly import AssembledVersion
 from contracts.store.errors import BadManifestError, GoneError, NoBaseError, StoreError
 from contracts.store.layout import manifest_path, object_path, proofs_path
+from contracts.store.local_files import OPEN
 from contracts.store.manifest import MAX_MANIFEST_BYTES, StoredFile, VersionManifest
 from contracts.store.manifests import ManifestReader
 from contracts.store.signing import Verifier
@@ -23,7 +24,6 @@ from contracts.store.tensor_file import check_tensor_file
 
 MAX_PROOF_BYTES = 4096
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotSharedError(StoreError):

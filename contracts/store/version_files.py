@@ -1,11 +1,11 @@
 """Chooses how a version is offered, as full files, as a delta or both, and makes what is offered."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from contracts.store.delta import encode_delta
+from contracts.store.local_files import sha256_of
 from contracts.store.manifest import DELTA_DTYPES, DeltaWeights, FullWeights, StoredFile
 from contracts.store.open_version import FileContent, OpenFile, OpenVersion
 
@@ -64,9 +64,3 @@ def _encode(file: OpenFile, version: OpenVersion, base: OpenVersion, path: Path)
 
 def _stored(path: Path, names: Sequence[str]) -> StoredFile:
     return StoredFile(sha256=sha256_of(path), bytes=path.stat().st_size, names=list(names))
-
-
-def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a file, as hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

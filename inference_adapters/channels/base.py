@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # it needs the extra `weights`
 PROVEN_BAD = (BadSignatureError, BadManifestError, BadDigestError)
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
+LONGEST_REASON = 1000  # characters, because a source may have sent part of it
 
 
 class SupersededError(StoreError):
@@ -128,4 +129,5 @@ async def fetched_within(channel: Channel, record: UpdateRecord) -> "AssembledVe
 
 def reason_of(error: BaseException) -> str:
     """Returns what a status says of an error. That of a StoreError begins with its word."""
-    return str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+    reason = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}..."

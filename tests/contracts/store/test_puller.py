@@ -1,10 +1,12 @@
 """Pulling versions from real servers: what is fetched, and what is accepted."""
 
 import asyncio
+import os
 from dataclasses import replace
 
 import pytest
 
+from contracts.store.assembly import version_name
 from contracts.store.errors import (
     BadManifestError,
     BadSignatureError,
@@ -14,6 +16,7 @@ from contracts.store.errors import (
     StoreError,
 )
 from contracts.store.layout import manifest_path, object_path
+from contracts.store.model_check import MANIFEST_NAME
 from contracts.store.puller import PullProgress, PullRules
 from tests.contracts.store import http_source
 from tests.contracts.store.builders import new_writer, publish, some_weights, stepped
@@ -80,6 +83,32 @@ async def test_after_a_restart_what_is_here_is_used_and_what_was_altered_is_fetc
         async with pulling(tmp_path, source) as puller:
             assert content(await pull(puller, published)) == as_bytes(some_weights())
         assert source.sent() - before == altered.bytes
+
+
+@pytest.mark.asyncio
+async def test_whatever_lies_in_the_directory_makes_way(tmp_path, writer):
+    """Pipes, devices, links and directories where files of an earlier process should be."""
+    first = publish(writer, 1, some_weights())
+    second = publish(writer, 2, some_weights(2))
+    weights = tmp_path / "weights"
+    async with HttpSource(tmp_path / "store") as source:
+        async with pulling(tmp_path, source) as puller:
+            assembled = await pull(puller, first)
+        manifest = assembled.directory / MANIFEST_NAME
+        manifest.unlink()
+        os.mkfifo(manifest)
+        (weights / "versions" / "x").write_text("a file")
+        (weights / "versions" / "y").symlink_to("/dev")
+        endless = weights / "versions" / "z"
+        endless.mkdir()
+        (endless / MANIFEST_NAME).symlink_to("/dev/zero")
+        (weights / "objects" / ("0" * 64)).mkdir()
+        for file in second.manifest.full.files:
+            os.mkfifo(weights / "objects" / file.sha256)
+        async with asyncio.timeout(60), pulling(tmp_path, source) as puller:
+            assert content(await pull(puller, second)) == as_bytes(some_weights(2))
+            puller.keep([2])
+    assert [path.name for path in (weights / "versions").iterdir()] == [version_name(second.manifest)]
 
 
 @pytest.mark.asyncio
