@@ -6,11 +6,16 @@ import pytest
 import torch
 
 from tests.inference_adapters.channel_peer import ChannelPeer, channel_peer, objects_of
+from tests.inference_adapters.metrics import scraped, value
 from tests.inference_adapters.reference import continuation_logprobs
 from tests.inference_adapters.servers import Server
 from tests.inference_adapters.trainer_peer import TIMEOUT_S, expect, logprobs, state_of
 
 pytestmark = pytest.mark.asyncio
+
+
+def ended_updates(server: Server) -> float:
+    return value(scraped(server.url), "contract_weight_updates_total")
 
 
 async def check_content(peer: ChannelPeer, version: int, sent) -> None:
@@ -57,7 +62,7 @@ async def test_newer_versions_are_followed(server: Server, tmp_path):
         asked = source.objects_asked
         await peer.join_channel(follow=True)  # what is live is not pulled again
         await peer.until(lambda contract: contract["channel"]["newest_seen"] == 2)
-        assert source.objects_asked == asked
+        assert source.objects_asked == asked and (await peer.ended(2))["epoch"] == 1
 
 
 async def test_requests_in_flight_go_on_while_a_version_is_fetched(server: Server, tmp_path):
@@ -188,8 +193,9 @@ async def test_a_followed_version_that_is_not_finite_is_not_tried_again(server: 
         peer.store_version(1, spoilt)
         await peer.until(lambda contract: contract["channel"]["newest_seen"] == 1)
         assert (await peer.ended(1))["state"] == "failed"
+        ended = ended_updates(server)
         await asyncio.sleep(0.6)  # longer than the first pause
-        assert (await peer.get("/contract"))[1]["channel"]["target"] is None
+        assert ended_updates(server) == ended
         peer.store_version(2)
         await peer.until_live(2)
 
@@ -207,6 +213,8 @@ async def test_a_version_that_is_fetched_may_be_aborted(server: Server, tmp_path
         status, ended = await peer.post("/abort_weight_update", body)
         assert (status, ended["state"], ended["touched"]) == (200, "failed", False)
         assert await peer.post("/abort_weight_update", body) == (200, ended)
+        await asyncio.sleep(0.6)  # longer than the first pause
+        assert (await peer.get("/contract"))[1]["channel"]["target"] is None
         source.open.set()
         published = peer.store_version(2)
         if not follow:

@@ -195,6 +195,7 @@ async def test_of_racing_joins_the_newest_stays_and_no_thread_is_left(tmp_path):
                 await asyncio.sleep(0.01)
         await updates.close()
         assert puller_threads() == [] and updates.contract().channel is None
+        assert not [task for task in asyncio.all_tasks() if "Follower" in repr(task)]
 
 
 def test_the_temporary_directory_is_removed_at_the_end(tmp_path):
