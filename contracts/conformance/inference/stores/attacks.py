@@ -33,13 +33,15 @@ class Attack:
     """A version that must not be served.
 
     relay_only: what it breaks is not checked in a shared store.
-    may_pass: a server may hope that it becomes right, and try it again until its timeout.
+    may_pass: the server tries it again until its timeout.
+    ends: the state of the version afterwards.
     """
 
     what: str
     make: Callable[[StoreBench, int], Offer]
     relay_only: bool = False
     may_pass: bool = False
+    ends: str = "skipped"
 
 
 def attacks() -> list[Attack]:
@@ -63,7 +65,7 @@ def attacks() -> list[Attack]:
         Attack("a header of which two weights share their bytes", _lying(_overlapping)),
         Attack("a header with other shapes than the manifest", _lying(_transposed)),
         Attack("files with other content than the manifest's digest", _of_other_content, relay_only=True),
-        Attack("weights that are not finite", _not_finite),
+        Attack("weights that are not finite", _not_finite, ends="failed"),
     ]
 
 
@@ -96,7 +98,7 @@ def delta_attacks(base: Offer) -> list[Attack]:
         return make
 
     return [
-        Attack("a delta on a base that the server does not have", wrong_base, may_pass=True),
+        Attack("a delta on a base that the server does not have", wrong_base, may_pass=True, ends="failed"),
         Attack("a delta to other content than the manifest's digest", wrong_result),
         Attack("a delta that is no compressed file", packed(b"no delta" * 8)),
         Attack("a small delta that unpacks to 256 MiB", packed(zstandard.compress(bytes(BOMB)))),

@@ -94,7 +94,7 @@ async def _given_up(at: StoreBench, source: Source, what: str, make: Maker) -> N
         source.faults[object_path(name)] = ONE_BIT if what == ALTERED else RIGHT
     at.store.announce(bad)
     reproduce = f"follow, and sign a version as the latest: {what}"
-    await expect_refused(at, bad, reproduce)
+    await expect_refused(at, bad, reproduce, {"skipped"})
     fetched = source.object_requests(bad.full)
     await _looks(at, source, what)
     await _looks(at, source, what)

@@ -105,6 +105,7 @@ def _bad_joins(at: StoreBench, join: dict[str, Any], capabilities: Sequence[str]
         return [
             *found,
             bad(422, "invalid_request", follow=True),
+            bad(422, "invalid_request", sources=join["sources"] * 2),
             bad(422, "source_refused", "invalid_request", sources=[f"http://{NOWHERE}/"]),
             bad(422, "not_shared", proof="no-such-file"),
             bad(422, "not_shared", "source_refused", sources=[f"{directory.as_uri()}/nothing/"], proof=PROOF),
@@ -121,6 +122,7 @@ def _bad_joins(at: StoreBench, join: dict[str, Any], capabilities: Sequence[str]
         *found,
         *(bad(422, "source_refused", "invalid_request", sources=[url]) for url in outside),
         bad(422, "source_refused", sources=[own, outside[0]]),
+        bad(422, "invalid_request", proof=PROOF),
         bad(502, "no_source", sources=[f"http://{at.bench.settings.address}:{CLOSED_PORT}/"]),
     ]
 

@@ -101,6 +101,8 @@ async def _group_between(at: StoreBench) -> None:
         for server in at.bench.servers:
             group = at.run.update_request(at.run.version + 1, weights)
             await refused(server, BadRequest(UPDATE, group, 409, "no_group"))
+            update = at.run.channel_request(unheard, version=at.run.version + 1)
+            await refused(server, BadRequest(UPDATE, update, 422, "invalid_request"))
 
 
 async def _in_a_group(at: StoreBench, version: int) -> None:
