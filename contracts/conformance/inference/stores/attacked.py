@@ -3,13 +3,14 @@
 from collections.abc import Collection, Sequence
 
 from contracts.conformance.inference.bench import FEW, Bench
-from contracts.conformance.inference.stores.attacks import ESCAPED, Attack, attacks, delta_attacks
+from contracts.conformance.inference.stores.attacks import ESCAPED, Attack, attacks
 from contracts.conformance.inference.stores.bench import (
     StoreBench,
     declared_kinds,
     delta_dtype,
     new_store,
 )
+from contracts.conformance.inference.stores.delta_attacks import delta_attacks
 from contracts.conformance.inference.stores.peer import RETRIES_S
 from contracts.conformance.inference.stores.store import Offer
 from contracts.conformance.inference.stores.variants import in_dtype

@@ -1,7 +1,7 @@
 """Versions that no server may serve, because of what is signed or of what the files hold. G14 offers them.
 
 Each attack makes one version in a store. All objects have the right names, so only the checks that it is made
-for can tell.
+for can tell. Those on deltas are in `delta_attacks`.
 """
 
 import base64
@@ -11,20 +11,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import zstandard
 from safetensors.torch import save
 
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.stores.bench import StoreBench
 from contracts.conformance.inference.stores.store import Change, Offer, new_key, parameter_of
-from contracts.conformance.inference.stores.variants import nudged
 from contracts.store.layout import manifest_path
 from contracts.store.manifest import StoredParameter, canonical, digest_of
 from contracts.store.signing import LATEST_TYPE, MANIFEST_TYPE
 
 HUGE = 20 * 2**20  # bytes of a manifest
 OTHER = 50  # added to a version to get the seed of other content for it
-BOMB = 2**28  # bytes to which a small file unpacks
 ESCAPED = "escaped"  # the file that a server would write outside its directory
 
 
@@ -52,9 +49,9 @@ def attacks() -> list[Attack]:
         Attack("a manifest that was changed after it was signed", _changed),
         Attack("a manifest that was signed as something else", _signed_as_latest),
         Attack("a manifest that is not the one that was named", _not_the_named),
-        Attack("a manifest of another run", _with(_field("run", "another-run"))),
+        Attack("a manifest of another run", _with(field_of("run", "another-run"))),
         Attack("a manifest of another version", _with(_later)),
-        Attack("a manifest of 20 MiB", _with(_field("padding", "x" * HUGE))),
+        Attack("a manifest of 20 MiB", _with(field_of("padding", "x" * HUGE))),
         Attack("a model file whose name is a path", _escaping),
         Attack("an object whose name is a path", _with(_file("sha256", "../../../../etc/hostname"))),
         Attack("a file of a billion bytes by the manifest", _with(_file("bytes", 10**9))),
@@ -66,42 +63,6 @@ def attacks() -> list[Attack]:
         Attack("a header with other shapes than the manifest", _lying(_transposed)),
         Attack("files with other content than the manifest's digest", _of_other_content, relay_only=True),
         Attack("weights that are not finite", _not_finite, ends="failed"),
-    ]
-
-
-def delta_attacks(base: Offer) -> list[Attack]:
-    """Returns the attacks on a delta to `base`, a version that the servers have."""
-
-    def wrong_base(at: StoreBench, version: int) -> Offer:
-        other = _like(at.fresh(base.version + OTHER), base.weights)
-        parameters = tuple(parameter_of(name, tensor) for name, tensor in other.items())
-        digest = digest_of(parameters, at.store.tied)
-        pretended = replace(base, weights=other, parameters=parameters, digest=digest)
-        return at.offer(version, nudged(other, version), base=pretended, full=False)
-
-    def wrong_result(at: StoreBench, version: int) -> Offer:
-        new = _like(at.fresh(version), base.weights)
-        other = _like(at.fresh(version + OTHER), base.weights)
-        right = at.store.offer(version, other, epoch=at.run.epoch, base=base, full=False)
-        return at.offer(version, new, base=base, full=False, change=_field("delta", right.manifest["delta"]))
-
-    def packed(data: bytes) -> Callable[[StoreBench, int], Offer]:
-        def make(at: StoreBench, version: int) -> Offer:
-            def change(manifest: dict[str, Any]) -> dict[str, Any]:
-                file = {"sha256": at.store.put_object(data), "bytes": len(data)}
-                delta = manifest["delta"]
-                return manifest | {"delta": delta | {"files": [delta["files"][0] | file]}}
-
-            new = _like(at.fresh(version), base.weights)
-            return at.offer(version, new, base=base, full=False, change=change)
-
-        return make
-
-    return [
-        Attack("a delta on a base that the server does not have", wrong_base, may_pass=True, ends="failed"),
-        Attack("a delta to other content than the manifest's digest", wrong_result),
-        Attack("a delta that is no compressed file", packed(b"no delta" * 8)),
-        Attack("a small delta that unpacks to 256 MiB", packed(zstandard.compress(bytes(BOMB)))),
     ]
 
 
@@ -140,7 +101,7 @@ def _with(change: Change) -> Callable[[StoreBench, int], Offer]:
     return lambda at, version: at.offer(version, change=change)
 
 
-def _field(name: str, value: object) -> Change:
+def field_of(name: str, value: object) -> Change:
     return lambda manifest: manifest | {name: value}
 
 
@@ -162,7 +123,7 @@ def _escaping(at: StoreBench, version: int) -> Offer:
     data = b"{}"
     name = f"../../../../../../../../../../{at.store.directory}/{ESCAPED}"
     file = {"name": name, "sha256": at.store.put_object(data), "bytes": len(data)}
-    return at.offer(version, change=_field("model_files", [file]))
+    return at.offer(version, change=field_of("model_files", [file]))
 
 
 def _envelope(at: StoreBench, manifest: Any) -> bytes:
@@ -182,7 +143,7 @@ def _with_envelope(at: StoreBench, offer: Offer, envelope: dict[str, Any]) -> Of
 # --- what the files hold
 
 
-def _like(weights: Weights, other: Weights) -> Weights:
+def like(weights: Weights, other: Weights) -> Weights:
     return {name: tensor.to(other[name].dtype) for name, tensor in weights.items()}
 
 
@@ -242,7 +203,7 @@ def _lying(lie: Callable[[Header], None]) -> Callable[[StoreBench, int], Offer]:
         changed += b" " * (-len(changed) % 8)
         lying = len(changed).to_bytes(8, "little") + changed + data[8 + size :]
         file = {"sha256": at.store.put_object(lying), "bytes": len(lying), "names": list(weights)}
-        return at.offer(version, files=1, change=_field("full", {"files": [file]}))
+        return at.offer(version, files=1, change=field_of("full", {"files": [file]}))
 
     return make
 

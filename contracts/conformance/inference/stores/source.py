@@ -9,7 +9,7 @@ import hashlib
 import logging
 import re
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiohttp import web
@@ -20,7 +20,8 @@ from contracts.store.layout import object_path
 RIGHT = Fault("nothing")
 PIECES = 40  # in which a paced body is sent each second
 PIECE = 2**16  # bytes that are written at a time otherwise
-TREE = ("objects/", "runs/")
+OBJECTS = "objects/"
+TREE = (OBJECTS, "runs/")
 QUIET = logging.getLogger(f"{__name__}.quiet")  # connections that end early are what is tried
 QUIET.setLevel(logging.CRITICAL + 1)
 
@@ -108,18 +109,17 @@ class Source:
         if self.died.is_set():
             _hang_up(request)
             return web.Response(status=503)
-        is_object = path.startswith("objects/")
-        if is_object:
+        if path.startswith(OBJECTS):
             self.met.set()
             if self.after:
                 await self.after.wait()
             await self.open.wait()
-        fault = self.faults.get(path) or (self.fault if is_object else None) or RIGHT
-        data = self._read(path)
+        fault = self._fault_of(path)
         if not fault.answers:
             await asyncio.Event().wait()
         if fault.location:
             raise web.HTTPFound(f"{fault.location}/{path}")
+        data = self._read(path)
         if data is None or fault.status != 200:
             status = 404 if data is None else fault.status
             return web.Response(status=status, headers={"Cache-Control": "no-store"})
@@ -128,9 +128,15 @@ class Source:
             return web.Response(status=304, headers={"ETag": etag})
         if start and start >= len(data):
             return web.Response(status=416, headers={"Content-Range": f"bytes */{len(data)}"})
-        if fault.pace is None and self.pace and is_object:
-            fault = Fault(fault.what, fault.body, fault.states, after=fault.after, pace=self.pace)
         return await self._send(request, asked, data, fault, etag)
+
+    def _fault_of(self, path: str) -> Fault:
+        if fault := self.faults.get(path):
+            return fault
+        if not path.startswith(OBJECTS):
+            return RIGHT
+        fault = self.fault or RIGHT
+        return replace(fault, pace=fault.pace or self.pace)
 
     def _read(self, path: str) -> bytes | None:
         if not path.startswith(TREE) or ".." in path:
@@ -172,7 +178,7 @@ class Source:
         size = max(1, int(fault.pace / PIECES)) if fault.pace else PIECE
         for start in range(0, len(body), size):
             piece = body[start : start + size]
-            if asked.path.startswith("objects/"):
+            if asked.path.startswith(OBJECTS):
                 piece = self._before_death(piece)
             await response.write(piece)
             asked.sent += len(piece)
