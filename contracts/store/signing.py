@@ -66,7 +66,7 @@ class Verifier:
     """Opens the envelopes that one of some public keys has signed."""
 
     def __init__(self, keys: Iterable[PublicKey]):
-        """Raises ValueError if a key is not a point of the curve."""
+        """Raises ValueError unless each key has 32 bytes. It does not look whether they are a key."""
         self._keys = [Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.ed25519)) for key in keys]
 
     def open(self, envelope: bytes, payload_type: str) -> bytes:
