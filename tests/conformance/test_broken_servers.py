@@ -15,6 +15,7 @@ import pytest
 from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.inference.reference import Reference
 from tests.conformance.broken_servers import MUTANTS, TOKEN
+from tests.conformance.broken_servers.mutants import OF_STORES
 from tests.conformance.models import make_scripted_model
 from tests.conformance.servers import serving_mutant
 from tests.rotation import quarter
@@ -25,7 +26,6 @@ SEEN_ALONE = sorted(name for name in MUTANTS if MUTANTS[name].thorough or MUTANT
 BROKEN = quarter(sorted(MUTANTS.keys() - {"Correct", *SEEN_ALONE}))
 ON_ALL = BROKEN if "SOAK_PART" in os.environ else ["ignores_the_token"]
 ON_OWN = sorted(set(BROKEN) - set(ON_ALL))
-OF_STORES = {"G12", "G13", "G14", "G15", "G16"}
 OTHERS = [code for code in CODES if code not in OF_STORES]
 A_FEW = [
     "SwapsTwoTensors",

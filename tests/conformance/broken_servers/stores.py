@@ -47,7 +47,7 @@ def keeps_the_thread_of_each_channel(options):
 # --- G12: store content
 
 
-@mutant("G12", "requests for files of version", also="G15")
+@mutant("G12", "requests for files of version")
 def fetches_everything_again(options):
     async def is_here(self, wanted):
         self.path(wanted.sha256).unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def fetches_everything_again(options):
     ObjectFiles.is_here = is_here
 
 
-@mutant("G12", "log-probability|greedy token|labels", also="G14")
+@mutant("G12", "log-probability|greedy token|labels")
 def applies_deltas_in_place_twice(options):
     """The second time undoes what few elements the first one has changed."""
     right = DeltaWriter.apply
@@ -84,7 +84,7 @@ def looks_at_no_delta():
 # --- G13: skipping
 
 
-@mutant("G13", "log-probability|greedy token", also="G12 G14")
+@mutant("G13", "log-probability|greedy token", also="G6")
 class MixesTwoVersions(ScriptedEngine):
     """Keeps a matrix of the live version if a version was skipped."""
 
@@ -94,7 +94,7 @@ class MixesTwoVersions(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G13", "labelled .*log-probability", also="G12 G14 G16")
+@mutant("G13", "labelled .*log-probability")
 class LabelsBeforeApplying(ScriptedEngine):
     async def load_weights(self, update, progress):
         self._version = update.version
@@ -102,7 +102,7 @@ class LabelsBeforeApplying(ScriptedEngine):
         await super().load_weights(update, progress)
 
 
-@mutant("G13", "ended as .*failed", also="G14")
+@mutant("G13", "ended as .*failed")
 def calls_a_skipped_version_failed(options):
     right = weight_updates.WeightUpdates.end
 
@@ -112,7 +112,7 @@ def calls_a_skipped_version_failed(options):
     weight_updates.WeightUpdates.end = end
 
 
-@mutant("G13", "version 7|/weight_update/7", also="G14 G16")
+@mutant("G13", "version 7|/weight_update/7")
 def completes_every_version(options):
     """Waits for the version that it is pulling, however long that takes."""
     Follower._is_early = lambda self, record: False
@@ -142,7 +142,7 @@ def skips_the_digest(options):
     tensor_check._check_bytes = lambda path, entries, expected, stop: None
 
 
-@mutant("G14", "a delta on a base that the server does not have", also="G12")
+@mutant("G14", "a delta on a base that the server does not have")
 def applies_a_delta_to_any_base(options):
     """Takes the newest version that is here for the base."""
     by_digest = AssembledVersions.by_digest
@@ -240,7 +240,7 @@ def waits_for_the_source_that_hangs(options):
 # --- G16: undisturbed
 
 
-@mutant("G16", "no answer within", also="G15")
+@mutant("G16", "no answer within")
 def stops_while_it_pulls(options):
     right = RelayChannel.fetch
 
@@ -266,7 +266,7 @@ def shares_without_looking(options):
     SharedStore.proof = proof
 
 
-@mutant("G16", "requests to a source of a channel that was replaced")
+@mutant("G16", "requests to a source of a channel that was replaced", also="G8")
 def keeps_the_old_channel(options):
     async def leave(self, why):
         self._channel = self._follower = None
