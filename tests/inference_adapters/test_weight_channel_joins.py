@@ -238,7 +238,8 @@ def test_fetched_files_are_used_again_after_a_restart(tmp_path):
         second = Forked("-m", "inference_adapters.scripted", "--port", "0", *options)
         _, told = second.communicate(60)
         assert second.returncode == 1
-        assert told.startswith("cannot serve: ") and len(told.splitlines()) == 1
+        said = [line for line in told.splitlines() if "RuntimeWarning" not in line]  # of a forked process
+        assert len(said) == 1 and said[0].startswith("cannot serve: ")
     with serving("inference_adapters.scripted", *options) as server:
         wait_ready(server.url)
         asyncio.run(pull(server.url, 2, fetched=False))

@@ -148,7 +148,7 @@ def test_a_server_that_is_started_again_joins_and_is_named_by_a_publication(work
         mortal = stack.enter_context(serving(SCRIPTED, "--port", port))
         wait_ready(mortal.url)
         launcher = Launcher(mortal.url)
-        sender = stack.enter_context(relaying(worker, launcher, place))
+        sender = stack.enter_context(relaying(worker, launcher, place, "world.server_start_timeout_s=60"))
         publish(worker, ranks, sender, 0)
         assert not sender.is_stranded()
         mortal.process.kill()
