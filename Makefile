@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 # Files of tests at a time, in the order of tests/conftest.py. Without engines most tests wait for processes.
 BY_FILE := --dist loadfile --no-loadscope-reorder
+# `RUNNER=tests.again` tries the few tests that failed once more, alone.
+RUNNER := pytest
 # Engines log so much that a failure's reason is lost in it. `pytest tests/engines/test_x.py -m engines` shows all.
 TERSE := --show-capture=no
 
@@ -24,7 +26,7 @@ demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on
 	$(VENV)/bin/python launch.py
 
 test: $(VENV)/test  ## Run the tests that need no engine and no server. 18 minutes.
-	$(VENV)/bin/python -m pytest -n 3 $(BY_FILE)
+	$(VENV)/bin/python -m $(RUNNER) -n 3 $(BY_FILE)
 
 redis-server:  ## Install the program of Redis where it is missing, for the tests of streams=redis.
 	@command -v $@ >/dev/null \
@@ -43,7 +45,7 @@ test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages
 	$(VENV)/bin/python -m pytest -m engines tests/view/browser
 
 test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server chromium  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 35 minutes.
-	$(VENV)/bin/python -m pytest -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
+	$(VENV)/bin/python -m $(RUNNER) -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
 

@@ -22,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+SKIPPED = 6  # an exit status that pytest itself does not use
 LONG_ONES = ("engines", "conformance", "trainer_adapters", "pipeline")  # folders
 
 
@@ -51,7 +52,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     if reporter.stats.get("skipped"):
         reporter.write_line("a skipped test proves nothing: failed", red=True)
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.exitstatus = SKIPPED
 
 
 OUTCOMES = ("passed", "failed", "error", "skipped")

@@ -61,8 +61,12 @@ def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
 
 
 def test_training_does_not_wait_for_the_evaluation_of_version_0_but_its_end_does(tmp_path):
-    run = tmp_path / "run"
-    run_to_the_end(run, *EXAMS, "+domain.heldout_s=1", "eval.concurrency=20", "max_steps=2")
+    run, trained = tmp_path / "run", tmp_path / "trained"
+    launcher = start(run, *EXAMS, f"+domain.until={trained}", "eval.concurrency=20", "max_steps=2")
+    wait_for_record(run, "trainer_events", StepClosed, count=2)
+    trained.touch()
+    status, err = finish(launcher)
+    assert status == 0, err
     first, last = of_kind(run, "actor_events", Evaluated)
     steps = of_kind(run, "trainer_events", StepClosed)
     assert steps[-1].at < first.at < last.at
