@@ -89,8 +89,9 @@ SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed
+CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -153,6 +154,9 @@ soak-slurm:
 
 $(CHAOS): soak-chaos-%: redis-server
 	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_a_drawn_run_survives[$*]"
+
+$(CHAOS_OF): soak-chaos-%: redis-server
+	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_a_run_with_other_weights_survives[$*]"
 
 soak-chaos-ray: redis-server
 	$(VENV)/bin/python -m pytest -s -m long tests/chaos/test_runs.py::test_a_run_on_ray_survives_ten_faults
