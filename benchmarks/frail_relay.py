@@ -30,7 +30,7 @@ class Cache:
         self._files: OrderedDict[str, bytes] = OrderedDict()
 
     async def content(self, path: str) -> bytes | None:
-        """Returns the file, or None if the origin has none. Raises ClientError if the origin does not answer."""
+        """Returns the file, or None if the origin has none. Raises ClientError if that does not answer."""
         if path in self._files:
             return self._files[path]
         async with self._session.get(self._origin + path) as response:

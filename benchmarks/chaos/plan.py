@@ -61,8 +61,8 @@ QUICK = (
 class Fault:
     """One fault.
 
-    target: a job, a relay, or `redis`, `launcher` or `disk`. after_steps, delay_s: time since the recovery from the
-    previous fault. seconds: its duration, if it ends by itself.
+    target: a job, a relay, or `redis`, `launcher` or `disk`. after_steps, delay_s: time since the recovery
+    from the previous fault. seconds: its duration, if it ends by itself.
     """
 
     action: Action

@@ -4,13 +4,14 @@
 
 `tree`: 16 MiB to 8 servers through 4 relays, every uplink 8 MiB a second. `deltas`: their size by the
 learning rate. `staging`: for how long a publication blocks the trainer. `memory`: what a puller needs.
+`runs`: the demo with each transport, two minutes each.
 `python -m benchmarks.publish weights=shared` measures a shared store beside `weights=group`.
 """
 
 from collections.abc import Callable, Iterator
 
 from benchmarks.arguments import names_of, positive_int
-from benchmarks.weight_transports import deltas, memory, staging, tree
+from benchmarks.weight_transports import deltas, memory, runs, staging, tree
 from contracts.support.command_line import command_parser
 
 TABLES: dict[str, Callable[[int], Iterator[str]]] = {
@@ -18,13 +19,14 @@ TABLES: dict[str, Callable[[int], Iterator[str]]] = {
     "deltas": lambda rounds: deltas.rows(),
     "staging": staging.rows,
     "memory": lambda rounds: memory.rows(),
+    "runs": runs.rows,
 }
 
 
 def main() -> None:
     parser = command_parser("benchmarks.weight_transports", __doc__)
     parser.add_argument("--only", type=names_of(TABLES), default=list(TABLES))
-    parser.add_argument("--rounds", type=positive_int, default=3, help="of tree and staging")
+    parser.add_argument("--rounds", type=positive_int, default=3, help="of tree, staging and runs")
     options = parser.parse_args()
     for name in options.only:
         for row in TABLES[name](options.rounds):
