@@ -38,7 +38,7 @@ Bool = Annotated[bool, Field(strict=True)]
 def _relay(url: str) -> str:
     """Returns the URL of a relay. Raises ValueError if servers refuse it as a source of weights."""
     if any(character in url for character in "@?#%\\"):
-        raise ValueError("weights.relays: a URL has no user, password, query, fragment or escape")
+        raise ValueError("the URL of a relay has no user, password, query, fragment or escape")
     try:
         if not URL_CHARACTERS.fullmatch(url):
             raise ValueError("a URL has up to 2048 ASCII characters and no space")
@@ -46,9 +46,7 @@ def _relay(url: str) -> str:
             raise ValueError("a relay has a port from 1 on")
     except ValueError as error:
         why = str(error).removeprefix(f"{url}: ")
-        raise ValueError(
-            f"weights.relays: {url[:100]!r} is no http:// or https:// URL with a host: {why}"
-        ) from None
+        raise ValueError(f"{url[:100]!r} is no http:// or https:// URL with a host: {why}") from None
     return url.rstrip("/")
 
 

@@ -6,8 +6,13 @@ class StoreError(Exception):
 
     word = "store"
 
+    @property
+    def reason(self) -> str:
+        """The message without the word."""
+        return super().__str__()
+
     def __str__(self) -> str:
-        return f"{self.word}: {super().__str__()}"
+        return f"{self.word}: {self.reason}"
 
 
 class BadSignatureError(StoreError):

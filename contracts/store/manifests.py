@@ -69,7 +69,7 @@ class Manifests:
         try:
             envelope = await self._client.obtain(f"the manifest of version {version}", fetch)
         except BadDigestError as error:
-            raise BadManifestError(str(error)) from error
+            raise BadManifestError(error.reason) from error
         return self._reader.open(envelope, version)
 
     async def before(self, version: int, digest: str) -> VersionManifest:

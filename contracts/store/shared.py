@@ -61,7 +61,7 @@ class SharedStore:
             self._check_directory("proofs")
             content = self._read(proofs_path(name), MAX_PROOF_BYTES)
         except (GoneError, BadManifestError) as error:
-            raise NotSharedError(str(error)) from error
+            raise NotSharedError(error.reason) from error
         return hashlib.sha256(content).hexdigest()
 
     def version(self, version: int, manifest_sha256: str) -> AssembledVersion:

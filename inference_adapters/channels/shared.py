@@ -28,7 +28,8 @@ class SharedChannel(Channel):
             return await in_daemon_thread(self._proof)
         except (StoreError, OSError) as error:
             url = self.request.sources[0]
-            raise ContractError(ErrorCode.NOT_SHARED, f"{url}: {error}", "sources") from error
+            why = error.reason if isinstance(error, StoreError) else error
+            raise ContractError(ErrorCode.NOT_SHARED, f"{url}: {why}", "sources") from error
 
     def _proof(self) -> str | None:
         asked = self.request
