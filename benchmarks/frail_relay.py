@@ -2,8 +2,8 @@
 
     python -m benchmarks.frail_relay --origin http://127.0.0.1:8100 --port 8200
 
-At SIGUSR2 it begins to send wrong bytes, at SIGUSR1 to break every answer off in its middle, as one whose
-disk is full, and at SIGHUP to send slowly. The same signal ends the fault.
+SIGUSR2 makes it send wrong bytes, and SIGHUP makes it send slowly. SIGUSR1 makes it break every answer off
+in its middle, as one whose disk is full. The same signal ends the fault.
 """
 
 import asyncio

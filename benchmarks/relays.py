@@ -22,6 +22,10 @@ class Relays:
         self._closed = False
 
     @property
+    def count(self) -> int:
+        return len(self._ports)
+
+    @property
     def settings(self) -> list[str]:
         """The settings of launch.py for a run with `weights=relay` that uses these relays."""
         urls = ",".join(f"http://127.0.0.1:{port.number}" for port in self._ports)

@@ -102,7 +102,9 @@ class ChannelInfo(Answer):
     target: int | None = Field(None, description="the version that is being fetched or applied")
     bytes_done: int = Field(0, description="of the target's files, those that are here")
     bytes_total: int = 0
-    stale_s: float | None = Field(None, description="seconds since `latest.json` was last seen and verified")
+    stale_s: float | None = Field(
+        None, description="seconds since a newer signed `latest.json` was last seen"
+    )
     sources: list[SourceInfo] = Field(default_factory=list)
 
 

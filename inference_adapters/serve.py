@@ -129,6 +129,7 @@ def run(
             app,
             http=partial(LimitedProtocol, limits),
             ws="none",
+            proxy_headers=False,  # of a caller, its own address counts: any client can claim another one
             h11_max_incomplete_event_size=limits.max_header_bytes,
             timeout_keep_alive=IDLE_TIMEOUT_S,
             timeout_graceful_shutdown=1,

@@ -99,7 +99,10 @@ class _Relay(_Server):
     async def content(self, path: str) -> bytes | None:
         if path not in self._kept or path.endswith("latest.json"):
             self._kept[path] = asyncio.create_task(self._fetch(path))
-        return await self._kept[path]
+        body = await self._kept[path]
+        if body is None:
+            self._kept.pop(path, None)
+        return body
 
     async def _fetch(self, path: str) -> bytes | None:
         async with self._session.get(self._origin + path) as response:

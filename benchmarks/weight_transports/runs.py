@@ -6,6 +6,7 @@ With relays there are two. Half-way, one is killed for good, and the other sends
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,35 +67,17 @@ def rows(rounds: int) -> Iterator[str]:
 
 
 def run(case: tuple[str, ...], seed: int) -> Ran:
-    """Runs the demo. Raises RuntimeError if it does not end well."""
-    has_relays = "weights=relay" in case
+    """Runs the demo. Raises RuntimeError if it does not end well; its files are then kept."""
+    relays = Relays(2 if "weights=relay" in case else 0)
     memory = "/dev/shm" if "weights=shared" in case else None
-    with tempfile.TemporaryDirectory(dir=memory) as store, Relays(2 if has_relays else 0) as relays:
-        stored = [] if "weights=group" in case else [f"weights.directory={store}"]
-        sources = relays.settings if has_relays else []
-        return _launch([*SETTINGS, *case, *stored, *sources, f"seed={seed}"], Path(store), relays, has_relays)
-
-
-def _launch(settings: list[str], store: Path, relays: Relays, has_relays: bool) -> Ran:
-    run_dir, token = Path(tempfile.mkdtemp(prefix="transport-run-")) / "run", secrets.token_hex(16)
-    command = [sys.executable, "launch.py", f"run_dir={run_dir}", *settings]
-    served = Served(run_dir, store, token)
-    output = run_dir.with_name("console")
-    with output.open("wb") as console:
-        launcher = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | {TOKEN_VARIABLE: token}, stdout=console, stderr=console
-        )
-        failed = False
-        while launcher.poll() is None:
-            served.look()
-            if has_relays and served.steps >= HALF and not failed:
-                relays.kill(0)
-                relays.signal(1, signal.SIGUSR2)
-                failed = True
-            time.sleep(LOOKS_S)
-    if launcher.returncode or (has_relays and not failed):
-        raise RuntimeError(f"{' '.join(settings)} ended with status {launcher.returncode}: see {output}")
-    summary = json.loads((run_dir / "summary.json").read_text())
+    directory = Path(tempfile.mkdtemp(prefix="transport-run-"))
+    with tempfile.TemporaryDirectory(dir=memory) as store, relays:
+        settings = [*SETTINGS, *case, f"seed={seed}", f"run_dir={directory / 'run'}"]
+        settings += [] if "weights=group" in case else [f"weights.directory={store}"]
+        settings += relays.settings if "weights=relay" in case else []
+        served = launch(settings, directory, Path(store), relays)
+    summary = json.loads((directory / "run" / "summary.json").read_text())
+    shutil.rmtree(directory)
     return Ran(
         summary["heldout_success_end"],
         summary["wall_s"],
@@ -102,3 +85,30 @@ def _launch(settings: list[str], store: Path, relays: Relays, has_relays: bool) 
         len(served.digests),
         len(served.digests - served.signed),
     )
+
+
+def launch(settings: list[str], directory: Path, store: Path, relays: Relays) -> Served:
+    """Runs the launcher to its end, and makes the relays fail half-way. Returns what servers served."""
+    token = secrets.token_hex(16)
+    served = Served(directory / "run", store, token)
+    with (directory / "console").open("wb") as console:
+        launcher = subprocess.Popen(
+            [sys.executable, "launch.py", *settings],
+            cwd=ROOT,
+            env=os.environ | {TOKEN_VARIABLE: token},
+            stdout=console,
+            stderr=console,
+        )
+    try:
+        while launcher.poll() is None:
+            served.look()
+            if served.steps >= HALF and relays.count and relays.pid(0):
+                relays.kill(0)
+                relays.signal(1, signal.SIGUSR2)
+            time.sleep(LOOKS_S)
+    finally:
+        launcher.terminate()
+        launcher.wait()
+    if launcher.returncode or (relays.count and relays.pid(0)):
+        raise RuntimeError(f"{' '.join(settings)} ended with status {launcher.returncode}: see {directory}")
+    return served

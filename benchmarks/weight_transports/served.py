@@ -3,6 +3,7 @@
 import contextlib
 import json
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 from contracts.records import ServerJoined, StepClosed
@@ -34,12 +35,12 @@ class Served:
             joined = [r for r in recorded(streams, "launcher_events") if isinstance(r, ServerJoined)]
             self.steps = sum(isinstance(r, StepClosed) for r in recorded(streams, "trainer_events"))
         for url in {record.url for record in joined}:
-            with contextlib.suppress(OSError):  # at the end of the run the servers are gone
+            with contextlib.suppress(OSError, HTTPException, ValueError):  # at the end they are gone
                 self._ask(url)
 
     def _read_manifests(self) -> None:
         verifier = Verifier([SigningKey.load_or_create(self._run_dir / "weights.key").public])
-        for path in self._store.glob("runs/*/[0-9]*.json"):
+        for path in self._store.glob("**/runs/*/[0-9]*.json"):  # a shared store is a directory in it
             with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                 payload = verifier.open(path.read_bytes(), MANIFEST_TYPE)
                 self.signed.add(VersionManifest.model_validate_json(payload).digest)

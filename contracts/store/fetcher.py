@@ -67,7 +67,7 @@ class Fetcher:
         async def fetch(transfer: Transfer) -> None:
             await download(transfer, object_path(name), part)
 
-        await self._client.obtain(f"the file {name[:SHORT_NAME]}", fetch)
+        await self._client.obtain(f"the file {name[:SHORT_NAME]}", fetch, part.wanted.bytes)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -38,8 +38,8 @@ class LatestWatch:
 
     def __init__(self, client: SourceClient, verifier: Verifier, run: str):
         self.newest: LatestVersion | None = None
-        self.seen_at: float | None = None  # monotonic time at which a source last named the newest version
-        self.answered_at: float | None = None  # monotonic time of the last answer, also of a 404
+        self.seen_at: float | None = None  # monotonic time at which a newer signature was last seen
+        self._answered_at: float | None = None  # monotonic time of the last answer, also of a 404
         self._client = client
         self._verifier = verifier
         self._run = run
@@ -58,7 +58,7 @@ class LatestWatch:
         waiting = {look.task for look in self._looks if look.task is not None}
         began = time.monotonic()
         while waiting and self._newer() is None:
-            answered = self.answered_at is not None and self.answered_at >= began
+            answered = self._answered_at is not None and self._answered_at >= began
             grace_s = min(self._client.rules.poll_s, GRACE_S)
             done, waiting = await asyncio.wait(
                 waiting, timeout=grace_s if answered else None, return_when=asyncio.FIRST_COMPLETED
@@ -85,7 +85,7 @@ class LatestWatch:
         except TimeoutError:
             complaint = "does not answer"
         except MissingError:
-            self.answered_at = time.monotonic()
+            self._answered_at = time.monotonic()
         except (TransferError, StoreError) as error:
             complaint = str(error)
         if complaint and complaint != look.complaint:
@@ -100,9 +100,7 @@ class LatestWatch:
             body, etag = changed
             self._take(look, self._opened(look, body))
             look.etag = etag if etag and ETAG.fullmatch(etag) else None
-        self.answered_at = time.monotonic()
-        if look.latest is not None and self.newest is not None and look.latest.version == self.newest.version:
-            self.seen_at = self.answered_at
+        self._answered_at = time.monotonic()
 
     def _opened(self, look: SourceLook, body: bytes) -> LatestVersion:
         """Returns a verified `latest.json`. Raises StoreError, and counts it against the source."""
@@ -118,10 +116,11 @@ class LatestWatch:
             look.source.failed(time.monotonic())
             raise BadManifestError(f"an older version, {latest.version}, replaces {look.latest.version}")
         newest = self.newest
-        if newest is None or latest.version > newest.version:
-            self.newest = latest
-        elif latest.version == newest.version and latest.manifest_sha256 != newest.manifest_sha256:
+        if newest and latest.version == newest.version and latest.manifest_sha256 != newest.manifest_sha256:
             raise BadManifestError(f"version {latest.version} has two manifests; the first one stays")
+        if newest is None or _order(latest) > _order(newest):
+            self.newest = latest
+            self.seen_at = time.monotonic()
         look.latest = latest
 
     async def close(self) -> None:
@@ -130,6 +129,10 @@ class LatestWatch:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _order(latest: LatestVersion) -> tuple[int, int]:
+    return latest.version, latest.signed_at
 
 
 def opened_latest(verifier: Verifier, run: str, body: bytes) -> LatestVersion:

@@ -2,8 +2,8 @@
 
     python -m contracts.store.origin STORE --host 127.0.0.1 --port 8100
 
-It serves the objects and the signed manifests, and nothing else that is in the directory. It asks nobody who
-they are: what it serves is protected by the network, or by a proxy in front of it. It ends on SIGTERM.
+It serves the objects and the signed manifests, and nothing else that is in the directory. Anybody may
+ask it: what it serves is protected by the network, or by a proxy in front of it. It ends on SIGTERM.
 """
 
 import contextlib

@@ -62,13 +62,8 @@ class Puller:
 
     @property
     def seen_at(self) -> float | None:
-        """The monotonic time at which a source last named the newest version that was seen."""
+        """The monotonic time at which a newer signature of the newest version's name was last seen."""
         return self._latest.seen_at
-
-    @property
-    def answered_at(self) -> float | None:
-        """The monotonic time at which a source last answered, be it that the run has no version yet."""
-        return self._latest.answered_at
 
     def sources_info(self) -> list[SourceInfo]:
         """Returns how each source has done."""

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,26 @@ from contracts.store.layout import latest_path, manifest_path, stored_versions
 from contracts.store.local_manifest import unverified_payload
 from contracts.store.store_lock import locked
 
-UNNAMED_S = 600.0  # an object that no manifest names may be about to be named, if it is younger
-MOST_BY_AGE = 4  # times `keep`: how many versions are kept because they are young
+UNNAMED_S = 600.0  # an object that no manifest names may be about to be named, if it is newer
+MOST_BY_AGE = 4  # times `keep`: how many versions are kept because they are new
 DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 
-def retain(store: Path, run: str, keep: int, keep_s: float, now: float) -> list[Path]:
+def retain(
+    store: Path, run: str, keep: int, keep_s: float, now: float, pulled: Set[int] = frozenset()
+) -> list[Path]:
     """Deletes old versions of a run, and returns the deleted files.
 
-    Kept are the newest `keep` versions, and up to four times as many if they are younger than `keep_s`
-    seconds. The versions on which their deltas are based are kept too. `now` is in seconds since 1970.
+    Kept are the newest `keep` versions, up to four times as many if they are newer than `keep_s` seconds, and
+    those that are being pulled. The versions on which their deltas are based are kept too. `now` is in
+    seconds since 1970.
     """
     if keep < 1:
         raise ValueError(f"keep is {keep}, but the newest version is always kept: 1 or more")
     with locked(store):
         versions = stored_versions(store, run)
-        young = [v for v in versions[-MOST_BY_AGE * keep :] if now - _changed_at(store, run, v) < keep_s]
-        kept = _with_bases(store, run, {*versions[-keep:], *young})
+        new = [v for v in versions[-MOST_BY_AGE * keep :] if now - _changed_at(store, run, v) < keep_s]
+        kept = _with_bases(store, run, {*versions[-keep:], *new, *pulled})
         old = [store / manifest_path(run, version) for version in versions if version not in kept]
         return _delete(store, old, now)
 

@@ -21,7 +21,9 @@ from contracts.store.rules import PullRules
 from contracts.store.sources import Source, Sources
 
 TRIES = 3  # of one file at one source
+WRONGS = 2  # wrong answers after which a source is not asked for the file again
 HURRY_S = 3.0  # for which a source may be silent while another one has not been tried
+CACHED_BYTES_PER_S = 4 * 2**20  # with which a relay at least fetches a file, before it sends the first byte
 
 Result = TypeVar("Result")
 
@@ -32,7 +34,7 @@ class Tries:
     def __init__(self, sources: Sources):
         self._sources = sources
         self._missing: set[Source] = set()
-        self._wrong: set[Source] = set()
+        self._wrong: Counter[Source] = Counter()
         self._failures: Counter[Source] = Counter()
         self._reasons: dict[Source, str] = {}
 
@@ -47,7 +49,7 @@ class Tries:
             self._missing.add(source)
             source.missed(now)
         elif isinstance(error, WrongBytesError):
-            self._wrong.add(source)
+            self._wrong[source] += 1
             source.failed(now)
         elif not isinstance(error, MixedBytesError):
             self._failures[source] += TRIES if isinstance(error, SlowError) and not hurried else 1
@@ -56,12 +58,16 @@ class Tries:
     @property
     def failed(self) -> int:
         """How often a source failed to give the file. Another one may suit the next try."""
-        return self._failures.total()
+        return self._failures.total() + self._wrong.total()
 
     def refused(self) -> set[Source]:
         """Returns the sources that are not asked again."""
         failed = {source for source, count in self._failures.items() if count >= TRIES}
-        return self._missing | self._wrong | failed
+        return self._missing | self._lying() | failed
+
+    def _lying(self) -> set[Source]:
+        """Returns the sources that gave wrong bytes twice: once may have been an accident on the way."""
+        return {source for source, count in self._wrong.items() if count >= WRONGS}
 
     def has_untried_besides(self, source: Source) -> bool:
         """Returns whether a source other than this one has not been asked yet, and does not rest."""
@@ -76,7 +82,7 @@ class Tries:
         message = f"{name}: {reasons}"[:1000]
         if self._missing == everyone:
             return GoneError(message)
-        if self._wrong == everyone:
+        if self._lying() == everyone:
             return BadDigestError(message)
         return NoSourceError(message)
 
@@ -90,8 +96,10 @@ class SourceClient:
         self._ended = asyncio.Event()  # a transfer has ended since the last pick found no free source
         self._http: aiohttp.ClientSession | None = None
 
-    async def obtain(self, name: str, fetch: Callable[[Transfer], Awaitable[Result]]) -> Result:
-        """Returns what `fetch` makes of the first source that gives the file.
+    async def obtain(
+        self, name: str, fetch: Callable[[Transfer], Awaitable[Result]], nbytes: int = 0
+    ) -> Result:
+        """Returns what `fetch` makes of the first source that gives the file, which has so many bytes.
 
         Raises GoneError, BadDigestError or NoSourceError if there is none.
         """
@@ -99,7 +107,9 @@ class SourceClient:
         while len(refused := tries.refused()) < len(self.sources.all):
             source = await self._free_source(f"{name} {tries.failed}", refused)
             hurried = tries.has_untried_besides(source)
-            patience_s = min(HURRY_S, self.rules.idle_timeout_s) if hurried else self.rules.idle_timeout_s
+            patience_s = self.rules.idle_timeout_s
+            if hurried:
+                patience_s = min(HURRY_S + nbytes / CACHED_BYTES_PER_S, patience_s)
             try:
                 return await self._ask(source, patience_s, fetch)
             except TransferError as error:

@@ -1,4 +1,4 @@
-"""The lock of a store's directory. Who holds it changes which objects are named by which manifests."""
+"""The lock of a store's directory. The process that holds it may change manifests and objects."""
 
 import fcntl
 import os

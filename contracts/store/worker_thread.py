@@ -1,4 +1,4 @@
-"""Runs work in a thread, and never leaves it running behind the back of a caller that was cancelled."""
+"""Runs work in a thread. A caller that is cancelled gets control back when the work has ended."""
 
 import asyncio
 import contextlib

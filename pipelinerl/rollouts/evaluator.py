@@ -169,15 +169,19 @@ class Evaluator:
         if self._is_busy:
             log.warning("version %d is not evaluated: the evaluation before it is not over", version)
             return
+        can_be_pinned = holders_of(published)
         can_pin = len(published.servers) > 1
         if self._config.eval.pinned and version > 0 and not can_pin:
             log.warning("version %d is not evaluated: eval.pinned would take the only server left", version)
+            return
+        if self._config.eval.pinned and can_pin and not can_be_pinned:
+            log.warning("version %d is not evaluated: no server has weights of this run yet", version)
             return
         self.of_version = version
         if not (self._config.eval.pinned and can_pin):
             self._under_way = self._spawn(self.evaluate(version))
         else:
-            self._pinned = PinnedServer(self._client.session, published.servers[-1], published.run)
+            self._pinned = PinnedServer(self._client.session, can_be_pinned[-1], published.run)
             await self._events.append(Pinned(server=self._pinned.url))
 
     # --- on a pinned server -------------------------------------------------------------------
@@ -195,6 +199,8 @@ class Evaluator:
     async def _evaluate_pinned(self, server: PinnedServer) -> None:
         try:
             version = await server.version()
+            if version in self._evaluated:  # a server that pulls weights may be behind
+                raise PinnedServerLostError(f"{server.url} has version {version}, which has been evaluated")
             log.info("version %d is evaluated on %s alone", version, server.url)
             await self._conclude(await self._result_of_pinned(server, version))
         except PinnedServerLostError as error:
@@ -238,3 +244,11 @@ class Evaluator:
         self._evaluated.add(result.version)
         self._metrics.evaluated(result)
         await self._events.append(result)
+
+
+def holders_of(published: WeightsPublished) -> list[str]:
+    """Returns the servers that are known to have weights of this run, the published ones or older ones."""
+    if published.live is None:
+        return published.servers
+    served = zip(published.servers, published.live, strict=True)
+    return [url for url, version in served if version >= 0]

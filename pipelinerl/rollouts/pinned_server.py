@@ -102,4 +102,6 @@ class PinnedServer:
             raise ServerSilentError(f"{self.url} does not answer ({type(error).__name__})") from error
         if info.run != self._run:
             raise PinnedServerLostError(f"{self.url} was started anew")
+        if info.weights.run is None and info.channel is not None:
+            raise PinnedServerLostError(f"{self.url} has weights of an earlier run")
         return info

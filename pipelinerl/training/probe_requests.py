@@ -49,20 +49,19 @@ class ProbeRequests:
         self._silent: SilentServers[str] = SilentServers(timeout_s, LONGEST_PAUSE * timeout_s)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="probe", daemon=True)
-        self._servers: list[str] = []  # that were asked
+        self._asked: dict[str, float] = {}  # when each server was asked
         self._answers: list[Completion] = []
-        self._began = 0.0
         self._under_way: Future[float] | None = None  # its result is the time when the requests ended
 
     @property
     def servers_asked(self) -> int:
         """The number of servers that were asked since the probe began."""
-        return len(self._servers)
+        return len(self._asked)
 
     @property
     def count(self) -> int:
         """The number of requests that were sent since the probe began."""
-        return len(self._servers) * len(self._prompts)
+        return len(self._asked) * len(self._prompts)
 
     def begin(self, servers: Iterable[str], awaited: AwaitedVersion | None = None) -> int:
         """Sends requests to those servers that are due. Returns the number of servers.
@@ -72,11 +71,11 @@ class ProbeRequests:
         self.take()
         if not self._thread.is_alive():
             self._thread.start()
-        self._began = time.monotonic()
-        due = [url for url in servers if self._silent.is_due(url, self._began)]
-        self._servers = [] if awaited else due
+        now = time.monotonic()
+        due = [url for url in servers if self._silent.is_due(url, now)]
+        self._asked = {} if awaited else dict.fromkeys(due, now)
         self._answers = []
-        asking = self._ask(due, self._servers, self._answers, awaited)
+        asking = self._ask(due, self._asked, self._answers, awaited)
         self._under_way = asyncio.run_coroutine_threadsafe(asking, self._loop)
         return len(due)
 
@@ -111,15 +110,15 @@ class ProbeRequests:
 
     def _observe(self, answers: list[Completion], ended: float) -> None:
         counts = Counter(completion.server for completion in answers)
-        answered = {url for url in self._servers if counts[url] == len(self._prompts)}
-        is_over = ended - self._began >= self._timeout_s
-        silent = set(self._servers) - answered if is_over else set()
+        answered = {url for url in self._asked if counts[url] == len(self._prompts)}
+        over = {url for url, asked_at in self._asked.items() if ended - asked_at >= self._timeout_s}
+        silent = over - answered
         self._silent.observe(answered | silent, silent, ended)
 
     async def _ask(
         self,
         servers: list[str],
-        asked: list[str],
+        asked: dict[str, float],
         answers: list[Completion],
         awaited: AwaitedVersion | None,
     ) -> float:
@@ -136,7 +135,7 @@ class ProbeRequests:
                 if awaited and not await awaited.is_served(ServerControl(session, url)):
                     return
                 if awaited:
-                    asked.append(url)
+                    asked[url] = time.monotonic()
                 requests = [one(url, prompt) for prompt in self._prompts]
                 await asyncio.gather(*requests, return_exceptions=True)
 

@@ -138,9 +138,7 @@ class RankZero:
             self._rows = self._reader.read(self._offset, LOOK_S)
             self._hear_actor()
             if self.publisher.is_stranded():
-                log.warning(
-                    "the servers of version %d have left or are silent: it is published again", version
-                )
+                log.warning("version %d is published again: it was not written, or servers changed", version)
                 return PublishWanted(version=version)
         return SaveWanted()
 

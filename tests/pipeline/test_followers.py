@@ -90,11 +90,11 @@ def test_a_standstill_is_said_once(caplog):
     caplog.set_level(logging.WARNING)
     standstill = Standstill(10.0)
     for now, served, published in [(0, 0, 0), (100, 0, 1), (109, 0, 2), (111, 0, 3), (150, 0, 9)]:
-        standstill.look(served, published, now)
+        assert standstill.lasts(served, published, now) == (now > 110)
     (record,) = caplog.records
     assert (
         record.getMessage() == "version 3 is published, and no server has served a newer one than 0 for 10 s"
     )
     for now, served, published in [(151, 5, 9), (160, 5, 9), (162, 5, 9)]:
-        standstill.look(served, published, now)
+        standstill.lasts(served, published, now)
     assert len(caplog.records) == 2

@@ -75,6 +75,13 @@ class Follower:
         """Whether the server never tries the awaited version again. It repeats one that has failed."""
         return self.status is not None and self.status.state == "skipped"
 
+    def cannot_load(self, run: str, version: int) -> bool:
+        """Returns whether the server's last word on the awaited version is that it is bad, or has failed."""
+        status = self.status
+        if status is None or (status.run, status.version) != (run, version):
+            return False
+        return status.state in ("skipped", "failed")
+
     @property
     def reason(self) -> str:
         """Why the server does not serve the awaited version, in words."""

@@ -80,6 +80,12 @@ class Followers:
         return [f for f in joined if f.follows] or joined
 
     @property
+    def targets(self) -> set[int]:
+        """The versions that servers are pulling."""
+        channels = [f.info.channel for f in self._all() if f.info and f.is_joined(self._run)]
+        return {channel.target for channel in channels if channel and channel.target is not None}
+
+    @property
     def missing(self) -> list[str]:
         """The URLs of the run's servers that are not in the channel."""
         joined = {f.joining for f in self._all() if f.is_joined(self._run)}

@@ -8,6 +8,7 @@ import errno
 import logging
 import threading
 import time
+from collections.abc import Set
 
 from contracts.store.written import Written
 from contracts.support.files import NO_ROOM
@@ -40,6 +41,7 @@ class Packer:
         self._keep = keep
         self._changed = threading.Condition()
         self._waiting: Written | None = None
+        self._pulled: Set[int] = frozenset()  # versions that servers are pulling
         self._current: Written | None = None
         self._closing = False
         self._failure: BaseException | None = None
@@ -52,11 +54,15 @@ class Packer:
         self._thread = threading.Thread(target=self._run, daemon=True, name="packer")
         self._thread.start()
 
-    def put(self, written: Written) -> None:
-        """Has a version published, instead of one that still waits."""
+    def put(self, written: Written, pulled: Set[int] = frozenset()) -> None:
+        """Has a version published, instead of one that still waits.
+
+        pulled: versions that servers are pulling, which are kept for now.
+        """
         with self._changed:
             replaced = self._waiting
             self._waiting = written
+            self._pulled = pulled
             self._changed.notify_all()
         if replaced:
             log.info("version %d is not packed, because there is a newer one", replaced.version)
@@ -83,13 +89,18 @@ class Packer:
             ) from self._failure
 
     def note_full(self, version: int, error: OSError) -> None:
-        """Counts a version that the disk did not take, and logs it once until one is published."""
+        """Counts a version that the disk did not take, and makes room for the next one.
+
+        First it removes what is kept only because it is new, and if that does not suffice all but the newest
+        version. It is logged once until a version is published.
+        """
         with self._changed:
             self.failures += 1
             is_first = not self._is_said
             self._is_said = True
         if is_first:
             log.warning("version %d cannot be written now, and is tried again: %s", version, error)
+        self._remove_old(self._keep if is_first else 1, 0.0)
 
     def close(self) -> None:
         """Publishes what waits, and ends the thread."""
@@ -141,10 +152,10 @@ class Packer:
         self.ended_at = time.monotonic()
         self.seconds = self.ended_at - began
         self.digests[written.version] = published.manifest.digest
-        self._remove_old()
+        self._remove_old(self._keep, KEEP_S, self._pulled)
 
-    def _remove_old(self) -> None:
+    def _remove_old(self, keep: int, keep_s: float, pulled: Set[int] = frozenset()) -> None:
         try:
-            self._store.retain(self._keep, KEEP_S)
+            self._store.retain(keep, keep_s, pulled)
         except OSError as error:
             log.warning("old versions were not removed: %s", error)

@@ -129,7 +129,7 @@ class RelayPublisher(WeightPublisher):
                 raise
             self._packer.note_full(self._version, error)
             return
-        self._packer.put(written)
+        self._packer.put(written, self._followers.targets)
 
     def confirm(self, version: int) -> WeightsPublished | None:
         """Returns the publication at once, whatever servers serve, except at the first one of a life."""
@@ -174,8 +174,17 @@ class RelayPublisher(WeightPublisher):
         self._packer.check()
         self._followers.check()
         if self._is_live:
-            served = max((f.version(self.run) for f in self._followers.joined), default=-1)
-            self._standstill.look(served, self._packer.newest, time.monotonic())
+            self._check_standstill()
+
+    def _check_standstill(self) -> None:
+        """Raises NoServersError if all servers have given up the newest version, and none comes after it."""
+        joined = self._followers.joined
+        newest = self._packer.newest
+        served = max((f.version(self.run) for f in joined), default=-1)
+        lasts = self._standstill.lasts(served, newest, time.monotonic())
+        self._followers.awaited = newest if lasts else None
+        if lasts and joined and all(f.cannot_load(self.run, newest) for f in joined):
+            raise NoServersError(f"no server can load version {newest}: {self._reasons()}")
 
     def _wait(self) -> None:
         """Waits for a moment, and shows that this process is alive."""

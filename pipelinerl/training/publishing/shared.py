@@ -124,9 +124,9 @@ class SharedPublisher(WeightPublisher):
                 f"system of {total}; set weights.directory to a larger one"
             )
         self._remove_old()
-        wait_for_space(directory, size, self._wait_for_room)
+        wait_for_space(directory, size, self._wait_for_space)
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_space(self) -> None:
         """Shows that this process is alive, and removes what has become old meanwhile."""
         self._servers.refresh()
         self._remove_old()

@@ -1,4 +1,4 @@
-"""Says on the log that no server comes to serve newer weights, which does not end a run by itself."""
+"""Watches whether servers come to serve newer weights."""
 
 import logging
 
@@ -17,17 +17,21 @@ class Standstill:
         self._since: float | None = None  # since when a newer version waits for a server
         self._is_said = False
 
-    def look(self, served: int, published: int, now: float) -> None:
-        """Logs once if servers have served nothing newer than `served` for long, though something is."""
+    def lasts(self, served: int, published: int, now: float) -> bool:
+        """Returns whether servers have served nothing newer than `served` for long, though something is.
+
+        That is logged once. It does not end a run by itself: the servers' links may be slow.
+        """
         if served >= published or served > self._served:
             self._since = None
             self._is_said = False
         self._served = served
         if served >= published:
-            return
+            return False
         if self._since is None:
             self._since = now
-        if now - self._since > self._longest_s and not self._is_said:
+        lasts = now - self._since > self._longest_s
+        if lasts and not self._is_said:
             self._is_said = True
             log.warning(
                 "version %d is published, and no server has served a newer one than %d for %g s",
@@ -35,3 +39,4 @@ class Standstill:
                 served,
                 self._longest_s,
             )
+        return lasts

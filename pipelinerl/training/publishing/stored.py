@@ -5,7 +5,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,16 +81,16 @@ class VersionStore:
         """
         return self.writer.write_full_files(version, _raw(self._manifest, weights))
 
-    def retain(self, keep: int, keep_s: float) -> None:
+    def retain(self, keep: int, keep_s: float, pulled: Set[int] = frozenset()) -> None:
         """Removes all versions of this life but the newest `keep`, those of earlier lives, and their files.
 
-        Versions younger than `keep_s` stay too, because servers may be pulling them.
+        Versions newer than `keep_s` seconds stay too, and those that servers are known to be pulling.
         """
         for path in (self.directory / "runs").glob(f"{self.run[:OF_RUN]}-*"):
             if path.name != self.run:
                 remove_run(self.directory, path.name, time.time())
                 shutil.rmtree(path, ignore_errors=True)
-        retain(self.directory, self.run, keep, keep_s, time.time())
+        retain(self.directory, self.run, keep, keep_s, time.time(), pulled)
 
     def close(self) -> None:
         """Ends writing. What has been published stays."""
