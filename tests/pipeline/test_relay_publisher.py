@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -271,6 +272,16 @@ def test_a_full_disk_costs_versions_and_no_training(worker, ranks, url, small_di
         assert_serves(url, worker, 2)
 
 
+def test_a_run_ends_where_no_server_can_load_the_newest_version(worker, ranks, url, place):
+    with relaying(worker, Launcher(url), place, "weights.live_timeout_s=1") as sender:
+        publish(worker, ranks, sender, 0)
+        worker._weights["model.norm.weight"].data[0] = float("nan")
+        publish(worker, ranks, sender, 1)
+        with pytest.raises(NoServersError, match=f"no server can load version 1: {url}: .*not finite"):
+            wait_for(lambda: sender.is_stranded() and None, WITHIN_S)
+        worker._weights["model.norm.weight"].data[0] = 1.0
+
+
 def test_a_server_with_other_weights_ends_the_run(worker, ranks, url, place):
     sender = made("relay", worker, Launcher(url), place, *QUICK)
     publish(worker, ranks, sender, 0)
@@ -346,6 +357,20 @@ def test_a_newer_version_takes_the_place_of_one_that_waits(worker, tmp_path):
     packer.close()
     assert list(packer.digests) == [0, 1, 3]
     assert not [path for path in (store.directory / "writing").rglob("*.safetensors")]
+    store.close()
+
+
+def test_a_full_disk_costs_older_versions_first_those_that_are_kept_for_their_age(worker, tmp_path):
+    store, packer = packer_of(tmp_path, worker, config("weights=relay", "weights.keep=2"))
+    for version in range(4):
+        packer.put(store.write(version, worker.gather_weights()), {0})
+        wait_for(lambda: not packer.is_busy)
+        change(worker)
+    assert stored_versions(store.directory, store.run) == [0, 1, 2, 3]
+    for left in ([2, 3], [3]):
+        packer.note_full(4, OSError(errno.ENOSPC, "full"))
+        assert stored_versions(store.directory, store.run) == left
+    packer.close()
     store.close()
 
 

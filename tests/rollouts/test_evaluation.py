@@ -16,7 +16,7 @@ from pipelinerl.components import build_client, build_domain
 from pipelinerl.config import EvalConfig, RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.rollouts.evaluation import as_sampled, held_out, result_of
-from pipelinerl.rollouts.evaluator import Evaluator
+from pipelinerl.rollouts.evaluator import Evaluator, holders_of
 from pipelinerl.rollouts.pinned_server import PinnedServer
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.spans import Spans
@@ -33,6 +33,14 @@ from tests.ports import free_port
 def attempt(problem: int, success: float, version: int = 5) -> Rollout:
     sampled = [completion([1], [2], version=version)]
     return rollout(problem, completions=sampled, metrics={"success": success})
+
+
+def test_only_a_server_with_weights_of_this_run_can_be_pinned():
+    for live, holders in (([3, -1, 2], ["a", "c"]), (None, ["a", "b", "c"])):
+        published = WeightsPublished(
+            run="r", version=3, servers=["a", "b", "c"], live=live, seconds=0, bytes=0, paused_s=0
+        )
+        assert holders_of(published) == holders
 
 
 def test_success_is_a_mean_over_problems_of_the_mean_over_attempts():

@@ -166,15 +166,18 @@ class RelayPublisher(WeightPublisher):
         self._packer.close()
         self._followers.close()
         self._store.close()
-        self._check()
+        self._check_threads()
 
     # --- waits --------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        self._packer.check()
-        self._followers.check()
+        self._check_threads()
         if self._is_live:
             self._check_standstill()
+
+    def _check_threads(self) -> None:
+        self._packer.check()
+        self._followers.check()
 
     def _check_standstill(self) -> None:
         """Raises NoServersError if all servers have given up the newest version, and none comes after it."""

@@ -49,6 +49,13 @@ def made_older(path: Path, seconds: float) -> None:
     os.utime(path, (status.st_atime - seconds, status.st_mtime - seconds))
 
 
+def test_a_version_that_is_being_pulled_stays(store):
+    publish_full(store, range(6)).close()
+    retain(store, "run", 1, 0, time.time(), {2, 77})
+    assert stored_versions(store, "run") == [2, 5]
+    assert objects(store) == named(store)
+
+
 def test_old_versions_and_their_objects_are_deleted(store):
     publish_full(store, range(6)).close()
     before = objects(store)

@@ -76,6 +76,22 @@ async def test_all_sources_lie_and_the_version_is_bad(tmp_path, writer):
 
 
 @pytest.mark.asyncio
+async def test_wrong_bytes_of_the_only_source_may_be_an_accident_once(tmp_path, writer):
+    published = publish(writer, 1, some_weights())
+    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
+        met = set()
+
+        async def wrong_at_first(served, request, asked):
+            is_first = asked.path not in met
+            met.add(asked.path)
+            return await served.serve(request, asked, one_bit if is_first else bytes)
+
+        source.faults["objects/"] = wrong_at_first
+        assert content(await pull(puller, published)) == as_bytes(some_weights())
+        assert puller.sources_info()[0].failures == len(met) > 0
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("other", [NO_SERVER, "missing", "hang"])
 async def test_one_source_lies_and_the_other_fails_which_may_pass(tmp_path, writer, other):
     published = publish(writer, 1, some_weights())
