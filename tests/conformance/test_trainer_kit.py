@@ -67,11 +67,11 @@ def test_fsdp_on_two_ranks():
 
 @pytest.mark.engines
 def test_fsdp_with_low_rank_adapters_on_two_ranks():
-    """What only adapters can break; the others are tried by `make soak`."""
+    """The updates of the factors; the other guarantees are tried by `make soak`."""
     options = {"lora": LORA, "activation_checkpointing": True}
-    verdicts = check_trainer(FSDP, ranks=2, options=options, only=["T2", "T3", "T4"])
-    assert_kept(verdicts)
-    assert "of factors of rank 4 of 14 weights equal" in verdicts[1].measured
+    (verdict,) = check_trainer(FSDP, ranks=2, options=options, only=["T3"])
+    assert_kept([verdict])
+    assert "of factors of rank 4 of 14 weights equal" in verdict.measured
 
 
 @pytest.mark.long
