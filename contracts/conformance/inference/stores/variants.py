@@ -6,6 +6,7 @@ from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.stores.store import FILES, split
 
 EVERY = 20  # elements of a tensor, of which one changes
+NOISE = 0.5  # in root mean squares of the tensor
 
 
 def in_dtype(weights: Weights, dtype: torch.dtype) -> Weights:
@@ -24,8 +25,9 @@ def nudged(weights: Weights, seed: int) -> Weights:
             continue
         changed[name] = weights[name].clone()
         flat = changed[name].view(-1)
-        new = flat[::step].float() + torch.randn(flat[::step].shape, generator=generator)
-        flat[::step] = new.to(flat.dtype)
+        noise = torch.randn(flat[::step].shape, generator=generator)
+        size = flat.float().square().mean().sqrt()  # larger changes would make rounding errors large too
+        flat[::step] = (flat[::step].float() + NOISE * size * noise).to(flat.dtype)
     return changed
 
 
