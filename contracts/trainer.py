@@ -209,7 +209,7 @@ class TrainerWorker(abc.ABC):
     needs_model: bool = True  # whether `model_path` must be a Hugging Face model directory
     missing: str | None = None  # why it cannot run on this machine and what to install; None if it can
     trains_low_rank: bool = False  # whether it trains only the factors that `gather_low_rank` yields
-    period: int | None = None  # after so many steps, one also changes the weights otherwise; None: none does
+    period: int | None = None  # every so many steps, one also changes weights in another way; None: none does
     device: torch.device
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:

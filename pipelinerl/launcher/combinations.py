@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.training import period
+from pipelinerl.training.period import conflict
 
 
 def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> None:
@@ -57,8 +57,8 @@ def _check_base(config: RunConfig, objective: object) -> None:
 
 
 def _check_period(config: RunConfig, trainer: object) -> None:
-    if why := period.conflict(getattr(trainer, "period", None), config.epochs):
-        raise PlanError(f"trainer: {why}")
+    if why := conflict(trainer, config.epochs):
+        raise PlanError(why)
 
 
 def _check_has_teacher(config: RunConfig, objective: object, informed: bool) -> None:

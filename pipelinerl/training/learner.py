@@ -19,8 +19,8 @@ from pipelinerl.training.step_statistics import StepStatistics
 
 class Learner:
     def __init__(self, config: RunConfig, worker: TrainerWorker):
-        """Raises GaveUpError if the worker would change the weights otherwise between two epochs of a step."""
-        if why := conflict(worker.period, config.epochs):
+        """Raises GaveUpError if the worker's period does not suit the epochs."""
+        if why := conflict(worker, config.epochs):
             raise GaveUpError(why)
         self._worker = worker
         self._objective = instantiate(config.objective)

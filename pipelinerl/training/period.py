@@ -1,18 +1,19 @@
-"""The rule for trainers that change the weights otherwise than by their own updates, every `period` of them.
+"""The rule for trainers whose steps, every `period` of them, change the weights in another way than AdamW.
 
 The launcher refuses a run that breaks it, and the learner does so for a period that only a started trainer
 knows.
 """
 
 
-def conflict(period: int | None, epochs: int) -> str | None:
-    """Returns why a trainer's period does not suit a step's `epochs`, or None.
+def conflict(trainer: object, epochs: int) -> str | None:
+    """Returns why the period of a trainer does not suit a step's `epochs`, or None.
 
-    A step's epochs compare with the policy before the step, so only AdamW may change the weights between them.
+    The epochs of a step are compared with the policy before it, so only AdamW may change it in between.
     """
+    period = getattr(trainer, "period", None)
     if not period or period % epochs == 0:
         return None
     return (
-        f"the trainer changes the weights otherwise after every {period} updates, which epochs={epochs} does "
-        "not divide: that would be between two epochs of a step"
+        f"trainer: {type(trainer).__name__} has a period of {period} updates, which is no multiple of "
+        f"epochs={epochs}: weights would change in another way than AdamW's between two epochs of a step"
     )
