@@ -156,7 +156,7 @@ class OldPacking:
         (["objective=gspo", "objective.base=proximal"], "set epochs=2 or more, or base=behaviour"),
         (["objective=mirror_descent", "objective.base=proximal"], "set epochs=2 or more"),
         (
-            [f"trainer={{_target_: {__name__}.Periodic}}", "epochs=4"],
+            ["trainer=scripted", f"trainer._target_={__name__}.Periodic", "epochs=4"],
             "trainer: Periodic has a period of 10 updates, which is no multiple of epochs=4",
         ),
         (

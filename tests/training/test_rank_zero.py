@@ -27,7 +27,7 @@ START = Resumed(
 
 @pytest.fixture
 def rank_zero(tmp_path) -> RankZero:
-    config = compose_config(["inference=scripted", "trainer=scripted", "schedule=in_flight"])
+    config = compose_config(["inference=scripted", "trainer=scripted"])
     streams = FileStreams(tmp_path / "streams")
     events = streams.writer("trainer_events")
     heartbeat = Heartbeat(tmp_path, "trainer-0", 60)
