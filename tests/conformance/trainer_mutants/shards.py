@@ -72,7 +72,7 @@ class LeavesOutTheValueHead(FSDPTrainer):
         return [local_part(p).detach() for name, p in self._trained() if not name.startswith("value_head")]
 
 
-@mutant("T9", "elements of rank 1's shards are in no weight that is gathered, and are not 0", ranks=2)
+@mutant("T9", "rank 1 has elements in its shards .* that are in no gathered weight and not 0", ranks=2)
 class GivesEverythingOnEveryRank(PlainTrainer):
     def shards(self) -> list[torch.Tensor]:
         return [parameter.detach() for parameter in self._model.parameters()]
@@ -82,16 +82,27 @@ class GivesEverythingOnEveryRank(PlainTrainer):
             dist.broadcast(parameter.detach(), src=0)
 
 
-@mutant("T9", "have the sizes .*, and later|have another place")
+@mutant("T9", "the elements of .* have another place")
 class OrdersItsShardsByChance(FSDPTrainer):
+    """Sorts them by size, and those of one size by chance."""
+
     def init_worker(self, spec: WorkerSpec) -> None:
         super().init_worker(spec)
-        places = range(len(list(self._trained())))
-        self._places = random.SystemRandom().sample(places, len(places))
+        shards = list(enumerate(super().shards()))
+        random.SystemRandom().shuffle(shards)
+        self._places = [place for place, shard in sorted(shards, key=lambda item: item[1].numel())]
 
     def shards(self) -> list[torch.Tensor]:
         shards = super().shards()
         return [shards[place] for place in self._places]
+
+
+@mutant("T9", "in new processes, on rank 0, shard 0 has .* elements, and later")
+class CutsItsShardsByItsSeed(FSDPTrainer):
+    def shards(self) -> list[torch.Tensor]:
+        first, *others = super().shards()
+        cut = 1 + self._spec.seed
+        return [first.flatten()[:cut], first.flatten()[cut:], *others]
 
 
 @mutant("T9", "has no factors, and differs from the checkpoint")

@@ -20,12 +20,13 @@ def numbers_of(reference: Reference, layouts: list[Layout]) -> Numbers:
                 "contiguous float32 tensors without a gradient",
                 "worker.shards()",
             )
-        if any(sizes != layout.sizes[0] for sizes in layout.sizes):
-            raise GuaranteeError(
-                f"the sizes of rank {rank}'s shards change from {layout.sizes[0]}",
-                "the same number of shards and of their elements, as long as the worker lives",
-                "shards(), two steps, shards(), adopt(), one step, shards()",
-            )
+        for sizes in layout.sizes:
+            if sizes != layout.sizes[0]:
+                raise GuaranteeError(
+                    f"on rank {rank}, {_difference(layout.sizes[0], sizes)}",
+                    "the same number of shards and of their elements, as long as the worker lives",
+                    "shards(), two steps, shards(), adopt(), one step, shards()",
+                )
     numbers = _decoded(reference, layouts[0])
     _check_known(numbers, _totals(layouts))
     _check_distinct(numbers)
@@ -40,7 +41,7 @@ def check_rest(numbers: Numbers, own: list[torch.Tensor]) -> None:
         gathered[found[found % len(own) == rank] // len(own)] = True
         if count := int(elements[~gathered].count_nonzero()):
             raise GuaranteeError(
-                f"{count} elements of rank {rank}'s shards are in no weight that is gathered, and are not 0",
+                f"rank {rank} has elements in its shards ({count}) that are in no gathered weight and not 0",
                 f"{ONCE}; zeros, where a shard is padded",
                 DOING,
             )
@@ -52,13 +53,20 @@ def check_same(numbers: Numbers, other: Numbers, layouts: list[Layout], others: 
     doing = f"{DOING}; again in new processes with another seed"
     for rank, (one, another) in enumerate(zip(layouts, others, strict=True)):
         if one.sizes[0] != another.sizes[0]:
-            wrong = f"the shards of rank {rank} have the sizes {one.sizes[0]}, and later {another.sizes[0]}"
-            raise GuaranteeError(wrong, right, doing)
+            difference = _difference(one.sizes[0], another.sizes[0])
+            raise GuaranteeError(f"in new processes, on rank {rank}, {difference}", right, doing)
     for name, found in numbers.items():
         if not torch.equal(found, other[name]):
             raise GuaranteeError(
                 f"the elements of {name} have another place in the shards of new processes", right, doing
             )
+
+
+def _difference(sizes: list[int], later: list[int]) -> str:
+    if len(sizes) != len(later):
+        return f"there are {len(sizes)} shards, and later {len(later)}"
+    place = next(i for i, pair in enumerate(zip(sizes, later, strict=True)) if pair[0] != pair[1])
+    return f"shard {place} has {sizes[place]} elements, and later {later[place]}"
 
 
 def _decoded(reference: Reference, layout: Layout) -> Numbers:
