@@ -169,6 +169,7 @@ class StepReport:
     grad_norm: float  # global norm over all ranks, before clipping
     learning_rate: float  # the learning rate that this step used
     skipped: bool  # whether a gradient that was not finite was discarded, without an update
+    measures: Mapping[str, float] = field(default_factory=dict)  # more numbers of the step, for the metrics
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,7 @@ class TrainerWorker(abc.ABC):
     needs_model: bool = True  # whether `model_path` must be a Hugging Face model directory
     missing: str | None = None  # why it cannot run on this machine and what to install; None if it can
     trains_low_rank: bool = False  # whether it trains only the factors that `gather_low_rank` yields
+    period: int = 1  # updates after which the weights may change by more than one update
     device: torch.device
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:
@@ -286,6 +288,17 @@ class TrainerWorker(abc.ABC):
         those of the factors. The names and scales stay the same. All ranks iterate in lockstep, to the end.
         """
         return iter(())
+
+    def shards(self) -> list[torch.Tensor] | None:
+        """Returns this rank's part of the float32 master weights, contiguous, to be written in place.
+
+        It is not a collective. It returns None if the backend gives no access.
+        """
+        return None
+
+    def adopt(self) -> None:
+        """Makes what was written into `shards()` the weights that are used from now on. It is a collective."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def save(self, directory: Path) -> SaveHandle:
