@@ -33,3 +33,21 @@ def over_gloo(size: int, job: Callable[[dist.ProcessGroupGloo, int], object]) ->
     """Returns what `job(group, rank)` returns for each member of a new group."""
     prefix = new_prefix()
     return in_threads(size, lambda rank: job(gloo(prefix, rank, size), rank))
+
+
+class DyingGroup:
+    """A gloo group whose member dies in the middle of an exchange: its sockets close."""
+
+    def __init__(self, group, sends: int):
+        self._group = group
+        self._left = sends
+
+    def recv(self, *arguments):
+        return self._group.recv(*arguments)
+
+    def send(self, *arguments):
+        if self._left == 0:
+            self._group = None
+            raise ConnectionError("the member died")
+        self._left -= 1
+        return self._group.send(*arguments)

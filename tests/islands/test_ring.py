@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.islands import oracle
-from tests.islands.groups import over_gloo
+from tests.islands.groups import DyingGroup, over_gloo
 from trainer_adapters.islands.quantise import QUANTISERS
 from trainer_adapters.islands.ring import LinkError, Partition, Ring
 
@@ -118,24 +118,6 @@ def test_records_of_all_members_are_in_their_order(members):
         over_gloo(members, lambda group, rank: Ring(group, rank, members).gather(expected[rank]))
         == [expected] * members
     )
-
-
-class DyingGroup:
-    """A gloo group whose member dies in the middle of an exchange: its sockets close."""
-
-    def __init__(self, group, sends: int):
-        self._group = group
-        self._left = sends
-
-    def recv(self, *arguments):
-        return self._group.recv(*arguments)
-
-    def send(self, *arguments):
-        if self._left == 0:
-            self._group = None
-            raise ConnectionError("the member died")
-        self._left -= 1
-        return self._group.send(*arguments)
 
 
 @pytest.mark.parametrize("sends", [0, 1, 2])

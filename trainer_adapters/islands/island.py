@@ -88,19 +88,19 @@ class Island:
         self._measures = dict.fromkeys(("wait_seconds", "bytes", "drift_norm", "behind"), 0.0)
         self._measures |= {"alone": 1.0, "islands": 1.0}
         for _ in range(self._options.attempts):
-            asked = time.monotonic()
-            meeting = self._membership.quorum(self.outer.round)
-            self._measures["wait_seconds"] += time.monotonic() - asked
-            if meeting is None:
-                break
-            ready = self._catch_up(meeting)
-            if self._attempt(meeting, ready) or not ready:
+            if not self._attempt():
                 break
         self._measures |= {"round": self.outer.round, "seconds": time.monotonic() - began}
         return {f"outer_{name}": float(value) for name, value in self._measures.items()}
 
-    def _attempt(self, meeting: Meeting, ready: bool) -> bool:
-        """Returns whether the round is made."""
+    def _attempt(self) -> bool:
+        """Tries once to make a round. Returns whether to try again."""
+        asked = time.monotonic()
+        meeting = self._membership.quorum(self.outer.round)
+        self._measures["wait_seconds"] += time.monotonic() - asked
+        if meeting is None:
+            return False
+        ready = self._catch_up(meeting)
         self._weigh_drift()
         ring = Ring(meeting.group, meeting.rank, meeting.size)
         gradient = self._exchange(ring, meeting, ready)
@@ -108,10 +108,10 @@ class Island:
         if not self._membership.commit(gradient is not None):
             if self._told and self.drift.updates:
                 self.drift.remember()
-            return False
+            return ready
         self._make(gradient)
         self._measures |= {"alone": 0.0, "islands": meeting.size}
-        return True
+        return False
 
     # --- the exchange -------------------------------------------------------------------------
 
@@ -136,11 +136,11 @@ class Island:
                 return gradient
             log.warning("the islands have different sums in round %d", gradient.round)
         except LinkError as error:
-            log.warning("the exchange of round %d failed: %s", self.outer.round, error)
+            log.warning("the exchange of round %d failed: %s", self.outer.round, str(error))
         return None
 
     def _sum(self, ring: Ring, members: list[Member]) -> OuterGradient:
-        """Returns the sum of all drifts. A single island's is its model, if the anchor is a mean of models."""
+        """Returns the sum of all drifts. A single island's is its model, where a mean is taken."""
         updates = {member.island: member.updates for member in members if member.updates}
         partition = Partition(len(self.outer.anchor), len(members), CHUNK)
         replaces = len(members) == 1 and self.outer.is_mean
@@ -177,7 +177,7 @@ class Island:
         try:
             members = [Member.read(record) for record in ring.gather(own.record())]
         except LinkError as error:
-            log.warning("the exchange of round %d failed: %s", self.outer.round, error)
+            log.warning("the exchange of round %d failed: %s", self.outer.round, str(error))
         why = refusal(meeting.rank, members) if members else None
         stray = bool(members) and strays(meeting.rank, members)
         found = [why is not None, stray, not members or not fit(members)]

@@ -30,6 +30,7 @@ class Membership(Protocol):
         """Returns whether the round is made, after the exchange has succeeded here or not.
 
         It is False on every rank of this island if one passes False. Another island may get another answer.
+        If `ok` is False, it closes the meeting's group, so that members that wait for this one are told.
         """
 
     def leave(self) -> None:
