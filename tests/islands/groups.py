@@ -15,12 +15,14 @@ def new_prefix() -> str:
     return f"group-{next(NUMBERS)}"
 
 
-def gloo(prefix: str, rank: int, size: int, timeout_s: float = 20) -> dist.ProcessGroupGloo:
+def gloo(
+    prefix: str, rank: int, size: int, timeout_s: float = 20, store: dist.Store = STORE
+) -> dist.ProcessGroupGloo:
     """Returns one member's group, once all have asked for theirs under the same prefix."""
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     options._timeout = timedelta(seconds=timeout_s)
-    return dist.ProcessGroupGloo(dist.PrefixStore(prefix, STORE), rank, size, options)
+    return dist.ProcessGroupGloo(dist.PrefixStore(prefix, store), rank, size, options)
 
 
 def in_threads(size: int, job: Callable[[int], object]) -> list:

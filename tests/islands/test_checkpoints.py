@@ -1,6 +1,7 @@
 """A saved and loaded island continues bit for bit: at a round, inside one, and after a failed one."""
 
 import errno
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.islands.test_missed_rounds import are_equal, every_bit
 from tests.islands.test_rounds import EVERY, NESTEROV
 from tests.islands.workers import ELEMENTS, OPTIMIZER, TinyWorker
 from trainer_adapters.diloco import DiLoCoTrainer
+from trainer_adapters.islands import saves
 
 NAMES = ("a", "b")
 
@@ -55,6 +57,23 @@ def test_a_loaded_island_continues_bit_for_bit(tmp_path, updates, fresh):
     load(loaded, tmp_path)
     loaded.run(2 * EVERY)
     assert_same(fleet, loaded)
+
+
+def test_a_round_waits_until_the_state_before_it_is_written(tmp_path, monkeypatch):
+    write = saves._write
+
+    def write_late(*arguments: object) -> None:
+        time.sleep(0.3)
+        write(*arguments)
+
+    monkeypatch.setattr(saves, "_write", write_late)
+    fleet = fleet_of_two()
+    anchor = fleet.anchor("a")
+    handle = fleet.trainers["a"].save(tmp_path)
+    fleet.run()
+    handle.wait()
+    assert load_file(tmp_path / "outer-0.safetensors")["anchor"].equal(anchor)
+    assert not fleet.anchor("a").equal(anchor)
 
 
 def test_what_was_sent_in_a_failed_round_is_saved(tmp_path):

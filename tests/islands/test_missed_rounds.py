@@ -194,6 +194,19 @@ def test_what_the_others_have_merged_does_not_count_twice():
     assert np.abs(float64(same_everywhere(fleet)) - expected).max() < 1e-6
 
 
+def test_what_may_have_been_merged_does_not_count_twice_though_the_gradient_is_gone():
+    fleet = fleet_of("a", "b", quantise="none", attempts=1)
+    fleet.lighthouse.denied["b"] = 1
+    fleet.run()
+    fleet.rounds["a"].kept.clear()
+    anchor = float64(fleet.anchor("a"))
+    later = model_after_a_round(fleet, "b") - float64(fleet.vector("b"))
+    models = [model_after_a_round(fleet, "a"), anchor + later]
+    fleet.run()
+    expected = anchor - oracle.mean_drift(anchor, models, [EVERY, EVERY])
+    assert np.abs(float64(same_everywhere(fleet)) - expected).max() < 1e-6
+
+
 def test_what_was_sent_and_not_merged_stays():
     """b's exchange fails for all, then a makes the round alone: b's first drift is still its own."""
     fleet = fleet_of("a", "b", quantise="none", attempts=1)

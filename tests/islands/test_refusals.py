@@ -80,6 +80,13 @@ def test_who_is_not_ready_does_not_stray_and_decides_nothing():
     assert [strays(own, members) for own in range(3)] == [False, True, False]
 
 
+def test_only_at_the_first_round_another_anchor_ends_a_newcomer():
+    """Later it is behind or strays, and takes the others' anchor."""
+    for number, ends in ((0, True), (3, False)):
+        members = [member(round=number), member(island="b", round=number, lineage="other")]
+        assert (refusal(1, members) is not None) == ends
+
+
 def test_a_record_is_as_long_as_all_others_and_is_read_as_it_was():
     assert len(MEMBER.record()) == len(member(island="longer").record())
     assert Member.read(MEMBER.record()) == MEMBER

@@ -237,7 +237,6 @@ class Island:
             log.warning("round %d cannot be had: training continues alone", meeting.round)
             return False
         self._move(found, behind, counted > 0)
-        self._strays = False
         return True
 
     def _move(self, found: Missed, behind: int, merged: bool) -> None:
