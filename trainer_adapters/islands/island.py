@@ -75,7 +75,7 @@ class Island:
         self.drift = Drift(inner.shards, self.outer)
         self._newcomer = True
         self._strays = False  # whether the others have another anchor of the same round
-        self._told = False  # whether the others know that this island has the sum
+        self._told = False  # whether this rank has sent its digest of the sum to the others
         self._measures: dict[str, float] = {}
 
     def synchronise(self) -> dict[str, float]:
@@ -104,9 +104,10 @@ class Island:
         self._weigh_drift()
         ring = Ring(meeting.group, meeting.rank, meeting.size)
         gradient = self._exchange(ring, meeting, ready)
-        self._measures["bytes"] += self._inner.total([ring.sent])[0]
+        sent, silent = self._inner.total([ring.sent, float(not self._told)])
+        self._measures["bytes"] += sent
         if not self._membership.commit(gradient is not None):
-            if self._told and self.drift.updates:
+            if not silent and self.drift.updates:  # so others may have committed the round
                 self.drift.remember()
             return ready
         self._make(gradient)
