@@ -177,7 +177,7 @@ def test_the_ranks_save_and_load_together_and_one_s_error_is_told_on_all(tmp_pat
 
 
 def be_refused(process: int, _: int, ports: list[int]) -> str:
-    own = Process(process, ports, quantise="uniform6" if process // RANKS else "blocks")
+    own = Process(process, ports, attempts=1, quantise="uniform6" if process // RANKS else "blocks")
     try:
         message = str(own.run()["outer_alone"])
     except IslandRefusedError as error:
