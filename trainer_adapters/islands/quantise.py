@@ -75,7 +75,7 @@ class Uniform6:
         exact = values.to(torch.float64)
         deviation = exact.norm() / max(len(values) - 1, 1) ** 0.5
         scale = 6 * deviation / BINS
-        bins = ((exact / scale).round_() + BINS // 2).nan_to_num_().clamp_(0, BINS - 1).long()
+        bins = ((exact / scale).round_() + BINS // 2).nan_to_num_(BINS // 2).clamp_(0, BINS - 1).long()
         sums = torch.bincount(bins, weights=exact, minlength=BINS)
         means = sums / torch.bincount(bins, minlength=BINS).clamp_(min=1)
         return torch.cat([means.to(torch.float32).view(torch.uint8), bins.to(torch.uint8)])
