@@ -94,8 +94,8 @@ class DiLoCoTrainer(TrainerWorker):
     # --- rounds -------------------------------------------------------------------------------
 
     @property
-    def period(self) -> int:
-        return self._every or 1
+    def period(self) -> int | None:
+        return self._every
 
     def init_worker(self, spec: WorkerSpec) -> None:
         self._spec = spec
