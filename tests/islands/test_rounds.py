@@ -124,6 +124,24 @@ def test_one_island_that_takes_the_mean_is_its_inner_trainer_bit_for_bit():
     assert fleet.trainers["a"]._island.outer.round == 2
 
 
+class Replica(TinyWorker):
+    """A rank that holds nothing of its own, as the scripted trainer's other ranks."""
+
+    def shards(self) -> list[torch.Tensor]:
+        return []
+
+
+def test_a_rank_without_elements_makes_the_rounds_of_its_island():
+    fleet = Fleet(**NESTEROV)
+    for name in ("a", "b"):
+        fleet.add(name, Replica(seed=1))
+    for round in (1, 2):
+        measures = fleet.run()["a"]
+        assert (measures["outer_round"], measures["outer_islands"]) == (round, 2)
+    assert measures["outer_drift_norm"] == 0
+    assert fleet.trainers["a"].period == EVERY
+
+
 def test_without_rounds_it_is_the_inner_trainer():
     fleet = Fleet(every=None)
     trainer = fleet.add("a", TinyWorker(seed=1))
