@@ -1,8 +1,8 @@
 """DiLoCoTrainer: a trainer whose run exchanges its progress with the runs of other islands, now and then.
 
-An island is a complete run. Its inner trainer steps as ever. After every so many updates the islands add up
-how far they have drifted from the anchor that they share, and each continues from the new anchor (DiLoCo,
-Douillard et al. 2023; INTELLECT-1, Prime Intellect 2024). The pipeline knows nothing of it.
+An island is a complete run, and its inner trainer makes the updates. After every so many, the islands add up
+how far they have drifted from the anchor that they share. Each continues from the new anchor. The pipeline
+knows nothing of it. Sources: DiLoCo, Douillard et al. 2023; INTELLECT-1, Prime Intellect 2024.
 """
 
 import logging
