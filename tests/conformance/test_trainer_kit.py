@@ -98,7 +98,7 @@ def test_fsdp_with_compiled_layers(ranks, lora):
 
 @pytest.mark.engines
 def test_what_the_example_computes_on_two_ranks():
-    assert_kept(check_trainer(PLAIN, ranks=2, only=["T2", "T3", "T6"]))
+    assert_kept(check_trainer(PLAIN, ranks=2, only=["T3"]))
 
 
 @pytest.mark.long
