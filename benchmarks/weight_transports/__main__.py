@@ -5,7 +5,6 @@
 `tree`: 16 MiB to 8 servers through 4 relays, every uplink 8 MiB a second. `deltas`: their size by the
 learning rate. `staging`: for how long a publication blocks the trainer. `memory`: what a puller needs.
 `runs`: the demo with each transport, two minutes each.
-`python -m benchmarks.publish weights=shared` measures a shared store beside `weights=group`.
 """
 
 from collections.abc import Callable, Iterator
