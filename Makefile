@@ -17,7 +17,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 APT_GET := flock Makefile apt-get -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-browser redis-server chromium vllm-env sglang-env grid recipes gpu-check soak mutants lint clean
+.PHONY: help demo test test-engines test-browser redis-server nginx chromium vllm-env sglang-env grid recipes gpu-check soak mutants lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +33,12 @@ redis-server:  ## Install the program of Redis where it is missing, for the test
 		|| { test "$$(id -u)" = 0 && $(APT_GET) update && $(APT_GET) install --yes $@; } \
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
+nginx:  ## Install the web server nginx where it is missing, for the test of it as a relay.
+	@command -v $@ >/dev/null \
+		|| { test "$$(id -u)" = 0 && $(APT_GET) update \
+			&& $(APT_GET) install --yes --no-install-recommends $@-light; } \
+		|| { echo "there is no $@; install it: sudo apt-get install $@-light, or brew install $@" >&2; exit 1; }
+
 FONTS := fonts-liberation fonts-dejavu-core
 
 chromium:  ## Install the browser Chromium where it is missing, for the tests of the viewer's pages.
@@ -44,7 +50,7 @@ chromium:  ## Install the browser Chromium where it is missing, for the tests of
 test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
 	$(VENV)/bin/python -m pytest -m engines tests/view/browser
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server chromium  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 45 minutes.
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 35 minutes.
 	$(VENV)/bin/python -m $(RUNNER) -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
@@ -83,8 +89,9 @@ SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed
+CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -147,6 +154,9 @@ soak-slurm:
 
 $(CHAOS): soak-chaos-%: redis-server
 	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_a_drawn_run_survives[$*]"
+
+$(CHAOS_OF): soak-chaos-%: redis-server
+	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_a_run_with_other_weights_survives[$*]"
 
 soak-chaos-ray: redis-server
 	$(VENV)/bin/python -m pytest -s -m long tests/chaos/test_runs.py::test_a_run_on_ray_survives_ten_faults

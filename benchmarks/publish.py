@@ -34,8 +34,9 @@ from contracts.weights import WeightManifest
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
+from pipelinerl.training.publishing.base import publish
+from pipelinerl.training.publishing.group import GroupPublisher
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
 WARM_UP = 3
 CLIENT_STARTS_WITHIN_S = 120
@@ -137,14 +138,14 @@ def counted(cpu: list[float]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def publisher(url: str, weights: Weights, config: RunConfig) -> Iterator[WeightPublisher]:
+def publisher(url: str, weights: Weights, config: RunConfig) -> Iterator[GroupPublisher]:
     """Yields the publisher of a run whose only server is this one."""
     with tempfile.TemporaryDirectory() as folder:
         streams = FileStreams(folder)
         joined = ServerJoined(number=1, name="server-0", url=url, node="here", engine="transformers")
         streams.writer("launcher_events").append(joined)
         servers = LaunchedServers(streams)
-        sender = WeightPublisher(config, servers, None, weights.manifest, record=print)
+        sender = GroupPublisher(config, servers, None, weights.manifest, record=print)
         sender.wait_for_servers()
         yield sender
         sender.close()

@@ -28,7 +28,8 @@ class ErrorCode(Enum):
     METHOD_NOT_ALLOWED = ("method_not_allowed", 405)  # the route exists for another method
     OTHER_RUN = ("other_run", 409)  # the server belongs to another run, and `takeover` is not set
     NO_GROUP = ("no_group", 409)  # no weight group has been joined
-    JOINING = ("joining", 409)  # the weight group is still being joined
+    NO_CHANNEL = ("no_channel", 409)  # no weight channel has been joined
+    JOINING = ("joining", 409)  # the weight group or channel is still being joined
     STALE_EPOCH = ("stale_epoch", 409)  # the epoch is not newer (join) or not the current one (update)
     STALE_VERSION = ("stale_version", 409)  # the version is lower than the live one
     UPDATE_IN_PROGRESS = ("update_in_progress", 409)  # another weight update is under way
@@ -42,10 +43,15 @@ class ErrorCode(Enum):
     UNSUPPORTED_RECEIVE = ("unsupported_receive", 422)  # `receive: staged`, which is not declared
     UNSUPPORTED_BACKEND = ("unsupported_backend", 422)  # a collective backend that is not declared
     NCCL_MISMATCH = ("nccl_mismatch", 422)  # server and trainer run different NCCL versions
+    UNSUPPORTED_CHANNEL = ("unsupported_channel", 422)  # a kind of weight channel that is not declared
+    SOURCE_REFUSED = ("source_refused", 422)  # a source outside the server's own list
+    NOT_SHARED = ("not_shared", 422)  # a shared store that the server does not see
+    BAD_KEY = ("bad_key", 422)  # a public key that is no Ed25519 key
     UNSUPPORTED_PARAMETER = ("unsupported_parameter", 422)  # a sampling parameter that is not honoured
     CONTEXT_LENGTH = ("context_length_exceeded", 422)  # prompt + max_tokens exceed the model's context
     ENGINE_FAILED = ("engine_failed", 500)  # the engine raised an error that the server's log explains
     OVERLOADED = ("overloaded", 503)  # more connections or completions than the server accepts
+    NO_SOURCE = ("no_source", 502)  # no source of the weight channel answered
     UNHEALTHY = ("unhealthy", 503)  # the model is loading, or weights were lost
     WEIGHTS_LOST = ("weights_lost", 503)  # a request waited for weights that did not arrive
     RENDEZVOUS_TIMEOUT = ("rendezvous_timeout", 504)  # the weight group did not form in time

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from contracts import CONTRACT_VERSION
+from contracts.channel import ChannelInfo, StoredUpdate
 from contracts.errors import ContractError, ErrorCode
 from contracts.limits import (
     MAX_INTEGER,
@@ -23,6 +24,7 @@ from contracts.limits import (
     MAX_TOP_LOGPROBS,
     Count,
     Identifier,
+    KvCacheMode,
     Limits,
     ListsOfIds,
     ModelName,
@@ -41,11 +43,10 @@ from contracts.limits import (
 )
 from contracts.wire import Answer, Request
 
-__all__ = ["ContractError", "ErrorCode", "InferenceEngine", "TokenEngine"]
+__all__ = ["ContractError", "ErrorCode", "InferenceEngine", "KvCacheMode", "TokenEngine"]
 
 # The values that a request may have. Responses have plain strings, because a newer server may have more
 # values.
-KvCacheMode = Literal["keep", "recompute"]
 ReceiveMode = Literal["paused", "staged"]
 Backend = Literal["gloo", "nccl"]
 LogprobsCount = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
@@ -67,7 +68,7 @@ class EngineInfo(Answer):
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
         description="score, staged, truncation, seed, stop_strings, tools, forced_calls, stream, "
-        "top_logprobs, arrays, as_completed, openai, metrics; a reader ignores others"
+        "top_logprobs, arrays, as_completed, openai, metrics, relay, shared, delta; a reader ignores others"
     )
 
 
@@ -84,6 +85,8 @@ class WeightsInfo(Answer):
 
     version: int
     state: str = Field(description="live, receiving or lost; a reader takes another for a passing one")
+    run: str | None = Field(None, description="the run whose update they are; null: of none yet")
+    digest: str | None = Field(None, description="from the signed manifest; null: they came from no store")
 
 
 class ProcessFigures(Answer):
@@ -100,6 +103,7 @@ class ContractInfo(EngineInfo):
     contract: int = CONTRACT_VERSION
     run: str | None
     group: GroupInfo | None
+    channel: ChannelInfo | None = Field(None, description="instead of a group; needs relay or shared")
     weights: WeightsInfo
     process: ProcessFigures
     limits: Limits | None = Field(None, description="null: a server of version 1, which states none")
@@ -186,7 +190,10 @@ class WeightUpdateStatus(Answer):
     run: str
     epoch: int
     version: int
-    state: str = Field("receiving", description="receiving, live or failed")
+    state: str = Field(
+        "receiving",
+        description="receiving, live, failed, or skipped: superseded or bad, and not tried any more",
+    )
     touched: bool = Field(False, description="whether any bucket was applied to the served weights")
     error: str | None = None
     paused_s: float = Field(0.0, description="seconds for which generation stood still")
@@ -403,6 +410,14 @@ class InferenceEngine(abc.ABC):
         It raises any error that occurs; `progress.touched` then says whether served weights changed. An
         engine whose weights are lost keeps its requests waiting until the next complete update.
         """
+
+    async def load_weights(self, update: StoredUpdate, progress: UpdateProgress) -> None:
+        """Applies a version that is in local files, then resumes generation. Needs `relay` or `shared`.
+
+        It returns and raises as `receive_weights` does. The files are verified, and must not be written to.
+        They may be deleted once it has returned.
+        """
+        raise ContractError(ErrorCode.UNSUPPORTED_CHANNEL, "this engine does not load stored weights")
 
     @abc.abstractmethod
     async def abort_requests(self) -> None:

@@ -4,7 +4,7 @@ Servers here enforce these numbers and state them in `/contract`. Another server
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -64,6 +64,8 @@ class Limits(Answer):
 
 # --- types of the fields of requests
 
+KvCacheMode = Literal["keep", "recompute"]
+
 
 def _temperature(value: float) -> float:
     if 0 < value < MIN_TEMPERATURE:
@@ -90,6 +92,9 @@ Count = Annotated[int, Field(ge=0, lt=MAX_INTEGER)]  # a version or an epoch
 Seconds = Annotated[float, Field(gt=0, lt=LONGEST_S, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Identifier = Annotated[str, Field(max_length=256, pattern=PRINTABLE)]
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]  # also a directory's name
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]  # never a path
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ModelName = Annotated[str, Field(max_length=4096)]
 ParameterName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, pattern=PRINTABLE)]
 Dimension = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]

@@ -241,7 +241,12 @@ class ServerUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightsPublished(Dated, frozen=True, kw_only=True):
-    """Says that `version` is live on `servers`, and on no others."""
+    """Says that `version` has been published, and which servers may get requests.
+
+    Without `live`, the version is live on `servers`, and on no others. With `live`, servers pull weights by
+    themselves: these belong to the run's weight channel, and each may serve an older version for a while.
+    Then `servers` may be empty, because the publication waits for no server.
+    """
 
     run: str
     version: int
@@ -252,6 +257,7 @@ class WeightsPublished(Dated, frozen=True, kw_only=True):
     paused_s: float  # the longest pause of any server, in seconds
     phases: dict[str, float] = {}  # seconds of open, gather, send and confirm. Empty in earlier records
     updates: list[ServerUpdate] = []  # one per server, in the order of `servers`
+    live: list[int] | None = None  # version that each of `servers` served then; -1 if none of this run's
 
 
 class StepClosed(Dated, frozen=True, kw_only=True):
@@ -285,6 +291,7 @@ class Evaluated(Dated, frozen=True, kw_only=True):
     failed: int = 0  # attempts that failed, which count as unsolved
     pinned: bool = False  # whether it was sampled by a server outside the weight group
     sets: list[SetResult] = []
+    due: int | None = None  # version that was to be evaluated, if servers that pull weights had a later one
 
 
 class Pinned(Record, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.inference import InferenceEngine
 from contracts.limits import Limits
 from inference_adapters.body_limits import BodyLimits
+from inference_adapters.channels.factory import ChannelFactory
 from inference_adapters.control_routes import control_routes, health_routes
 from inference_adapters.error_answers import add_error_answers, error_answer
 from inference_adapters.generation_routes import generation_routes
@@ -37,6 +38,7 @@ def create_app(
     add_generation: AddGeneration | None = None,
     limits: Limits | None = None,
     served_names: Sequence[str] = (),
+    channels: ChannelFactory | None = None,
 ) -> FastAPI:
     """Returns the HTTP app around `engine`.
 
@@ -47,9 +49,10 @@ def create_app(
     limits: the limits that are stated, and enforced on connections, headers and bodies; by default the
         contract's. All other limits are always the contract's.
     served_names: additional names of a `TokenEngine`'s model.
+    channels: the sources and the directory of weight channels; by default loopback and a temporary one.
     """
     limits = limits or Limits()
-    updates = WeightUpdates(engine, hold_timeout_s, limits)
+    updates = WeightUpdates(engine, hold_timeout_s, limits, channels)
 
     def started(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -63,7 +66,10 @@ def create_app(
         start.add_done_callback(started)
         yield
         start.cancel()
-        await engine.close()
+        try:
+            await updates.close()
+        finally:
+            await engine.close()
 
     app = FastAPI(title="inference contract", lifespan=lifespan, redirect_slashes=False)
     app.state.end_requests = updates.end_requests  # before the server closes their connections

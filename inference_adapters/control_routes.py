@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from contracts.challenge import CHALLENGE_PATTERN, address_of, proof_of
+from contracts.channel import InitWeightChannelRequest, InitWeightChannelResponse
 from contracts.inference import (
     AbortWeightUpdateRequest,
     ContractInfo,
@@ -15,10 +16,12 @@ from contracts.inference import (
     InitProcessGroupRequest,
     InitProcessGroupResponse,
     WeightUpdateAccepted,
-    WeightUpdateRequest,
     WeightUpdateStatus,
 )
 from contracts.limits import LONGEST_S, MAX_INTEGER
+from inference_adapters.bodies import update_body
+from inference_adapters.update_record import AnyUpdateRequest
+from inference_adapters.weight_sources import Caller
 from inference_adapters.weight_updates import WeightUpdates
 
 Challenge = Annotated[str | None, Query(pattern=CHALLENGE_PATTERN)]
@@ -45,7 +48,7 @@ def health_routes(updates: WeightUpdates, token: str | None) -> APIRouter:
 
 
 def control_routes(updates: WeightUpdates) -> APIRouter:
-    """Returns the routes of the weight group and its updates."""
+    """Returns the routes of weight groups, weight channels and their updates."""
 
     async def loaded() -> None:
         updates.require_loaded()
@@ -60,8 +63,17 @@ def control_routes(updates: WeightUpdates) -> APIRouter:
     async def init_process_group(request: InitProcessGroupRequest) -> InitProcessGroupResponse:
         return InitProcessGroupResponse(ranks=await updates.join(request))
 
+    @router.post("/init_weight_channel")
+    async def init_weight_channel(
+        request: InitWeightChannelRequest, http: Request
+    ) -> InitWeightChannelResponse:
+        caller = Caller(http.client.host if http.client else "", http.scope["server"][0])
+        return await updates.join_channel(request, caller)
+
     @router.post("/request_weight_update", status_code=202)
-    async def request_weight_update(request: WeightUpdateRequest) -> WeightUpdateAccepted:
+    async def request_weight_update(
+        request: Annotated[AnyUpdateRequest, Depends(update_body)],
+    ) -> WeightUpdateAccepted:
         return updates.request(request)
 
     @router.get("/weight_update/{version}")

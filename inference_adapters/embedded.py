@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
-import psutil
 import torch
 
+from contracts.channel import StoredUpdate
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     Health,
@@ -27,15 +27,14 @@ from contracts.inference import (
     UpdateProgress,
     WeightUpdateRequest,
 )
-from contracts.weights import WeightGroup, receive_weights
-from inference_adapters.finite_weights import why_not_finite
+from contracts.weights import WeightGroup, dtype_name, receive_weights
+from inference_adapters.finite_weights import NotFiniteError, why_not_finite
 from inference_adapters.receive_memory import ReceiveMemory
+from inference_adapters.resident_memory import resident_bytes
+from inference_adapters.stored_tensors import stored_tensors
 from inference_adapters.threads import in_daemon_thread
 
-
-def resident_bytes() -> int:
-    """Returns the resident memory of this process in bytes, for `ProcessFigures`."""
-    return psutil.Process().memory_info().rss
+__all__ = ["EmbeddedEngine", "resident_bytes"]
 
 
 class EmbeddedEngine(TokenEngine):
@@ -82,7 +81,7 @@ class EmbeddedEngine(TokenEngine):
         """
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Returns a bucket to keep until all have arrived; an engine may move it to other memory."""
+        """Returns a bucket to keep until all are here; an engine may move it to other memory."""
         return bucket
 
     def serves_received(self, parameters: list[Parameter]) -> bool:
@@ -157,14 +156,54 @@ class EmbeddedEngine(TokenEngine):
                 await in_daemon_thread(receive, None)
                 if spoilt:
                     raise ValueError(spoilt[0])
-                progress.touched = True  # from here on the update can no longer be cancelled
-                await self._in_model_thread(
-                    self.apply_weights, tensors, request.tied, request.version, request.kv_cache
-                )
+                await self._apply(tensors, request, progress)
             if memory is not None:
                 self._memory.serve()
         finally:
             tensors.clear()  # a failure's traceback would keep this copy of the model alive
+
+    async def load_weights(self, update: StoredUpdate, progress: UpdateProgress) -> None:
+        tensors: dict[str, torch.Tensor] = {}
+        try:
+            adopted = await in_daemon_thread(self._read, update, tensors, progress)
+            async with self._generation_held(progress):
+                await self._apply(tensors, update, progress)
+            if adopted:
+                self._memory.serve()
+        finally:
+            tensors.clear()  # a failure's traceback would keep the files mapped
+
+    def _read(self, update: StoredUpdate, tensors: dict[str, torch.Tensor], progress: UpdateProgress) -> bool:
+        """Reads and checks a stored version. Returns whether the engine will serve the tensors themselves.
+
+        If so they are copies, because mapped files may be deleted.
+        """
+        stored = stored_tensors(update.version, update.files, update.shapes)
+        parameters = [
+            Parameter(name=name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape))
+            for name, tensor in stored.items()
+        ]
+        allocate = self._memory.begin() if self.serves_received(parameters) else None
+        for name, tensor in stored.items():
+            if progress.cancelled:
+                return False
+            if why := why_not_finite({name: tensor}):
+                raise NotFiniteError(why)
+            if allocate is not None:
+                memory = allocate(tensor.nbytes)
+                tensors[name] = memory.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+        if allocate is None:
+            tensors.update(self.buffered(stored))
+        return allocate is not None
+
+    async def _apply(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        update: WeightUpdateRequest | StoredUpdate,
+        progress: UpdateProgress,
+    ) -> None:
+        progress.touched = True  # from here on the update can no longer be cancelled
+        await self._in_model_thread(self.apply_weights, tensors, update.tied, update.version, update.kv_cache)
 
     @contextlib.asynccontextmanager
     async def _generation_held(self, progress: UpdateProgress):

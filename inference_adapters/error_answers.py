@@ -37,6 +37,7 @@ async def _contract_error(request: Request, error: ContractError) -> Response:
 # A value that no server supports is refused like a value that this server does not support.
 UNSUPPORTED_VALUE = {
     "backend": ErrorCode.UNSUPPORTED_BACKEND,
+    "kind": ErrorCode.UNSUPPORTED_CHANNEL,
     "kv_cache": ErrorCode.UNSUPPORTED_KV_CACHE,
     "receive": ErrorCode.UNSUPPORTED_RECEIVE,
 }

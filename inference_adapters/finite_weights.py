@@ -10,6 +10,10 @@ from collections.abc import Mapping
 import torch
 
 
+class NotFiniteError(ValueError):
+    """Weights with a NaN or an infinite value. Nothing of them was applied."""
+
+
 def why_not_finite(bucket: Mapping[str, torch.Tensor]) -> str | None:
     """Returns a description of a weight in the bucket with a NaN or an infinite value, or None."""
     for name, tensor in bucket.items():

@@ -7,16 +7,13 @@ declarations.
 from collections.abc import Mapping
 
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import InferenceEngine, Parameter, WeightUpdateRequest
+from contracts.inference import EngineInfo, InferenceEngine, Parameter, WeightUpdateRequest
 
 
 def check_manifest(request: WeightUpdateRequest, engine: InferenceEngine) -> None:
     """Raises ContractError unless the engine can receive the update's parameters in the requested mode."""
     info = engine.info()
-    if request.kv_cache not in info.kv_cache:
-        raise ContractError(
-            ErrorCode.UNSUPPORTED_KV_CACHE, f"kv_cache {request.kv_cache}: this server offers {info.kv_cache}"
-        )
+    check_kv_cache(request.kv_cache, info)
     if request.receive == "staged" and "staged" not in info.capabilities:
         raise ContractError(ErrorCode.UNSUPPORTED_RECEIVE, "receive staged: this server offers only paused")
     shapes = engine.parameter_shapes()
@@ -25,6 +22,13 @@ def check_manifest(request: WeightUpdateRequest, engine: InferenceEngine) -> Non
         _check_parameter(parameter, shapes, tied, info.accepts_dtypes)
     _check_complete([p.name for p in request.parameters], shapes)
     _check_tied(request.tied, tied)
+
+
+def check_kv_cache(kv_cache: str, info: EngineInfo) -> None:
+    """Raises ContractError unless the engine offers the mode."""
+    if kv_cache not in info.kv_cache:
+        why = f"kv_cache {kv_cache}: this server offers {info.kv_cache}"
+        raise ContractError(ErrorCode.UNSUPPORTED_KV_CACHE, why)
 
 
 def _check_parameter(

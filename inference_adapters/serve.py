@@ -9,15 +9,19 @@ import socket
 import sys
 import traceback
 from functools import partial
+from pathlib import Path
 
 import uvicorn
 
 from contracts.inference import InferenceEngine
 from contracts.limits import LONGEST_S, MAX_INTEGER, Limits
+from contracts.store.errors import StoreError
 from contracts.support.token import TokenError, add_token_arguments, token_of
 from inference_adapters.app import AddGeneration, create_app
+from inference_adapters.channels.factory import ChannelFactory
 from inference_adapters.garbage import spare_collector
 from inference_adapters.http_protocol import LimitedProtocol, limits_here
+from inference_adapters.weight_sources import Location, SourceList
 
 IDLE_TIMEOUT_S = 5  # after which a connection without a request is closed
 
@@ -45,6 +49,19 @@ def add_contract_arguments(parser: argparse.ArgumentParser) -> None:
         default=120.0,
         help="when weights were lost, requests in flight wait this long for the next complete update",
     )
+    parser.add_argument(
+        "--weight-sources",
+        nargs="+",
+        type=_source,
+        metavar="URL",
+        help="weight channels may use what lies below these: http://..., https://..., file:///...; "
+        "by default loopback addresses and the caller's own host",
+    )
+    parser.add_argument(
+        "--weight-directory",
+        type=Path,
+        help="where fetched weights are stored, and found again after a restart; by default a temporary one",
+    )
 
 
 def _port(text: str) -> int:
@@ -57,6 +74,13 @@ def _version(text: str) -> int:
     if not text.isdigit() or int(text) >= MAX_INTEGER:
         raise argparse.ArgumentTypeError(f"{text} is no version: 0 or more")
     return int(text)
+
+
+def _source(text: str) -> Location:
+    try:
+        return Location.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _seconds(text: str) -> float:
@@ -78,7 +102,8 @@ def run(
     """
     try:
         token = token_of(args.token_file)
-    except TokenError as error:
+        channels = ChannelFactory(SourceList(args.weight_sources), args.weight_directory)
+    except (TokenError, StoreError, OSError) as error:
         sys.exit(f"cannot serve: {error}")
     listener = _listen(args.host, args.port)
     failures: list[BaseException] = []
@@ -97,12 +122,14 @@ def run(
         add_generation,
         limits,
         served_names=args.served_model_name or (),
+        channels=channels,
     )
     server = Server(
         uvicorn.Config(
             app,
             http=partial(LimitedProtocol, limits),
             ws="none",
+            proxy_headers=False,  # of a caller, its own address counts: any client can claim another one
             h11_max_incomplete_event_size=limits.max_header_bytes,
             timeout_keep_alive=IDLE_TIMEOUT_S,
             timeout_graceful_shutdown=1,

@@ -39,6 +39,7 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.load_watch import adapting
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.clients.server_watch import watching
+from pipelinerl.clients.version_watch import VersionWatch
 from pipelinerl.components import (
     build_client,
     build_domain,
@@ -51,10 +52,10 @@ from pipelinerl.domains.base import opened
 from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import admission_of
-from pipelinerl.rollouts.evaluator import Evaluator
+from pipelinerl.rollouts.evaluator import Evaluator, ServersLostError
 from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
-from pipelinerl.rollouts.places import LOOK_S, NO_SERVERS, Look, PlaceTimes
+from pipelinerl.rollouts.places import LOOK_S, NO_SERVERS, NO_WEIGHTS, Look, PlaceTimes
 from pipelinerl.rollouts.pulse import pulsing
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
@@ -62,7 +63,7 @@ from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.spans import Spans
-from pipelinerl.streams.events import latest_launch, tail, valid_results
+from pipelinerl.streams.events import evaluated_versions, latest_launch, tail, valid_results
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
@@ -70,10 +71,6 @@ from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
 
 class SlotFreed:
     """A slot may be free: a rollout has ended or yielded its own, or a server gets more requests."""
-
-
-class ServersLostError(RuntimeError):
-    """An evaluation at the end has no server left, and the trainer publishes nothing more."""
 
 
 class Actor:
@@ -118,9 +115,20 @@ class Actor:
             self._events,
             self._metrics,
             spans,
-            {result.version for result in valid_results(streams)},
+            evaluated_versions(valid_results(streams)),
             spawn=lambda work: self._spawn(work, self._background),
+            on_begin=lambda: self._version_watch and self._version_watch.look_again(),
         )
+        self._version_watch = self._watch_of_versions()
+
+    def _watch_of_versions(self) -> VersionWatch | None:
+        """Returns the watch of servers that pull weights by themselves; None where they get them together."""
+        if self._config.weights.transport != "relay":
+            return None
+        watch = VersionWatch(self._session, self._config.most_behind, self._slot_freed)
+        watch.watch(self._pool)
+        watch.watch(self._evaluator.pool, lambda: self._evaluator.of_version)
+        return watch
 
     def _resume(self, resumed: Resumed) -> None:
         """Count and draw on from where the run stopped."""
@@ -148,6 +156,10 @@ class Actor:
     @property
     def pools(self) -> list[ServerPool]:
         return [self._pool, self._evaluator.pool]
+
+    def watching_versions(self) -> AbstractAsyncContextManager[None]:
+        """Keeps requests from servers whose weights may not be used."""
+        return self._version_watch.running() if self._version_watch else nullcontext()
 
     def adapting(self) -> AbstractAsyncContextManager[None]:
         """Adapts how many requests for training a server gets, where no number is configured."""
@@ -181,6 +193,8 @@ class Actor:
         """Returns the word for why a free place is not taken; None where none is free."""
         if self._pool.is_empty:
             return NO_SERVERS
+        if self._pool.is_held:
+            return NO_WEIGHTS
         return self._blocked_by() if self._slots_held < self._pool.capacity else None
 
     async def run(self) -> None:
@@ -226,6 +240,8 @@ class Actor:
     async def _hear_of_servers(self) -> None:
         """Takes out the servers that have left by now. One that has joined waits for `WeightsPublished`."""
         for leaving in await self._stream_thread.do(self._launched.refresh):
+            if self._version_watch:
+                self._version_watch.forget(leaving.joining.url)
             self._pool.forget(leaving.joining.url, leaving.drains)
             await self._evaluator.forget(leaving.joining.url, leaving.drains)
 
@@ -244,6 +260,8 @@ class Actor:
             self._config.token_fields,
             self._slots.leave_slot,
         )
+        if self._version_watch:
+            self._version_watch.published(published)
         await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
         await self._pool.open_gate()
         self._admission.gate_open = True
@@ -271,6 +289,7 @@ class Actor:
     def _blocked_by(self) -> str | None:
         """Returns the word for what keeps a group from starting, or None if one may start."""
         self._admission.in_flight = self._pool.capacity
+        self._admission.behind = self._version_watch.behind if self._version_watch else 0
         self._admission.judging = self._judge.waiting if self._judge else 0
         return self._admission.blocked_by()
 
@@ -343,7 +362,9 @@ class Actor:
             await self._events.append(settled)
         if start:
             await self._wait_for(start)
-        await self._wait_for(self._spawn(self._evaluator.evaluate(self._version), self._background))
+        within_s = self._config.world.server_start_timeout_s
+        last = self._evaluator.evaluate(self._version, within_s)
+        await self._wait_for(self._spawn(last, self._background))
         await self._drain()
         await self._events.append(ActorStopped())
 
@@ -379,6 +400,7 @@ async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
             opened(actor.domain),
             watching(actor.pools),
             actor.adapting(),
+            actor.watching_versions(),
             pulsing(actor.write_progress),
             pulsing(actor.look_at_places, LOOK_S),
         ):

@@ -11,7 +11,11 @@ names, and readers ignore names that they do not know. A number that is not fini
                   At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,
                   servers, and publish_<phase>_s for open, gather, send and confirm. At a probe:
                   logprob_gap_mean_abs, logprob_gap_max_abs; probe_unanswered: requests without a token of
-                  that version when the weights had to change.
+                  that version when the weights had to change; probe_skipped: with relays, servers that
+                  did not serve exactly that version by then.
+                  With relays, at a publication: pack_s, the time until the version before was in the
+                  store; pack_failures, versions that a full disk did not take; servers_behind, how many
+                  versions the slowest server was behind.
     actor         step = live weight version. For the rollouts that finished since the previous line:
                   reward_mean, reward_<component>, success_rate, success_<domain> if there are several,
                   length_mean, length_max (sampled tokens), truncated_share, generation_tokens_per_s. For

@@ -15,6 +15,8 @@ from pipelinerl.errors import GaveUpError
 
 REFUSED = 2  # exit status of a process that a restart would not help
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
+STORE_VARIABLE = "PIPELINERL_WEIGHT_STORE"  # the directory of the store of weights
+ORIGIN_VARIABLE = "PIPELINERL_ORIGIN"  # the URL at which the store is served
 REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # the streams' server, with its password; the user may set it
 
 

@@ -32,10 +32,12 @@ from pipelinerl.training.disk_space import size_beside_weights
 from pipelinerl.training.learner import Learner
 from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.probe import Probe
+from pipelinerl.training.publishing.base import publish
+from pipelinerl.training.publishing.publishers import new_publisher
+from pipelinerl.training.publishing.stored import StorePlace
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.reference_updates import ReferenceUpdates
-from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
 
 class Trainer:
@@ -64,8 +66,9 @@ class Trainer:
             needs = needed_capabilities(config, domain)
             address = os.environ["MASTER_ADDR"]
             events = streams.writer("trainer_events")
-            publisher = WeightPublisher(
+            publisher = new_publisher(
                 config,
+                StorePlace.given(run_dir, os.environ),
                 LaunchedServers(streams, self._heartbeat.beat),
                 token,
                 manifest,
@@ -90,7 +93,8 @@ class Trainer:
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.publisher.wait_for_servers())
         self._send()
         self._renew_reference()
-        self._end_probe()
+        if self._config.weights.transport != "relay":  # with relays, training does not wait for a probe
+            self._end_probe()
         self._spans.taken()  # what came before training belongs to no step
         while self._version < self._config.max_steps:
             match self._next_task():
@@ -106,6 +110,8 @@ class Trainer:
             self._save_unsaved()
         if self._ranks.agree(lambda: self._rank_zero.is_save_wanted):
             return self._leave()
+        while self._ranks.agree(lambda: self._rank_zero.publisher.must_repeat()):
+            self._send()
         self._end_probe()
         self._probe.close()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.end(self._version))

@@ -3,6 +3,7 @@
     python -m benchmarks.chaos --seed 0 --kills 20
     python -m benchmarks.chaos --seed 0 --kills 20 --pair real --out chaos.jsonl
     python -m benchmarks.chaos --seed 0 --kills 20 --executor ray
+    python -m benchmarks.chaos --seed 0 --kills 20 --weights relay
 
 Exits with status 1 if anything went wrong. What a run with a failure left is in `--work`.
 """
@@ -24,7 +25,7 @@ def main() -> int:
     work = args.work or Path(tempfile.mkdtemp(prefix="chaos-"))
     results = []
     for seed in range(args.seed, args.seed + args.runs):
-        plan = draw_plan(seed, args.kills, args.pair, args.longest_stop_s, args.executor)
+        plan = draw_plan(seed, args.kills, args.pair, args.longest_stop_s, args.executor, args.weights)
         print(f"\nseed {seed}: {plan.shape}", flush=True)
         result = run_plan(plan, work / f"seed-{seed}", args.within_s)
         results.append(result)
@@ -45,6 +46,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--executor", choices=["local", "ray"], default="local", help="ray: a cluster of its own"
     )
+    parser.add_argument(
+        "--weights", choices=["group", "relay", "shared"], default="group", help="relay: through two of them"
+    )
     parser.add_argument("--longest-stop-s", type=float, default=90.0, help="of a process that is stopped")
     parser.add_argument("--within-s", type=float, default=180.0, help="longest wait for a recovery")
     parser.add_argument("--work", type=Path, help="where the runs are; a new directory by default")
@@ -56,7 +60,8 @@ def command_of(plan: Plan, args: argparse.Namespace) -> str:
     """Returns the command that repeats this plan."""
     return (
         f"python -m benchmarks.chaos --seed {plan.seed} --kills {args.kills} --pair {args.pair} "
-        f"--executor {args.executor} --longest-stop-s {args.longest_stop_s:g} --within-s {args.within_s:g}"
+        f"--executor {args.executor} --weights {args.weights} "
+        f"--longest-stop-s {args.longest_stop_s:g} --within-s {args.within_s:g}"
     )
 
 

@@ -69,9 +69,14 @@ def _summary(plan: Plan, run_dir: Path, max_steps: int) -> Iterator[str]:
 
 
 def _versions(plan: Plan, run_dir: Path) -> Iterator[str]:
-    """Yields errors: rollouts of versions that their server never had, trained tokens of too much lag."""
+    """Yields errors: rollouts of versions that their server never had, trained tokens of too much lag.
+
+    Servers that pull take versions by themselves, so of theirs it is checked that somebody published them.
+    """
     with recorded_streams(run_dir) as streams:
         published, unrecorded = _published(streams)
+        if plan.shape.weights == "relay":
+            unrecorded |= {version for versions in published.values() for version in versions}
         for rollout in recorded(streams, "rollouts"):
             wrong = _never_given(rollout, published, unrecorded)
             if wrong is not None:

@@ -24,8 +24,15 @@ BEGINS: dict[Action, int] = {
     "stop": signal.SIGSTOP,
     "close port": signal.SIGUSR1,
     "corrupt": signal.SIGUSR2,
+    "break off": signal.SIGUSR1,
+    "slow": signal.SIGHUP,
 }
-ENDS: dict[Action, int] = {"stop": signal.SIGCONT, "corrupt": signal.SIGUSR2}
+ENDS: dict[Action, int] = {
+    "stop": signal.SIGCONT,
+    "corrupt": signal.SIGUSR2,
+    "break off": signal.SIGUSR1,
+    "slow": signal.SIGHUP,
+}
 
 
 class NoTargetError(Exception):
@@ -49,6 +56,9 @@ def strike(fault: Fault, launches: Launches) -> Struck:
     elif fault.action == "truncate log":
         pid = find(fault.target, launches)
         _halve(launches.run_dir / "logs" / f"{fault.target}.log")
+    elif fault.action == "kill" and fault.target.startswith("relay-"):
+        pid = find(fault.target, launches)
+        launches.relays.kill(_number(fault.target), gone_s=fault.seconds)
     else:
         pid = find(fault.target, launches)
         kill(_node_under(pid, launches) if fault.action == "kill node" else pid, BEGINS[fault.action])
@@ -69,12 +79,18 @@ def find(target: str, launches: Launches) -> int:
 
 
 def process_of(target: str, launches: Launches) -> int | None:
-    """Returns the current process of a job, of the launcher or of the run's Redis server."""
+    """Returns the current process of a job, of a relay, of the launcher or of the run's Redis server."""
     if target in ("launcher", "disk"):
         return launches.pid if launches.status is None else None
     if target == "redis":
         return redis_of(launches.run_dir)
+    if target.startswith("relay-"):
+        return launches.relays.pid(_number(target))
     return jobs_of(launches.run_dir).get(target)
+
+
+def _number(target: str) -> int:
+    return int(target.rpartition("-")[2])
 
 
 def _node_under(pid: int, launches: Launches) -> int:

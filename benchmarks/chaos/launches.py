@@ -14,6 +14,7 @@ import psutil
 from benchmarks.chaos.news import News
 from benchmarks.chaos.plan import MARK
 from benchmarks.ray_nodes import RayNodes
+from benchmarks.relays import Relays
 from benchmarks.run_processes import guards_of, processes_of, redis_of
 from pipelinerl.paths import ROOT
 
@@ -26,14 +27,21 @@ class Launches:
     """Runs at most one launcher at a time. `console` is a file that all of them write to.
 
     start: starts a Python program with the given arguments, environment, standard output and standard error.
-    nodes: of the run's Ray cluster, if it has one.
+    nodes: of the run's Ray cluster, if it has one. relays: of its weights; there may be none.
     """
 
     def __init__(
-        self, run_dir: Path, console: Path, settings: Sequence[str], start: Start, nodes: RayNodes | None
+        self,
+        run_dir: Path,
+        console: Path,
+        settings: Sequence[str],
+        start: Start,
+        nodes: RayNodes | None,
+        relays: Relays,
     ):
         self._start = start
         self.nodes = nodes
+        self.relays = relays
         self.run_dir = run_dir
         self.settings = list(settings)
         self.console = console

@@ -8,8 +8,18 @@ from typing import Literal
 
 Pair = Literal["scripted", "real"]
 Executor = Literal["local", "ray"]
+Weights = Literal["group", "relay", "shared"]
 Action = Literal[
-    "kill", "kill node", "stop", "close port", "corrupt", "fill disk", "truncate log", "cut tail"
+    "kill",
+    "kill node",
+    "stop",
+    "close port",
+    "corrupt",
+    "break off",
+    "slow",
+    "fill disk",
+    "truncate log",
+    "cut tail",
 ]
 
 MARK = "PIPELINERL_CHAOS_RUN"  # names the run in the environment of all its processes
@@ -18,6 +28,9 @@ MOST_STEPS = 4  # steps between a recovery and the next fault
 LONGEST_DELAY_S = 0.5  # after these steps
 DISK_FULL_S = (1.0, 5.0)
 CORRUPT_S = (0.5, 4.0)
+RELAYS = 2
+RELAY_FAULT_S = (2.0, 10.0)  # of a relay that is gone, lies, breaks answers off, or is slow
+RELAY_ACTIONS: tuple[Action, ...] = ("kill", "stop", "corrupt", "break off", "slow")
 JUDGED = ("domain._target_=tests.judging.domains.SlowlyJudged", "+domain.seconds=0.001")
 UNJUDGED = ("+domain._target_=tests.scripted_domain.ScriptedDomain",)
 KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
@@ -48,8 +61,8 @@ QUICK = (
 class Fault:
     """One fault.
 
-    target: a job, or `redis`, `launcher` or `disk`. after_steps, delay_s: time since the recovery from the
-    previous fault. seconds: its duration, if it ends by itself.
+    target: a job, a relay, or `redis`, `launcher` or `disk`. after_steps, delay_s: time since the recovery
+    from the previous fault. seconds: its duration, if it ends by itself.
     """
 
     action: Action
@@ -83,6 +96,12 @@ class Shape:
     checkpoint_every: int
     heartbeat_s: int
     executor: Executor = "local"
+    weights: Weights = "group"
+
+    @property
+    def relays(self) -> int:
+        """The number of relays that the run's weights pass through."""
+        return RELAYS if self.weights == "relay" else 0
 
     @property
     def lag_limit(self) -> int:
@@ -97,13 +116,21 @@ class Plan:
 
 
 def draw_plan(
-    seed: int, number: int, pair: Pair, longest_stop_s: float, executor: Executor = "local"
+    seed: int,
+    number: int,
+    pair: Pair,
+    longest_stop_s: float,
+    executor: Executor = "local",
+    weights: Weights = "group",
 ) -> Plan:
     """Returns the run of a seed, with `number` faults. Every kind occurs once before any kind repeats."""
     chance = random.Random(seed)
     shape = draw_shape(chance, pair)
     if executor == "ray":
         shape = replace(shape, executor="ray", streams="redis")
+    shape = replace(shape, weights=weights)
+    if weights == "relay" and shape.schedule == "async":
+        shape = replace(shape, schedule="pipeline")  # the two exclude each other
     faults = draw_faults(chance, shape, longest_stop_s)
     return Plan(seed, shape, tuple(next(faults) for _ in range(number)))
 
@@ -134,7 +161,7 @@ def draw_faults(chance: random.Random, shape: Shape, longest_stop_s: float) -> I
                 _member(chance, shape, role),
                 after_steps=chance.randint(0, MOST_STEPS),
                 delay_s=round(chance.uniform(0, LONGEST_DELAY_S), 3),
-                seconds=round(_duration(chance, action, longest_stop_s), 1),
+                seconds=round(_duration(chance, action, role, longest_stop_s), 1),
             )
 
 
@@ -144,6 +171,7 @@ def kinds_of(shape: Shape) -> list[tuple[Action, str]]:
     roles += ["reference"] if shape.reference else []
     roles += ["judging"] if shape.judging else []
     roles += ["redis"] if shape.streams == "redis" else []
+    roles += ["origin"] if shape.weights == "relay" else []
     kinds: list[tuple[Action, str]] = [("kill", role) for role in roles]
     kinds += [("stop", role) for role in roles]
     kinds += [("fill disk", "disk"), ("truncate log", "actor")]
@@ -153,14 +181,16 @@ def kinds_of(shape: Shape) -> list[tuple[Action, str]]:
         kinds.append(("kill node", "server"))
     if shape.streams == "files":
         kinds.append(("cut tail", "launcher"))
+    if shape.weights == "relay":
+        kinds += [(action, "relay") for action in RELAY_ACTIONS]
     return kinds
 
 
 def settings_of(plan: Plan) -> list[str]:
-    """Returns the settings of launch.py, without the run directory and the number of steps."""
+    """Returns the settings of launch.py, without the run directory, the number of steps and the relays."""
     shape = plan.shape
     settings = [*SMALL[shape.pair], *PATIENT, *QUICK, "group_size=4", "filters=[]", "stop_at=null"]
-    settings += [f"seed={plan.seed}"]
+    settings += [f"seed={plan.seed}", f"weights={shape.weights}"]
     settings += [f"world.servers={shape.servers}", f"world.trainer_ranks={shape.ranks}"]
     settings += [f"streams={shape.streams}", f"schedule={shape.schedule}", f"max_lag={shape.lag_limit}"]
     settings += [f"checkpoint.every={shape.checkpoint_every}"]
@@ -176,16 +206,18 @@ def settings_of(plan: Plan) -> list[str]:
 
 
 def _member(chance: random.Random, shape: Shape, role: str) -> str:
-    numbers = {"server": shape.servers, "trainer": shape.ranks}
+    numbers = {"server": shape.servers, "trainer": shape.ranks, "relay": shape.relays}
     return f"{role}-{chance.randrange(numbers[role])}" if role in numbers else role
 
 
-def _duration(chance: random.Random, action: Action, longest_stop_s: float) -> float:
+def _duration(chance: random.Random, action: Action, role: str, longest_stop_s: float) -> float:
     """Returns the duration of a fault in seconds.
 
     A stop is as likely to last one to three seconds as ten to thirty.
     """
     if action == "stop":
         return math.exp(chance.uniform(math.log(SHORTEST_STOP_S), math.log(longest_stop_s)))
+    if role == "relay":
+        return chance.uniform(*RELAY_FAULT_S)
     spans: dict[Action, Sequence[float]] = {"fill disk": DISK_FULL_S, "corrupt": CORRUPT_S}
     return chance.uniform(*spans[action]) if action in spans else 0.0

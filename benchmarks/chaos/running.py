@@ -13,6 +13,7 @@ from benchmarks.chaos.faults import NoTargetError, Struck, strike
 from benchmarks.chaos.launches import Launches, Start, start_program
 from benchmarks.chaos.plan import Fault, Plan, settings_of
 from benchmarks.chaos.recovery import Awaited, Recovery
+from benchmarks.relays import Relays
 from contracts.records import StepClosed
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
@@ -59,8 +60,9 @@ def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_
     result = Result(plan)
     settings = [*settings_of(plan), f"max_steps={ENDLESS}"]
     disk = directory / "disk"
-    with small_disk(disk) as can_fill, cluster_of(plan.shape) as nodes:
-        launches = Launches(disk / "run", directory / "console", settings, start, nodes)
+    with small_disk(disk) as can_fill, cluster_of(plan.shape) as nodes, Relays(plan.shape.relays) as relays:
+        settings += relays.settings if plan.shape.relays else []
+        launches = Launches(disk / "run", directory / "console", settings, start, nodes, relays)
         trial = Trial(result, launches, within_s, can_fill)
         try:
             trial.run()

@@ -31,8 +31,9 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
+from pipelinerl.training.publishing.base import publish
+from pipelinerl.training.publishing.group import GroupPublisher
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.weight_publisher import WeightPublisher, publish
 from trainer_adapters.fsdp import FSDPTrainer
 
 STOPPED_S = 8.0  # longer than a bucket may take
@@ -76,7 +77,7 @@ class Trial:
         streams = FileStreams(directory)
         self._events = streams.writer("launcher_events")
         self._manifest = worker.weight_manifest("float32")
-        self._publisher = WeightPublisher(
+        self._publisher = GroupPublisher(
             compose_config(settings(backend, self._manifest)),
             LaunchedServers(streams),
             token=None,

@@ -16,7 +16,8 @@ from benchmarks.mutants.server import ROOT, TOKEN, options_of, serving
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
 
-CHEAPEST_FIRST = ["G10", "G9", "G11", "G8", "G6", "G3", "G7", "G5", "G1", "G4", "G2"]
+STORED = ["G12", "G15", "G13", "G16", "G14"]  # of channels
+CHEAPEST_FIRST = ["G10", "G9", "G11", "G8", "G6", "G3", "G7", "G5", "G1", "G4", "G2", *STORED]
 TRAINER_CHEAPEST_FIRST = ["T4", "T6", "T7", "T3", "T5", "T1", "T2"]
 LIKELY = {  # guarantees that detect most mutants of a file, and so are tried first
     "app body_limits error_answers http_protocol neutral_values text_checks": ["G6"],

@@ -79,6 +79,7 @@ def openapi() -> dict[str, Any]:
 def _models() -> list[tuple[type[BaseModel], JsonSchemaMode]]:
     """Returns the models of all bodies: requests as they are validated, responses as serialized."""
     requests = {route.request for route in ROUTES if route.request}
+    requests |= {route.other_request for route in ROUTES if route.other_request}
     answers: set[type[Answer]] = {route.answer for route in ROUTES if route.answer} | {Error}
     answers |= {route.chunk for route in ROUTES if route.chunk}
     in_order: list[type[Request] | type[Answer]] = sorted(
@@ -111,7 +112,10 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.parameters:
         operation["parameters"] = route.parameters
     if route.request:
-        operation["requestBody"] = {"required": True, "content": {JSON: _schema(route.request)}}
+        body = _schema(route.request)
+        if route.other_request:
+            body = {"schema": {"oneOf": [body["schema"], _schema(route.other_request)["schema"]]}}
+        operation["requestBody"] = {"required": True, "content": {JSON: body}}
     return operation
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts import inference
+from contracts import channel, inference
 from contracts.challenge import CHALLENGE_PATTERN
 from contracts.errors import ErrorCode
 from contracts.limits import LONGEST_S, MAX_INTEGER
@@ -20,8 +20,17 @@ WEIGHTS = (
     ErrorCode.UNSUPPORTED_KV_CACHE,
     ErrorCode.UNSUPPORTED_RECEIVE,
 )
-STATE = (ErrorCode.NO_GROUP, ErrorCode.JOINING, ErrorCode.STALE_VERSION)
+STATE = (ErrorCode.NO_GROUP, ErrorCode.NO_CHANNEL, ErrorCode.JOINING, ErrorCode.STALE_VERSION)
 JOINING = (ErrorCode.UNSUPPORTED_BACKEND, ErrorCode.NCCL_MISMATCH, ErrorCode.RENDEZVOUS_TIMEOUT)
+CHANNEL = (
+    ErrorCode.UNSUPPORTED_CHANNEL,
+    ErrorCode.UNSUPPORTED_KV_CACHE,
+    ErrorCode.SOURCE_REFUSED,
+    ErrorCode.NOT_SHARED,
+    ErrorCode.BAD_KEY,
+    ErrorCode.NO_SOURCE,
+    ErrorCode.ENGINE_FAILED,
+)
 BOTH = (ErrorCode.OTHER_RUN, ErrorCode.STALE_EPOCH, ErrorCode.UPDATE_IN_PROGRESS, ErrorCode.UNHEALTHY)
 GENERATION = (
     ErrorCode.NOT_FOUND,
@@ -35,13 +44,17 @@ GENERATION = (
 
 @dataclass(frozen=True)
 class Route:
-    """One route. `chunk` is the model of one event if the response can be a stream."""
+    """One route. `chunk` is the model of one event if the response can be a stream.
+
+    `other_request` is a second form of the body.
+    """
 
     method: str
     path: str
     summary: str
     answer: type[Answer] | None  # None: plain text
     request: type[Request] | None = None
+    other_request: type[Request] | None = None
     status: int = 200
     chunk: type[Answer] | None = None
     errors: tuple[ErrorCode, ...] = ()
@@ -79,10 +92,19 @@ ROUTES = [
     ),
     Route(
         "post",
+        "/init_weight_channel",
+        "Join a weight channel (capability `relay` or `shared`)",
+        channel.InitWeightChannelResponse,
+        channel.InitWeightChannelRequest,
+        errors=BODY + CHANNEL + BOTH,
+    ),
+    Route(
+        "post",
         "/request_weight_update",
-        "Receive new weights",
+        "Receive new weights, over the group or the channel",
         inference.WeightUpdateAccepted,
         inference.WeightUpdateRequest,
+        channel.ChannelUpdateRequest,
         status=202,
         errors=BODY + WEIGHTS + STATE + BOTH,
     ),

@@ -143,8 +143,9 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         kv_cache: KvCacheMode,
     ) -> None:
         parameters = dict(self._model.named_parameters())
+        adopted = all(self._fits(parameters[name], tensor.dtype) for name, tensor in tensors.items())
         for name, tensor in tensors.items():  # a tied name is the same parameter
-            if self._fits(parameters[name], tensor.dtype):
+            if adopted:  # as `serves_received` has announced
                 parameters[name].data = tensor
             else:
                 parameters[name].copy_(tensor)  # casts and moves

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import vllm
 from vllm.engine.arg_utils import AsyncEngineArgs
 
+from contracts.channel import StoredUpdate
 from contracts.inference import (
     EngineInfo,
     Health,
@@ -157,3 +158,6 @@ class VllmEngine(InferenceEngine):
 
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         await self._unless_engine_ends(self._weights.receive(request, progress))
+
+    async def load_weights(self, update: StoredUpdate, progress: UpdateProgress) -> None:
+        await self._unless_engine_ends(self._weights.load(update, progress))

@@ -1,4 +1,4 @@
-"""A worker's membership in the weight group, as one of vLLM's weight transfer engines.
+"""How a worker receives or reads weights, as one of vLLM's weight transfer engines.
 
 `plugin` registers it. vLLM calls the lifecycle (init, start, update, finish) in every worker, each of which
 is one rank of the group. A worker also generates, so joining and receiving run in another thread, and only
@@ -8,6 +8,7 @@ workers' results if one of several raises. `state` reports failures.
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from vllm.distributed.weight_transfer import WeightTransferEngine
@@ -16,6 +17,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from contracts.inference import Parameter
 from contracts.weights import WeightGroup, nccl_version, parameter_bytes, receive_weights
 from inference_adapters.finite_weights import why_not_finite
+from inference_adapters.stored_tensors import stored_tensors
 from inference_adapters.threads import daemon_thread
 from inference_adapters.vllm.transfer import GroupAddress, TiedWeights, Transfer, with_copies
 
@@ -81,6 +83,30 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             daemon_thread(self._group.close)
             self._group = None
 
+    # --- a stored version -------------------------------------------------------------------------
+
+    def load(self, version: int, files: list[str], shapes: dict[str, list[int]]) -> None:
+        """Starts to check a stored version; `state` reports when it can be applied.
+
+        Its files are mapped. So neither a CPU nor a GPU holds the weights twice.
+        """
+        self._transfer = Transfer(0, held=True)
+        with self._transfer.recording_failure():
+            tensors = stored_tensors(version, map(Path, files), shapes)
+            self._transfer.total_bytes = sum(tensor.nbytes for tensor in tensors.values())
+            daemon_thread(self._check, self._transfer, tensors)
+
+    def _check(self, transfer: Transfer, tensors: dict[str, torch.Tensor]) -> None:
+        with transfer.recording_failure():
+            for name, tensor in tensors.items():
+                transfer.spoilt = transfer.spoilt or why_not_finite({name: tensor})
+            transfer.put(tensors)
+            transfer.received_bytes = transfer.total_bytes
+
+    def drop(self) -> None:
+        """Lets go of an update that was applied, or will not be."""
+        self._transfer.drop()
+
     # --- one update -------------------------------------------------------------------------------
 
     def receive(self, parameters: list[dict], bucket_bytes: int, timeout_s: float, staged: bool) -> None:
@@ -129,7 +155,8 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             "complete": complete,
             "held": transfer.held,
             "seconds": transfer.seconds,
-            "error": transfer.error or (transfer.spoilt if complete else None),
+            "spoilt": transfer.spoilt if complete else None,
+            "error": transfer.error,
         }
 
     def start_weight_update(self) -> None:

@@ -1,4 +1,4 @@
-"""The weight group and its updates, as calls to vLLM's workers.
+"""The weight group, its updates and stored versions, as calls to vLLM's workers.
 
 Every worker is a rank of the weight group, and receives while it generates (`transport`). So both receive
 modes differ only in when generation stops: after the first bucket, or after the last.
@@ -12,8 +12,10 @@ from collections.abc import AsyncIterator, Callable
 from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 from vllm.v1.engine.exceptions import EngineDeadError
 
+from contracts.channel import StoredUpdate
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import InitProcessGroupRequest, UpdateProgress, WeightUpdateRequest
+from inference_adapters.finite_weights import NotFiniteError
 from inference_adapters.vllm.engine_client import EngineClient
 
 ASK_EVERY_S = 0.02  # polling interval for the workers' state
@@ -77,16 +79,37 @@ class WeightCalls:
         await self._until("state", begun, ASK_SELDOM_S if staged else ASK_EVERY_S)
         async with self._generation_held(request, progress):
             await self._until("state", applicable, ASK_EVERY_S)
-            progress.touched = True  # from here on the update can no longer be cancelled
-            await self._llm.start_weight_update()
-            await self._llm.update_weights(WeightTransferUpdateRequest({"tied": request.tied}))
-            await self._llm.finish_weight_update()
+            await self._apply(request, progress)
             _note(await self.ask("state"), progress)
-            await self._llm.update_weight_version(str(request.version))
+
+    async def load(self, update: StoredUpdate, progress: UpdateProgress) -> None:
+        """Applies a stored version. Raises an error if that fails on any worker."""
+        shapes = {name: list(shape) for name, shape in update.shapes.items()}
+
+        def checked(states: list[dict]) -> bool:
+            _check(states)
+            return all(state["complete"] for state in states)
+
+        try:
+            await self.ask("load", update.version, [str(path) for path in update.files], shapes)
+            await self._until("state", checked, ASK_SELDOM_S)
+            async with self._generation_held(update, progress):
+                await self._apply(update, progress)
+        finally:
+            with contextlib.suppress(EngineDeadError):
+                await self.ask("drop")
+
+    async def _apply(self, update: WeightUpdateRequest | StoredUpdate, progress: UpdateProgress) -> None:
+        progress.touched = True  # from here on the update can no longer be cancelled
+        await self._llm.start_weight_update()
+        await self._llm.update_weights(WeightTransferUpdateRequest({"tied": dict(update.tied)}))
+        await self._llm.finish_weight_update()
+        _check(await self.ask("state"))
+        await self._llm.update_weight_version(str(update.version))
 
     @contextlib.asynccontextmanager
     async def _generation_held(
-        self, request: WeightUpdateRequest, progress: UpdateProgress
+        self, request: WeightUpdateRequest | StoredUpdate, progress: UpdateProgress
     ) -> AsyncIterator[None]:
         """Pauses generation and resumes it afterwards, unless the weights are lost."""
         held_at = None
@@ -119,8 +142,15 @@ class WeightCalls:
 
 
 def _note(states: list[dict], progress: UpdateProgress) -> None:
-    """Updates `progress` from the workers' states. Raises RuntimeError if a worker's transfer has failed."""
+    """Updates `progress` from the workers' states. Raises an error if a worker's transfer has failed."""
     progress.bytes = min(state["bytes"] for state in states)
     progress.transfer_s = max(state["seconds"] for state in states)
+    _check(states)
+
+
+def _check(states: list[dict]) -> None:
+    """Raises RuntimeError if a worker's transfer has failed, and NotFiniteError for such weights."""
     if error := next((state["error"] for state in states if state["error"]), None):
         raise RuntimeError(error)
+    if spoilt := next((state["spoilt"] for state in states if state["spoilt"]), None):
+        raise NotFiniteError(spoilt)

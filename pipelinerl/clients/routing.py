@@ -2,6 +2,8 @@
 
 A server that fails a request gets none for a while, each time longer, and then begins with one request. Every
 good answer doubles its share, up to its limit: the slow start of load balancers. The caller passes the times.
+
+A server that is held gets no new requests until it is let go, because its weights may not be used.
 """
 
 from collections.abc import Iterable
@@ -36,12 +38,17 @@ class Routing:
         self._limit = limit
         self._routed: dict[str, Server] = {}
         self._others: dict[str, Server] = {}  # not routed to any more
+        self._held: dict[str, str] = {}  # URL -> why it is held, whether or not it is routed to
 
     @property
     def capacity(self) -> int:
-        """The number of requests that may be in flight. Those on removed servers are added to the limits."""
+        """The number of requests that may be in flight.
+
+        Those on removed and on held servers are added to the limits of the others.
+        """
         on_others = sum(server.in_flight for server in self._others.values())
-        return sum(server.limit for server in self._routed.values()) + on_others
+        routed = self._routed.values()
+        return sum(s.in_flight if s.url in self._held else s.limit for s in routed) + on_others
 
     @property
     def in_flight(self) -> int:
@@ -68,11 +75,17 @@ class Routing:
         """Forgets a server that left the run. A later server at the same URL starts without its state."""
         self._routed.pop(url, None)
         self._others.pop(url, None)
+        self._held.pop(url, None)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no server to route to."""
         return not self._routed
+
+    @property
+    def is_held(self) -> bool:
+        """Whether every server is held."""
+        return self._routed.keys() <= self._held.keys()
 
     def choose(self, now: float, avoid: str | None = None) -> Server | None:
         """Returns the least busy server that takes a request, or None.
@@ -81,16 +94,37 @@ class Routing:
         """
         if avoid is not None and not self.has_other(avoid):
             avoid = None
-        free = [s for s in self._routed.values() if s.url != avoid and s.takes_more(now)]
+        free = [s for s in self._in_service() if s.url != avoid and s.takes_more(now)]
         return min(free, key=lambda server: server.in_flight, default=None)
 
     def has_other(self, url: str) -> bool:
         """Returns whether a server other than `url` is in service."""
-        return any(s.url != url and not s.left_out for s in self._routed.values())
+        return any(s.url != url and not s.left_out for s in self._in_service())
+
+    def _in_service(self) -> list[Server]:
+        """Returns the servers that are routed to and not held."""
+        return [server for server in self._routed.values() if server.url not in self._held]
 
     def next_end_of_a_rest(self, now: float) -> float | None:
         rests = [s.rests_until for s in self._routed.values() if s.rests_until > now and not s.left_out]
         return min(rests, default=None)
+
+    # --- weights that may not be used ---------------------------------------------------------
+
+    def hold(self, url: str, why: str) -> bool:
+        """Holds a server, also one that is not routed to yet. Returns whether that is new."""
+        is_new = url not in self._held
+        self._held[url] = why
+        return is_new
+
+    def let_go(self, url: str) -> bool:
+        """Ends a server's hold. Returns whether it was held."""
+        return self._held.pop(url, None) is not None
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Why each held server is held, by its URL."""
+        return {url: why for url, why in self._held.items() if url in self._routed}
 
     # --- what becomes of requests -------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import json
 
 import aiohttp
 
+from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest, InitWeightChannelResponse
 from contracts.inference import (
     AbortWeightUpdateRequest,
     ContractInfo,
@@ -15,6 +16,7 @@ from contracts.wire import Request
 from pipelinerl.clients.answer_bodies import body_of
 
 ANSWER_TIMEOUT_S = 10.0  # for requests that the server answers at once
+CHANNEL_TIMEOUT_S = 20.0  # for joining a weight channel, whose sources the server tries first
 LONGEST_ANSWER = 2**20  # bytes
 LONGEST_MESSAGE = 2000  # characters of an error, for the log
 GRACE_S = 5.0  # added to the time that the server itself may wait
@@ -31,6 +33,10 @@ class ContractRefusalError(Exception):
 
 class InvalidAnswerError(aiohttp.ClientError):
     """The server's answer does not conform to the contract."""
+
+
+# What a question to a server raises if it does not answer, or not as the contract says.
+NO_ANSWER = (aiohttp.ClientError, TimeoutError, ContractRefusalError, ValueError)
 
 
 class ServerControl:
@@ -53,7 +59,11 @@ class ServerControl:
     async def init_process_group(self, request: InitProcessGroupRequest) -> None:
         await self._call("POST", "/init_process_group", request.timeout_s + GRACE_S, request)
 
-    async def request_weight_update(self, request: WeightUpdateRequest) -> None:
+    async def init_weight_channel(self, request: InitWeightChannelRequest) -> InitWeightChannelResponse:
+        answer = await self._call("POST", "/init_weight_channel", CHANNEL_TIMEOUT_S, request)
+        return InitWeightChannelResponse.model_validate(answer)
+
+    async def request_weight_update(self, request: WeightUpdateRequest | ChannelUpdateRequest) -> None:
         await self._call("POST", "/request_weight_update", ANSWER_TIMEOUT_S, request)
 
     async def abort_weight_update(self, request: AbortWeightUpdateRequest) -> None:

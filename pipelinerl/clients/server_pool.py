@@ -1,8 +1,8 @@
 """The servers that may get requests, and the requests that wait for a server.
 
 The actor sets the servers after every `WeightsPublished`, and removes those that left the run. It closes the
-gate to all servers for `schedule: async`. `server_watch` reports silent servers, and `Routing` chooses the
-server of each request. The module must not know HTTP.
+gate to all servers for `schedule: async`. `server_watch` reports silent servers, and `version_watch` those
+whose weights may not be used. `Routing` chooses the server of each request. The module must not know HTTP.
 """
 
 import asyncio
@@ -100,11 +100,11 @@ class ServerPool:
         self._servers_changed()
 
     def _servers_changed(self) -> None:
-        if self.is_empty and self._has_server.is_set():
+        if self.is_held and self._has_server.is_set():
             self._has_server.clear()
             for clock in self._clocks:
                 clock.stop()
-        elif not self.is_empty and not self._has_server.is_set():
+        elif not self.is_held and not self._has_server.is_set():
             self._has_server.set()
             for clock in self._clocks:
                 clock.resume()
@@ -116,15 +116,25 @@ class ServerPool:
         """Whether the pool has no server."""
         return self._routing.is_empty
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the pool has no server that may get requests: none at all, or all are held."""
+        return self._routing.is_held
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Why each held server is held, by its URL."""
+        return self._routing.held
+
     async def some_server(self) -> None:
-        """Waits until the pool has a server."""
+        """Waits until the pool has a server that may get requests."""
         await self._has_server.wait()
 
     @contextmanager
     def timing(self, clock: AttemptClock) -> Iterator[None]:
-        """Pauses the attempt's clock while the pool has no server."""
+        """Pauses the attempt's clock while the pool has no server that may get requests."""
         self._clocks.add(clock)
-        if self.is_empty:
+        if self.is_held:
             clock.stop()
         try:
             yield
@@ -190,6 +200,18 @@ class ServerPool:
     def has_other(self, url: str) -> bool:
         """Returns whether a server other than `url` is in service."""
         return self._routing.has_other(url)
+
+    # --- weights that may not be used ---------------------------------------------------------
+
+    def hold(self, url: str, why: str) -> None:
+        """Sends no new requests to a server until `let_go`. Those in flight on it go on."""
+        if self._routing.hold(url, why):
+            self._servers_changed()
+
+    def let_go(self, url: str) -> None:
+        """Sends requests to a held server again."""
+        if self._routing.let_go(url):
+            self._servers_changed()
 
     # --- waiting ------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ class JobStarter:
             self._logs.begin(name),
             job.has_whole_environment,
             self._grace_s,
-            ends_if_stopped=job.role == "judging",
+            ends_if_stopped=job.role in ("judging", "origin"),
         )
         self._executor.start(name, process)
         return job

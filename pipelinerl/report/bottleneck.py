@@ -63,7 +63,8 @@ def bottleneck(measured: Measurements | None) -> Bottleneck:
         return NOT_RECORDED
     if measured.steps < FEWEST_STEPS:
         return TOO_FEW
-    for find in (_quiescing, _checkpoint, _update, _training, _reference, _verifier, _generation, _lag):
+    before_training = (_quiescing, _checkpoint, _update, _pulling)
+    for find in (*before_training, _training, _reference, _verifier, _generation, _lag):
         if found := find(measured):
             return found
     return Bottleneck(
@@ -122,6 +123,21 @@ ADVICE_BY_PHASE = {
     "send": "a faster network, or a smaller dtype (weights.dtype)",
     "confirm": "servers take long to apply what they have: inference.receive=staged, where it is paused",
 }
+
+
+BEHIND = ("weights", "behind")  # the words for servers that are behind the newest weights
+
+
+def _pulling(m: Measurements) -> Bottleneck | None:
+    held = sum(m.blocked.get(word, 0.0) for word in BEHIND)
+    if m.wait < WAITS or held <= BLOCKED:
+        return None
+    return Bottleneck(
+        Finding.UPDATE,
+        f"the trainer waited {m.wait:.0%} of the time, and for {held:.0%} of it servers were too far behind "
+        "the newest weights to be given more",
+        "more relays (weights.relays), weights.deltas, or more lag (max_lag)",
+    )
 
 
 def _training(m: Measurements) -> Bottleneck | None:

@@ -4,6 +4,10 @@ With `max_lag`, a group is admitted while `started − settled + group_size ≤ 
 Trained groups settle when their step's version is live, dropped groups at once. So the oldest group always
 settles, and admission cannot deadlock. With `max_lag` 0, the version that a group trains has sampled it.
 
+Servers that pull weights by themselves may be `behind` the newest version. A group that starts is then
+sampled by weights that are older by so many versions, and the limit falls by as many steps. It stays at least
+one step: a server that is too far behind gets no requests.
+
 The queue is bounded too: `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace is the
 number of rollouts that settle while a group is generated. By Little's law, so many must be under way for the
 trainer to keep its speed. So `STEPS_AHEAD × batch_size` rollouts wait for the trainer. Until the pace has
@@ -69,6 +73,7 @@ class Admission:
         self.finished = 0  # rollouts in groups that are written
         self.settled = 0
         self.judging = 0  # rollouts that wait for a verdict
+        self.behind = 0  # versions that a server with requests is behind the newest, at most
         self.gate_open = True  # whether requests may be sent (`schedule: async`)
 
     def blocked_by(self) -> str | None:
@@ -80,11 +85,18 @@ class Admission:
         with_another = self.started - self.settled + self._group_size
         if self._limit is not None and with_another > self._limit:
             return "lag"
+        if self._limit is not None and with_another > self._limit_behind:
+            return "behind"
         has_a_step = self.finished - self.settled >= self._batch_size
         pace = self.in_flight if self._pace.rollouts is None else self._pace.rollouts
         if has_a_step and with_another > pace + STEPS_AHEAD * self._batch_size:
             return "queue"
         return None
+
+    @property
+    def _limit_behind(self) -> int:
+        """The limit of the rollouts under way, with servers that are behind."""
+        return max(self._limit - self.behind * self._batch_size, self._batch_size)
 
     def start(self, group_id: int) -> None:
         self.started += self._group_size

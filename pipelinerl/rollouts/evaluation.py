@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+import msgspec
+
 from contracts.records import Evaluated, Rollout, SetResult
 from pipelinerl.config import EvalConfig
 from pipelinerl.domains.base import Domain, Problem
@@ -124,3 +126,10 @@ def result_of(
             for name, of_set in sets.items()
         ],
     )
+
+
+def as_sampled(result: Evaluated) -> Evaluated:
+    """Returns the result as that of the oldest version that sampled any of it, if its own was skipped."""
+    if result.first_version <= result.version:
+        return result
+    return msgspec.structs.replace(result, version=result.first_version, due=result.version)

@@ -18,7 +18,7 @@ from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
-from pipelinerl.rollouts.evaluation import HeldOut, attempt_all, held_out, result_of
+from pipelinerl.rollouts.evaluation import HeldOut, as_sampled, attempt_all, held_out, result_of
 from pipelinerl.rollouts.pinned_server import PinnedServer, PinnedServerLostError, WeightsReplacedError
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner
@@ -28,11 +28,16 @@ from pipelinerl.streams.stream_thread import ThreadWriter
 log = logging.getLogger(__name__)
 
 
+class ServersLostError(RuntimeError):
+    """An evaluation at the end has no server, and the trainer publishes nothing more."""
+
+
 class Evaluator:
     """client: the client of the training rollouts; evaluations use it at temperature 1.
     rollouts, events, metrics, spans: where the attempts go, what becomes of them, and their time.
     evaluated: versions that earlier launches of the run have evaluated.
     spawn: starts a task that runs while training continues.
+    on_begin: is called when `of_version` has changed, before a request is sent.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Evaluator:
         spans: Spans,
         evaluated: Collection[int],
         spawn: Callable[[Coroutine], asyncio.Task],
+        on_begin: Callable[[], object] = lambda: None,
     ):
         self._config = config
         self._domain = domain
@@ -55,11 +61,12 @@ class Evaluator:
         self._metrics = metrics
         self._spans = spans
         self._spawn = spawn
+        self._on_begin = on_begin
         self._evaluated = {*evaluated}
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
         self._version = -1  # that was published last
-        self._of_version = -1  # that the last evaluation was begun for
+        self.of_version = -1  # that the last evaluation was begun for
         self._under_way: asyncio.Task | None = None
         self._pinned: PinnedServer | None = None
 
@@ -99,17 +106,37 @@ class Evaluator:
         """
         await self.pool.close_gate()
 
-    async def evaluate(self, version: int) -> None:
-        """Evaluates the live weights on all servers, once in all launches of the run."""
+    async def evaluate(self, version: int, within_s: float | None = None) -> None:
+        """Evaluates the live weights on all servers, once in all launches of the run.
+
+        Servers that pull weights may skip the version. Then the result is of the first later one that sampled
+        any of it. Raises ServersLostError if no server serves the version within `within_s` seconds.
+        """
         if version in self._evaluated:
             return
+        self.of_version = version
+        self._on_begin()
+        await self._wait_for_server(version, within_s)
         rollouts: list[Rollout] = []
         await self._attempt_all(self.pool, version, rollouts)
-        await self._conclude(result_of(self._problems, rollouts, version))
+        result = result_of(self._problems, rollouts, version)
+        self._evaluated.add(version)
+        if self._config.weights.transport == "relay":
+            result = as_sampled(result)
+        await self._conclude(result)
+
+    async def _wait_for_server(self, version: int, within_s: float | None) -> None:
+        try:
+            await asyncio.wait_for(self.pool.some_server(), within_s)
+        except TimeoutError:
+            raise ServersLostError(
+                f"no server serves version {version} within world.server_start_timeout_s={within_s:g}; "
+                "resume=true evaluates it"
+            ) from None
 
     async def call_off_all_but_the_first(self, why: str) -> asyncio.Task | None:
         """Returns the evaluation of version 0 if it is under way. Calls off any other."""
-        if self._is_under_way and self._of_version == 0:
+        if self._is_under_way and self.of_version == 0:
             return self._under_way
         await self.call_off(why)
         return None
@@ -142,15 +169,19 @@ class Evaluator:
         if self._is_busy:
             log.warning("version %d is not evaluated: the evaluation before it is not over", version)
             return
+        can_be_pinned = holders_of(published)
         can_pin = len(published.servers) > 1
         if self._config.eval.pinned and version > 0 and not can_pin:
             log.warning("version %d is not evaluated: eval.pinned would take the only server left", version)
             return
-        self._of_version = version
+        if self._config.eval.pinned and can_pin and not can_be_pinned:
+            log.warning("version %d is not evaluated: no server has weights of this run yet", version)
+            return
+        self.of_version = version
         if not (self._config.eval.pinned and can_pin):
             self._under_way = self._spawn(self.evaluate(version))
         else:
-            self._pinned = PinnedServer(self._client.session, published.servers[-1], published.run)
+            self._pinned = PinnedServer(self._client.session, can_be_pinned[-1], published.run)
             await self._events.append(Pinned(server=self._pinned.url))
 
     # --- on a pinned server -------------------------------------------------------------------
@@ -168,6 +199,8 @@ class Evaluator:
     async def _evaluate_pinned(self, server: PinnedServer) -> None:
         try:
             version = await server.version()
+            if version in self._evaluated:  # a server that pulls weights may be behind
+                raise PinnedServerLostError(f"{server.url} has version {version}, which has been evaluated")
             log.info("version %d is evaluated on %s alone", version, server.url)
             await self._conclude(await self._result_of_pinned(server, version))
         except PinnedServerLostError as error:
@@ -211,3 +244,11 @@ class Evaluator:
         self._evaluated.add(result.version)
         self._metrics.evaluated(result)
         await self._events.append(result)
+
+
+def holders_of(published: WeightsPublished) -> list[str]:
+    """Returns the servers that are known to have weights of this run, the published ones or older ones."""
+    if published.live is None:
+        return published.servers
+    served = zip(published.servers, published.live, strict=True)
+    return [url for url, version in served if version >= 0]

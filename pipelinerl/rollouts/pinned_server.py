@@ -10,7 +10,7 @@ from contextlib import suppress
 import aiohttp
 
 from contracts.inference import ContractInfo
-from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
+from pipelinerl.clients.server_control import NO_ANSWER, ServerControl
 from pipelinerl.clients.server_pool import ServerPool
 
 POLL_S = 1.0
@@ -98,8 +98,10 @@ class PinnedServer:
     async def _contract(self) -> ContractInfo:
         try:
             info = await self._control.contract(ANSWER_TIMEOUT_S)
-        except (aiohttp.ClientError, TimeoutError, ContractRefusalError, ValueError) as error:
+        except NO_ANSWER as error:
             raise ServerSilentError(f"{self.url} does not answer ({type(error).__name__})") from error
         if info.run != self._run:
             raise PinnedServerLostError(f"{self.url} was started anew")
+        if info.weights.run is None and info.channel is not None:
+            raise PinnedServerLostError(f"{self.url} has weights of an earlier run")
         return info

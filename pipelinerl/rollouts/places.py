@@ -13,6 +13,7 @@ from pipelinerl.spans import Spans
 LOOK_S = 0.1
 LINE_S = 1.0
 NO_SERVERS = "servers"  # the value of `blocked_by` if there is no server
+NO_WEIGHTS = "weights"  # its value if no server has weights that may be used
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,11 @@ def results_left(results: Sequence[Evaluated], version: int) -> list[Evaluated]:
     return [result for result in results if result.last_version <= version and version > 0]
 
 
+def evaluated_versions(results: Sequence[Evaluated]) -> set[int]:
+    """Returns the versions that need no evaluation: those of the results, and those that were due."""
+    return {version for result in results for version in (result.version, result.due) if version is not None}
+
+
 def valid_results(streams: Streams) -> list[Evaluated]:
     """Returns the recorded evaluations that no resumption has undone."""
     results: list[Evaluated] = []

@@ -23,6 +23,10 @@ SAY_EVERY_S = 10.0  # between two log messages about a wait for servers
 Infos = dict[ServerControl, ContractInfo]
 
 
+class LacksCapabilityError(ValueError):
+    """A server cannot do what a setting of the run needs."""
+
+
 class NoServersError(Exception):
     """No inference server is left to publish to."""
 
@@ -203,19 +207,11 @@ class Candidates:
         roll = self._roll(patience)
         self._condemn_late(late - roll.ready.keys())
         roll.loading -= late
-        lacking = {s: f for s, info in roll.ready.items() if (f := self._lacking(s, info))}
-        self.condemn(lacking)
-        roll.ready = {s: info for s, info in roll.ready.items() if s not in lacking}
+        unfit = {s: f for s, info in roll.ready.items() if (f := lacking(s.url, info, self._needs))}
+        self.condemn(unfit)
+        roll.ready = {s: info for s, info in roll.ready.items() if s not in unfit}
         chosen = self._strikes.choose([s for s in servers if s in roll.ready])
         return roll, {server: roll.ready[server] for server in chosen}
-
-    def _lacking(self, server: ServerControl, info: ContractInfo) -> ValueError | None:
-        for capability, why in self._needs.items():
-            if capability not in info.capabilities:
-                return ValueError(
-                    f"{why}: {server.url} ({info.engine}) does not declare the capability {capability}"
-                )
-        return None
 
     def _has_waited_long(self, began: float) -> bool:
         """Returns whether a wait has lasted too long, without a change of servers or a condemned one."""
@@ -230,6 +226,16 @@ class Candidates:
                 f"the weight groups of every server failed{last}; see the servers' logs{others}"
             )
         return NoServersError(f"no inference server answers and is ready{others}")
+
+
+def lacking(url: str, info: ContractInfo, needs: Mapping[str, str]) -> LacksCapabilityError | None:
+    """Returns an error that names the first capability which the server does not declare, or None."""
+    for capability, why in needs.items():
+        if capability not in info.capabilities:
+            return LacksCapabilityError(
+                f"{why}: {url} ({info.engine}) does not declare the capability {capability}"
+            )
+    return None
 
 
 def is_hopeless(failure: Exception) -> bool:

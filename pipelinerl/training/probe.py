@@ -3,6 +3,9 @@
 Once a version is live, each server completes a few fixed held-out prompts while the trainer learns. Before
 its weights change, the trainer scores the sampled tokens. In float32 the difference of log-probabilities is
 numerical noise; a larger difference means that the weight path is broken.
+
+With `weights.transport=relay`, a server is asked once it serves exactly the version, and training never waits
+for it. The publishers compare the digests of stored versions, at every publication.
 """
 
 import time
@@ -17,7 +20,7 @@ from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.components import training_sampling
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
-from pipelinerl.training.probe_requests import ProbeRequests
+from pipelinerl.training.probe_requests import AwaitedVersion, ProbeRequests
 from pipelinerl.training.probe_schedule import ProbeSchedule
 from pipelinerl.training.ranks import Ranks
 
@@ -29,11 +32,12 @@ class Probe:
         self._ranks = ranks
         self._token_fields = config.token_fields  # the probe's sequences have their fill values
         self._schedule = ProbeSchedule(config.probe.every)
+        self._is_pulled = config.weights.transport == "relay"  # whether servers get weights by themselves
         count = min(config.probe.prompts, domain.heldout_size)
         prompts = [domain.heldout_problem(i).messages for i in range(count)]
         sampling = replace(training_sampling(config), max_tokens=config.probe.max_tokens, seed=None)
         self._requests = ProbeRequests(token, config.probe.timeout_s, prompts, sampling)
-        self._asked = 0  # requests of the current probe
+        self._servers = 0  # that the current probe is of
         self.is_under_way = False  # equal on every rank
 
     def begin(self, version: int, published: WeightsPublished | None) -> None:
@@ -44,7 +48,8 @@ class Probe:
         if not self._schedule.is_due(version, published.joinings):
             return self.is_under_way  # the same weights may be published again during their probe
         self._schedule.begin(published.joinings)
-        self._asked = self._requests.begin(published.servers)
+        awaited = AwaitedVersion(published.run, version) if self._is_pulled else None
+        self._servers = self._requests.begin(published.servers, awaited)
         return True
 
     def score(self, worker: TrainerWorker, version: int) -> dict[str, float]:
@@ -60,7 +65,10 @@ class Probe:
         if self._ranks.agree(lambda: self._collect(version, sequences)):
             gap = self._gap(worker, version, sequences)
         self._schedule.end(began, time.monotonic())
-        return {**gap, "probe_unanswered": self._asked - len(sequences)}
+        counts = {"probe_unanswered": self._requests.count - len(sequences)}
+        if self._is_pulled:
+            counts["probe_skipped"] = self._servers - self._requests.servers_asked
+        return gap | counts
 
     def close(self) -> None:
         """Ends the current requests."""
@@ -68,7 +76,8 @@ class Probe:
 
     def _collect(self, version: int, sequences: list[TrainingSequence]) -> bool:
         """Appends the answers sampled by this version, and returns whether there are any."""
-        if not self._requests.have_ended and self._schedule.waits(time.monotonic()):
+        is_late = not self._requests.have_ended and not self._is_pulled
+        if is_late and self._schedule.waits(time.monotonic()):
             self._requests.wait()
         sequences.extend(self._sequences(version, self._requests.take()))
         return bool(sequences)

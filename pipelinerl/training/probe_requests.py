@@ -1,18 +1,40 @@
-"""The requests of a probe. They run in a thread of their own, so that training continues meanwhile."""
+"""The requests of a probe. They run in a thread of their own, so that training continues meanwhile.
+
+Servers that pull weights by themselves are asked once they serve exactly the version that is probed.
+"""
 
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from threading import Thread
 
 from contracts.records import Completion
 from pipelinerl.clients.completions import Asked, Prompt, Sampling, complete
 from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.training.silent_servers import SilentServers
 
+LOOK_S = 0.2  # between two looks at which version a server serves
 LONGEST_PAUSE = 64  # longest pause before a silent server is asked again, in timeouts
+
+
+@dataclass(frozen=True)
+class AwaitedVersion:
+    """A version of a run that servers will have pulled sooner or later, or never."""
+
+    run: str
+    version: int
+
+    async def is_served(self, server: ServerControl) -> bool:
+        """Waits until the server serves the version. Returns False if it serves a later one."""
+        while True:
+            weights = (await server.contract()).weights
+            if weights.run == self.run and weights.version >= self.version:
+                return weights.version == self.version
+            await asyncio.sleep(LOOK_S)
 
 
 class ProbeRequests:
@@ -27,22 +49,35 @@ class ProbeRequests:
         self._silent: SilentServers[str] = SilentServers(timeout_s, LONGEST_PAUSE * timeout_s)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="probe", daemon=True)
-        self._servers: list[str] = []
+        self._asked: dict[str, float] = {}  # when each server was asked
         self._answers: list[Completion] = []
-        self._began = 0.0
         self._under_way: Future[float] | None = None  # its result is the time when the requests ended
 
-    def begin(self, servers: Iterable[str]) -> int:
-        """Sends requests to those servers that are due. Returns the number of requests."""
+    @property
+    def servers_asked(self) -> int:
+        """The number of servers that were asked since the probe began."""
+        return len(self._asked)
+
+    @property
+    def count(self) -> int:
+        """The number of requests that were sent since the probe began."""
+        return len(self._asked) * len(self._prompts)
+
+    def begin(self, servers: Iterable[str], awaited: AwaitedVersion | None = None) -> int:
+        """Sends requests to those servers that are due. Returns the number of servers.
+
+        awaited: the version that each must serve before it is asked; None if they all serve it.
+        """
         self.take()
         if not self._thread.is_alive():
             self._thread.start()
-        self._began = time.monotonic()
-        self._servers = [url for url in servers if self._silent.is_due(url, self._began)]
+        now = time.monotonic()
+        due = [url for url in servers if self._silent.is_due(url, now)]
+        self._asked = {} if awaited else dict.fromkeys(due, now)
         self._answers = []
-        asking = self._ask(self._servers, self._answers)
+        asking = self._ask(due, self._asked, self._answers, awaited)
         self._under_way = asyncio.run_coroutine_threadsafe(asking, self._loop)
-        return len(self._servers) * len(self._prompts)
+        return len(due)
 
     @property
     def have_ended(self) -> bool:
@@ -75,12 +110,18 @@ class ProbeRequests:
 
     def _observe(self, answers: list[Completion], ended: float) -> None:
         counts = Counter(completion.server for completion in answers)
-        answered = {url for url in self._servers if counts[url] == len(self._prompts)}
-        is_over = ended - self._began >= self._timeout_s
-        silent = set(self._servers) - answered if is_over else set()
+        answered = {url for url in self._asked if counts[url] == len(self._prompts)}
+        over = {url for url, asked_at in self._asked.items() if ended - asked_at >= self._timeout_s}
+        silent = over - answered
         self._silent.observe(answered | silent, silent, ended)
 
-    async def _ask(self, servers: list[str], answers: list[Completion]) -> float:
+    async def _ask(
+        self,
+        servers: list[str],
+        asked: dict[str, float],
+        answers: list[Completion],
+        awaited: AwaitedVersion | None,
+    ) -> float:
         """Appends the answers, and returns the time when all requests have ended.
 
         Failures are ignored, because the publisher notices a server that fails.
@@ -90,8 +131,15 @@ class ProbeRequests:
             async def one(url: str, prompt: Prompt) -> None:
                 answers.append((await complete(session, url, Asked(prompt, self._sampling))).completion)
 
-            requests = [one(url, prompt) for url in servers for prompt in self._prompts]
-            await asyncio.gather(*requests, return_exceptions=True)
+            async def all_of(url: str) -> None:
+                if awaited and not await awaited.is_served(ServerControl(session, url)):
+                    return
+                if awaited:
+                    asked[url] = time.monotonic()
+                requests = [one(url, prompt) for prompt in self._prompts]
+                await asyncio.gather(*requests, return_exceptions=True)
+
+            await asyncio.gather(*map(all_of, servers), return_exceptions=True)
         return time.monotonic()
 
 

@@ -38,10 +38,10 @@ from pipelinerl.training.checkpoints import Checkpoints, Position
 from pipelinerl.training.disk_space import wait_for_space
 from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.phases import add_phases
+from pipelinerl.training.publishing.base import WeightPublisher
 from pipelinerl.training.reference_updates import ReferenceUpdates
 from pipelinerl.training.save_requests import SaveRequests
 from pipelinerl.training.stopping import Stopping
-from pipelinerl.training.weight_publisher import WeightPublisher
 
 log = logging.getLogger(__name__)
 LOOK_S = 1.0  # between two checks of the servers while no row comes
@@ -138,9 +138,7 @@ class RankZero:
             self._rows = self._reader.read(self._offset, LOOK_S)
             self._hear_actor()
             if self.publisher.is_stranded():
-                log.warning(
-                    "the servers of version %d have left or are silent: it is published again", version
-                )
+                log.warning("version %d is published again: it was not written, or servers changed", version)
                 return PublishWanted(version=version)
         return SaveWanted()
 
@@ -293,6 +291,7 @@ class RankZero:
             publish_bytes=published.bytes,
             servers=len(published.servers),
             **{f"publish_{name}_s": seconds for name, seconds in published.phases.items()},
+            **self.publisher.figures,
         )
 
     def settle(self, version: int, skipped: bool) -> None:

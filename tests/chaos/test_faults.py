@@ -5,11 +5,16 @@ import os
 import signal
 import urllib.error
 import urllib.request
+from functools import partial
+from http.client import HTTPException
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
 from benchmarks.chaos.disk import keep_full, small_disk
 from benchmarks.chaos.tail import cut_tail
+from benchmarks.relays import Relays
 from contracts.records import StepClosed
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.files import FileStreams
@@ -37,6 +42,38 @@ def test_a_frail_server_answers_wrongly_for_a_while_and_then_not_at_all():
         with pytest.raises(urllib.error.URLError, match="refused"):
             urllib.request.urlopen(f"{server.url}/health")
         assert server.process.poll() is None
+
+
+def answer(url: str) -> bytes | None:
+    """Returns the body that a relay sends; None if it cannot be reached, or the body is not whole."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.read()
+    except (OSError, HTTPException):
+        return None
+
+
+def test_a_frail_relay_keeps_files_and_lies_breaks_off_and_dies_on_demand(tmp_path):
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "objects" / "a").write_bytes(b"content")
+    with Relays(1) as relays:
+        origin, relay = (setting.split("=")[1].strip("[]") for setting in relays.settings)
+        url = f"{relay}/objects/a"
+        handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+        with ThreadingHTTPServer(("127.0.0.1", int(origin)), handler) as server:
+            Thread(target=server.serve_forever).start()
+            wait_for(lambda: answer(url) == b"content")
+            server.shutdown()
+        assert answer(url) == b"content"  # although the origin is gone
+        for number, wrong in ((signal.SIGUSR2, b"bontent"), (signal.SIGUSR1, None)):
+            relays.signal(0, number)
+            wait_for(lambda wrong=wrong: answer(url) == wrong)
+            relays.signal(0, number)
+            wait_for(lambda: answer(url) == b"content")
+        killed = relays.pid(0)
+        relays.kill(0, gone_s=0.1)
+        assert answer(url) is None
+        wait_for(lambda: relays.pid(0) not in (None, killed))
 
 
 def closed(version: int, at: float) -> StepClosed:

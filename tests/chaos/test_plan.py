@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.chaos.plan import draw_plan, kinds_of, settings_of
+from benchmarks.chaos.plan import RELAY_ACTIONS, draw_plan, kinds_of, settings_of
 from pipelinerl.launcher.compose import compose_config
 
 STOP_S = 90.0
@@ -44,6 +44,22 @@ def test_on_ray_the_same_run_is_drawn_and_its_servers_lose_their_nodes_too():
         assert lost and lost <= {f"server-{index}" for index in range(there.shape.servers)}
 
 
+@pytest.mark.parametrize("weights", ["relay", "shared"])
+def test_other_weights_are_another_run_and_relays_have_faults_of_their_own(weights):
+    faults = []
+    for seed in range(25):
+        plan = draw_plan(seed, 40, "scripted", STOP_S, weights=weights)
+        drawn = draw_plan(seed, 40, "scripted", STOP_S).shape
+        schedule = "pipeline" if (weights, drawn.schedule) == ("relay", "async") else drawn.schedule
+        assert plan.shape == replace(drawn, weights=weights, schedule=schedule)
+        faults += plan.faults
+    targets = {fault.target for fault in faults}
+    assert {"relay-0", "relay-1", "origin"} <= targets or weights == "shared"
+    of_relays = [fault for fault in faults if fault.target.startswith("relay-")]
+    assert {fault.action for fault in of_relays} == (set(RELAY_ACTIONS) if weights == "relay" else set())
+    assert all(2 <= fault.seconds <= 10 for fault in of_relays if fault.action != "stop")
+
+
 def test_faults_meet_what_the_run_has_and_last_as_long_as_they_may():
     for seed in range(25):
         plan = draw_plan(seed, 40, "scripted", STOP_S)
@@ -55,12 +71,15 @@ def test_faults_meet_what_the_run_has_and_last_as_long_as_they_may():
         assert min(stops) >= 1.0 and max(stops) <= STOP_S
 
 
-@pytest.mark.parametrize("executor", ["local", "ray"])
+@pytest.mark.parametrize(
+    ("executor", "weights"), [("local", "group"), ("ray", "group"), ("local", "relay"), ("local", "shared")]
+)
 @pytest.mark.parametrize("pair", ["scripted", "real"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_settings_of_a_plan_are_a_run(executor, pair, seed):
-    plan = draw_plan(seed, 1, pair, STOP_S, executor)
+def test_the_settings_of_a_plan_are_a_run(executor, weights, pair, seed):
+    plan = draw_plan(seed, 1, pair, STOP_S, executor, weights)
     config = compose_config(settings_of(plan))
+    assert config.weights.transport == weights
     assert config.executor.backend == executor
     assert config.world.servers == plan.shape.servers
     assert config.world.trainer_ranks == plan.shape.ranks

@@ -74,6 +74,15 @@ def test_a_run_on_ray_survives_ten_faults(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("weights", ["relay", "shared"])
+def test_a_run_with_other_weights_survives(tmp_path, weights):
+    plan = draw_plan(SEED, FAULTS, "scripted", 90.0, weights=weights)
+    result = run_plan(plan, tmp_path / weights, WITHIN_S)
+    print(f"\nseed {SEED}: {plan.shape}\n{faults_table(result)}")
+    assert_all_done(result)
+
+
+@pytest.mark.long
 def test_a_run_of_real_engines_survives(tmp_path):
     plan = draw_plan(SEED, FAULTS, "real", 90.0)
     result = run_plan(plan, tmp_path / "real", REAL_WITHIN_S)

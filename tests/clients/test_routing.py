@@ -111,3 +111,26 @@ def test_a_server_that_comes_back_after_it_left_inherits_nothing():
     assert servers.urls == ["b"] and servers.capacity == 4
     servers.set_servers(["a"])
     assert len(taken(servers, now=0.0)) == 4
+
+
+def test_a_held_server_gets_nothing_and_counts_only_what_it_has():
+    routing = Routing(4)
+    routing.hold("b", "its weights are old")  # before it is routed to
+    routing.set_servers(["a", "b"])
+    routing.find("b").in_flight = 1
+    assert routing.capacity == 4 + 1 and routing.held == {"b": "its weights are old"}
+    assert [routing.choose(0.0).url, routing.choose(0.0, avoid="a").url] == ["a", "a"]
+    assert not routing.leave_out("a")  # there is no other that takes requests
+    routing.hold("a", "its weights are old")
+    assert routing.choose(0.0) is None and routing.is_held and not routing.is_empty
+    assert routing.let_go("b") and not routing.let_go("b")
+    assert routing.choose(0.0).url == "b"
+
+
+def test_a_server_that_left_is_not_held_for_what_it_was():
+    routing = Routing(4)
+    routing.set_servers(["a"])
+    routing.hold("a", "its weights are lost")
+    routing.forget("a")
+    routing.set_servers(["a"])
+    assert routing.choose(0.0).url == "a"

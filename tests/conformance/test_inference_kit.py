@@ -80,7 +80,7 @@ def test_a_failure_says_what_was_expected_and_how_to_see_it_again(scripted, capf
     [
         ({"--url": "http://127.0.0.1:1"}, "no server at http://127.0.0.1:1"),
         ({"--model": "/nothing"}, "/nothing is not a Hugging Face model directory"),
-        ({"--only": "G12"}, "no guarantee G12"),
+        ({"--only": "G99"}, "no guarantee G99"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(tiny, naive, changes, says, capfd):

@@ -7,6 +7,7 @@ import openapi_spec_validator
 import pytest
 from pydantic import ValidationError
 
+from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.errors import ErrorCode
 from contracts.inference import CompletionRequest, InitProcessGroupRequest, WeightUpdateRequest
 from contracts.schema.documents import DIRECTORY, documents, text_of
@@ -31,6 +32,14 @@ UPDATE = {
     "bucket_bytes": 8,
     "timeout_s": 1,
 }
+CHANNEL = {
+    "run": "r",
+    "epoch": 1,
+    "kind": "relay",
+    "sources": ["http://127.0.0.1:9/"],
+    "public_keys": [{"id": "k", "ed25519": "0" * 64}],
+}
+STORED = {"run": "r", "epoch": 1, "version": 1, "manifest_sha256": "0" * 64, "timeout_s": 1}
 TEXT = {"model": "scripted", "prompt": "1 + 1 =", "max_tokens": 3, "temperature": 1.0}
 
 
@@ -57,7 +66,7 @@ def test_they_are_valid():
 
 def test_requests_are_closed_and_answers_open():
     for name, schema in OPENAPI["components"]["schemas"].items():
-        request = name.endswith("Request") or name in ("Parameter", "StreamOptions")
+        request = name.endswith("Request") or name in ("Parameter", "PublicKey", "StreamOptions")
         assert schema.get("additionalProperties", True) is not request, name
 
 
@@ -80,6 +89,14 @@ def test_every_code_is_told():
         (WeightUpdateRequest, UPDATE, {"parameters": []}),
         (WeightUpdateRequest, UPDATE, {"parameters": [{"name": "w", "dtype": "float32", "shape": [-1]}]}),
         (WeightUpdateRequest, UPDATE, {"kv_cache": "burn"}),
+        (InitWeightChannelRequest, CHANNEL, {"run": "a/b"}),
+        (InitWeightChannelRequest, CHANNEL, {"kind": "swarm"}),
+        (InitWeightChannelRequest, CHANNEL, {"sources": []}),
+        (InitWeightChannelRequest, CHANNEL, {"sources": ["ftp://127.0.0.1/"]}),
+        (InitWeightChannelRequest, CHANNEL, {"public_keys": [{"id": "k", "ed25519": "0"}]}),
+        (InitWeightChannelRequest, CHANNEL, {"proof": "../proof"}),
+        (ChannelUpdateRequest, STORED, {"manifest_sha256": "G" * 64}),
+        (ChannelUpdateRequest, STORED, {"parameters": []}),
         (CompletionRequest, TEXT, {"temperature": 1e-5}),
         (CompletionRequest, TEXT, {"temperature": 20000}),
         (CompletionRequest, TEXT, {"n": 129}),

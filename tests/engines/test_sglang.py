@@ -52,6 +52,9 @@ def test_it_keeps_everything_it_declares(server, model):
         "top_logprobs",
         "openai",
         "metrics",
+        "relay",
+        "shared",
+        "delta",
     }
     assert declared["kv_cache"] == ["keep", "recompute"]
 

@@ -72,6 +72,9 @@ def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied
         "top_logprobs",
         "openai",
         "metrics",
+        "relay",
+        "shared",
+        "delta",
     }
 
 

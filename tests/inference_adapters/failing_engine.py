@@ -20,6 +20,7 @@ class FailingEngine(ScriptedEngine):
         super().__init__(token_delay_s=0.01)
         self.load_s, self.load_fails = options.load_s, options.load_fails
         self.options = options
+        self.received = 0
         self.poisonous = {POISON, ONCE}
 
     def info(self) -> EngineInfo:

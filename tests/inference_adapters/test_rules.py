@@ -11,7 +11,7 @@ import torch
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, InitProcessGroupRequest, WeightUpdateRequest
 from contracts.weights import WeightGroup, WeightStore
-from inference_adapters import weight_updates
+from inference_adapters import update_record
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.inference_adapters.trainer_peer import packed, parameters_of, weights
@@ -52,7 +52,7 @@ async def test_an_update_may_be_called_off_before_it_began():
 async def test_a_manifest_that_is_refused_is_not_hashed(monkeypatch):
     updates, group = await joined(0, takeover=False)
     updates.request(update(1))
-    monkeypatch.setattr(weight_updates, "_fingerprint", None)  # whose call would be a TypeError
+    monkeypatch.setattr(update_record, "fingerprint", None)  # whose call would be a TypeError
     longer = update(1)
     longer.parameters.append(longer.parameters[0])
     for refused in (update(2), longer):

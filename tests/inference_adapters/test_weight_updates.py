@@ -40,7 +40,7 @@ async def test_the_weights_that_were_sent_are_served(server: Server, receive, dt
         _, contract = await trainer.get("/contract")
         assert contract["run"] == trainer.run
         assert contract["group"] == {"epoch": 1, "rank_offset": 1, "world_size": 2}
-        assert contract["weights"] == {"version": 3, "state": "live"}
+        assert contract["weights"] == {"version": 3, "state": "live", "run": trainer.run, "digest": None}
 
 
 async def test_the_live_version_may_be_sent_again(server: Server):

@@ -187,6 +187,11 @@ def logprobs(choice: dict) -> list[float]:
     return [item["logprob"] for item in choice["logprobs"]["content"]]
 
 
+def state_of(contract: dict) -> tuple[int, str]:
+    """Returns the version and the state of the weights in a response to `GET /contract`."""
+    return contract["weights"]["version"], contract["weights"]["state"]
+
+
 def expect(answer: tuple[int, dict], status: int, code: str) -> None:
     """Asserts that a response is this error."""
     assert (answer[0], answer[1].get("error", {}).get("code")) == (status, code), answer

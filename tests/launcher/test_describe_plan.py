@@ -198,3 +198,9 @@ def test_without_max_lag_the_plan_says_how_far_the_servers_may_run_ahead(capsys)
 def test_the_mean_lag_is_within_its_limit(capsys, setting, says):
     sizes = ["world.servers=2", "inference.concurrency=32", "batch_size=16"]
     assert f"a mean of about {says}, and {says} at most" in planned(capsys, *sizes, setting)
+
+
+def test_a_plan_says_that_every_step_waits_for_servers_that_pull(capsys):
+    assert "expected waits: after every step" in planned(capsys, "weights=relay", "max_lag=0")
+    assert "expected waits" not in planned(capsys, "weights=relay", "max_lag=1")
+    assert "expected waits" not in planned(capsys, "max_lag=0")

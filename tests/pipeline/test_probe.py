@@ -9,8 +9,8 @@ import msgspec
 from contracts.records import WeightsPublished
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.probe_schedule import FIRST
+from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.weight_publisher import publish
 from tests.inference_adapters.servers import serving
 from tests.pipeline.test_first_servers import hanging
 from tests.pipeline.test_weight_publisher import change, config, publisher

@@ -11,8 +11,10 @@ import pytest
 
 from contracts.records import Evaluated, ServerCondemned, StepClosed, TrainingDone, WeightsPublished
 from pipelinerl.training.candidates import NoServersError
+from pipelinerl.training.publishing.base import publish
+from pipelinerl.training.publishing.group import GroupPublisher
+from pipelinerl.training.publishing.stranded import SILENT_LOOKS
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.weight_publisher import SILENT_LOOKS, WeightPublisher, publish
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import (
@@ -51,7 +53,7 @@ def serving_several(stack: contextlib.ExitStack, count: int) -> list[Server]:
     return servers
 
 
-def replacing(launcher: Launcher, worker, spare: list[str], *settings: str) -> WeightPublisher:
+def replacing(launcher: Launcher, worker, spare: list[str], *settings: str) -> GroupPublisher:
     """Returns a publisher for a launcher that replaces a condemned server by the last of the spare ones."""
 
     def replace(record: ServerCondemned) -> None:
@@ -60,7 +62,7 @@ def replacing(launcher: Launcher, worker, spare: list[str], *settings: str) -> W
         launcher.join(spare.pop(), name="server-0")
 
     manifest = worker.weight_manifest("float32")
-    return WeightPublisher(config(*settings), launcher.servers(), None, manifest, replace)
+    return GroupPublisher(config(*settings), launcher.servers(), None, manifest, replace)
 
 
 def leaves_soon(launcher: Launcher, url: str) -> None:

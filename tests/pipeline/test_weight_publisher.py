@@ -17,8 +17,9 @@ from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.candidates import FIRST_PAUSE_S, NoServersError
+from pipelinerl.training.publishing.base import publish
+from pipelinerl.training.publishing.group import GroupPublisher
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.weight_publisher import WeightPublisher, publish
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready
 from tests.pipeline.launched import Launcher
@@ -43,15 +44,15 @@ def publisher_of(
     own_config: RunConfig,
     dtype: str = "float32",
     needs: Mapping[str, str] | None = None,
-) -> WeightPublisher:
+) -> GroupPublisher:
     manifest = worker.weight_manifest(dtype)
     record = launcher.condemned.append
-    return WeightPublisher(own_config, launcher.servers(), None, manifest, record, needs)
+    return GroupPublisher(own_config, launcher.servers(), None, manifest, record, needs)
 
 
 def publisher(
     worker: ScriptedTrainer, *urls: str, launcher: Launcher | None = None, settings: Sequence[str] = ()
-) -> WeightPublisher:
+) -> GroupPublisher:
     publisher = publisher_of(launcher or Launcher(*urls), worker, config(*settings))
     publisher.wait_for_servers()
     return publisher

@@ -158,3 +158,22 @@ def test_fifo_groups_never_exceed_max_lag(max_lag):
         version += 1
         admission.settle(groups_per_step * group_size)
     assert version > 20
+
+
+@pytest.mark.parametrize(("behind", "batches"), [(0, 5), (1, 4), (4, 1), (9, 1)])
+def test_servers_that_are_behind_leave_room_for_fewer_steps_and_always_for_one(behind, batches):
+    admission = admission_of(8, 4, 4)
+    admission.behind = behind
+    while not (why := admission.blocked_by()):
+        admission.start(admission.started)
+    assert admission.started == 8 * batches
+    assert why == ("behind" if behind else "lag")
+    admission.behind = 0
+    assert admission.blocked_by() == (None if behind else "lag")
+
+
+def test_without_a_limit_servers_that_are_behind_hold_nothing_back():
+    admission = admission_of(8, 4, None)
+    admission.behind = 3
+    admission.start(0)
+    assert admission.blocked_by() is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import Pinned, Record, Released, Rollout, SetResult, WeightsPublished
+from contracts.records import Evaluated, Pinned, Record, Released, Rollout, SetResult, WeightsPublished
 from pipelinerl.clients import server_watch
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
@@ -15,11 +15,12 @@ from pipelinerl.clients.server_watch import watching
 from pipelinerl.components import build_client, build_domain
 from pipelinerl.config import EvalConfig, RunConfig
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.rollouts.evaluation import held_out, result_of
-from pipelinerl.rollouts.evaluator import Evaluator
+from pipelinerl.rollouts.evaluation import as_sampled, held_out, result_of
+from pipelinerl.rollouts.evaluator import Evaluator, holders_of
 from pipelinerl.rollouts.pinned_server import PinnedServer
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.spans import Spans
+from pipelinerl.streams.events import evaluated_versions
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
 from tests.builders import completion, rollout
@@ -32,6 +33,14 @@ from tests.ports import free_port
 def attempt(problem: int, success: float, version: int = 5) -> Rollout:
     sampled = [completion([1], [2], version=version)]
     return rollout(problem, completions=sampled, metrics={"success": success})
+
+
+def test_only_a_server_with_weights_of_this_run_can_be_pinned():
+    for live, holders in (([3, -1, 2], ["a", "c"]), (None, ["a", "b", "c"])):
+        published = WeightsPublished(
+            run="r", version=3, servers=["a", "b", "c"], live=live, seconds=0, bytes=0, paused_s=0
+        )
+        assert holders_of(published) == holders
 
 
 def test_success_is_a_mean_over_problems_of_the_mean_over_attempts():
@@ -260,3 +269,12 @@ def test_a_hung_server_does_not_hold_up_an_evaluation(config, tmp_path, monkeypa
     rollouts = [entry.record for entry in streams.reader("eval_rollouts").read(timeout_s=0)]
     assert [rollout.metrics["retries"] for rollout in rollouts] == [0] * 16
     assert 1 <= len(hung.requests) <= config.eval.concurrency and len(good.requests) == 16
+
+
+def test_a_version_that_servers_have_skipped_is_not_due_again():
+    result = Evaluated(version=10, problems=1, success=1.0, first_version=12, last_version=13)
+    later = as_sampled(result)
+    assert (later.version, later.due) == (12, 10)
+    assert evaluated_versions([later]) == {10, 12}
+    assert as_sampled(later) == later
+    assert evaluated_versions([result]) == {10}

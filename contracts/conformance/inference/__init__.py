@@ -1,1 +1,1 @@
-"""Checks guarantees G1 to G11 of the inference contract, one file each, over HTTP and the weight group."""
+"""Checks guarantees G1 to G16 of the inference contract, one file each, over HTTP, groups and stores."""

@@ -30,6 +30,11 @@ OR_CODES = {
     "tied": {"unknown_parameter", "missing_parameter"},
     "model": {"not_found"},
     "sequences": {"context_length_exceeded"},
+    "kind": {"unsupported_channel"},
+    "sources": {"source_refused"},
+    "public_keys": {"bad_key"},
+    "public_keys.ed25519": {"bad_key"},
+    "proof": {"not_shared"},
 }
 LENGTHS = {"prompt", "messages", "max_tokens", "max_completion_tokens"}
 NULLS = {"model", "messages", "prompt"}  # other generation fields may have null for their default
@@ -40,12 +45,12 @@ def bad_fields(
 ) -> list[BadRequest]:
     """Returns the requests, made from a valid `join` and a valid `update`."""
     abort = {"run": update["run"], "epoch": update["epoch"], "version": update["version"] + 1000}
-    found = _control(bench, contract, "/init_process_group", InitProcessGroupRequest, join)
-    found += _control(bench, contract, "/request_weight_update", WeightUpdateRequest, update)
-    found += _control(bench, contract, "/abort_weight_update", AbortWeightUpdateRequest, abort)
+    found = control_fields(bench, contract, "/init_process_group", InitProcessGroupRequest, join)
+    found += control_fields(bench, contract, "/request_weight_update", WeightUpdateRequest, update)
+    found += control_fields(bench, contract, "/abort_weight_update", AbortWeightUpdateRequest, abort)
     if "score" in contract.capabilities:
         sequences = {"sequences": [bench.reference.prompt(4)], "temperature": 1.0}
-        found += _control(bench, contract, "/score", ScoreRequest, sequences)
+        found += control_fields(bench, contract, "/score", ScoreRequest, sequences)
         if contract.contract >= SINCE:
             empty = sequences | {"sequences": [bench.reference.prompt(4), []]}
             found.append(BadRequest("/score", empty, 422, "invalid_request"))
@@ -65,9 +70,10 @@ def _wrong(
     return [one for one in wrong if contract.contract >= SINCE or one.how != "bound"]
 
 
-def _control(
+def control_fields(
     bench: Bench, contract: ContractInfo, path: str, model: type[Request], valid: dict[str, Any]
 ) -> list[BadRequest]:
+    """Returns the requests to a control route, made from a `valid` one."""
     return [
         BadRequest(path, one.body, 422, "invalid_request", or_codes=_or_codes(one))
         for one in _wrong(bench, contract, model, valid)

@@ -21,6 +21,11 @@ from contracts.conformance.inference.guarantees.g08_endurance import endurance
 from contracts.conformance.inference.guarantees.g09_tokens import tokens
 from contracts.conformance.inference.guarantees.g10_authorization import authorization
 from contracts.conformance.inference.guarantees.g11_cancellation import cancellation
+from contracts.conformance.inference.guarantees.g12_store import store_content
+from contracts.conformance.inference.guarantees.g13_skipping import skipping
+from contracts.conformance.inference.guarantees.g14_integrity import integrity
+from contracts.conformance.inference.guarantees.g15_resume import resumption
+from contracts.conformance.inference.guarantees.g16_undisturbed import undisturbed
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
@@ -40,6 +45,11 @@ CHECKS: dict[Guarantee, Callable[[Bench], Awaitable[str]]] = {
     Guarantee("G9", "tokens round-trip"): tokens,
     Guarantee("G10", "authorization"): authorization,
     Guarantee("G11", "cancellation"): cancellation,
+    Guarantee("G12", "store content"): store_content,
+    Guarantee("G13", "skipping"): skipping,
+    Guarantee("G14", "integrity"): integrity,
+    Guarantee("G15", "resume"): resumption,
+    Guarantee("G16", "undisturbed"): undisturbed,
 }
 CODES = [guarantee.code for guarantee in CHECKS]
 KNOWN = " and ".join(map(str, CONTRACT_VERSIONS))

@@ -22,6 +22,8 @@ class Want:
     gpus: int = 0  # GPUs, all on one node
     port: int | None = None  # port to listen at; 0 takes a free one, None if the job does not listen
     host: str | None = None  # address to listen at; None takes its node's address
+    port_key: str = "inference.base_port"  # the keys that set port and host, for messages
+    host_key: str = "inference.host"
 
 
 @dataclass(frozen=True)

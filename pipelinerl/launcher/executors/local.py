@@ -140,10 +140,10 @@ def _reserved(want: Want) -> ReservedPort | None:
     try:
         return ReservedPort(address, want.port)
     except OSError as error:
-        setting = "base_port" if error.errno == errno.EADDRINUSE else "host"
+        key = want.port_key if error.errno == errno.EADDRINUSE else want.host_key
         raise PlanError(
             f"{want.name} cannot listen at {in_url(address)}:{want.port}: {error.strerror}; set "
-            f"inference.{setting} to another, or to null"
+            f"{key} to another, or leave it out"
         ) from error
 
 

@@ -133,7 +133,12 @@ def _versions(bar: Bar, updates: Updates) -> Iterator[tuple[int, float, float]]:
 
 
 def _within(share: float, bar: Bar, update: WeightsPublished) -> float:
-    """Returns the share of the request's time that is nearest and in the time of the publication."""
+    """Returns the share of the request's time that is nearest and in the time of the publication.
+
+    Servers that pull weights change them later, at a time that the record does not tell.
+    """
+    if update.live is not None:
+        return share
     began = max(update.at - update.seconds, bar.began)
     ended = min(update.at, bar.ended)
     if began >= ended:

@@ -116,9 +116,11 @@ class RunState:
         self.published.pop(event.version, None)  # one published again is the newest
         self.published[event.version] = event
         updates = {update.url: update for update in event.updates}
+        served = [event.version] * len(event.servers) if event.live is None else event.live
+        live = dict(zip(event.servers, served, strict=False))
         for server in self.alive_servers:
-            if server.joined.url in event.servers:
-                server.version = event.version
+            if (version := live.get(server.joined.url, -1)) >= 0:
+                server.version = version
             if update := updates.get(server.joined.url):
                 server.paused_s = update.paused_s
                 server.longest_pause_s = max(server.longest_pause_s or 0.0, update.paused_s)

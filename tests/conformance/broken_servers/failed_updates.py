@@ -5,7 +5,8 @@ import asyncio
 from contracts.inference import WeightUpdateStatus
 from inference_adapters import embedded
 from inference_adapters.scripted import ScriptedEngine
-from inference_adapters.weight_updates import WeightUpdates, _Update
+from inference_adapters.update_record import UpdateRecord
+from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
 OF_A_RUN = "G1 G2 G3 G4 G5 G6 G8 G9 G11"  # each begins with a run that takes over at version 1
@@ -65,8 +66,8 @@ def notices_the_end_when_the_question_ends(options):
             await asyncio.sleep(timeout_s if self.receiving and timeout_s > 30 else 0)
         await right(self, timeout_s)
 
-    right = _Update.wait
-    _Update.wait = wait
+    right = UpdateRecord.wait
+    UpdateRecord.wait = wait
 
 
 @mutant("G7", "GET /weight_update/.* after")

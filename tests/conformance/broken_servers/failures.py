@@ -3,7 +3,7 @@
 import asyncio
 
 from contracts.weights import receive_weights
-from inference_adapters import weight_updates
+from inference_adapters import update_record
 from inference_adapters.finite_weights import why_not_finite
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.threads import in_daemon_thread
@@ -19,12 +19,12 @@ class CountsTheWholeTransferAsSilence(ScriptedEngine):
 
 @mutant("G7", "'version': 12345", also="G1 G2 G3 G4 G5 G6 G8 G9 G10 G11")
 def reports_another_update(options):
-    right = weight_updates._Update.status
+    right = update_record.UpdateRecord.status
 
     def status(self):
         return right(self).model_copy(update={"version": 12345})
 
-    weight_updates._Update.status = status
+    update_record.UpdateRecord.status = status
 
 
 @mutant("G7", "'state': 'receiving'")

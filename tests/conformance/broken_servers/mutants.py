@@ -8,6 +8,7 @@ from inference_adapters.scripted import ScriptedEngine
 
 TOKEN = "secret"
 TOKEN_DELAY_S = 0.002
+OF_STORES = frozenset({"G12", "G13", "G14", "G15", "G16"})
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Mutant:
 
     @property
     def caught_by(self) -> frozenset[str]:
-        return self.also | {self.own}
+        # Each of them pulls good and bad versions, over and over.
+        return self.also | {self.own} | (OF_STORES if self.own in OF_STORES else frozenset())
 
 
 MUTANTS: dict[str, Mutant] = {}

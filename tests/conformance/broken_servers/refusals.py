@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from inference_adapters import body_limits, manifest_check, weight_updates
+from inference_adapters import body_limits, manifest_check, update_record, weight_updates
 from inference_adapters.bodies import ChatBody, TextBody
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
@@ -60,7 +60,7 @@ def ignores_an_unknown_parameter(options):
 
 @mutant("G6", "update_in_progress")
 def refuses_a_retry(options):
-    weight_updates._fingerprint = lambda request: object()
+    update_record.fingerprint = lambda request: object()
 
 
 @mutant("G6", "stale_epoch")

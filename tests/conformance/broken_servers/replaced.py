@@ -1,7 +1,9 @@
 """Broken servers. G7: responses about groups, runs and updates that newer ones have replaced."""
 
 from contracts.errors import ContractError, ErrorCode
-from inference_adapters.weight_updates import NOTICE_S, WeightUpdates, _Update
+from inference_adapters.membership import NOTICE_S
+from inference_adapters.update_record import UpdateRecord
+from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
 ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"  # each begins with a run that joins
@@ -24,7 +26,7 @@ def joins_an_epoch_that_is_being_joined(options):
 
 @mutant("G7", "ended with .*rendezvous_timeout")
 def tells_a_replaced_join_that_its_time_is_over(options):
-    right = WeightUpdates._joined_ranks
+    right = WeightUpdates._answer_of
 
     async def joined_ranks(self, join):
         try:
@@ -34,7 +36,7 @@ def tells_a_replaced_join_that_its_time_is_over(options):
                 raise ContractError(ErrorCode.RENDEZVOUS_TIMEOUT, error.message) from error
             raise
 
-    WeightUpdates._joined_ranks = joined_ranks
+    WeightUpdates._answer_of = joined_ranks
 
 
 @mutant("G7", "no answer to POST /init_process_group|update_in_progress")
@@ -89,9 +91,9 @@ def keeps_the_reason_of_the_last_failure(options):
 
 @mutant("G7", "'receiving'", also=ALL)
 def answers_before_the_update_has_ended(options):
-    right = _Update.wait
+    right = UpdateRecord.wait
 
     async def wait(self, timeout_s=None):
         await right(self, timeout_s and 0)
 
-    _Update.wait = wait
+    UpdateRecord.wait = wait

@@ -3,6 +3,7 @@
 import asyncio
 
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.channels.joined_channel import JoinedChannel
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.odd_servers.registry import odd
@@ -12,7 +13,7 @@ RESTART_S = 0.5
 
 @odd(on="G1 G5 G6 G7")
 class RestartsAfterAFailedUpdate(ScriptedEngine):
-    """Restarts its engine once it has reported that an update failed, and is then a fresh server."""
+    """Restarts its engine once it has reported that a group's update failed, and is then a fresh server."""
 
     restarts = 0
 
@@ -31,7 +32,7 @@ class RestartsAfterAFailedUpdate(ScriptedEngine):
         WeightUpdates.abort = abort
 
     def _told(self, updates, outcome):
-        if outcome.state == "failed" and updates.loaded:
+        if outcome.state == "failed" and updates.loaded and updates.contract().channel is None:
             updates.loaded = False
             self.restarting = asyncio.create_task(self._restart(updates))
         return outcome
@@ -46,6 +47,7 @@ class RestartsAfterAFailedUpdate(ScriptedEngine):
         await self._set_paused(False)
         self._version = 0
         vars(updates).update(vars(fresh))
+        updates._channel = JoinedChannel(updates)
         updates.loaded = True
 
     async def _generate(self, prompt, sampling):

@@ -1,12 +1,13 @@
 """G8: over many updates under load, memory stays flat, labels stay right and no request is lost.
 
 All resources of a server are measured: memory, file descriptors, threads, processes and slots. Slots show in
-measured throughput. The server gets many updates, then many groups, then many requests.
+measured throughput. The server gets many updates and requests, then many channels, then many groups.
 """
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.first_spans import first_spans_off_by
 from contracts.conformance.inference.growth import Growth
+from contracts.conformance.inference.guarantees.g08_channels import check_channels
 from contracts.conformance.inference.guarantees.g08_groups import check_groups
 from contracts.conformance.inference.guarantees.g08_requests import check_requests
 from contracts.conformance.inference.speed import Speed, check_speed, measure_speed
@@ -21,7 +22,7 @@ CERTAIN = 3.0  # the rule of three: none of n lost means fewer than 3 in n with 
 
 
 async def endurance(bench: Bench) -> str:
-    """Makes updates, groups and requests in large numbers, and checks for lost requests and leaks."""
+    """Makes updates, channels, groups and requests in large numbers: nothing may be lost or leak."""
     growth = Growth(bench)
     answers: Answers = []
     async with bench.new_run() as trainer:
@@ -32,12 +33,13 @@ async def endurance(bench: Bench) -> str:
         worst = await first_spans_off_by(bench, answers)
         await updates_among_arrivals(bench, trainer)
         requests = await check_requests(bench, growth)
+    channels = await check_channels(bench, growth)
     groups = await check_groups(bench, growth)
     left = min(left, await _check_speeds(bench, before, f"{groups} groups and {requests} requests"))
     return (
         f"{updates} updates under {CLIENTS * len(bench.servers)} clients: {len(answers)} answers, none lost "
         f"(with 95 % confidence fewer than 1 in {int(len(answers) / CERTAIN)}), off by {worst:.0e}; "
-        f"{groups} groups, {requests} requests; {growth.describe()}; throughput x{left:.2f}"
+        f"{groups} groups, {channels}, {requests} requests; {growth.describe()}; throughput x{left:.2f}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The weight publisher: updates the weights of the running servers, on trainer rank 0.
+"""The publisher that broadcasts weights to a group of the running servers, on trainer rank 0.
 
 It owns the run id, the epochs and the weight group. A server that dies or fails an update is left out by
 `server_strikes`, and a new epoch begins with the others. A server that refuses permanently, or fails update
@@ -19,7 +19,6 @@ from contracts.inference import (
 )
 from contracts.records import ServerCondemned, ServerUpdate, WeightsPublished
 from contracts.support.addresses import LOOPBACK
-from contracts.trainer import TrainerWorker
 from contracts.weights import PeerLostError, WeightManifest, send_weights
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
@@ -28,18 +27,20 @@ from pipelinerl.training.blame import Blame, Ending, blame
 from pipelinerl.training.bucket_size import usual_bucket_bytes
 from pipelinerl.training.candidates import Candidates
 from pipelinerl.training.phases import Phases
-from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.publishing.base import WeightPublisher
+from pipelinerl.training.publishing.stranded import Stranded
 from pipelinerl.training.server_strikes import ServerStrikes
 from pipelinerl.training.servers import Failures, Servers
 from pipelinerl.training.update_times import broken_end_s, rendezvous_s
 from pipelinerl.training.weight_groups import WeightGroups, blame_for_joining
 
 log = logging.getLogger(__name__)
-SILENT_LOOKS = 5  # checks without an answer after which servers are taken to hang
 FIRST_S = 1.0  # after a broken broadcast, time for the reports of members that failed before
 
 
-class WeightPublisher:
+class GroupPublisher(WeightPublisher):
+    """Publishes through a weight group that the trainer hosts (`weights.transport=group`)."""
+
     def __init__(
         self,
         config: RunConfig,
@@ -64,8 +65,7 @@ class WeightPublisher:
         )
         self._strikes: ServerStrikes[ServerControl] = ServerStrikes()
         self._candidates = Candidates(self._servers, self._strikes, needs or {}, config.world, record)
-        self._published: set[ServerControl] = set()  # servers of the last publication
-        self._silent_looks = 0  # checks in a row at which none of them answered
+        self._stranded = Stranded(self._servers, self._candidates)
         self._broken = False  # whether the last broadcast broke
         self._timed_out = False  # whether it broke by a timeout
         self._phases = Phases()
@@ -87,26 +87,10 @@ class WeightPublisher:
         self._candidates.wait()
 
     def is_stranded(self) -> bool:
-        """Returns whether every server of the last publication is gone or silent, and another one is ready.
-
-        Then no rollout can come, so no step closes, and the new server would never get weights. Must be
-        called at intervals while no rollout comes. Servers count as silent after `SILENT_LOOKS` calls in a
-        row without an answer.
-        """
-        self._servers.refresh()
-        there = self._published.intersection(self._servers.all)
-        if not self._candidates.is_one_ready(besides=there):
-            self._silent_looks = 0
-            return False
-        if there and self._servers.hear(there):
-            self._silent_looks = 0
-            return False
-        self._silent_looks += 1
-        return not there or self._silent_looks >= SILENT_LOOKS
+        return self._stranded.look()
 
     def rollouts_come(self) -> None:
-        """Records that rollouts come, so the servers are not silent."""
-        self._silent_looks = 0
+        self._stranded.reset()
 
     def open(self, version: int) -> None:
         """Requests the update until every member of the group has answered 202. Raises NoServersError."""
@@ -180,8 +164,7 @@ class WeightPublisher:
             # Members that lost the broadcast without fault get it again, together with those that have it.
             if not live or len(live) + len(out) < len(endings):
                 return None
-        self._published = set(live)
-        self._silent_looks = 0
+        self._stranded.published(live)
         phases = self._phases.seconds()
         return WeightsPublished(
             run=self.run,
@@ -276,29 +259,3 @@ class WeightPublisher:
         request = AbortWeightUpdateRequest(run=self.run, epoch=self._groups.epoch, version=version)
         self._servers.ask(accepted, lambda server: server.abort_weight_update(request))
         self._groups.leave()
-
-
-def publish(
-    worker: TrainerWorker, ranks: Ranks, publisher: WeightPublisher | None, version: int
-) -> WeightsPublished | None:
-    """Publishes the weights. Every rank must call it; the publisher and the result exist only on rank 0.
-
-    Every rank exhausts `gather_weights`, whether or not rank 0 is still sending. Rank 0 decides for all
-    whether to publish again. So no rank can wait in a collective that another has left.
-    """
-    published = None
-
-    def confirmed() -> bool:
-        nonlocal published
-        published = publisher.confirm(version)
-        return published is not None
-
-    while True:
-        ranks.wait_for_rank_0(lambda: publisher.open(version))  # here, not inside a gather
-        weights = worker.gather_weights()
-        if publisher:
-            publisher.send(weights)
-        for _ in weights:
-            pass
-        if ranks.agree(confirmed):
-            return published

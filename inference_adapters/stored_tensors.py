@@ -1,0 +1,25 @@
+"""Reads stored weights as tensors that map their files, so that nothing is copied before it is needed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+
+def stored_tensors(
+    version: int, files: Iterable[Path], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, torch.Tensor]:
+    """Returns the tensors of a version, by Hugging Face name.
+
+    Each keeps its file mapped, also when the file has been deleted. Raises ValueError if a parameter of the
+    version is in no file, or has another shape there.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            tensors.update((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118 (no mapping)
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if odd := {name: tuple(shape) for name, shape in shapes.items()}.items() ^ found.items():
+        raise ValueError(f"the files of version {version} do not hold {min(odd)[0]} as it was stored")
+    return tensors

@@ -1,0 +1,68 @@
+"""Decides from which sources a server may fetch weights: its allow-list.
+
+Without one, anybody who reaches the server could make it send requests to hosts that only it can reach.
+URLs are compared by their parts, and one that is not in the plain form of `locations` is refused.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.support.locations import Location, plain_host
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether a plain host is this machine, whatever a name server says."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who sent a request: the address that it came from, and the one at which it reached the server."""
+
+    host: str
+    reached: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the caller is on the server's own machine."""
+        host = plain_host(self.host)
+        return is_loopback(host) or host == plain_host(self.reached)
+
+
+LOCAL = Caller("127.0.0.1", "127.0.0.1")
+
+
+class SourceList:
+    """The sources that a server accepts: everything below some URLs.
+
+    Without URLs they are loopback addresses and the caller's own host, and directories if the caller is on
+    the server's machine.
+    """
+
+    def __init__(self, prefixes: Sequence[Location] | None = None):
+        self._prefixes = prefixes
+
+    def check(self, url: str, kind: str, caller: Caller) -> None:
+        """Raises ContractError (`source_refused`) unless a channel of this kind may use the source."""
+        try:
+            location = Location.of(url)
+        except ValueError as error:
+            raise ContractError(ErrorCode.SOURCE_REFUSED, str(error), "sources") from None
+        if (location.scheme == "file") != (kind == "shared"):
+            why = "a shared store is file:///path, and a relay is http:// or https://"
+            raise ContractError(ErrorCode.SOURCE_REFUSED, f"{url}: {why}", "sources")
+        if not self._accepts(location, caller):
+            why = "it is not among the sources that this server accepts (--weight-sources)"
+            raise ContractError(ErrorCode.SOURCE_REFUSED, f"{url}: {why}", "sources")
+
+    def _accepts(self, location: Location, caller: Caller) -> bool:
+        if self._prefixes is not None:
+            return any(prefix.contains(location) for prefix in self._prefixes)
+        if location.scheme == "file":
+            return caller.is_local
+        return is_loopback(location.host) or location.host == plain_host(caller.host)

@@ -1,0 +1,68 @@
+"""Which weights each server serves, and whether they may be used. Pure state, no I/O.
+
+Needed where servers pull weights by themselves (`weights.transport=relay`).
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from contracts.inference import WeightsInfo
+
+UNKNOWN = "it has not said which weights it serves"
+
+
+@dataclass(frozen=True)
+class Served:
+    """The weights of one server, as it has reported them."""
+
+    run: str | None
+    version: int
+    state: str
+
+
+class ServedVersions:
+    """The weights of the servers of a run. `most_behind`: versions behind the newest that may be used."""
+
+    def __init__(self, most_behind: int | None):
+        self._most_behind = most_behind
+        self._served: dict[str, Served] = {}
+        self._run = ""
+        self.newest = 0  # version that was published last
+
+    def published(self, run: str, version: int) -> None:
+        """Takes a publication into account. `run` is the id of the run's launch that has made it."""
+        self._run = run
+        self.newest = version
+
+    def observe(self, url: str, weights: WeightsInfo) -> None:
+        """Takes a server's report into account."""
+        self._served[url] = Served(weights.run, weights.version, weights.state)
+
+    def forget(self, url: str) -> None:
+        """Forgets a server. A later one at the same URL is held until it reports its weights."""
+        self._served.pop(url, None)
+
+    @property
+    def oldest_usable(self) -> int:
+        """The oldest version that may sample for training."""
+        return 0 if self._most_behind is None else self.newest - self._most_behind
+
+    def why_held(self, url: str, oldest: int) -> str | None:
+        """Returns why the server may not be used for what needs version `oldest` or later, or None."""
+        served = self._served.get(url)
+        if served is None:
+            return UNKNOWN
+        if served.run != self._run:
+            return "its weights are not of this run"
+        if served.state == "lost":
+            return "its weights are lost"
+        if served.version > self.newest:
+            return f"its version {served.version} is newer than the run's"
+        if served.version < oldest:
+            return f"its version {served.version} is {self.newest - served.version} behind"
+        return None
+
+    def behind(self, urls: Collection[str]) -> int:
+        """Returns how far behind the newest version the servers are that may be used, at most."""
+        usable = [url for url in urls if self.why_held(url, self.oldest_usable) is None]
+        return max((self.newest - self._served[url].version for url in usable), default=0)

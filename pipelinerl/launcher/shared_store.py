@@ -1,0 +1,89 @@
+"""The directory in memory through which `weights.transport=shared` gives servers the weights.
+
+The launcher makes it, because it ends after every process that uses it, and removes it at its own end. The
+directory of a launcher that was killed is removed by the next launcher of the same user.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from pipelinerl.errors import PlanError
+from pipelinerl.paths import OWNER_ALONE
+
+SHARED_MEMORY = Path("/dev/shm")
+PLAIN = re.compile(r"[A-Za-z0-9/._~+=,:-]+")
+PREFIX = "pipelinerl-"
+LOCK = ".launcher"  # is locked while the launcher lives
+
+
+def check_directory(directory: str) -> None:
+    """Raises PlanError if the URL of the directory would need escapes, which servers refuse."""
+    if not PLAIN.fullmatch(directory):
+        raise PlanError(
+            f"weights.directory={directory} has a character that a file:// URL cannot have as it is; use "
+            "letters, digits, / . _ and -"
+        )
+
+
+def store_name(run_dir: Path, token: str) -> str:
+    """Returns the name of the directory of a run's store, which nobody can guess."""
+    said = f"weights of {run_dir}".encode()
+    return PREFIX + blake2b(said, key=token.encode(), digest_size=8).hexdigest()
+
+
+@contextmanager
+def made_store(store: Path) -> Iterator[None]:
+    """Makes the store, which only its owner can enter, and removes it when the block ends.
+
+    Raises PlanError if it cannot be made.
+    """
+    _remove_abandoned(store.parent)
+    try:
+        lock = _made(store)
+    except OSError as error:
+        raise PlanError(
+            f"weights.transport=shared: {store} cannot be made ({error.strerror}); set weights.directory to "
+            "a directory that servers and trainer share"
+        ) from error
+    try:
+        yield
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+        os.close(lock)
+
+
+def _made(store: Path) -> int:
+    """Makes the directory and returns the descriptor of its locked file. Raises OSError."""
+    store.mkdir(mode=OWNER_ALONE, parents=True)
+    try:
+        return _locked(store)
+    except OSError:
+        shutil.rmtree(store, ignore_errors=True)
+        raise
+
+
+def _locked(store: Path) -> int:
+    """Returns the descriptor of the locked file. It has its name only when it is locked."""
+    unnamed = store / f"{LOCK}.part"
+    lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.rename(unnamed, store / LOCK)
+    return lock
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Removes the stores of launchers that have not ended by themselves."""
+    for lock in parent.glob(f"{PREFIX}*/{LOCK}"):
+        with suppress(OSError):  # of another user, or in use
+            opened = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent)
+            finally:
+                os.close(opened)

@@ -1,0 +1,44 @@
+"""Makes the publisher that `weights.transport` names. Called by trainer rank 0."""
+
+from collections.abc import Callable, Mapping
+
+from contracts.records import ServerCondemned
+from contracts.weights import WeightManifest
+from pipelinerl.config import RunConfig
+from pipelinerl.streams.launched_servers import LaunchedServers
+from pipelinerl.training.publishing.base import WeightPublisher
+from pipelinerl.training.publishing.followers import Followers
+from pipelinerl.training.publishing.group import GroupPublisher
+from pipelinerl.training.publishing.packer import Packer
+from pipelinerl.training.publishing.relay import RelayPublisher
+from pipelinerl.training.publishing.shared import SharedPublisher
+from pipelinerl.training.publishing.stored import StorePlace, VersionStore
+
+
+def new_publisher(
+    config: RunConfig,
+    place: StorePlace,
+    launched: LaunchedServers,
+    token: str | None,
+    manifest: WeightManifest,
+    record: Callable[[ServerCondemned], object],
+    needs: Mapping[str, str],
+    address: str,
+) -> WeightPublisher:
+    """Returns the publisher of a run.
+
+    place: where the store is, for transports that have one. record: tells the launcher to end a server.
+    needs: capabilities that every server must have, each with the setting that needs it.
+    address: this machine's address, by which the servers reach it.
+    """
+    if config.weights.transport == "group":
+        return GroupPublisher(config, launched, token, manifest, record, needs, address)
+    store = VersionStore(place, config, manifest)
+    if config.weights.transport == "shared":
+        return SharedPublisher(config, store, launched, token, record, needs)
+    packer = Packer(store, config.weights.keep)
+    sources = [place.origin, *config.weights.relays]
+    followers = Followers(
+        config, launched, token, store.run, store.public_key, sources, packer.digests, needs, record
+    )
+    return RelayPublisher(config, store, packer, followers)

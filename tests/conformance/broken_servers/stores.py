@@ -1,0 +1,274 @@
+"""Broken servers. G12 to G16: weights that come from a store."""
+
+import asyncio
+import contextlib
+import hashlib
+
+import aiohttp
+
+from contracts.store import manifest as manifests
+from contracts.store import puller, tensor_check
+from contracts.store.assembly import AssembledVersions
+from contracts.store.delta_writer import DeltaWriter
+from contracts.store.latest import LatestWatch
+from contracts.store.object_files import ObjectFiles
+from contracts.store.part_file import PartFile
+from contracts.store.rules import PullRules
+from contracts.store.shared import SharedStore
+from contracts.store.signing import Verifier, _parts
+from contracts.store.tensor_check import TensorCheck, tensor_entries
+from inference_adapters import weight_updates
+from inference_adapters.channels import relay
+from inference_adapters.channels.follower import Follower
+from inference_adapters.channels.joined_channel import JoinedChannel
+from inference_adapters.channels.loop_thread import LoopThread
+from inference_adapters.channels.relay import RelayChannel
+from inference_adapters.scripted import WEIGHT, ScriptedEngine
+from tests.conformance.broken_servers.mutants import mutant
+
+HOUR_S = 3600.0
+
+# --- G8: endurance
+
+
+@mutant("G8", "file descriptors: .* versions were pulled")
+def keeps_a_descriptor_of_each_file_that_it_fetches(options):
+    PartFile.close = lambda self: None
+
+
+@mutant("G8", "(threads|file descriptors): .* channels were joined")
+def keeps_the_thread_of_each_channel(options):
+    async def close(self):
+        pass
+
+    LoopThread.close = close
+
+
+# --- G12: store content
+
+
+@mutant("G12", "requests for files of version")
+def fetches_everything_again(options):
+    async def is_here(self, wanted):
+        self.path(wanted.sha256).unlink(missing_ok=True)
+        return False
+
+    ObjectFiles.is_here = is_here
+
+
+@mutant("G12", "log-probability|greedy token|labels")
+def applies_deltas_in_place_twice(options):
+    """The second time undoes what few elements the first one has changed."""
+    right = DeltaWriter.apply
+
+    def apply(self, path, parameters, names):
+        right(self, path, parameters, names)
+        right(self, path, parameters, names)
+
+    DeltaWriter.apply = apply
+    looks_at_no_delta()
+
+
+def looks_at_no_delta():
+    """Leaves the bytes of versions without full files unchecked."""
+    right = TensorCheck.check
+
+    def check(self, paths, manifest, stop):
+        if manifest.full is None:
+            return {path.name: [entry.name for entry in tensor_entries(path)] for path in paths}
+        return right(self, paths, manifest, stop)
+
+    TensorCheck.check = check
+
+
+# --- G13: skipping
+
+
+@mutant("G13", "log-probability|greedy token", also="G6")
+class MixesTwoVersions(ScriptedEngine):
+    """Keeps a matrix of the live version if a version was skipped."""
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        if 1 <= self._version < version - 1:
+            tensors = {**tensors, WEIGHT: self._weights[WEIGHT].clone()}
+        super().apply_weights(tensors, tied, version, kv_cache)
+
+
+@mutant("G13", "labelled .*log-probability")
+class LabelsBeforeApplying(ScriptedEngine):
+    async def load_weights(self, update, progress):
+        self._version = update.version
+        await asyncio.sleep(0.5)
+        await super().load_weights(update, progress)
+
+
+@mutant("G13", "ended as .*failed")
+def calls_a_skipped_version_failed(options):
+    right = weight_updates.WeightUpdates.end
+
+    def end(self, update, why, skipped=False):
+        right(self, update, why)
+
+    weight_updates.WeightUpdates.end = end
+
+
+@mutant("G13", "version 7|/weight_update/7")
+def completes_every_version(options):
+    """Waits for the version that it is pulling, however long that takes."""
+    Follower._is_early = lambda self, record: False
+
+    async def news_within(self, pause_s):
+        await asyncio.sleep(pause_s)
+        return False
+
+    Follower._news_within = news_within
+
+
+# --- G14: integrity
+
+
+@mutant("G14", "one bit of each file differs")
+def skips_the_object_hash(options):
+    PartFile.is_right = property(lambda self: self.missing == 0)
+    ObjectFiles.is_here = _exists
+
+
+async def _exists(self, wanted):
+    return self.path(wanted.sha256).exists()
+
+
+@mutant("G14", "other content")
+def skips_the_digest(options):
+    tensor_check._check_bytes = lambda path, entries, expected, stop: None
+
+
+@mutant("G14", "a delta on a base that the server does not have")
+def applies_a_delta_to_any_base(options):
+    """Takes the newest version that is here for the base."""
+    by_digest = AssembledVersions.by_digest
+    delta_of = puller.delta_of
+    here = {}
+
+    def note(self):
+        here.clear()
+        here.update(by_digest(self))
+        return dict(here)
+
+    def to_any(manifest):
+        delta = delta_of(manifest)
+        if delta.base_digest in here or not here:
+            return delta
+        newest = max(here.values(), key=lambda each: each.version)
+        return delta.model_copy(update={"base_digest": newest.digest})
+
+    AssembledVersions.by_digest = note
+    puller.delta_of = to_any
+    looks_at_no_delta()
+
+
+@mutant("G14", "without a signature|another key|was changed after")
+def trusts_unsigned(options):
+    Verifier.open = lambda self, envelope, payload_type: _parts(envelope)[0]
+
+
+@mutant("G14", "a latest.json of an older version")
+def follows_a_replayed_latest(options):
+    def take(self, look, latest):
+        self.newest = look.latest = latest
+
+    def newer(self):
+        return self.newest if self.newest and self.newest.version != self._returned else None
+
+    LatestWatch._take = take
+    LatestWatch._newer = newer
+    Follower._is_news = lambda self, latest: latest != self._newest
+    weight_updates.WeightUpdates.is_older = lambda self, version: False
+
+
+@mutant("G14", "more requests for files of a version that is bad|/weight_update/.*receiving")
+def retries_the_bad_version(options):
+    """Takes what is proven for a passing cause."""
+
+    async def to_the_end(self, record):
+        while True:
+            self._pulled = record
+            self._joined.begin(record, self._obtain(record))
+            await record.wait()
+            if record.outcome.state == "live" or record.called_off or await self._news_within(0.1):
+                return
+            record = self._joined.note(self._newest)
+
+    Follower._to_the_end = to_the_end
+
+
+@mutant("G14", "outside the server's own directory|name is a path")
+def writes_outside_its_directory(options):
+    manifests.ModelFile.model_fields["name"].metadata.clear()
+    manifests.ModelFile.model_rebuild(force=True)
+    manifests.VersionManifest.model_rebuild(force=True)
+
+
+@mutant("G14", "redirects elsewhere|to which a source redirected")
+def follows_redirects(options):
+    right = aiohttp.ClientSession.get
+
+    def get(self, url, **settings):
+        return right(self, url, **(settings | {"allow_redirects": True}))
+
+    aiohttp.ClientSession.get = get
+
+
+# --- G15: resume
+
+
+@mutant("G15", "times the bytes of version")
+def starts_over_each_time(options):
+    right = ObjectFiles.open_part
+
+    def open_part(self, wanted, progress):
+        self.drop_part(wanted)
+        return right(self, wanted, progress)
+
+    ObjectFiles.open_part = open_part
+
+
+@mutant("G15", "/weight_update/|ended as")
+def waits_for_the_source_that_hangs(options):
+    relay.PullRules = lambda poll_s, idle_timeout_s, min_bytes_per_s: PullRules(poll_s, HOUR_S, 0)
+
+
+# --- G16: undisturbed
+
+
+@mutant("G16", "no answer within")
+def stops_while_it_pulls(options):
+    right = RelayChannel.fetch
+
+    async def fetch(self, record):
+        await self._engine._set_paused(True)
+        try:
+            return await right(self, record)
+        finally:
+            await self._engine._set_paused(False)
+
+    RelayChannel.fetch = fetch
+
+
+@mutant("G16", "^200 .*proof|has the proof")
+def shares_without_looking(options):
+    right = SharedStore.proof
+
+    def proof(self, name):
+        with contextlib.suppress(Exception):
+            return right(self, name)
+        return hashlib.sha256(b"").hexdigest()
+
+    SharedStore.proof = proof
+
+
+@mutant("G16", "requests to a source of a channel that was replaced", also="G8")
+def keeps_the_old_channel(options):
+    async def leave(self, why):
+        self._channel = self._follower = None
+
+    JoinedChannel.leave = leave

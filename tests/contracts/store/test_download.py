@@ -1,0 +1,201 @@
+"""One transfer: what it resumes, and which promises of a source it insists on."""
+
+import asyncio
+import hashlib
+import time
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from contracts.store.download import (
+    MissingError,
+    MixedBytesError,
+    SlowError,
+    Transfer,
+    TransferError,
+    WrongBytesError,
+    download,
+    read_if_changed,
+    read_small,
+)
+from contracts.store.part_file import PartFile, Wanted
+from contracts.store.rules import PullProgress, PullRules
+from tests.contracts.store import http_source
+from tests.contracts.store.http_source import HttpSource
+
+CONTENT = bytes(range(256)) * 400
+WANTED = Wanted(hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
+PATH = f"objects/{WANTED.sha256}"
+RULES = PullRules(idle_timeout_s=1.0, min_bytes_per_s=1000)
+
+
+@asynccontextmanager
+async def serving(tmp_path, fault=None):
+    """Yields a source of one file, and a function that transfers it into a part."""
+    (tmp_path / "objects").mkdir()
+    (tmp_path / PATH).write_bytes(CONTENT)
+    async with HttpSource(tmp_path) as source, aiohttp.ClientSession(auto_decompress=False) as http:
+        if fault:
+            source.faults["objects/"] = fault
+
+        async def transfer(part, rules=RULES, base_url=source.url):
+            await download(Transfer(http, base_url, rules, rules.idle_timeout_s), PATH, part)
+
+        yield source, transfer
+
+
+def new_part(tmp_path, progress=None, content=b""):
+    path = tmp_path / "part"
+    path.write_bytes(content)
+    return PartFile(path, WANTED, progress or PullProgress())
+
+
+@pytest.mark.asyncio
+async def test_a_file_arrives_and_the_progress_says_so(tmp_path):
+    progress = PullProgress()
+    async with serving(tmp_path) as (_, transfer):
+        part = new_part(tmp_path, progress)
+        await transfer(part)
+    assert part.is_right
+    assert part.path.read_bytes() == CONTENT
+    assert (progress.bytes_done, progress.bytes_fetched) == (len(CONTENT), len(CONTENT))
+
+
+@pytest.mark.asyncio
+async def test_a_transfer_resumes_after_the_bytes_that_are_here(tmp_path):
+    progress = PullProgress()
+    async with serving(tmp_path) as (source, transfer):
+        part = new_part(tmp_path, progress, CONTENT[:60_000])
+        await part.read_what_is_here()
+        await transfer(part)
+    assert part.is_right
+    assert [(asked.start, asked.sent) for asked in source.asked] == [(60_000, len(CONTENT) - 60_000)]
+    assert progress.bytes_fetched == len(CONTENT) - 60_000
+
+
+@pytest.mark.asyncio
+async def test_a_source_without_ranges_sends_the_file_from_its_beginning(tmp_path):
+    fault = http_source.with_headers(Content_Length=str(len(CONTENT)))
+    async with serving(tmp_path, fault) as (_, transfer):
+        part = new_part(tmp_path, content=b"other bytes")
+        await part.read_what_is_here()
+        await transfer(part)
+    assert part.is_right
+
+
+@pytest.mark.asyncio
+async def test_too_many_or_wrong_bytes_on_the_disk_are_dropped(tmp_path):
+    for content in (bytes(len(CONTENT) + 1), bytes(len(CONTENT))):
+        part = new_part(tmp_path, content=content)
+        await part.read_what_is_here()
+        assert part.size == 0
+        assert part.path.stat().st_size == 0
+
+
+REFUSED = {
+    "redirect": (http_source.status(302, Location="http://127.0.0.1:1/"), TransferError, "status 302"),
+    "error": (http_source.status(500), TransferError, "status 500"),
+    "missing": (http_source.status(404), MissingError, "does not have"),
+    "gone": (http_source.status(410), MissingError, "does not have"),
+    "not modified": (http_source.status(304), TransferError, "status 304"),
+    "one bit": (http_source.changed(lambda data: data[:-1] + b"\0"), WrongBytesError, "other bytes"),
+    "shorter": (http_source.changed(lambda data: data[:-1]), TransferError, "would give"),
+    "longer": (http_source.changed(lambda data: data + b"\0"), TransferError, "would give"),
+    "longer without a length": (http_source.chunked(lambda data: data + b"\0"), TransferError, "more than"),
+    "shorter without a length": (http_source.chunked(lambda data: data[:-1]), TransferError, "ended after"),
+    "cut off": (http_source.cut_off(0.5), TransferError, "ClientPayloadError"),
+    "compressed": (
+        http_source.with_headers(Content_Length=str(len(CONTENT)), Content_Encoding="gzip"),
+        TransferError,
+        "compressed",
+    ),
+    "a range that was not asked for": (
+        http_source.with_headers(Content_Range=f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"),
+        TransferError,
+        "status 206",
+    ),
+    "hang": (http_source.hang, SlowError, "silent"),
+    "silence": (http_source.stalled(0.0), SlowError, "silent"),
+    "silence in the middle": (http_source.stalled(0.5), SlowError, "silent"),
+    "trickle": (http_source.trickle, SlowError, "slower than 1000 bytes"),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_source_that_breaks_a_promise_is_given_up(tmp_path, name):
+    fault, error, message = REFUSED[name]
+    async with serving(tmp_path, fault) as (_, transfer):
+        part = new_part(tmp_path)
+        began = time.monotonic()
+        with pytest.raises(error, match=message) as raised:
+            await transfer(part)
+        assert type(raised.value) is error
+        assert time.monotonic() - began < 20
+    assert not part.is_right
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("stated", ["bytes 0-999/1000", "bytes 5001-102399/102400", "bytes */102400", "x"])
+async def test_another_range_than_the_missing_one_is_refused_and_what_is_here_stays(tmp_path, stated):
+    async with serving(tmp_path, http_source.with_headers(Content_Range=stated)) as (_, transfer):
+        part = new_part(tmp_path, content=CONTENT[:5000])
+        await part.read_what_is_here()
+        with pytest.raises(TransferError, match="another range"):
+            await transfer(part)
+    assert part.size == 5000
+
+
+@pytest.mark.asyncio
+async def test_the_first_byte_may_come_late_and_the_rate_counts_from_it(tmp_path):
+    async def late(source, request, asked):
+        await asyncio.sleep(0.4)
+        return await source.serve(request, asked)
+
+    async with serving(tmp_path, late) as (_, transfer):
+        part = new_part(tmp_path)
+        await transfer(part, PullRules(idle_timeout_s=1.0, min_bytes_per_s=5 * 10**5))
+    assert part.is_right
+
+
+@pytest.mark.asyncio
+async def test_bytes_of_two_sources_that_do_not_fit_together_prove_nothing(tmp_path):
+    async with serving(tmp_path) as (source, transfer):
+        part = new_part(tmp_path)
+        part.append(bytes(1000), "http://liar")
+        with pytest.raises(MixedBytesError):
+            await transfer(part)
+        part.append(bytes(1000), "http://liar")
+        await transfer(part)
+    assert part.is_right
+    assert [asked.start for asked in source.asked] == [1000, 0]
+
+
+@pytest.mark.asyncio
+async def test_a_source_that_is_not_there_or_has_an_impossible_address_is_a_failed_transfer(tmp_path):
+    async with serving(tmp_path) as (_, transfer):
+        for url in ("http://127.0.0.1:1", "http://a..b", "http://[::1"):
+            with pytest.raises(TransferError):
+                await transfer(new_part(tmp_path), base_url=url)
+
+
+@pytest.mark.asyncio
+async def test_small_files_are_bounded_and_sent_again_only_if_changed(tmp_path):
+    async with serving(tmp_path) as (source, _), aiohttp.ClientSession() as http:
+
+        def transfer():
+            return Transfer(http, source.url, RULES, 0.3)
+
+        assert await read_small(transfer(), PATH, len(CONTENT)) == CONTENT
+        with pytest.raises(WrongBytesError, match="larger than 1000"):
+            await read_small(transfer(), PATH, 1000)
+        body, etag = await read_if_changed(transfer(), PATH, len(CONTENT), None)
+        assert body == CONTENT
+        assert await read_if_changed(transfer(), PATH, len(CONTENT), etag) is None
+        source.faults["objects/"] = http_source.chunked(lambda data: data * 10)
+        with pytest.raises(WrongBytesError, match="larger"):
+            await read_small(transfer(), PATH, len(CONTENT))
+        source.faults["objects/"] = http_source.status(304)
+        with pytest.raises(TransferError, match="status 304"):
+            await read_small(transfer(), PATH, len(CONTENT))

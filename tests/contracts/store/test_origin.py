@@ -1,0 +1,187 @@
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from contracts.store.layout import latest_path, manifest_path, object_path, proofs_path
+from pipelinerl.paths import ROOT
+from tests.contracts.store.builders import new_writer, publish, some_weights
+from tests.contracts.store.origin_process import ask, running_origin
+
+CONTENT = bytes(range(256)) * 4096
+NAME = hashlib.sha256(CONTENT).hexdigest()
+OBJECT = f"/{object_path(NAME)}"
+LATEST = f"/{latest_path('run')}"
+FOREVER = "public, max-age=31536000, immutable"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    """Returns a store with one version, an object of 1 MiB, and much that is not to be served."""
+    store = tmp_path_factory.mktemp("origin") / "store"
+    writer = new_writer(store)
+    publish(writer, 0, some_weights())
+    (store / object_path(NAME)).write_bytes(CONTENT)
+    (store.parent / "secret").write_text("secret")
+    secrets = ["proofs/p", "writing/x", "objects/a.part", f"objects/.{NAME}", "key", "runs/run/run.key"]
+    secrets += ["runs/run/1.json.part", "runs/run/.1.json", "runs/run/deeper/1.json", "runs/1.json"]
+    for name in secrets:
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_text("secret")
+    (store / object_path("a" * 64)).symlink_to(store / object_path(NAME))
+    (store / object_path("b" * 64)).symlink_to(store.parent / "secret")
+    (store / object_path("d" * 64)).mkdir()
+    os.mkfifo(store / object_path("c" * 64))
+    (store / "runs" / "linked").symlink_to(store / "runs" / "run")
+    return store
+
+
+@pytest.fixture(scope="module")
+def url(store):
+    with running_origin(store) as (url, _):
+        yield url
+
+
+def test_an_object_is_served_and_may_be_cached_forever(url):
+    answer = ask(url, OBJECT)
+    assert (answer.status, answer.body) == (200, CONTENT)
+    assert answer.headers["cache-control"] == FOREVER
+    assert answer.headers["content-length"] == str(len(CONTENT))
+    assert answer.headers["accept-ranges"] == "bytes"
+    assert "content-encoding" not in answer.headers
+    head = ask(url, OBJECT, method="HEAD")
+    assert (head.status, head.body, head.headers["etag"]) == (200, b"", answer.headers["etag"])
+
+
+def test_nothing_is_compressed(url):
+    answer = ask(url, OBJECT, {"Accept-Encoding": "gzip, zstd, br"})
+    assert answer.body == CONTENT and "content-encoding" not in answer.headers
+
+
+def test_a_manifest_may_be_cached_forever_but_not_the_newest(store, url):
+    answer = ask(url, f"/{manifest_path('run', 0)}")
+    assert answer.body == (store / manifest_path("run", 0)).read_bytes()
+    assert answer.headers["cache-control"] == FOREVER
+    answer = ask(url, LATEST)
+    assert answer.body == (store / latest_path("run")).read_bytes()
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+def test_what_has_not_changed_is_not_sent_again(url):
+    for path in (LATEST, OBJECT):
+        answer = ask(url, path)
+        again = ask(url, path, {"If-None-Match": answer.headers["etag"]})
+        assert (again.status, again.body) == (304, b"")
+        assert again.headers["cache-control"] == answer.headers["cache-control"]
+        assert ask(url, path, {"If-None-Match": '"other"'}).status == 200
+
+
+def test_the_newest_has_another_etag_once_it_is_signed_again(tmp_path):
+    writer = new_writer(tmp_path / "store")
+    publish(writer, 0, some_weights())
+    with running_origin(tmp_path / "store") as (url, _):
+        etag = ask(url, LATEST).headers["etag"]
+        writer.renew_latest()
+        assert ask(url, LATEST, {"If-None-Match": etag}).status == 200
+    writer.close()
+
+
+def test_a_transfer_is_resumed(url):
+    etag = ask(url, OBJECT, method="HEAD").headers["etag"]
+    for headers in ({}, {"If-Range": etag}):
+        answer = ask(url, OBJECT, {"Range": "bytes=1000-"} | headers)
+        assert (answer.status, answer.body) == (206, CONTENT[1000:])
+        assert answer.headers["content-range"] == f"bytes 1000-{len(CONTENT) - 1}/{len(CONTENT)}"
+    assert ask(url, OBJECT, {"Range": "bytes=1000-", "If-Range": '"other"'}).body == CONTENT
+    assert ask(url, OBJECT, {"Range": f"bytes={len(CONTENT)}-"}).status == 416
+
+
+HIDDEN = [
+    "/",
+    "/objects",
+    "/objects/",
+    "/runs/run/",
+    f"/{object_path('e' * 64)}",
+    f"/{object_path('a' * 64)}",
+    f"/{object_path('b' * 64)}",
+    f"/{object_path('c' * 64)}",
+    f"/{object_path('d' * 64)}",
+    "/runs/linked/latest.json",
+    f"/{proofs_path('p')}",
+    "/writing/x",
+    "/objects/a.part",
+    f"/objects/.{NAME}",
+    "/key",
+    "/runs/run/run.key",
+    "/runs/run/1.json.part",
+    "/runs/run/.1.json",
+    "/runs/run/deeper/1.json",
+    "/runs/1.json",
+    "/../secret",
+    "/objects/../../secret",
+    "/objects/..%2f..%2fsecret",
+    "/%2e%2e/secret",
+    "//etc/passwd",
+    "/objects/%00",
+    f"/objects/{NAME}%0a",
+    f"/objects/{NAME.upper()}",
+    "/objects/" + "a" * 5000,
+]
+
+
+@pytest.mark.parametrize("path", HIDDEN)
+def test_nothing_else_is_served_and_no_cache_remembers_it(url, path):
+    for method in ("GET", "HEAD"):
+        answer = ask(url, path, method=method)
+        assert answer.status == 404
+        assert answer.headers["cache-control"] == "no-store"
+        assert b"secret" not in answer.body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_nothing_is_accepted(store, url, method):
+    answer = ask(url, OBJECT, method=method)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert (store / object_path(NAME)).read_bytes() == CONTENT
+
+
+def test_a_file_that_comes_later_is_served_then(store, url):
+    path = store / object_path("f" * 64)
+    assert ask(url, f"/{object_path(path.name)}").status == 404
+    path.write_bytes(b"later")
+    assert ask(url, f"/{object_path(path.name)}").body == b"later"
+    path.unlink()
+    assert ask(url, f"/{object_path(path.name)}").status == 404
+
+
+def test_it_ends_on_sigterm_also_while_somebody_reads_slowly(tmp_path):
+    store = tmp_path / "store"
+    (store / "objects").mkdir(parents=True)
+    (store / object_path(NAME)).write_bytes(bytes(64 * 2**20))
+    with running_origin(store) as (url, process):
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname, address.port)) as slow:
+            slow.sendall(f"GET {OBJECT} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            assert slow.recv(10) == b"HTTP/1.1 2"
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=5)
+
+
+def test_what_cannot_be_served_is_said_in_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for arguments, message in (
+            ([str(tmp_path / "none")], f"cannot serve {tmp_path}/none: it is no directory"),
+            ([str(tmp_path), "--port", port], f"cannot listen at 127.0.0.1:{port}: Address already in use"),
+            ([str(tmp_path), "--port", "70000"], "cannot listen at 127.0.0.1:70000: "),
+        ):
+            command = [sys.executable, "-m", "contracts.store.origin", *arguments]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 1
+            assert done.stderr.startswith(message) and done.stderr.count("\n") == 1

@@ -1,0 +1,112 @@
+"""Transfers that end early, and what is fetched again."""
+
+import asyncio
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+
+from contracts.store.errors import NoSourceError
+from contracts.store.puller import PullProgress
+from contracts.store.signing import SigningKey
+from tests.contracts.store import http_source
+from tests.contracts.store.builders import SHAPES, new_writer, publish, some_weights
+from tests.contracts.store.http_source import HttpSource
+from tests.contracts.store.pulling import as_bytes, content, pull, pulling, total_bytes
+
+# --- resuming
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+async def test_a_source_that_dies_and_returns_sends_little_twice(tmp_path, share):
+    writer = new_writer(tmp_path / "store")  # one large file
+    weights = some_weights()
+    published = publish(writer, 1, weights)
+    writer.close()
+    total = total_bytes(published)
+    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
+        manifest = await puller.manifest(1, published.manifest_sha256)
+        source.faults["objects/"] = http_source.cut_off(share)
+        with pytest.raises(NoSourceError):
+            await puller.fetch(manifest, PullProgress())
+        await source.stop()
+        with pytest.raises(NoSourceError, match="ClientConnector"):
+            await puller.fetch(manifest, PullProgress())
+        source.faults.clear()
+        await source.start()
+        assert content(await puller.fetch(manifest, PullProgress())) == as_bytes(weights)
+        assert source.sent() <= 1.1 * total
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_fetch_is_resumed_by_the_next_process(tmp_path):
+    writer = new_writer(tmp_path / "store")
+    published = publish(writer, 1, some_weights())
+    writer.close()
+    async with HttpSource(tmp_path / "store") as source:
+        async with pulling(tmp_path, source) as puller:
+            source.faults["objects/"] = http_source.stalled(0.5)
+            progress = PullProgress()
+            task = asyncio.create_task(pull(puller, published, progress))
+            while not progress.bytes_done:
+                await asyncio.sleep(0.005)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        source.faults.clear()
+        first = source.sent()
+        async with pulling(tmp_path, source) as puller:
+            await pull(puller, published)
+        assert source.sent() <= 1.1 * total_bytes(published)
+        assert source.sent() > first
+
+
+# --- processes
+
+
+async def start_pull(tmp_path, source, shapes=SHAPES):
+    """Starts a process that pulls the newest version."""
+    key = SigningKey.load_or_create(tmp_path / "run.key").public.ed25519
+    return await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "tests.contracts.store.pull_once", source.url, key, tmp_path / "weights"],
+        json.dumps(shapes),
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_killed_process_is_resumed_by_the_next_one(tmp_path):
+    writer = new_writer(tmp_path / "store")
+    published = publish(writer, 1, some_weights())
+    writer.close()
+    async with HttpSource(tmp_path / "store") as source:
+        source.faults["objects/"] = http_source.stalled(0.5)
+        process = await start_pull(tmp_path, source)
+        part = tmp_path / "weights" / "parts" / published.manifest.full.files[0].sha256
+        while not (part.exists() and part.stat().st_size > 0.4 * total_bytes(published)):
+            await asyncio.sleep(0.01)
+        process.kill()
+        await process.communicate()
+        source.faults.clear()
+        async with pulling(tmp_path, source) as puller:
+            assert content(await pull(puller, published)) == as_bytes(some_weights())
+        assert source.sent() <= 1.1 * total_bytes(published)
+
+
+@pytest.mark.asyncio
+async def test_memory_is_bounded_whatever_the_size_of_the_model(tmp_path):
+    shapes = {f"layer.{number}": (2**20,) for number in range(48)}
+    weights = (
+        (name, "bfloat16", shape, np.full(2**21, number, np.uint8))
+        for number, (name, shape) in enumerate(shapes.items())
+    )
+    writer = new_writer(tmp_path / "store", file_bytes=16 * 2**20)
+    writer.publish(writer.write_full_files(1, weights), 1)
+    writer.close()
+    async with HttpSource(tmp_path / "store") as source:
+        process = await start_pull(tmp_path, source, shapes)
+        output, _ = await process.communicate()
+    assert int(output) < 64 * 2**20 < sum(math.prod(shape) * 2 for shape in shapes.values())

@@ -1,0 +1,128 @@
+import base64
+import json
+import os
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from contracts.channel import PublicKey
+from contracts.store.errors import BadManifestError, BadSignatureError
+from contracts.store.signing import LATEST_TYPE, MANIFEST_TYPE, MAX_SIGNATURES, SigningKey, Verifier
+
+
+@pytest.fixture
+def key(tmp_path) -> SigningKey:
+    return SigningKey.load_or_create(tmp_path / "key")
+
+
+@pytest.fixture
+def other(tmp_path) -> SigningKey:
+    return SigningKey.load_or_create(tmp_path / "other")
+
+
+def envelope(key: SigningKey, **changes) -> bytes:
+    return json.dumps(json.loads(key.sign(b'{"a":1}', MANIFEST_TYPE)) | changes).encode()
+
+
+def test_what_a_key_signed_is_opened(key, other):
+    signed = key.sign(b'{"a":1}', MANIFEST_TYPE)
+    assert Verifier([key.public]).open(signed, MANIFEST_TYPE) == b'{"a":1}'
+    assert Verifier([other.public, key.public]).open(signed, MANIFEST_TYPE) == b'{"a":1}'
+    assert key.sign(b'{"a":1}', MANIFEST_TYPE) == signed
+
+
+def test_the_signature_is_that_of_dsse(key):
+    """Their bytes are written out here, as https://github.com/secure-systems-lab/dsse has them."""
+    read = json.loads(key.sign(b"hello", "http://example.com/HelloWorld"))
+    [signature] = read["signatures"]
+    public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.public.ed25519))
+    encoded = b"DSSEv1 29 http://example.com/HelloWorld 5 hello"
+    public.verify(base64.b64decode(signature["sig"]), encoded)
+    with pytest.raises(InvalidSignature):
+        public.verify(base64.b64decode(signature["sig"]), encoded + b"!")
+    assert signature["keyid"] == key.public.id
+
+
+def test_another_key_or_another_payload_is_refused(key, other):
+    verifier = Verifier([other.public])
+    with pytest.raises(BadSignatureError, match="no key of the run"):
+        verifier.open(envelope(key), MANIFEST_TYPE)
+    changed = envelope(key, payload=base64.b64encode(b'{"a":2}').decode())
+    for signed in (changed, envelope(key, signatures=[])):
+        with pytest.raises(BadSignatureError, match="no key of the run"):
+            Verifier([key.public]).open(signed, MANIFEST_TYPE)
+
+
+def test_a_manifest_does_not_pass_for_the_newest(key):
+    verifier = Verifier([key.public])
+    with pytest.raises(BadSignatureError, match="signed as"):
+        verifier.open(envelope(key), LATEST_TYPE)
+    with pytest.raises(BadSignatureError, match="no key of the run"):
+        verifier.open(envelope(key, payloadType=LATEST_TYPE), LATEST_TYPE)
+
+
+def test_the_name_of_a_key_is_not_trusted(key, other):
+    """A verifier tries its keys, whatever the envelope says who signed."""
+    forged = json.loads(envelope(other))
+    forged["signatures"][0]["keyid"] = key.public.id
+    with pytest.raises(BadSignatureError):
+        Verifier([key.public]).open(json.dumps(forged).encode(), MANIFEST_TYPE)
+
+
+def test_only_so_many_signatures_are_tried(key, other):
+    wrong = json.loads(envelope(other))["signatures"]
+    right = json.loads(envelope(key))["signatures"]
+    verifier = Verifier([key.public])
+    verifier.open(envelope(key, signatures=wrong * (MAX_SIGNATURES - 1) + right), MANIFEST_TYPE)
+    with pytest.raises(BadSignatureError):
+        verifier.open(envelope(key, signatures=wrong * MAX_SIGNATURES + right), MANIFEST_TYPE)
+
+
+MALFORMED = {
+    "empty": b"",
+    "no JSON": b"{",
+    "no UTF-8": b"\xff\xfe",
+    "nested": b"[" * 10**5,
+    "a list": b"[]",
+    "a number": b"1",
+    "no fields": b"{}",
+    "no signatures": b'{"payload": "", "payloadType": "a"}',
+    "payload of another type": b'{"payload": 1, "payloadType": "a", "signatures": []}',
+    "payload no base64": b'{"payload": "?", "payloadType": "a", "signatures": []}',
+    "type of another type": b'{"payload": "", "payloadType": 1, "signatures": []}',
+    "signatures of another type": b'{"payload": "", "payloadType": "a", "signatures": 1}',
+    "signatures an object": b'{"payload": "", "payloadType": "a", "signatures": {}}',
+    "a signature of another type": b'{"payload": "", "payloadType": "a", "signatures": [1]}',
+    "a signature no base64": b'{"payload": "", "payloadType": "a", "signatures": [{"sig": "?"}]}',
+}
+
+
+@pytest.mark.parametrize("fault", MALFORMED)
+def test_a_malformed_envelope_is_refused(key, fault):
+    with pytest.raises(BadManifestError, match="no DSSE envelope"):
+        Verifier([key.public]).open(MALFORMED[fault], MANIFEST_TYPE)
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 65])
+def test_a_signature_of_another_length_is_refused(key, length):
+    signature = {"keyid": "a", "sig": base64.b64encode(bytes(length)).decode()}
+    with pytest.raises(BadSignatureError):
+        Verifier([key.public]).open(envelope(key, signatures=[signature]), MANIFEST_TYPE)
+
+
+def test_a_key_stays_the_same_and_is_its_owners_alone(tmp_path, key):
+    assert SigningKey.load_or_create(tmp_path / "key").public == key.public
+    assert os.stat(tmp_path / "key").st_mode & 0o777 == 0o600
+    assert SigningKey.load_or_create(tmp_path / "another").public != key.public
+
+
+def test_a_file_without_a_key_is_refused(tmp_path):
+    (tmp_path / "key").write_bytes(b"short")
+    with pytest.raises(ValueError, match="holds no Ed25519 key"):
+        SigningKey.load_or_create(tmp_path / "key")
+
+
+def test_a_public_key_is_32_bytes():
+    with pytest.raises(ValueError):
+        PublicKey(id="a", ed25519="ab" * 31)

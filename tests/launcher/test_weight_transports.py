@@ -1,0 +1,229 @@
+"""What `weights.transport` makes of a plan: keys that are refused, jobs and options, the shared directory."""
+
+import fcntl
+import signal
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from contracts.support.token import TOKEN_VARIABLE
+from pipelinerl.components import build_domain, needed_capabilities
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.executors.base import Slot
+from pipelinerl.launcher.executors.local import LocalExecutor
+from pipelinerl.launcher.jobs import Job, JobPlanner
+from pipelinerl.launcher.shared_store import LOCK, PREFIX, made_store, store_name
+from pipelinerl.launcher.wants import members_of
+from pipelinerl.paths import ROOT
+from pipelinerl.process import ORIGIN_VARIABLE, STORE_VARIABLE
+
+RELAYS = "weights.relays=['https://relay-1/store/', 'http://10.0.0.2:81']"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["weights.relays=[http://a]"], "weights.relays is for weights=relay, .* is group"),
+        (["weights.max_behind=1"], "weights.max_behind is for weights=relay"),
+        (["weights=shared", "weights.keep=5"], "weights.keep is for weights=relay, .* is shared"),
+        (["weights.directory=/tmp/x"], "weights.directory is for weights=relay or shared"),
+        (["weights=shared", "weights.deltas=true"], "weights.deltas is for weights=relay"),
+        (["weights=relay", "weights.deltas=true"], "needs weights.dtype=bfloat16 or float16"),
+        (["weights=relay", "weights.relays=[ftp://a]"], "is no http:// or https:// URL with a host"),
+        (["weights=relay", "weights.relays=['http://:80/x']"], "is no http:// or https:// URL with a host"),
+        (["weights=relay", "weights.relays=['http://a:99999']"], "is no http:// or https:// URL with a host"),
+        (["weights=relay", "weights.relays=['http://a:0']"], "is no http:// or https:// URL with a host"),
+        (["weights=relay", "weights.relays=['http://a/b//c']"], "the path of a source has no empty segment"),
+        (["weights=relay", "weights.relays=['http://a/../b']"], "the path of a source has no empty segment"),
+        (["weights=relay", "weights.relays=['http://*.a']"], "a source is http://host:port/path"),
+        (["weights=relay", f"weights.relays={['http://a'] * 64}"], "at most 63 items"),
+        (["weights=relay", "weights.relays=['http://u:p@a']"], "has no user, password, query"),
+        (["weights=relay", "weights.relays=['http://a/?b=c']"], "has no user, password, query"),
+        (["weights=relay", "weights.relays=['http://a/#b']"], "has no user, password, query"),
+        (["weights=relay", "weights.origin_port=70000"], "less than or equal to 65535"),
+        (["weights=relay", "schedule=async"], "weights.transport=relay with schedule=async"),
+        (["weights=relay", "weights.max_behind=5"], "weights.max_behind=5 is more than max_lag=4"),
+        (
+            ["weights=relay", "schedule=conventional", "weights.max_behind=1"],
+            "weights.max_behind=1 is more than max_lag=0",
+        ),
+        (["weights=shared", "executor=ray", "streams=redis"], "set weights.directory to one that all nodes"),
+    ],
+)
+def test_what_means_nothing_is_refused_in_one_line(settings, says):
+    with pytest.raises(ValidationError, match=says) as refused:
+        compose_config(settings)
+    (error,) = refused.value.errors()
+    assert "\n" not in error["msg"]
+
+
+def test_a_server_may_be_as_far_behind_as_the_lag_allows_unless_it_is_set():
+    assert compose_config(["weights=relay"]).most_behind == 4
+    assert compose_config(["weights=relay", "weights.max_behind=1"]).most_behind == 1
+    assert compose_config(["weights=relay", "max_lag=null"]).most_behind is None
+    assert compose_config(["weights=relay", "max_lag=null", "weights.max_behind=7"]).most_behind == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "needs"),
+    [
+        ([], set()),
+        (["weights=shared"], {"shared"}),
+        (["weights=relay"], {"relay"}),
+        (["weights=relay", "weights.dtype=bfloat16", "weights.deltas=true"], {"relay", "delta"}),
+    ],
+)
+def test_servers_must_declare_what_the_transport_needs(settings, needs):
+    config = compose_config(settings)
+    assert needed_capabilities(config, build_domain(config)).keys() == needs
+
+
+def jobs_of(tmp_path, *settings: str) -> dict[str, Job]:
+    config = compose_config(["model.path=m", f"inference.python={sys.executable}", *settings])
+    slots = {
+        want.name: Slot("node", "10.0.0.1", 90 + number)
+        for number, (_, want) in enumerate(members_of(config))
+    }
+    return {job.name: job for job in JobPlanner(config, tmp_path, "secret").plan(slots)}
+
+
+def options(job: Job, name: str) -> list[str]:
+    """Returns the values of an option of the command."""
+    rest = job.command[job.command.index(name) + 1 :]
+    end = next((i for i, word in enumerate(rest) if word.startswith("--")), len(rest))
+    return list(rest[:end])
+
+
+def test_with_relays_there_is_an_origin_and_servers_may_read_it_and_them(tmp_path):
+    jobs = jobs_of(tmp_path, "weights=relay", RELAYS)
+    url = f"http://10.0.0.1:{jobs['origin'].slot.port}"
+    store = str(tmp_path / "weights")
+    assert jobs["origin"].command[1:4] == ("-m", "contracts.store.origin", store)
+    assert options(jobs["origin"], "--host") == ["10.0.0.1"]
+    assert options(jobs["server-0"], "--weight-sources") == [
+        url,
+        "https://relay-1/store",
+        "http://10.0.0.2:81",
+    ]
+    assert options(jobs["server-0"], "--weight-directory") == [str(tmp_path / "pulled" / "server-0")]
+    environment = jobs["trainer-0"].environment
+    assert (environment[STORE_VARIABLE], environment[ORIGIN_VARIABLE]) == (store, url)
+
+
+def test_the_origin_is_given_no_secret(tmp_path):
+    job = jobs_of(tmp_path, "weights=relay")["origin"]
+    assert job.has_whole_environment and TOKEN_VARIABLE not in job.environment
+    assert "secret" not in str(job.environment.values())
+
+
+def test_the_origin_is_on_the_node_of_the_trainer_and_has_the_configured_port():
+    members = members_of(compose_config(["weights=relay", "weights.origin_port=8123"]))
+    wants = {want.name: want for _, want in members}
+    assert (wants["origin"].group, wants["origin"].bundle) == (wants["trainer-0"].group, "trainer-0")
+    assert wants["origin"].port == 8123
+
+
+def test_a_port_that_is_in_use_is_named_by_its_key():
+    executor = LocalExecutor()
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        config = compose_config(["weights=relay", f"weights.origin_port={int(other.stdout.readline())}"])
+        (origin,) = [want for role, want in members_of(config) if role == "origin"]
+        with pytest.raises(PlanError, match="set weights.origin_port to another"):
+            executor.ask([origin])
+        other.stdin.close()
+
+
+LISTENS = """
+import socket
+import sys
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_without_a_store_no_job_hears_of_one(tmp_path):
+    jobs = jobs_of(tmp_path)
+    assert "origin" not in jobs and "--weight-sources" not in jobs["server-0"].command
+    assert not jobs["trainer-0"].environment.keys() & {STORE_VARIABLE, ORIGIN_VARIABLE}
+
+
+def test_a_shared_store_has_a_name_that_nobody_guesses_and_servers_may_read_it(tmp_path):
+    jobs = jobs_of(tmp_path, "weights=shared", f"weights.directory={tmp_path}")
+    store = jobs["trainer-0"].environment[STORE_VARIABLE]
+    assert store == str(tmp_path / store_name(tmp_path, "secret")) != store_name(tmp_path, "other")
+    assert options(jobs["server-0"], "--weight-sources") == [f"file://{store}"]
+    assert (
+        jobs_of(tmp_path, "weights=shared")["trainer-0"].environment[STORE_VARIABLE].startswith("/dev/shm/")
+    )
+
+
+def test_a_directory_that_a_url_cannot_name_is_refused(tmp_path):
+    with pytest.raises(PlanError, match="has a character that a file:// URL cannot have"):
+        jobs_of(tmp_path, "weights=shared", f"weights.directory='{tmp_path}/a b'")
+
+
+def test_the_shared_store_is_private_and_gone_at_the_end(tmp_path):
+    store = tmp_path / f"{PREFIX}0"
+    with made_store(store):
+        assert store.stat().st_mode & 0o777 == 0o700
+        (store / "objects").mkdir()
+        (store / "objects" / "a").touch()
+    assert not store.exists()
+
+
+MAKES = """
+import sys
+from pathlib import Path
+from pipelinerl.launcher.shared_store import made_store
+with made_store(Path(sys.argv[1])):
+    print("made", flush=True)
+    input()
+"""
+
+
+def test_the_store_of_a_launcher_that_was_killed_is_removed_by_the_next_one(tmp_path):
+    abandoned = tmp_path / f"{PREFIX}killed"
+    held = tmp_path / f"{PREFIX}alive"
+    foreign = tmp_path / f"{PREFIX}of-something-else"
+    foreign.mkdir()
+    held.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", MAKES, str(abandoned)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        assert launcher.stdout.readline() == "made\n"
+        with made_store(tmp_path / f"{PREFIX}beside"):
+            assert abandoned.exists()
+        launcher.send_signal(signal.SIGKILL)
+    assert abandoned.exists()
+    with (held / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with made_store(tmp_path / f"{PREFIX}next"):
+            assert not abandoned.exists() and held.exists() and foreign.exists()
+
+
+def test_a_shared_store_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(PlanError, match="set weights.directory to a directory"),
+        made_store(tmp_path / "file" / "store"),
+    ):
+        pass
+
+
+def test_a_directory_that_is_there_already_is_neither_used_nor_removed(tmp_path):
+    store = tmp_path / f"{PREFIX}0"
+    store.mkdir()
+    (store / "file").touch()
+    with pytest.raises(PlanError, match="cannot be made"), made_store(store):
+        pass
+    assert (store / "file").exists()
