@@ -50,7 +50,7 @@ chromium:  ## Install the browser Chromium where it is missing, for the tests of
 test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
 	$(VENV)/bin/python -m pytest -m engines tests/view/browser
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 35 minutes.
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Put every engine, and an eighth of the broken adapters, through the guarantees of its contract. 35 minutes.
 	$(VENV)/bin/python -m $(RUNNER) -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
@@ -85,7 +85,7 @@ gpu-check: $(VENV)/demo $(VENV)/deepspeed  ## Check on a GPU what tests on CPUs 
 # What takes minutes to learn or to fail, and every broken adapter: docs/soak.md. `make soak-updates` runs that part.
 HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
 GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
-SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
+SERVERS := $(addprefix soak-servers-,$(shell seq 0 7))
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed

@@ -3,7 +3,7 @@
 python -m benchmarks.publish [--rounds 10] [--megabytes 3.6 400] [key=value ...]
 
 The weight publisher of a run sends random weights to a server of the transformers adapter on this machine,
-over gloo. Each publication takes turns with a bare gloo broadcast of as many bytes, in one piece, between two
+over gloo, or through a directory in memory (`shared`). Each publication takes turns with a bare gloo broadcast of as many bytes, in one piece, between two
 processes that keep their buffers. Counted is from the call until the server has said that it serves them.
 CPU seconds are means over the rounds, of all processes together, and of the client that makes requests too.
 """
@@ -34,8 +34,9 @@ from contracts.weights import WeightManifest
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
-from pipelinerl.training.publishing.base import publish
-from pipelinerl.training.publishing.group import GroupPublisher
+from pipelinerl.training.publishing.base import WeightPublisher, publish
+from pipelinerl.training.publishing.publishers import new_publisher
+from pipelinerl.training.publishing.stored import StorePlace
 from pipelinerl.training.ranks import Ranks
 
 WARM_UP = 3
@@ -46,10 +47,16 @@ SHAPES = {  # vocabulary, hidden size and layers, by approximate megabytes in fl
     3.6: (355, 128, 4),
     400: (6720, 896, 9),
 }
-VARIANTS = [("staged", 0), ("paused", 0), ("staged", 8)]  # receive mode, and requests in flight
+SHARED_MEMORY = Path("/dev/shm")
+VARIANTS = [  # transport, receive mode, and requests in flight
+    ("group", "staged", 0),
+    ("group", "paused", 0),
+    ("group", "staged", 8),
+    ("shared", "staged", 0),
+]
 HEADER = (
-    "| weights | receive | requests | published, s | open, send, confirm, s | raw broadcast, s "
-    "| raw / published | CPU s: published, raw | pause, s |\n|---|---|---|---|---|---|---|---|---|"
+    "| weights | transport | receive | requests | published, s | open, send, confirm, s | raw broadcast, s "
+    "| raw / published | CPU s: published, raw | pause, s |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -76,8 +83,10 @@ def main() -> None:
     parser.add_argument("settings", nargs="*")
     options = parser.parse_args()
     configs = {
-        receive: composed(parser, [f"inference.receive={receive}", *options.settings])
-        for receive in {receive for receive, _ in VARIANTS}
+        variant: composed(
+            parser, [f"weights={variant[0]}", f"inference.receive={variant[1]}", *options.settings]
+        )
+        for variant in VARIANTS
     }
     torch.set_num_threads(1)
     print(HEADER)
@@ -86,9 +95,9 @@ def main() -> None:
             model = Path(folder) / "model"
             make_model(model, *SHAPES[megabytes])
             with started(SERVER, str(model), ENVIRONMENT) as url:
-                for receive, requests in VARIANTS:
-                    cells = measure(url, model, configs[receive], requests, options.rounds)
-                    print(f"| {megabytes:g} MB | {receive} | {requests} | {' | '.join(cells)} |", flush=True)
+                for variant, config in configs.items():
+                    cells = measure(url, model, config, variant[-1], options.rounds)
+                    print(f"| {megabytes:g} MB | {' | '.join(map(str, [*variant, *cells]))} |", flush=True)
 
 
 def measure(url: str, model: Path, config: RunConfig, requests: int, rounds: int) -> list[str]:
@@ -138,14 +147,16 @@ def counted(cpu: list[float]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def publisher(url: str, weights: Weights, config: RunConfig) -> Iterator[GroupPublisher]:
+def publisher(url: str, weights: Weights, config: RunConfig) -> Iterator[WeightPublisher]:
     """Yields the publisher of a run whose only server is this one."""
-    with tempfile.TemporaryDirectory() as folder:
+    memory = SHARED_MEMORY if config.weights.transport == "shared" else None
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=memory) as store:
+        place = StorePlace(Path(folder), Path(store))
         streams = FileStreams(folder)
         joined = ServerJoined(number=1, name="server-0", url=url, node="here", engine="transformers")
         streams.writer("launcher_events").append(joined)
         servers = LaunchedServers(streams)
-        sender = GroupPublisher(config, servers, None, weights.manifest, record=print)
+        sender = new_publisher(config, place, servers, None, weights.manifest, print, {}, "127.0.0.1")
         sender.wait_for_servers()
         yield sender
         sender.close()

@@ -1,6 +1,6 @@
-"""Selects the broken adapters and hostile responses that a run tries: a quarter, chosen by the commit.
+"""Selects the broken adapters and hostile responses that a run tries: an eighth, chosen by the commit.
 
-`ROTATION=all` tries all of them, as `make soak` does; `ROTATION=0` to `ROTATION=3` is a given quarter.
+`ROTATION=all` tries all of them, as `make soak` does; `ROTATION=0` to `ROTATION=7` is a given eighth.
 """
 
 import os
@@ -11,17 +11,17 @@ from typing import TypeVar
 
 from pipelinerl.paths import ROOT
 
-PARTS = 4
+PARTS = 8
 Item = TypeVar("Item")
 
 
-def quarter(items: Sequence[Item]) -> Sequence[Item]:
-    """Returns every fourth item, or all of them."""
+def eighth(items: Sequence[Item]) -> Sequence[Item]:
+    """Returns every eighth item, or all of them."""
     return rotated(items, chosen())
 
 
 def rotated(items: Sequence[Item], part: int | None) -> Sequence[Item]:
-    """Returns the items of a part, 0 to 3; with None, all items."""
+    """Returns the items of a part, 0 to 7; with None, all items."""
     return items if part is None else items[part::PARTS]
 
 
@@ -49,7 +49,7 @@ def description() -> str:
     if chosen() is None:
         return "broken adapters and hostile answers: all"
     how = "ROTATION" if os.environ.get("ROTATION") else "the commit's hash"
-    return f"broken adapters and hostile answers: quarter {chosen()}, chosen by {how}; ROTATION=all tries all"
+    return f"broken adapters and hostile answers: eighth {chosen()}, chosen by {how}; ROTATION=all tries all"
 
 
 def _commit() -> str:

@@ -1,6 +1,6 @@
 """The kit bites: each broken server is caught by the guarantee that names its fault, and by no other but
-those that it cannot help breaking. On each commit a few of a quarter of them are tried here. By
-`make test-engines` that quarter is tried on its own guarantees, and one on all; by `make soak` every one on
+those that it cannot help breaking. On each commit a few of an eighth of them are tried here. By
+`make test-engines` that eighth is tried on its own guarantees, and one on all; by `make soak` every one on
 all. Those that are seen by measured time are tried there alone, one after the other: a busy machine hides
 them."""
 
@@ -19,12 +19,12 @@ from tests.conformance.broken_servers.mutants import OF_STORES
 from tests.conformance.models import make_scripted_model
 from tests.conformance.selected import selected_names
 from tests.conformance.servers import serving_mutant
-from tests.rotation import quarter
+from tests.rotation import eighth
 
 SHORT = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 2.0, "answer_s": 15.0, "updates": 8}
 AT_A_TIME = 4  # they mostly wait
 SEEN_ALONE = sorted(name for name in MUTANTS if MUTANTS[name].thorough or MUTANTS[name].timed)
-BROKEN = quarter(sorted(MUTANTS.keys() - {"Correct", *SEEN_ALONE}))
+BROKEN = eighth(sorted(MUTANTS.keys() - {"Correct", *SEEN_ALONE}))
 ON_ALL = BROKEN if "SOAK_PART" in os.environ else ["ignores_the_token"]
 ON_OWN = sorted(set(BROKEN) - set(ON_ALL))
 OTHERS = [code for code in CODES if code not in OF_STORES]
@@ -93,7 +93,7 @@ def assert_caught(name: str, failed: dict[str, str]) -> None:
     assert re.search(mutant.says, failed.get(mutant.own, "held")), failed
 
 
-@pytest.mark.parametrize("name", quarter(A_FEW))
+@pytest.mark.parametrize("name", eighth(A_FEW))
 def test_caught_by_the_guarantee_that_names_it(name, model):
     assert_caught(name, failures_of_own(name, model))
 
@@ -122,7 +122,7 @@ def test_fails_on_its_own_guarantee_and_legitimately_on_others(name, found):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", quarter(SEEN_ALONE))
+@pytest.mark.parametrize("name", eighth(SEEN_ALONE))
 def test_caught_alone(name, model):
     assert_caught(name, failures_of_own(name, model))
 

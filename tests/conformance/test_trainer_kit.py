@@ -25,7 +25,7 @@ from contracts.conformance.verdicts import Verdict
 from contracts.trainer import OptimizerSpec
 from tests.conformance.kept import assert_kept
 from tests.conformance.odd_trainers import ODD
-from tests.rotation import quarter
+from tests.rotation import eighth
 from tests.trainer_adapters.conftest import DEEPSPEED as DEEPSPEED_MODULES
 
 ROOT = Path(__file__).parents[2]
@@ -108,7 +108,7 @@ def test_the_example_keeps_everything(ranks):
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("odd", quarter(ODD), ids=lambda odd: odd.trainer.__name__)
+@pytest.mark.parametrize("odd", eighth(ODD), ids=lambda odd: odd.trainer.__name__)
 def test_an_unusual_trainer_that_keeps_the_contract(odd):
     adapter = f"{odd.trainer.__module__}.{odd.trainer.__qualname__}"
     assert_kept(check_trainer(adapter, ranks=odd.ranks, only=odd.guarantees))

@@ -1,5 +1,5 @@
 """The kit tells every broken trainer from a correct one, by the guarantee that it breaks, and by no other but
-those that it cannot help breaking. On each commit a quarter of them is tried on its own guarantee, here of a
+those that it cannot help breaking. On each commit an eighth of them is tried on its own guarantee, here of a
 few and by `make test-engines` of all; `make soak` tries all of them on all guarantees."""
 
 import re
@@ -12,10 +12,10 @@ import pytest
 from contracts.conformance.trainer.kit import GUARANTEES, check_trainer
 from contracts.conformance.trainer.models import make_model
 from tests.conformance.trainer_mutants import MUTANTS
-from tests.rotation import quarter
+from tests.rotation import eighth
 
 BROKEN = {mutant.trainer.__name__: mutant for mutant in MUTANTS}
-TRIED = quarter(sorted(BROKEN))
+TRIED = eighth(sorted(BROKEN))
 A_FEW = [
     "LetsNeighboursSeeEachOther",
     "ScoresWhateverTheModel",
@@ -43,7 +43,7 @@ def failures(
     return {verdict.guarantee.code: verdict.measured for verdict in failed}
 
 
-@pytest.mark.parametrize("name", quarter(A_FEW))
+@pytest.mark.parametrize("name", eighth(A_FEW))
 def test_caught_by_the_guarantee_that_names_it(name):
     mutant = BROKEN[name]
     assert re.search(mutant.says, failures(name, only=[mutant.breaks])[mutant.breaks])

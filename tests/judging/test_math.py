@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.judge import Pair, judged, options, pairs
 from pipelinerl.judging.child import judging_service
-from tests.rotation import quarter
+from tests.rotation import eighth
 
 WORKERS = 2
 HOSTILE = [pair for pair in pairs() if pair.kind == "hostile" and pair.decidable]
@@ -19,7 +19,7 @@ ORDINARY = [pair for pair in pairs() if pair.kind != "hostile" and pair.decidabl
 
 
 def test_some_of_the_decidable_judgements_are_the_expected_ones():
-    assert_as_expected(quarter(ORDINARY)[::3])
+    assert_as_expected(eighth(ORDINARY)[::3])
 
 
 @pytest.mark.engines
@@ -38,9 +38,9 @@ def assert_as_expected(chosen: list[Pair]) -> None:
 
 
 @pytest.mark.engines
-def test_all_hostile_answers_in_four_runs():
+def test_all_hostile_answers_in_eight_runs():
     assert len(HOSTILE) > 150
-    assert_withstood(quarter(HOSTILE))
+    assert_withstood(eighth(HOSTILE))
 
 
 def assert_withstood(chosen: list[Pair]) -> None:
