@@ -86,12 +86,13 @@ gpu-check: $(VENV)/demo $(VENV)/deepspeed  ## Check on a GPU what tests on CPUs 
 HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
 GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := $(addprefix soak-servers-,$(shell seq 0 7))
+TURNS := soak-turns-0 soak-turns-1 soak-turns-2 soak-turns-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(TURNS) $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -122,6 +123,9 @@ soak-trainers:
 $(SERVERS): soak-servers-%:
 	ROTATION=$* $(VENV)/bin/python -m pytest -m "" \
 		tests/conformance/test_broken_servers.py tests/conformance/test_odd_servers.py
+
+$(TURNS): soak-turns-%: .venv-vllm/ready .venv-sglang/ready redis-server
+	ROTATION=$* $(VENV)/bin/python -m pytest -m "in_turn and not long"
 
 soak-judging:
 	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/judging/test_math.py

@@ -31,6 +31,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent.name not in LONG_ONES)
 
 
+class Turns:
+    """Leaves out marked tests whose turn it is not, of those that `-m` and `-k` have selected."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if config.option.keyword or config.args != config.getini("testpaths"):
+            return  # these are asked for by name
+        marked = [item for item in items if item.get_closest_marker("in_turn")]
+        others = rotation.of_other_turns(marked, rotation.chosen())
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Turns())
+
+
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
     """Restores the signal handlers that a launcher in this process changed, for later runs."""

@@ -1,6 +1,7 @@
-"""Selects the broken adapters and hostile responses that a run tries: an eighth, chosen by the commit.
+"""Selects what a run tries, by the commit: an eighth of the broken adapters and hostile responses, and a
+quarter of the tests that are marked `in_turn`.
 
-`ROTATION=all` tries all of them, as `make soak` does; `ROTATION=0` to `ROTATION=7` is a given eighth.
+`ROTATION=all` tries all of them, as `make soak` does. `ROTATION=0` to `ROTATION=7` is a given part.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import TypeVar
 from pipelinerl.paths import ROOT
 
 PARTS = 8
+TURNS = 4  # of tests that are marked
 Item = TypeVar("Item")
 
 
@@ -23,6 +25,11 @@ def eighth(items: Sequence[Item]) -> Sequence[Item]:
 def rotated(items: Sequence[Item], part: int | None) -> Sequence[Item]:
     """Returns the items of a part, 0 to 7; with None, all items."""
     return items if part is None else items[part::PARTS]
+
+
+def of_other_turns(marked: Sequence[Item], part: int | None) -> set[Item]:
+    """Returns the tests that this part leaves out: three of four. With None, none."""
+    return set() if part is None else set(marked) - set(marked[part % TURNS :: TURNS])
 
 
 @cache
@@ -47,9 +54,9 @@ def part_of(setting: str, commit: str) -> int | None:
 def description() -> str:
     """Returns the choice as a line of text."""
     if chosen() is None:
-        return "broken adapters and hostile answers: all"
+        return "all of what is tried in turn"
     how = "ROTATION" if os.environ.get("ROTATION") else "the commit's hash"
-    return f"broken adapters and hostile answers: eighth {chosen()}, chosen by {how}; ROTATION=all tries all"
+    return f"part {chosen()} of what is tried in turn, chosen by {how}; ROTATION=all tries all"
 
 
 def _commit() -> str:

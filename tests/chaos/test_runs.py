@@ -46,6 +46,7 @@ def assert_all_done(result: Result) -> None:
     assert not any(outcome.skipped for outcome in result.outcomes)
 
 
+@pytest.mark.in_turn
 def test_a_run_survives_four_faults(tmp_path):
     shape = replace(
         draw_plan(2, 1, "scripted", 1.0).shape, servers=1, ranks=1, streams="files", heartbeat_s=3

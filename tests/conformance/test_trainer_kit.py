@@ -60,11 +60,13 @@ def test_scores_and_checkpoints_of_fsdp_on_one_rank():
     assert_kept(check_trainer(FSDP, ranks=1, only=["T1", "T5"]))
 
 
+@pytest.mark.in_turn
 @pytest.mark.engines
 def test_fsdp_on_two_ranks():
     assert_all_kept(FSDP, 2, activation_checkpointing=True, logits_chunk=64)
 
 
+@pytest.mark.in_turn
 @pytest.mark.engines
 def test_fsdp_with_low_rank_adapters_on_two_ranks():
     """The updates of the factors; the other guarantees are tried by `make soak`."""
@@ -96,6 +98,7 @@ def test_fsdp_with_compiled_layers(ranks, lora):
     assert_kept(check_trainer(FSDP, ranks=ranks, options=options, patience_s=600))
 
 
+@pytest.mark.in_turn
 @pytest.mark.engines
 def test_what_the_example_computes_on_two_ranks():
     assert_kept(check_trainer(PLAIN, ranks=2, only=["T3"]))
@@ -119,6 +122,7 @@ def preload_deepspeed() -> None:
     processes.PRELOAD += DEEPSPEED_MODULES
 
 
+@pytest.mark.in_turn
 @pytest.mark.engines
 def test_deepspeed_in_stage_3_on_two_ranks():
     """The kit mostly starts ranks, so it runs in a process that preloads what they import."""

@@ -27,6 +27,7 @@ TROUBLE = (
 IN_FULL = pytest.mark.engines  # not in `make test`, for its time
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "max_lag",
     [

@@ -46,6 +46,7 @@ def assert_bounded(run_dir, head: str) -> dict:
     return summary
 
 
+@pytest.mark.in_turn
 def test_a_run_of_a_slow_server_is_generation_bound(tmp_path):
     summary = assert_bounded(tmp_path / "run", "generation bound")
     assert "of the places were taken" in summary["bottleneck"]

@@ -31,6 +31,7 @@ def run(tmp_path_factory) -> Path:
     return directory
 
 
+@pytest.mark.in_turn
 def test_a_strict_server_of_version_1_trains_a_run_to_its_end(run):
     outcomes = assert_accounted(run)
     assert "failed" not in outcomes

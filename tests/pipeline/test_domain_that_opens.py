@@ -3,6 +3,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from contracts.records import StepClosed
 from tests.pipeline.runs import finish, run_to_the_end, start, wait_for_record
 
@@ -19,6 +21,7 @@ def check_closed(run_dir: Path, log: Path) -> None:
     assert "Unclosed" not in (run_dir / "logs" / "actor.log").read_text()
 
 
+@pytest.mark.in_turn
 def test_it_is_closed_at_the_end(tmp_path):
     log = tmp_path / "log"
     summary = run_to_the_end(tmp_path / "run", *calling(log), "max_steps=3")
@@ -26,6 +29,7 @@ def test_it_is_closed_at_the_end(tmp_path):
     check_closed(tmp_path / "run", log)
 
 
+@pytest.mark.in_turn
 def test_it_is_closed_when_the_run_is_interrupted(tmp_path):
     log = tmp_path / "log"
     launcher = start(tmp_path / "run", *calling(log), "max_steps=100000")

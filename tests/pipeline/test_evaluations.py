@@ -35,6 +35,7 @@ def of_kind(run: Path, stream: str, kind: type[Record]) -> list[Record]:
     return [record for record in records(run, stream) if isinstance(record, kind)]
 
 
+@pytest.mark.in_turn
 def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
     run = tmp_path / "run"
     summary = run_to_the_end(run, *EXAMS, "max_steps=4", "eval.every=2", "sampling.seeded=true")
@@ -60,6 +61,7 @@ def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
     assert len(sampled) > 1  # attempts at one problem, seeded each by itself
 
 
+@pytest.mark.in_turn
 def test_training_does_not_wait_for_the_evaluation_of_version_0_but_its_end_does(tmp_path):
     run, trained = tmp_path / "run", tmp_path / "trained"
     launcher = start(run, *EXAMS, f"+domain.until={trained}", "eval.concurrency=20", "max_steps=2")
@@ -100,6 +102,7 @@ def trained_tokens(run: Path) -> dict[tuple[str, str], tuple[list[int], bytes]]:
     }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "schedule",
     ["pipeline", pytest.param("async", marks=pytest.mark.engines)],  # not in `make test`, for its time

@@ -91,6 +91,7 @@ def largest_difference(rows: list[MicroBatchRow]) -> float:
     return max(np.abs(s.behaviour_logprobs - s.reference_logprobs)[s.loss_mask].max() for s in sequences)
 
 
+@pytest.mark.in_turn
 def test_each_row_is_scored_by_the_policy_of_the_last_renewal_though_the_server_dies(killed):
     (restarted,) = [r for r in records(killed, "launcher_events") if isinstance(r, Restarted)]
     assert restarted.names == ["reference"]

@@ -77,6 +77,7 @@ def summary(run: Path) -> dict:
     return json.loads((run / "summary.json").read_text())
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_wherever_the_trainer_is_killed_every_group_is_accounted_for_and_the_run_learns(tmp_path, kills):
     run, chance = tmp_path / "run", random.Random(kills + 1000 * SEED)

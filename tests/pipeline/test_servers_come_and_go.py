@@ -142,6 +142,7 @@ def test_a_silent_server_that_leaves_in_the_rendezvous_is_not_waited_for(worker,
         sender.close()
 
 
+@pytest.mark.in_turn
 def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks):
     with contextlib.ExitStack() as stack:
         healthy, hangs = serving_several(stack, 2)
@@ -179,6 +180,7 @@ def test_one_that_falls_silent_for_good_is_to_be_replaced(worker, ranks):
         sender.close()
 
 
+@pytest.mark.in_turn
 def test_the_only_one_that_falls_silent_is_replaced(worker, ranks):
     with serving(SCRIPTED) as silent, serving(SCRIPTED) as sound:
         launcher = Launcher(silent.url)
@@ -191,6 +193,7 @@ def test_the_only_one_that_falls_silent_is_replaced(worker, ranks):
         sender.close()
 
 
+@pytest.mark.in_turn
 def test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends(worker, ranks):
     with contextlib.ExitStack() as stack:
         first, *others = serving_several(stack, 3)
@@ -209,6 +212,7 @@ def test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends(worke
         sender.close()
 
 
+@pytest.mark.in_turn
 def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker, ranks):
     """As after a step that took longer than a server may take to start."""
     with contextlib.ExitStack() as stack:
@@ -227,6 +231,7 @@ def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker
         sender.close()
 
 
+@pytest.mark.in_turn
 def test_a_version_whose_servers_hang_is_wanted_by_one_that_is_ready(worker, ranks):
     with contextlib.ExitStack() as stack:
         hangs, ready = serving_several(stack, 2)

@@ -48,6 +48,7 @@ def serves_again(run: Path) -> list[str] | None:
     return sorted(newcomers) if newcomers and newcomers <= groups(run)[-1] else None
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("number", [2, 1])
 def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_path, number):
     """On a busy machine it is back at least as soon as the run itself took to begin."""
@@ -75,6 +76,7 @@ def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_p
     assert processes_of(run) == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("number", "how"),
     [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGSTOP, "hung (it left /score without an answer")],
@@ -94,6 +96,7 @@ def test_a_reference_server_that_dies_or_hangs_is_started_again(tmp_path, number
     assert restarted.names == ["reference"] and how in restarted.why
 
 
+@pytest.mark.in_turn
 def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, "max_steps=100000", "restarts.servers=0")
@@ -107,6 +110,7 @@ def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(t
     assert processes_of(run) == []
 
 
+@pytest.mark.in_turn
 def test_a_run_is_given_servers_and_loses_them_again(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, "max_steps=100000")

@@ -18,6 +18,7 @@ def of_kind(run, stream, kind):
     return [record for record in records(run, stream) if isinstance(record, kind)]
 
 
+@pytest.mark.in_turn
 def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, *EASILY_SOLVED, "world.trainer_ranks=2", "+domain.slow=0.5", "+domain.slow_s=0.2")
@@ -63,6 +64,7 @@ def test_a_solved_run_that_was_cut_short_in_its_export_is_resumed_to_its_end(tmp
     assert_accounted(run)
 
 
+@pytest.mark.in_turn
 def test_a_run_is_solved_where_no_step_closes_any_more(tmp_path):
     """All groups are dropped from the start, and the evaluation of version 0 alone decides."""
     run = tmp_path / "run"

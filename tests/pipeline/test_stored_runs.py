@@ -52,6 +52,7 @@ def assert_sampled_by_the_run(run: Path) -> None:
         assert result.version <= result.first_version <= result.last_version
 
 
+@pytest.mark.in_turn
 def test_servers_pull_weights_while_they_generate(tmp_path):
     run = tmp_path / "run"
     summary = run_to_the_end(run, *RELAY, SLOW, "sampling.max_tokens=16", "max_steps=6")
@@ -65,6 +66,7 @@ def test_servers_pull_weights_while_they_generate(tmp_path):
     assert not (run / "pulled").exists() and processes_of(run) == []
 
 
+@pytest.mark.in_turn
 def test_servers_load_weights_from_memory_that_is_given_back(tmp_path):
     run = tmp_path / "run"
     shared = ["weights=shared", f"weights.directory={tmp_path}"]

@@ -12,6 +12,7 @@ from tests.pipeline.runs import MINIATURE, run_to_the_end
 SMALL = (*MINIATURE, "max_steps=3")
 
 
+@pytest.mark.in_turn
 def test_your_first_objective(tmp_path):
     execute("write-an-objective", tmp_path, *SMALL)
 

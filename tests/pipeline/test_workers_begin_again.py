@@ -74,6 +74,7 @@ def assert_went_on(run: Path, launcher, restarts: int = 1) -> str:
     return err
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("module", "settings"),
     [

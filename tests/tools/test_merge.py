@@ -46,6 +46,7 @@ def test_each_tensor_is_the_weighted_mean(models, tmp_path, weight):
     assert all(torch.equal(tensor, same[name]) for name, tensor in merged.items())
 
 
+@pytest.mark.in_turn
 def test_the_command_makes_a_model_that_can_be_loaded(models, tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "pipelinerl.tools.merge", *map(str, models), "--out", str(out)]

@@ -56,6 +56,7 @@ def test_one_file_for_both(tmp_path):
         main(["--url", "http://127.0.0.1:9", "--out", same, "--pairs", same])
 
 
+@pytest.mark.in_turn
 def test_the_command_writes_files_that_recipes_learn_from(tmp_path):
     out, pairs = tmp_path / "short.jsonl", tmp_path / "pairs.jsonl"
     with serving("inference_adapters.scripted") as server:
