@@ -1,10 +1,10 @@
 """Checks that a manifest describes the model that a server has, and that it asks for no more than that."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from contracts.store.errors import BadManifestError
 from contracts.store.index import INDEX_NAME
-from contracts.store.manifest import StoredFile, VersionManifest
+from contracts.store.manifest import MAX_MODEL_FILES, ModelFile, StoredFile, VersionManifest
 
 MANIFEST_NAME = "weights_manifest.json"  # in the directory of an assembled version
 WEIGHTS_SUFFIX = ".safetensors"
@@ -38,11 +38,18 @@ def check_sizes(manifest: VersionManifest) -> None:
     if manifest.delta is not None:
         for file in manifest.delta.files:
             _check_size(file, nbytes, at_least=0)
-    if sum(file.bytes for file in manifest.model_files) > MAX_MODEL_FILE_BYTES:
+    check_model_files(manifest.model_files)
+
+
+def check_model_files(files: Sequence[ModelFile]) -> None:
+    """Raises BadManifestError if these files cannot be put beside the weights."""
+    if len(files) > MAX_MODEL_FILES:
+        raise BadManifestError(f"{len(files)} files beside the weights, of at most {MAX_MODEL_FILES}")
+    if sum(file.bytes for file in files) > MAX_MODEL_FILE_BYTES:
         raise BadManifestError(f"the files beside the weights exceed {MAX_MODEL_FILE_BYTES} bytes")
-    for model_file in manifest.model_files:
-        if model_file.name.endswith(WEIGHTS_SUFFIX) or model_file.name in (INDEX_NAME, MANIFEST_NAME):
-            raise BadManifestError(f"{model_file.name} cannot be the name of a file beside the weights")
+    for file in files:
+        if file.name.endswith(WEIGHTS_SUFFIX) or file.name in (INDEX_NAME, MANIFEST_NAME):
+            raise BadManifestError(f"{file.name} cannot be the name of a file beside the weights")
 
 
 def _check_size(file: StoredFile, nbytes: Mapping[str, int], at_least: int) -> None:

@@ -15,6 +15,7 @@ from contracts.store.store_lock import locked
 UNNAMED_S = 600.0  # an object that no manifest names may be about to be named, if it is newer
 MOST_BY_AGE = 4  # times `keep`: how many versions are kept because they are new
 DIGEST = re.compile(rb"[0-9a-f]{64}")
+OBJECT = re.compile(r"[0-9a-f]{64}")  # other files in the directory are not the store's
 
 
 def retain(
@@ -83,7 +84,8 @@ def _delete(store: Path, manifests: Iterable[Path], now: float) -> list[Path]:
     named: set[str] = set()
     for path in store.glob("runs/*/*.json"):
         named |= _names(path)
-    for path in filter(Path.is_file, (store / "objects").glob("*")):
+    objects = (path for path in (store / "objects").glob("*") if OBJECT.fullmatch(path.name))
+    for path in filter(Path.is_file, objects):
         is_old = now - path.stat().st_mtime > UNNAMED_S
         if path.name not in named and (is_old or path.name in theirs):
             path.unlink()

@@ -21,6 +21,7 @@ from contracts.support.files import write_atomically
 MANIFEST_TYPE = "application/vnd.pipelinerl.weights+json"
 LATEST_TYPE = "application/vnd.pipelinerl.latest+json"
 MAX_SIGNATURES = 16  # that are tried in one envelope
+MAX_STRUCTURE = 1000  # braces, brackets and commas of an envelope, which has few: each would cost memory
 
 
 class SigningKey:
@@ -83,6 +84,8 @@ class Verifier:
 
 def _parts(envelope: bytes) -> tuple[bytes, str, list[bytes]]:
     """Returns payload, type and signatures of an envelope. Raises BadManifestError if it is malformed."""
+    if sum(envelope.count(mark) for mark in (b"{", b"[", b",")) > MAX_STRUCTURE:
+        raise BadManifestError(f"no DSSE envelope: more than {MAX_STRUCTURE} braces, brackets and commas")
     try:
         read = json.loads(envelope)
         payload = base64.b64decode(read["payload"], validate=True)

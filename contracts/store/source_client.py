@@ -22,6 +22,7 @@ from contracts.store.sources import Source, Sources
 
 TRIES = 3  # of one file at one source
 WRONGS = 2  # wrong answers after which a source is not asked for the file again
+WRONG_REST_S = 1.0  # until a source that gave wrong bytes is asked again, if no other one is left
 HURRY_S = 3.0  # for which a source may be silent while another one has not been tried
 CACHED_BYTES_PER_S = 4 * 2**20  # with which a relay at least fetches a file, before it sends the first byte
 
@@ -69,6 +70,10 @@ class Tries:
         """Returns the sources that gave wrong bytes twice: once may have been an accident on the way."""
         return {source for source, count in self._wrong.items() if count >= WRONGS}
 
+    def is_last(self, source: Source) -> bool:
+        """Returns whether no other source will be asked for the file."""
+        return set(self._sources.all) - self.refused() == {source}
+
     def has_untried_besides(self, source: Source) -> bool:
         """Returns whether a source other than this one has not been asked yet, and does not rest."""
         now = time.monotonic()
@@ -114,6 +119,8 @@ class SourceClient:
                 return await self._ask(source, patience_s, fetch)
             except TransferError as error:
                 tries.count(source, error, hurried)
+                if isinstance(error, WrongBytesError) and tries.is_last(source):
+                    await asyncio.sleep(WRONG_REST_S)
         raise tries.error(name)
 
     async def _free_source(self, name: str, refused: set[Source]) -> Source:

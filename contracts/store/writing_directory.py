@@ -32,7 +32,7 @@ class WritingDirectory:
             if path.name != LOCK:
                 _remove(path)
         for other in self.path.parent.iterdir():
-            if other == self.path or not other.is_dir():
+            if other == self.path or not (other / LOCK).is_file():  # not one of a writer
                 continue
             lock = _lock_now(other)
             if lock is not None:

@@ -29,7 +29,8 @@ class Location:
         if found := next((odd for odd in ODD if odd in url), None):
             raise ValueError(f"{url}: a source has no {found}")
         parts = urlsplit(url)
-        segments = parts.path.strip("/").split("/") if parts.path.strip("/") else []
+        path = parts.path.removeprefix("/")
+        segments = path.removesuffix("/").split("/") if path else []
         if any(segment in ("", ".", "..") for segment in segments):
             raise ValueError(f"{url}: the path of a source has no empty segment, . or ..")
         if parts.scheme == "file":

@@ -24,7 +24,21 @@ log = logging.getLogger(__name__)
 KEY = "weights.key"  # in the run's directory; only its owner can read it
 EPOCH = 1  # in the manifests: versions grow, whatever the epochs of channels are
 OF_RUN = 8  # characters of a life's id that all lives of the run share
-MODEL_FILES = (".json", ".txt", ".model", ".jinja")  # of tokenizer and configuration
+MODEL_FILES = (  # of configuration and tokenizer
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "*.jinja",
+    "*.model",
+    "*.tiktoken",
+)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -104,12 +118,15 @@ class VersionStore:
 
 
 def model_files(model: str | None) -> list[Path]:
-    """Returns the files of a model's directory with which its weights make a complete checkpoint."""
+    """Returns the files of a model's directory with which its weights make a complete checkpoint.
+
+    Others stay: whoever reaches the origin can read what the store holds.
+    """
     directory = Path(model or "")
     if model is None or not directory.is_dir():
         return []
-    files = (file for file in sorted(directory.iterdir()) if file.suffix in MODEL_FILES and file.is_file())
-    return [file for file in files if NAME.fullmatch(file.name) and ".safetensors.index." not in file.name]
+    named = {file for pattern in MODEL_FILES for file in directory.glob(pattern)}
+    return sorted(file for file in named if file.is_file() and NAME.fullmatch(file.name))
 
 
 def _raw(

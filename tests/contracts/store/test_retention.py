@@ -114,6 +114,23 @@ def test_a_young_object_without_a_manifest_is_kept(store):
     assert young.exists()
 
 
+def test_files_that_are_not_the_stores_stay(store):
+    """Someone's own directory may have been named as the store."""
+    publish_full(store, range(3)).close()
+    foreign = [
+        store / "objects" / "chair.obj",
+        store / "writing" / "novel" / "chapter",
+        store / "writing" / "x",
+    ]
+    foreign[1].parent.mkdir()
+    for path in foreign:
+        path.write_text("mine")
+        made_older(path, retention.UNNAMED_S + 1)
+    publish_full(store, range(3, 6)).close()
+    retain(store, "run", 1, 0, time.time())
+    assert [path.read_text() for path in foreign] == ["mine"] * 3
+
+
 def test_a_malformed_manifest_disturbs_nothing(store):
     publish_full(store, range(3)).close()
     (store / "runs" / "run" / "7.json").write_text("no JSON")

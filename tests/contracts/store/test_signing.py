@@ -1,6 +1,7 @@
 import base64
 import json
 import os
+import tracemalloc
 
 import pytest
 from cryptography.exceptions import InvalidSignature
@@ -84,6 +85,7 @@ MALFORMED = {
     "no JSON": b"{",
     "no UTF-8": b"\xff\xfe",
     "nested": b"[" * 10**5,
+    "many empty lists": b'{"a": [' + b"[]," * 10**6 + b"[]]}",
     "a list": b"[]",
     "a number": b"1",
     "no fields": b"{}",
@@ -102,6 +104,14 @@ MALFORMED = {
 def test_a_malformed_envelope_is_refused(key, fault):
     with pytest.raises(BadManifestError, match="no DSSE envelope"):
         Verifier([key.public]).open(MALFORMED[fault], MANIFEST_TYPE)
+
+
+def test_refusing_an_envelope_that_nobody_signed_takes_little_memory(key):
+    tracemalloc.start()
+    with pytest.raises(BadManifestError, match="more than 1000 braces, brackets and commas"):
+        Verifier([key.public]).open(MALFORMED["many empty lists"], MANIFEST_TYPE)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("length", [0, 1, 63, 65])

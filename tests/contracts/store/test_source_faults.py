@@ -77,6 +77,7 @@ async def test_all_sources_lie_and_the_version_is_bad(tmp_path, writer):
 
 @pytest.mark.asyncio
 async def test_wrong_bytes_of_the_only_source_may_be_an_accident_once(tmp_path, writer):
+    """It is asked again only after a while, because what damages bytes may last for moments."""
     published = publish(writer, 1, some_weights())
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
         met = set()
@@ -87,8 +88,10 @@ async def test_wrong_bytes_of_the_only_source_may_be_an_accident_once(tmp_path, 
             return await served.serve(request, asked, one_bit if is_first else bytes)
 
         source.faults["objects/"] = wrong_at_first
+        began = time.monotonic()
         assert content(await pull(puller, published)) == as_bytes(some_weights())
         assert puller.sources_info()[0].failures == len(met) > 0
+        assert time.monotonic() - began > source_client.WRONG_REST_S
 
 
 @pytest.mark.asyncio

@@ -16,7 +16,7 @@ import safetensors.numpy
 from contracts.store import version_files
 from contracts.store import writer as writer_module
 from contracts.store.delta import apply_delta
-from contracts.store.errors import BadSignatureError
+from contracts.store.errors import BadManifestError, BadSignatureError
 from contracts.store.layout import latest_path, manifest_path, object_path, stored_versions
 from contracts.store.manifest import LatestVersion, VersionManifest
 from contracts.store.signing import LATEST_TYPE, MANIFEST_TYPE, SigningKey, Verifier
@@ -491,6 +491,21 @@ def test_a_manifest_that_readers_would_refuse_is_not_published(store, writer, mo
     with pytest.raises(ValueError, match="at most 1000"):
         publish(writer, 0, some_weights())
     assert not objects(store)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ([f"{number}.json" for number in range(65)], "65 files beside the weights, of at most 64"),
+        (["weights_manifest.json"], "weights_manifest.json cannot be the name"),
+    ],
+)
+def test_files_beside_the_weights_that_readers_would_refuse_are_refused(store, tmp_path, names, says):
+    for name in names:
+        (tmp_path / name).write_text(name)
+    with pytest.raises(BadManifestError, match=says):
+        new_writer(store, model_files=[tmp_path / name for name in names])
+    new_writer(store).close()  # nothing is held
 
 
 def test_a_run_that_is_no_directory_name_is_refused(store):
