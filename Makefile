@@ -87,12 +87,13 @@ HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
 GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := $(addprefix soak-servers-,$(shell seq 0 7))
 TURNS := soak-turns-0 soak-turns-1 soak-turns-2 soak-turns-3
+ENGINES_TURNS := $(subst soak-,soak-engines-,$(TURNS))
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(TURNS) $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(TURNS) $(ENGINES_TURNS) $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -115,7 +116,7 @@ $(HOSTILE): soak-hostile-%:
 	HOSTILE_REQUESTS=10000 $(VENV)/bin/python -m pytest -m engines -k hostile tests/engines/test_$*.py
 
 soak-updates:
-	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k transformers tests/conformance/test_inference_kit.py
+	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k "transformers and G8" tests/conformance/test_inference_kit.py
 
 soak-trainers:
 	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_trainer_mutants.py
@@ -124,8 +125,11 @@ $(SERVERS): soak-servers-%:
 	ROTATION=$* $(VENV)/bin/python -m pytest -m "" \
 		tests/conformance/test_broken_servers.py tests/conformance/test_odd_servers.py
 
-$(TURNS): soak-turns-%: .venv-vllm/ready .venv-sglang/ready redis-server
-	ROTATION=$* $(VENV)/bin/python -m pytest -m "in_turn and not long"
+$(TURNS): soak-turns-%:
+	ROTATION=$* $(VENV)/bin/python -m pytest -m "in_turn and not engines and not long"
+
+$(ENGINES_TURNS): soak-engines-turns-%: .venv-vllm/ready .venv-sglang/ready redis-server
+	ROTATION=$* $(VENV)/bin/python -m pytest -m "in_turn and engines and not long"
 
 soak-judging:
 	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/judging/test_math.py

@@ -17,6 +17,7 @@ from contracts.support.token import TOKEN_VARIABLE
 from tests.conformance.broken_servers import TOKEN
 from tests.conformance.kept import assert_kept
 from tests.conformance.models import make_scripted_model
+from tests.conformance.quarters import for_each_quarter
 from tests.conformance.servers import serving_mutant
 from tests.inference_adapters.servers import serving, wait_ready
 
@@ -128,13 +129,21 @@ def test_a_call_that_stays_text_is_noticed(tiny):
     assert verdict.measured == "([], 'stop')" and "'add'" in verdict.expected, verdict
 
 
-@pytest.mark.engines
-@pytest.mark.parametrize("tied", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_the_transformers_adapter_keeps_everything(tmp_path, tied):
-    model = make_tiny_model(tmp_path / "model", tied=tied)
+def assert_transformers_keeps(codes: list[str], model: str) -> None:
     small_batch = ["--max-batch-tokens", "64"]  # long prompts are read in pieces
     options = ["--model", model, *small_batch]
     with serving("inference_adapters.transformers", *options, environment=PROTECTED) as server:
         wait_ready(server.url, within_s=60)
-        verdicts = check_inference([server.url], model, token=TOKEN, updates=UPDATES)
-    assert_kept(verdicts)
+        assert_kept(check_inference([server.url], model, token=TOKEN, updates=UPDATES, only=codes))
+
+
+@pytest.mark.engines
+@pytest.mark.in_turn
+@for_each_quarter
+def test_the_transformers_adapter_keeps_everything(tiny, codes):
+    assert_transformers_keeps(codes, tiny)
+
+
+@pytest.mark.long
+def test_the_transformers_adapter_with_a_head_of_its_own(tmp_path):
+    assert_transformers_keeps(CODES, make_tiny_model(tmp_path, tied=False))

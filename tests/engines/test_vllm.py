@@ -16,6 +16,7 @@ from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
+from tests.conformance.quarters import for_each_quarter
 from tests.engines.long_rollouts import rollouts_across
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.scraped_updates import metrics_after_an_update
@@ -57,9 +58,13 @@ def server(started) -> str:
     return started.url
 
 
-def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied):
-    verdicts = check_inference([server], tied, token=TOKEN)
-    assert_kept(verdicts)
+@pytest.mark.in_turn
+@for_each_quarter
+def test_it_keeps_everything_it_declares(server, tied, codes):
+    assert_kept(check_inference([server], tied, token=TOKEN, only=codes))
+
+
+def test_it_declares_all_but_score(server):
     declared = contract(server, TOKEN)["capabilities"]
     assert set(declared) == {
         "staged",
