@@ -40,6 +40,7 @@ class Connection:
         self._writer = writer
         self._numbers = itertools.count()
         self._open: dict[int, asyncio.Future[Reply]] = {}
+        self._sending = asyncio.Lock()
         self._reading = asyncio.create_task(self._read(reader))
 
     @property
@@ -53,15 +54,20 @@ class Connection:
         question = frame(Question(number, verifier, task, text))
         self._open[number] = asyncio.get_running_loop().create_future()
         try:
-            if self.is_lost:
-                raise ConnectionLostError
-            self._writer.write(question)
-            await self._writer.drain()
+            await self._send(question)
             return await self._open[number]
         except OSError as error:
             raise ConnectionLostError from error
         finally:
             del self._open[number]
+
+    async def _send(self, question: bytes) -> None:
+        """Sends a question once others are gone: asyncio copies what waits in its buffer at each write."""
+        async with self._sending:
+            if self.is_lost:
+                raise ConnectionLostError
+            self._writer.write(question)
+            await self._writer.drain()
 
     async def close(self) -> None:
         self._reading.cancel()
