@@ -25,7 +25,7 @@ help:  ## List the targets. Minutes are those on two idle cores; installing come
 demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 2 minutes.
 	$(VENV)/bin/python launch.py
 
-test: $(VENV)/test  ## Run the tests that need no engine and no server. 18 minutes.
+test: $(VENV)/test  ## Run the tests that need no engine and no server. 10 to 20 minutes.
 	$(VENV)/bin/python -m $(RUNNER) -n 3 $(BY_FILE)
 
 redis-server:  ## Install the program of Redis where it is missing, for the tests of streams=redis.
@@ -50,7 +50,7 @@ chromium:  ## Install the browser Chromium where it is missing, for the tests of
 test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
 	$(VENV)/bin/python -m pytest -m engines tests/view/browser
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Put every engine, and an eighth of the broken adapters, through the guarantees of its contract. 35 minutes.
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Try a quarter of the guarantees on every engine, and an eighth of the broken adapters. 30 to 45 minutes.
 	$(VENV)/bin/python -m $(RUNNER) -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
