@@ -3,8 +3,9 @@
 python -m benchmarks.publish [--rounds 10] [--megabytes 3.6 400] [key=value ...]
 
 The weight publisher of a run sends random weights to a server of the transformers adapter on this machine,
-over gloo, or through a directory in memory (`shared`). Each publication takes turns with a bare gloo broadcast of as many bytes, in one piece, between two
-processes that keep their buffers. Counted is from the call until the server has said that it serves them.
+over gloo, or through a directory in memory (`shared`). Each publication takes turns with a bare gloo
+broadcast of as many bytes, in one piece, between two processes that keep their buffers. Counted is from the
+call until the server has said that it serves them.
 CPU seconds are means over the rounds, of all processes together, and of the client that makes requests too.
 """
 
