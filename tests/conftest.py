@@ -36,8 +36,9 @@ class Turns:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        if config.option.keyword or config.args != config.getini("testpaths"):
-            return  # these are asked for by name
+        by_name = config.option.keyword or config.args != config.getini("testpaths")
+        if by_name or config.option.lf:  # such as those that failed, once more
+            return
         marked = [item for item in items if item.get_closest_marker("in_turn")]
         others = rotation.of_other_turns(marked, rotation.chosen())
         config.hook.pytest_deselected(items=list(others))
