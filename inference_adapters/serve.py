@@ -16,6 +16,7 @@ import uvicorn
 from contracts.inference import InferenceEngine
 from contracts.limits import LONGEST_S, MAX_INTEGER, Limits
 from contracts.store.errors import StoreError
+from contracts.support.listening import listening_socket
 from contracts.support.token import TokenError, add_token_arguments, token_of
 from inference_adapters.app import AddGeneration, create_app
 from inference_adapters.channels.factory import ChannelFactory
@@ -105,7 +106,7 @@ def run(
         channels = ChannelFactory(SourceList(args.weight_sources), args.weight_directory)
     except (TokenError, StoreError, OSError) as error:
         sys.exit(f"cannot serve: {error}")
-    listener = _listen(args.host, args.port)
+    listener = listening_socket(args.host, args.port)
     failures: list[BaseException] = []
 
     def end(error: BaseException) -> None:
@@ -154,15 +155,3 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self.config.app.state.end_requests()
         await super().shutdown(sockets)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        sys.exit(f"cannot listen at {host}:{port}: {error.strerror}")
-    return listener

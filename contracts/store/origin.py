@@ -9,7 +9,6 @@ ask it: what it serves is protected by the network, or by a proxy in front of it
 import contextlib
 import os
 import re
-import socket
 import sys
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from starlette.types import Scope
 
 from contracts.support.addresses import in_url
 from contracts.support.command_line import command_parser
+from contracts.support.listening import listening_socket
 
 OBJECT = re.compile(r"objects/[0-9a-f]{64}")
 MANIFEST = re.compile(r"runs/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[0-9]{1,16}\.json")
@@ -91,7 +91,7 @@ def main() -> None:
     args = parser.parse_args()
     if not args.store.is_dir():
         sys.exit(f"cannot serve {args.store}: it is no directory")
-    listener = _listen(args.host, args.port)
+    listener = listening_socket(args.host, args.port)
     server = uvicorn.Server(
         uvicorn.Config(
             create_app(args.store),
@@ -104,19 +104,6 @@ def main() -> None:
     print(f"listening at http://{in_url(args.host)}:{listener.getsockname()[1]}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Returns a listening socket. Ends the process with one line if there is none."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except (OSError, OverflowError) as error:
-        sys.exit(f"cannot listen at {host}:{port}: {getattr(error, 'strerror', None) or error}")
-    return listener
 
 
 if __name__ == "__main__":
