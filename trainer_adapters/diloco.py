@@ -1,0 +1,249 @@
+"""DiLoCoTrainer: a trainer whose run exchanges its progress with the runs of other islands, now and then.
+
+An island is a complete run, and its inner trainer makes the updates. After every so many, the islands add up
+how far they have drifted from the anchor that they share. Each continues from the new anchor. The pipeline
+knows nothing of it. Sources: DiLoCo, Douillard et al. 2023; INTELLECT-1, Prime Intellect 2024.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from contracts.model_shape import ModelShape
+from contracts.trainer import (
+    LowRank,
+    PackedBatch,
+    SaveHandle,
+    StepReport,
+    TokenScores,
+    TrainerWorker,
+    WorkerSpec,
+)
+from contracts.weights import WeightManifest
+from trainer_adapters.islands.flat import Flat
+from trainer_adapters.islands.island import InnerTrainer, Island, IslandOptions
+from trainer_adapters.islands.membership import Alone, Membership
+from trainer_adapters.islands.quantise import QUANTISERS
+from trainer_adapters.islands.rounds import NoRounds, RoundStore
+from trainer_adapters.islands.saves import OuterSaves, Saved, read
+
+log = logging.getLogger(__name__)
+
+INNER = "inner"  # the directory of the inner trainer's checkpoint
+
+
+class DiLoCoTrainer(TrainerWorker):
+    """A trainer around another one, which has to give its shards. Its options:
+
+    inner: the trainer that makes the updates.
+    every: updates between rounds, including those that were skipped. If None, there are none, and this is
+        the inner trainer.
+    outer_lr, outer_momentum: the outer SGD with Nesterov's momentum. With 1 and 0 the islands' models are
+        averaged, each weighing as its updates. INTELLECT-1 pre-trained with 0.7 and 0.9.
+    quantise: how drifts are coded: `blocks` and `uniform6` send a byte an element, `none` sends four.
+    island: this island's name. Each has its own.
+    attempts: how often a round is tried before training continues alone.
+    max_behind: rounds that an island may have missed. If it missed more, its drift is dropped.
+    membership: what tells this rank of the other islands. If None, it makes every round by itself.
+    rounds: where this rank keeps rounds and finds those that it has missed. If None, it keeps none.
+    """
+
+    def __init__(
+        self,
+        *,
+        inner: TrainerWorker,
+        every: int | None = 100,
+        outer_lr: float = 1.0,
+        outer_momentum: float = 0.0,
+        quantise: str = "blocks",
+        island: str = "island-0",
+        attempts: int = 3,
+        max_behind: int = 4,
+        membership: Membership | None = None,
+        rounds: RoundStore | None = None,
+    ):
+        if not isinstance(inner, TrainerWorker):
+            raise ValueError(f"inner must be a trainer, not {inner!r}")
+        if every is not None and (type(every) is not int or every < 1):
+            raise ValueError(f"every must be a positive number of updates or null, not {every!r}")
+        if not outer_lr > 0:
+            raise ValueError(f"outer_lr must be a positive number, not {outer_lr!r}")
+        if not 0 <= outer_momentum < 1:
+            raise ValueError(f"outer_momentum must be at least 0 and below 1, not {outer_momentum!r}")
+        if quantise not in QUANTISERS:
+            raise ValueError(f"quantise must be {', '.join(QUANTISERS)}, not {quantise!r}")
+        if type(attempts) is not int or attempts < 1:
+            raise ValueError(f"attempts must be a positive number, not {attempts!r}")
+        if type(max_behind) is not int or max_behind < 0:
+            raise ValueError(f"max_behind must be a number of rounds, not {max_behind!r}")
+        self._inner = inner
+        self._every = every
+        self._options = IslandOptions(
+            every or 1, outer_lr, outer_momentum, quantise, island, attempts, max_behind
+        )
+        self._membership = membership or Alone()
+        self._rounds = rounds or NoRounds()
+        self._island: Island | None = None  # None while there are no rounds
+        self._since = 0  # updates since the last round or attempt
+
+    # --- rounds -------------------------------------------------------------------------------
+
+    @property
+    def period(self) -> int | None:
+        return self._every
+
+    def init_worker(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        self._inner.init_worker(spec)
+        if self._every is None:
+            return
+        if self._inner.shards() is None:
+            raise ValueError(
+                f"{type(self._inner).__name__} gives no access to its shards, which islands exchange: "
+                "set trainer.inner to another trainer, or trainer.every to null"
+            )
+        self._sums = self._new_group()
+        self._saves = OuterSaves(spec.rank, self._new_group())
+        self._island = self._new_island()
+
+    def _new_group(self) -> dist.ProcessGroup | None:
+        """Returns a group of the ranks of this island for CPU tensors, or None for a single rank."""
+        if self._spec.world_size == 1:
+            return None
+        return dist.new_group(backend="gloo", timeout=timedelta(seconds=self._spec.timeout_s))
+
+    def _new_island(self) -> Island:
+        """Returns an island whose anchor is the present weights."""
+        inner = InnerTrainer(
+            shards=lambda: Flat(self._inner.shards()),
+            adopt=self._inner.adopt,
+            total=self._total,
+            layout=[self._spec.rank, self._spec.world_size],
+        )
+        return Island(self._options, inner, self._membership, self._rounds)
+
+    def _total(self, values: list[float]) -> list[float]:
+        """Returns the sums over the ranks."""
+        sums = torch.tensor(values, dtype=torch.float64)
+        if self._sums:
+            dist.all_reduce(sums, group=self._sums)
+        return sums.tolist()
+
+    def step(self) -> StepReport:
+        report = self._inner.step()
+        if self._island is None:
+            return report
+        self._island.drift.updates += not report.skipped
+        self._since += 1
+        if self._since < self._options.every:
+            return report
+        self._since = 0
+        self._saves.wait_ended()  # of the state that the round changes
+        return replace(report, measures={**report.measures, **self._island.synchronise()})
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def save(self, directory: Path) -> SaveHandle:
+        """Saves the inner trainer's checkpoint in a subdirectory, with a file of each rank beside it."""
+        inner = self._inner.save(directory / INNER)
+        if self._island is None:
+            return inner
+        numbers = {"ranks": self._spec.world_size, "since": self._since}
+        tensors, more = self._island.state()
+        return self._saves.save(inner, directory, (tensors, numbers | more))
+
+    def load(self, directory: Path) -> None:
+        saved = None
+        if self._island is not None:
+            self._saves.wait_ended()
+            saved = self._read(directory)
+        self._inner.load(directory / INNER)
+        if self._island is None:
+            return
+        self._island = self._new_island()
+        self._since = 0
+        if saved is not None:
+            self._island.restore(saved)
+            self._since = saved[1]["since"]
+
+    def _read(self, directory: Path) -> Saved | None:
+        """Returns the state of this rank, or None if the checkpoint has that of other ranks, or none.
+
+        Raises ValueError, on every rank, if the state of a rank is missing or does not fit.
+        """
+        saved = read(directory, self._spec.rank)
+        of_ranks = saved is not None and saved[1]["ranks"] == self._spec.world_size
+        fits = of_ranks and len(saved[0]["anchor"]) == len(self._island.outer.anchor)
+        fitting, unfit = self._total([float(fits), float(of_ranks and not fits)])
+        if unfit or 0 < fitting < self._spec.world_size:
+            raise ValueError(f"{directory} has the outer state of another model, or not that of every rank")
+        if not fits:
+            log.warning(
+                "%s has no outer state of %d ranks: the loaded weights are the anchor of round 0",
+                directory,
+                self._spec.world_size,
+            )
+        return saved if fits else None
+
+    def reset_optimizer(self) -> None:
+        """Discards the inner optimizer's moments. The outer momentum stays, as it is on the other islands."""
+        self._inner.reset_optimizer()
+
+    def close(self) -> None:
+        if self._island is not None:
+            self._saves.close()
+            self._membership.leave()
+        self._inner.close()
+
+    # --- what the inner trainer does ----------------------------------------------------------
+
+    @property
+    def needs_model(self) -> bool:
+        return self._inner.needs_model
+
+    @property
+    def missing(self) -> str | None:
+        return self._inner.missing
+
+    @property
+    def trains_low_rank(self) -> bool:
+        return self._inner.trains_low_rank
+
+    @property
+    def device(self) -> torch.device:
+        return self._inner.device
+
+    def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:
+        return self._inner.memory(shape, world_size, tokens)
+
+    def unfit(self, model_path: str) -> str | None:
+        return self._inner.unfit(model_path)
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        return self._inner.forward(batch, grad, entropy)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._inner.backward(loss)
+
+    def weight_manifest(self, dtype: str) -> WeightManifest:
+        return self._inner.weight_manifest(dtype)
+
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        return self._inner.gather_weights()
+
+    def gather_low_rank(self) -> Iterator[tuple[str, LowRank | None]]:
+        return self._inner.gather_low_rank()
+
+    def shards(self) -> list[torch.Tensor] | None:
+        return self._inner.shards()
+
+    def adopt(self) -> None:
+        self._inner.adopt()
+
+    def export(self, directory: Path) -> None:
+        self._inner.export(directory)

@@ -1,0 +1,32 @@
+"""The rounds that an island keeps for others, and where it finds those that it has missed."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from trainer_adapters.islands.outer import OuterGradient, Snapshot
+
+
+class RoundStore(Protocol):
+    """The kept rounds of one rank. What it returns of others is complete and unchanged."""
+
+    def keep(self, gradient: OuterGradient, state: Snapshot) -> None:
+        """Keeps a gradient and the state after it, whose tensors change in the next round."""
+
+    def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
+        """Returns the gradients of rounds `begin` to `end`, without `end`. Returns None if one is missing."""
+
+    def newest(self, sources: Sequence[str]) -> Snapshot | None:
+        """Returns the newest state that can be had, or None."""
+
+
+class NoRounds:
+    """The store of an island that keeps nothing, so one that is behind cannot catch up."""
+
+    def keep(self, gradient: OuterGradient, state: Snapshot) -> None:
+        pass
+
+    def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
+        return None
+
+    def newest(self, sources: Sequence[str]) -> Snapshot | None:
+        return None
