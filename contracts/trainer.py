@@ -210,6 +210,7 @@ class TrainerWorker(abc.ABC):
     missing: str | None = None  # why it cannot run on this machine and what to install; None if it can
     trains_low_rank: bool = False  # whether it trains only the factors that `gather_low_rank` yields
     period: int | None = None  # every so many steps, one also changes weights in another way; None: none does
+    longest_wait_s: float = 0.0  # the longest time that a step waits for more than its own ranks
     device: torch.device
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:

@@ -8,13 +8,13 @@ knows nothing of it. Sources: DiLoCo, Douillard et al. 2023; INTELLECT-1, Prime 
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from contracts.model_shape import ModelShape
+from contracts.support.addresses import LOOPBACK
 from contracts.trainer import (
     LowRank,
     PackedBatch,
@@ -26,10 +26,13 @@ from contracts.trainer import (
 )
 from contracts.weights import WeightManifest
 from trainer_adapters.islands.flat import Flat
-from trainer_adapters.islands.island import InnerTrainer, Island, IslandOptions
-from trainer_adapters.islands.membership import Alone, Membership
-from trainer_adapters.islands.quantise import QUANTISERS
-from trainer_adapters.islands.rounds import NoRounds, RoundStore
+from trainer_adapters.islands.island import InnerTrainer, Island, Others
+from trainer_adapters.islands.kept_rounds import KeptRounds
+from trainer_adapters.islands.lighthouse import MISSING, LighthouseMembership
+from trainer_adapters.islands.membership import Alone
+from trainer_adapters.islands.options import IslandOptions
+from trainer_adapters.islands.ranks import IslandRanks, new_group
+from trainer_adapters.islands.rounds import NoRounds
 from trainer_adapters.islands.saves import OuterSaves, Saved, read
 
 log = logging.getLogger(__name__)
@@ -45,12 +48,16 @@ class DiLoCoTrainer(TrainerWorker):
         the inner trainer.
     outer_lr, outer_momentum: the outer SGD with Nesterov's momentum. With 1 and 0 the islands' models are
         averaged, each weighing as its updates. INTELLECT-1 pre-trained with 0.7 and 0.9.
-    quantise: how drifts are coded: `blocks` and `uniform6` send a byte an element, `none` sends four.
+    quantise: how drifts are coded: `blocks` sends a byte an element, `none` sends four.
+    lighthouse: the URL of the process that knows all islands. If None, this island makes every round alone.
     island: this island's name. Each has its own.
+    address: of this machine, where the other islands reach it.
+    wait_s: how long a round waits for the other islands. An island that is out of phase waits for this time.
+    timeout_s: the longest silence of another island in an exchange.
     attempts: how often a round is tried before training continues alone.
     max_behind: rounds that an island may have missed. If it missed more, its drift is dropped.
-    membership: what tells this rank of the other islands. If None, it makes every round by itself.
-    rounds: where this rank keeps rounds and finds those that it has missed. If None, it keeps none.
+    keep: gradients that are kept for islands that missed rounds.
+    directory: where they are kept, with the two newest states.
     """
 
     def __init__(
@@ -61,90 +68,108 @@ class DiLoCoTrainer(TrainerWorker):
         outer_lr: float = 1.0,
         outer_momentum: float = 0.0,
         quantise: str = "blocks",
+        lighthouse: str | None = None,
         island: str = "island-0",
+        address: str = LOOPBACK,
+        wait_s: float = 120.0,
+        timeout_s: float = 120.0,
         attempts: int = 3,
         max_behind: int = 4,
-        membership: Membership | None = None,
-        rounds: RoundStore | None = None,
+        keep: int = 8,
+        directory: str = "/dev/shm/pipelinerl-islands",
     ):
         if not isinstance(inner, TrainerWorker):
             raise ValueError(f"inner must be a trainer, not {inner!r}")
-        if every is not None and (type(every) is not int or every < 1):
-            raise ValueError(f"every must be a positive number of updates or null, not {every!r}")
-        if not outer_lr > 0:
-            raise ValueError(f"outer_lr must be a positive number, not {outer_lr!r}")
-        if not 0 <= outer_momentum < 1:
-            raise ValueError(f"outer_momentum must be at least 0 and below 1, not {outer_momentum!r}")
-        if quantise not in QUANTISERS:
-            raise ValueError(f"quantise must be {', '.join(QUANTISERS)}, not {quantise!r}")
-        if type(attempts) is not int or attempts < 1:
-            raise ValueError(f"attempts must be a positive number, not {attempts!r}")
-        if type(max_behind) is not int or max_behind < 0:
-            raise ValueError(f"max_behind must be a number of rounds, not {max_behind!r}")
         self._inner = inner
-        self._every = every
         self._options = IslandOptions(
-            every or 1, outer_lr, outer_momentum, quantise, island, attempts, max_behind
+            every=every,
+            outer_lr=outer_lr,
+            outer_momentum=outer_momentum,
+            quantise=quantise,
+            lighthouse=lighthouse,
+            island=island,
+            address=address,
+            wait_s=wait_s,
+            timeout_s=timeout_s,
+            attempts=attempts,
+            max_behind=max_behind,
+            keep=keep,
+            directory=directory,
         )
-        self._membership = membership or Alone()
-        self._rounds = rounds or NoRounds()
         self._island: Island | None = None  # None while there are no rounds
+        self._others: Others | None = None  # None before the first step
         self._since = 0  # updates since the last round or attempt
 
     # --- rounds -------------------------------------------------------------------------------
 
     @property
     def period(self) -> int | None:
-        return self._every
+        return self._options.every
+
+    @property
+    def longest_wait_s(self) -> float:
+        return self._options.longest_wait_s
 
     def init_worker(self, spec: WorkerSpec) -> None:
         self._spec = spec
         self._inner.init_worker(spec)
-        if self._every is None:
+        if self._options.every is None:
             return
         if self._inner.shards() is None:
             raise ValueError(
                 f"{type(self._inner).__name__} gives no access to its shards, which islands exchange: "
                 "set trainer.inner to another trainer, or trainer.every to null"
             )
-        self._sums = self._new_group()
-        self._saves = OuterSaves(spec.rank, self._new_group())
+        self._ranks = IslandRanks(spec)
+        self._saves = OuterSaves(spec.rank, new_group(spec) if spec.world_size > 1 else None)
         self._island = self._new_island()
-
-    def _new_group(self) -> dist.ProcessGroup | None:
-        """Returns a group of the ranks of this island for CPU tensors, or None for a single rank."""
-        if self._spec.world_size == 1:
-            return None
-        return dist.new_group(backend="gloo", timeout=timedelta(seconds=self._spec.timeout_s))
 
     def _new_island(self) -> Island:
         """Returns an island whose anchor is the present weights."""
         inner = InnerTrainer(
             shards=lambda: Flat(self._inner.shards()),
             adopt=self._inner.adopt,
-            total=self._total,
+            total=self._ranks.total,
             layout=[self._spec.rank, self._spec.world_size],
         )
-        return Island(self._options, inner, self._membership, self._rounds)
+        return Island(self._options, inner)
 
-    def _total(self, values: list[float]) -> list[float]:
-        """Returns the sums over the ranks."""
-        sums = torch.tensor(values, dtype=torch.float64)
-        if self._sums:
-            dist.all_reduce(sums, group=self._sums)
-        return sums.tolist()
+    def join(self, ranks: IslandRanks) -> Others:
+        """Returns the other islands of this rank. It is a collective, and called once, at the first step."""
+        options = self._options
+        if options.lighthouse is None:
+            return Others(Alone(), NoRounds())
+        directory = Path(options.directory) / f"{options.island}-{ranks.rank}"
+        rounds = KeptRounds(directory, options.keep, options.address, options.timeout_s)
+        membership = LighthouseMembership(
+            ranks,
+            options.lighthouse,
+            options.island,
+            options.address,
+            rounds.url,
+            options.wait_s,
+            options.timeout_s,
+        )
+        return Others(membership, rounds)
 
     def step(self) -> StepReport:
         report = self._inner.step()
         if self._island is None:
             return report
+        self._others = self._others or self.join(self._ranks)
         self._island.drift.updates += not report.skipped
         self._since += 1
-        if self._since < self._options.every:
+        if self._since < self._options.period:
             return report
         self._since = 0
-        self._saves.wait_ended()  # of the state that the round changes
-        return replace(report, measures={**report.measures, **self._island.synchronise()})
+        self._wait_written()
+        return replace(report, measures={**report.measures, **self._island.synchronise(self._others)})
+
+    def _wait_written(self) -> None:
+        """Waits until the state is written that a round or a load changes."""
+        self._saves.wait_ended()
+        if self._others:
+            self._others.rounds.wait_ended()
 
     # --- checkpoints --------------------------------------------------------------------------
 
@@ -160,7 +185,7 @@ class DiLoCoTrainer(TrainerWorker):
     def load(self, directory: Path) -> None:
         saved = None
         if self._island is not None:
-            self._saves.wait_ended()
+            self._wait_written()
             saved = self._read(directory)
         self._inner.load(directory / INNER)
         if self._island is None:
@@ -179,7 +204,7 @@ class DiLoCoTrainer(TrainerWorker):
         saved = read(directory, self._spec.rank)
         of_ranks = saved is not None and saved[1]["ranks"] == self._spec.world_size
         fits = of_ranks and len(saved[0]["anchor"]) == len(self._island.outer.anchor)
-        fitting, unfit = self._total([float(fits), float(of_ranks and not fits)])
+        fitting, unfit = self._ranks.total([float(fits), float(of_ranks and not fits)])
         if unfit or 0 < fitting < self._spec.world_size:
             raise ValueError(f"{directory} has the outer state of another model, or not that of every rank")
         if not fits:
@@ -197,7 +222,9 @@ class DiLoCoTrainer(TrainerWorker):
     def close(self) -> None:
         if self._island is not None:
             self._saves.close()
-            self._membership.leave()
+        if self._others:
+            self._others.membership.leave()
+            self._others.rounds.close()
         self._inner.close()
 
     # --- what the inner trainer does ----------------------------------------------------------
@@ -208,7 +235,8 @@ class DiLoCoTrainer(TrainerWorker):
 
     @property
     def missing(self) -> str | None:
-        return self._inner.missing
+        lacks = self._options.lighthouse is not None and find_spec("torchft") is None
+        return MISSING if lacks else self._inner.missing
 
     @property
     def trains_low_rank(self) -> bool:

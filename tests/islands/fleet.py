@@ -12,10 +12,28 @@ from contracts.trainer import WorkerSpec
 from tests.islands.groups import gloo, in_threads, new_prefix
 from tests.islands.workers import OPTIMIZER, TinyWorker
 from trainer_adapters.diloco import DiLoCoTrainer
-from trainer_adapters.islands.membership import Meeting
+from trainer_adapters.islands.island import Others
+from trainer_adapters.islands.membership import Meeting, Membership
 from trainer_adapters.islands.outer import OuterGradient, Snapshot
+from trainer_adapters.islands.ranks import IslandRanks
+from trainer_adapters.islands.rounds import NoRounds, RoundStore
 
 WAIT_S = 10
+
+
+class JoinedTrainer(DiLoCoTrainer):
+    """A trainer that has the given membership and store."""
+
+    def __init__(self, membership: Membership, rounds: RoundStore | None = None, **options: object):
+        super().__init__(**options)
+        self._given = Others(membership, rounds or NoRounds())
+
+    def join(self, ranks: IslandRanks) -> Others:
+        return self._given
+
+    def synchronise(self) -> dict[str, float]:
+        """Tries to make a round now. Returns its measures."""
+        return self._island.synchronise(self._given)
 
 
 class Lighthouse:
@@ -103,6 +121,12 @@ class KeptRounds:
                 return [peer.kept[round] for round in range(begin, end)]
         return None
 
+    def wait_ended(self) -> None:
+        """Returns at once: all is kept when `keep` returns."""
+
+    def close(self) -> None:
+        """Keeps what is kept."""
+
     def newest(self, sources: Sequence[str]) -> Snapshot | None:
         states = [peer.states[max(peer.states)] for peer in self.peers if peer.states]
         return max(states, key=lambda state: state.round, default=None)
@@ -123,7 +147,7 @@ class Fleet:
         """Starts an island, or starts it anew."""
         self.workers[name] = worker or TinyWorker(seed=next(self._seeds))
         self.rounds[name] = KeptRounds()
-        self.trainers[name] = DiLoCoTrainer(
+        self.trainers[name] = JoinedTrainer(
             inner=self.workers[name],
             island=name,
             membership=ThreadMembership(self.lighthouse, name),

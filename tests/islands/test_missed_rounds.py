@@ -34,7 +34,7 @@ def test_a_round_that_is_not_committed_changes_no_bit(outer):
     fleet.run(EVERY - 1)
     before = {name: every_bit(fleet, name) for name in ("a", "b")}
     fleet.lighthouse.denied.update(a=3, b=3)
-    measures = fleet.each(lambda name: fleet.trainers[name]._island.synchronise())
+    measures = fleet.each(lambda name: fleet.trainers[name].synchronise())
     assert len(fleet.lighthouse.meetings) == 1 + 3
     for name in ("a", "b"):
         assert (measures[name]["outer_alone"], measures[name]["outer_round"]) == (1, 1)

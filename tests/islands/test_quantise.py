@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.islands import oracle
+from tests.islands import oracle, uniform6
 from trainer_adapters.islands.quantise import QUANTISERS
 
 BLOCKS = QUANTISERS["blocks"]
@@ -54,7 +54,6 @@ def test_drawn_vectors_have_the_bytes_of_the_oracle(size):
 
 def test_an_element_costs_little_more_than_a_byte():
     assert BLOCKS.size(2**20) / 2**20 == 1 + 4 / 256
-    assert QUANTISERS["uniform6"].size(2**20) == 2**20 + 1024
     assert QUANTISERS["none"].size(2**20) == 2**22
 
 
@@ -77,7 +76,6 @@ def test_a_block_that_is_not_finite_stays_so_in_every_element(bad):
     decoded = coded(values)
     assert decoded[:256].equal(torch.ones(256))
     assert not decoded[256:].isfinite().any()
-    assert not coded(values, "uniform6").isfinite().any()
     assert coded(values, "none").equal(values) or math.isnan(bad)
 
 
@@ -86,19 +84,9 @@ def test_no_code_keeps_every_bit():
     assert coded(values, "none").equal(values)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5000])
-def test_uniform6_puts_each_element_into_its_bin_and_decodes_it_as_the_mean_of_the_bin(size):
-    values = torch.randn(size, generator=torch.Generator().manual_seed(size))
-    exact = values.numpy().astype(np.float64)
-    scale = 6 * math.sqrt((exact**2).sum() / max(size - 1, 1)) / 256
-    bins = np.clip(np.round(exact / scale) + 128, 0, 255)
-    expected = np.array([exact[bins == each].mean() for each in bins])
-    assert np.abs(coded(values, "uniform6").numpy() - expected).max() < 1e-6
-
-
-def test_the_mean_error_of_a_normal_vector_is_what_the_design_measured():
+def test_the_error_of_a_normal_vector_is_less_than_half_that_of_intellect_1():
     values = torch.randn(10**6, generator=torch.Generator().manual_seed(0))
-    errors = {name: float((coded(values, name) - values).norm() / values.norm()) for name in QUANTISERS}
-    assert errors["blocks"] == pytest.approx(0.0070, abs=2e-4)
-    assert errors["uniform6"] == pytest.approx(0.0161, abs=5e-4)
-    assert errors["none"] == 0
+    of_theirs = uniform6.decode(uniform6.encode(values), len(values))
+    errors = [float((decoded - values).norm() / values.norm()) for decoded in (coded(values), of_theirs)]
+    assert errors[0] == pytest.approx(0.0070, abs=2e-4)
+    assert errors[1] == pytest.approx(0.0161, abs=5e-4)

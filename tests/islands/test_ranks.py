@@ -10,11 +10,11 @@ import torch
 import torch.distributed as dist
 
 from contracts.trainer import SaveHandle, WorkerSpec
+from tests.islands.fleet import JoinedTrainer
 from tests.islands.groups import DyingGroup, gloo
 from tests.islands.workers import OPTIMIZER, TinyWorker
 from tests.ports import free_port
 from tests.trainer_adapters.workers import run_ranks
-from trainer_adapters.diloco import DiLoCoTrainer
 from trainer_adapters.islands.members import IslandRefusedError
 from trainer_adapters.islands.membership import Meeting
 from trainer_adapters.process_group import join_process_group
@@ -82,7 +82,7 @@ class Process:
         store = dist.TCPStore("127.0.0.1", ports[-1], is_master=process == 0, timeout=timedelta(seconds=20))
         self.membership = StoreMembership(store, self.island, self.rank)
         self.worker = RankedWorker(seed=self.island + 1)
-        self.trainer = DiLoCoTrainer(
+        self.trainer = JoinedTrainer(
             inner=self.worker,
             every=2,
             island=f"island-{self.island}",
@@ -177,7 +177,7 @@ def test_the_ranks_save_and_load_together_and_one_s_error_is_told_on_all(tmp_pat
 
 
 def be_refused(process: int, _: int, ports: list[int]) -> str:
-    own = Process(process, ports, attempts=1, quantise="uniform6" if process // RANKS else "blocks")
+    own = Process(process, ports, attempts=1, quantise="none" if process // RANKS else "blocks")
     try:
         message = str(own.run()["outer_alone"])
     except IslandRefusedError as error:

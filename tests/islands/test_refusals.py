@@ -22,7 +22,7 @@ def outcomes(fleet: Fleet) -> dict[str, object]:
     return fleet.each(train)
 
 
-@pytest.mark.parametrize("options", [{"outer_lr": 0.5}, {"quantise": "uniform6"}, {"outer_momentum": 0.5}])
+@pytest.mark.parametrize("options", [{"outer_lr": 0.5}, {"quantise": "none"}, {"outer_momentum": 0.5}])
 def test_a_newcomer_with_other_terms_ends_and_the_others_make_the_round(options):
     fleet = fleet_of("a", "b")
     fleet.run()

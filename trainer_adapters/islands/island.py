@@ -18,6 +18,7 @@ from trainer_adapters.islands.drift import Drift, Sent
 from trainer_adapters.islands.flat import Flat
 from trainer_adapters.islands.members import IslandRefusedError, Member, fit, refusal, strays, terms
 from trainer_adapters.islands.membership import Meeting, Membership
+from trainer_adapters.islands.options import IslandOptions
 from trainer_adapters.islands.outer import Outer, OuterGradient, Snapshot
 from trainer_adapters.islands.quantise import QUANTISERS
 from trainer_adapters.islands.ring import CHUNK, LinkError, Partition, Ring
@@ -30,19 +31,6 @@ LARGEST_DRIFT = 2.0**100  # norm times updates: below it no sum of drifts overfl
 
 
 @dataclass(frozen=True)
-class IslandOptions:
-    """The options of `DiLoCoTrainer` that concern a round. They are documented there."""
-
-    every: int
-    outer_lr: float
-    outer_momentum: float
-    quantise: str
-    island: str
-    attempts: int
-    max_behind: int
-
-
-@dataclass(frozen=True)
 class InnerTrainer:
     """What an island needs of its trainer. Every function but `shards` is a collective over its ranks."""
 
@@ -52,18 +40,23 @@ class InnerTrainer:
     layout: list[int]  # what must be alike on all islands besides options and shards: rank and ranks
 
 
+@dataclass(frozen=True)
+class Others:
+    """The other islands of this rank: who they are, and which rounds they keep."""
+
+    membership: Membership
+    rounds: RoundStore
+
+
 class Island:
-    def __init__(
-        self, options: IslandOptions, inner: InnerTrainer, membership: Membership, rounds: RoundStore
-    ):
+    def __init__(self, options: IslandOptions, inner: InnerTrainer):
         """Begins at round 0, with the inner trainer's shards as the anchor."""
         shards = inner.shards()
         self._options = options
         self._inner = inner
-        self._membership = membership
-        self._rounds = rounds
+        self._others: Others | None = None
         self._terms = terms(
-            every=options.every,
+            every=options.period,
             lr=options.outer_lr,
             momentum=options.outer_momentum,
             quantise=options.quantise,
@@ -78,13 +71,14 @@ class Island:
         self._told = False  # whether this rank has sent its digest of the sum to the others
         self._measures: dict[str, float] = {}
 
-    def synchronise(self) -> dict[str, float]:
+    def synchronise(self, others: Others) -> dict[str, float]:
         """Tries to make a round with the other islands. Returns its measures.
 
         If it is not made, `outer_alone` is 1 and training continues from the shards as they are. Raises
         IslandRefusedError, on every rank, if this island was started unlike the others.
         """
         began = time.monotonic()
+        self._others = others
         self._measures = dict.fromkeys(("wait_seconds", "bytes", "drift_norm", "behind"), 0.0)
         self._measures |= {"alone": 1.0, "islands": 1.0}
         for _ in range(self._options.attempts):
@@ -96,7 +90,7 @@ class Island:
     def _attempt(self) -> bool:
         """Tries once to make a round. Returns whether to try again."""
         asked = time.monotonic()
-        meeting = self._membership.quorum(self.outer.round)
+        meeting = self._others.membership.quorum(self.outer.round)
         self._measures["wait_seconds"] += time.monotonic() - asked
         if meeting is None:
             return False
@@ -106,7 +100,7 @@ class Island:
         gradient = self._exchange(ring, meeting, ready)
         sent, silent = self._inner.total([ring.sent, float(not self._told)])
         self._measures["bytes"] += sent
-        if not self._membership.commit(gradient is not None):
+        if not self._others.membership.commit(gradient is not None):
             if not silent and self.drift.updates:  # so others may have committed the round
                 self.drift.remember()
             return ready
@@ -149,14 +143,14 @@ class Island:
         if replaces:
             own = self.drift.model()
         elif self.drift.updates:
-            own = self.drift.weighted(self.drift.updates / self._options.every)
+            own = self.drift.weighted(self.drift.updates / self._options.period)
         else:
             own = _zeros
         return OuterGradient(
             round=self.outer.round,
             before=self.outer.lineage,
             updates=updates,
-            weight=sum(updates.values()) / self._options.every,
+            weight=sum(updates.values()) / self._options.period,
             quantise=quantise,
             partition=partition,
             messages=ring.sum(own, partition, QUANTISERS[quantise]) if updates else [],
@@ -185,7 +179,7 @@ class Island:
         refused, strayed, unfit = self._inner.total([float(each) for each in found])
         self._strays = bool(strayed)
         if refused:
-            self._membership.leave()
+            self._others.membership.leave()
             raise IslandRefusedError(f"the island {own.island} is refused: {why or 'see the other ranks'}")
         return None if unfit else members
 
@@ -198,7 +192,7 @@ class Island:
         if with_cosine and norms:
             self._measures["cosine"] = dot / norms
         self._newcomer = False
-        self._rounds.keep(gradient, self.outer.snapshot())
+        self._others.rounds.keep(gradient, self.outer.snapshot())
 
     # --- checkpoints --------------------------------------------------------------------------
 
@@ -231,7 +225,7 @@ class Island:
         self._measures["behind"] = max(behind, self._measures["behind"])
         if not behind and not self._strays:
             return True
-        found = missed(self._rounds, self.outer, meeting, self._strays)
+        found = missed(self._others.rounds, self.outer, meeting, self._strays)
         merged = found is not None and was_merged(self._options.island, self.drift.sent, found)
         lacking, counted = self._inner.total([float(found is None), float(merged)])
         if lacking:

@@ -102,6 +102,9 @@ class Outer:
     def check(self, gradients: Sequence[OuterGradient], end: int, start: Snapshot | None = None) -> None:
         """Raises ReplayError unless the gradients lead from here, or from `start`, to round `end`."""
         place = start or self
+        sizes = {len(place.anchor), *(gradient.partition.elements for gradient in gradients)}
+        if sizes != {len(self.anchor)}:
+            raise ReplayError(f"rounds of {max(sizes)} elements, not of {len(self.anchor)}")
         number = place.round
         lineage = place.lineage
         for gradient in gradients:

@@ -1,4 +1,4 @@
-"""Codes of float32 vectors as bytes: `blocks` and `uniform6` use one byte an element, `none` uses four.
+"""Codes of float32 vectors as bytes: `blocks` uses one byte an element, `none` uses four.
 
 The ring sends what they return. They must not know what the numbers mean. Decoding rounds once at most, so a
 message has the same values on every processor.
@@ -9,7 +9,6 @@ from typing import Protocol
 import torch
 
 BLOCK = 256  # elements that share a scale in `blocks`
-BINS = 256
 FLOAT32 = 4  # bytes
 SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 
@@ -61,30 +60,6 @@ def _padded(values: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(values, (0, -len(values) % BLOCK))
 
 
-class Uniform6:
-    """Unsigned bytes that number 256 equal bins over six standard deviations, and the mean of each bin.
-
-    It is the code of INTELLECT-1 (Prime Intellect, 2024). The outer bins hold all beyond three deviations.
-    The message is the float32 means, then the bytes.
-    """
-
-    def size(self, elements: int) -> int:
-        return FLOAT32 * BINS + elements
-
-    def encode(self, values: torch.Tensor) -> torch.Tensor:
-        exact = values.to(torch.float64)
-        deviation = exact.norm() / max(len(values) - 1, 1) ** 0.5
-        scale = 6 * deviation / BINS
-        bins = ((exact / scale).round_() + BINS // 2).nan_to_num_(BINS // 2).clamp_(0, BINS - 1).long()
-        sums = torch.bincount(bins, weights=exact, minlength=BINS)
-        means = sums / torch.bincount(bins, minlength=BINS).clamp_(min=1)
-        return torch.cat([means.to(torch.float32).view(torch.uint8), bins.to(torch.uint8)])
-
-    def decode(self, message: torch.Tensor, elements: int) -> torch.Tensor:
-        means, bins = message.split([FLOAT32 * BINS, elements])
-        return means.clone().view(torch.float32)[bins.long()]
-
-
 class Unquantised:
     """The four bytes of each float32 value, as they are."""
 
@@ -98,4 +73,4 @@ class Unquantised:
         return message.clone().view(torch.float32)
 
 
-QUANTISERS: dict[str, Quantiser] = {"blocks": Blocks(), "uniform6": Uniform6(), "none": Unquantised()}
+QUANTISERS: dict[str, Quantiser] = {"blocks": Blocks(), "none": Unquantised()}

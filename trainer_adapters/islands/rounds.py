@@ -10,13 +10,19 @@ class RoundStore(Protocol):
     """The kept rounds of one rank. What it returns of others is complete and unchanged."""
 
     def keep(self, gradient: OuterGradient, state: Snapshot) -> None:
-        """Keeps a gradient and the state after it, whose tensors change in the next round."""
+        """Begins to keep a gradient and the state after it, which must not change before `wait_ended`."""
+
+    def wait_ended(self) -> None:
+        """Waits until the last round is kept."""
 
     def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
         """Returns the gradients of rounds `begin` to `end`, without `end`. Returns None if one is missing."""
 
     def newest(self, sources: Sequence[str]) -> Snapshot | None:
         """Returns the newest state that can be had, or None."""
+
+    def close(self) -> None:
+        """Ends what the store has started. What is kept stays."""
 
 
 class NoRounds:
@@ -25,8 +31,14 @@ class NoRounds:
     def keep(self, gradient: OuterGradient, state: Snapshot) -> None:
         pass
 
+    def wait_ended(self) -> None:
+        pass
+
     def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
         return None
 
     def newest(self, sources: Sequence[str]) -> Snapshot | None:
         return None
+
+    def close(self) -> None:
+        pass

@@ -1,23 +1,17 @@
 """The files in which each rank of an island keeps its outer state beside the inner trainer's checkpoint."""
 
 import errno
-import json
 import os
 from concurrent import futures
 from pathlib import Path
 
-import numpy as np
-import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
 
-from contracts.store.tensor_file import write_tensor_file
 from contracts.support.files import replaced_atomically
 from contracts.trainer import SaveHandle
+from trainer_adapters.islands import tensor_files
 
-STATE = "state"  # the tensor of bytes that holds the numbers, as JSON
-
-Saved = tuple[dict[str, torch.Tensor], dict]  # [elements] float32 tensors by name, and numbers
+Saved = tensor_files.Contents  # [elements] float32 tensors by name, and numbers
 
 
 class Saving(SaveHandle):
@@ -78,18 +72,11 @@ def path_of(directory: Path, rank: int) -> Path:
 
 
 def _write(path: Path, state: Saved) -> None:
-    tensors, numbers = state
-    text = np.frombuffer(json.dumps(numbers).encode(), np.uint8)
-    entries = [(name, "float32", (len(tensor),), tensor.numpy()) for name, tensor in tensors.items()]
     with replaced_atomically(path) as unfinished:
-        write_tensor_file(unfinished, [*entries, (STATE, "uint8", (len(text),), text)])
+        tensor_files.write(unfinished, state)
 
 
 def read(directory: Path, rank: int) -> Saved | None:
     """Returns the state of a rank, or None if the checkpoint has none."""
     path = path_of(directory, rank)
-    if not path.exists():
-        return None
-    tensors = load_file(path)
-    numbers = json.loads(bytes(tensors.pop(STATE).tolist()))
-    return tensors, numbers
+    return tensor_files.read(path) if path.exists() else None
