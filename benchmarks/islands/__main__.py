@@ -2,8 +2,8 @@
 
     python -m benchmarks.islands [--seeds 3] [--only one,mean-10] [--out runs/islands]
 
-It needs the extra `islands`. Every case has 60 updates and about as many rollouts an update. Success is that of
-1,000 held-out problems, of which none is in training. `--only` takes names of the first column.
+It needs the extra `islands`. Every case has 60 updates and about as many rollouts an update. Success is that
+of 1,000 held-out problems, of which none is in training. `--only` takes names of the first column.
 """
 
 from pathlib import Path

@@ -29,8 +29,8 @@ SETTINGS = (
     "checkpoint.every=null",
 )
 HEAD = (
-    "| case | held-out success: mean (lowest) | to one run's | islands with the same model at the end | "
-    "rounds made of those tried | share of time in rounds | bytes sent: fewer than float32 after each update |\n"
+    "| case | held-out success: mean (lowest) | to one run's | runs whose islands end with one model | "
+    "rounds made of those tried | time in rounds | bytes: times fewer than float32 every update |\n"
     "|---|---|---|---|---|---|---|"
 )
 
@@ -92,9 +92,8 @@ def run(case: Case, seed: int, out: Path) -> Ran:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as rounds:
         lighthouse = LighthouseProcess(free_port(), join_s=60, dead_s=5)
         try:
-            launched = [
-                _launch(case, number, seed, out, lighthouse, rounds) for number in range(case.islands)
-            ]
+            numbers = range(case.islands)
+            launched = [_launch(case, number, seed, out, lighthouse, rounds) for number in numbers]
             ends = [process.wait() for process in launched]
         finally:
             lighthouse.kill()

@@ -1,6 +1,7 @@
 """Computes what rounds cost on a link, before there are islands.
 
-    python -m trainer_adapters.islands.budget --parameters 10e9 --islands 4 --megabit 4000 --every 100 --step-s 24
+    python -m trainer_adapters.islands.budget \\
+        --parameters 10e9 --islands 4 --megabit 4000 --every 100 --step-s 24
 
 An island sends 2 (N - 1) / N coded vectors a round. A code of blocks takes 1 + 4 / 256 bytes an element.
 """
