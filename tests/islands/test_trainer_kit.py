@@ -1,4 +1,4 @@
-"""A trainer around FSDP that meets nobody is FSDP: the kit's guarantees hold, and weights have the same bits."""
+"""A trainer around FSDP that meets nobody is FSDP: the kit holds, and weights have the same bits."""
 
 import pytest
 
