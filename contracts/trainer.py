@@ -35,6 +35,7 @@ class WorkerSpec(BaseModel):
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
     timeout_s: float = Field(1800, gt=0, description="longest wait of one rank for another")
+    alone: bool = Field(False, description="whether it must not take part in anything outside of this run")
 
 
 class TokenFields(dict[str, torch.Tensor]):

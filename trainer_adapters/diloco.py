@@ -32,7 +32,7 @@ from trainer_adapters.islands.lighthouse import MISSING, LighthouseMembership
 from trainer_adapters.islands.membership import Alone
 from trainer_adapters.islands.options import IslandOptions
 from trainer_adapters.islands.ranks import IslandRanks, new_group
-from trainer_adapters.islands.rounds import NoRounds
+from trainer_adapters.islands.rounds import NoRounds, RoundStore
 from trainer_adapters.islands.saves import OuterSaves, Saved, read
 
 log = logging.getLogger(__name__)
@@ -137,20 +137,31 @@ class DiLoCoTrainer(TrainerWorker):
     def join(self, ranks: IslandRanks) -> Others:
         """Returns the other islands of this rank. It is a collective, and called once, at the first step."""
         options = self._options
-        if options.lighthouse is None:
+        if options.lighthouse is None or self._spec.alone:
             return Others(Alone(), NoRounds())
-        directory = Path(options.directory) / f"{options.island}-{ranks.rank}"
-        rounds = KeptRounds(directory, options.keep, options.address, options.timeout_s)
+        rounds = self._kept_rounds(ranks.rank)
         membership = LighthouseMembership(
             ranks,
             options.lighthouse,
             options.island,
             options.address,
-            rounds.url,
+            getattr(rounds, "url", ""),
             options.wait_s,
             options.timeout_s,
         )
         return Others(membership, rounds)
+
+    def _kept_rounds(self, rank: int) -> RoundStore:
+        """Returns the rank's store. If there can be none, the island takes part in rounds all the same."""
+        options = self._options
+        directory = Path(options.directory) / f"{options.island}-{rank}"
+        try:
+            rounds = KeptRounds(directory, options.keep, options.address, options.timeout_s)
+        except OSError as error:
+            log.warning("no rounds are kept, and missed ones cannot be had: %s", error)
+            return NoRounds()
+        rounds.begin(self._island.outer.snapshot())
+        return rounds
 
     def step(self) -> StepReport:
         report = self._inner.step()
@@ -201,12 +212,18 @@ class DiLoCoTrainer(TrainerWorker):
 
         Raises ValueError, on every rank, if the state of a rank is missing or does not fit.
         """
-        saved = read(directory, self._spec.rank)
-        of_ranks = saved is not None and saved[1]["ranks"] == self._spec.world_size
-        fits = of_ranks and len(saved[0]["anchor"]) == len(self._island.outer.anchor)
+        try:
+            saved = read(directory, self._spec.rank)
+            of_ranks = saved is not None and saved[1]["ranks"] == self._spec.world_size
+            fits = of_ranks and len(saved[0]["anchor"]) == len(self._island.outer.anchor)
+        except Exception as error:  # of a file that is broken in any way: all ranks are told
+            log.warning("the outer state of rank %d cannot be read: %s", self._spec.rank, error)
+            of_ranks, fits = True, False
         fitting, unfit = self._ranks.total([float(fits), float(of_ranks and not fits)])
         if unfit or 0 < fitting < self._spec.world_size:
-            raise ValueError(f"{directory} has the outer state of another model, or not that of every rank")
+            raise ValueError(
+                f"{directory} has the outer state of another model, a broken one, or not that of every rank"
+            )
         if not fits:
             log.warning(
                 "%s has no outer state of %d ranks: the loaded weights are the anchor of round 0",

@@ -90,7 +90,7 @@ def run(case: Case, seed: int, out: Path) -> Ran:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as rounds:
-        lighthouse = LighthouseProcess(free_port(), join_s=60, dead_s=5)
+        lighthouse = LighthouseProcess(free_port(), join_s=120, dead_s=5)
         try:
             numbers = range(case.islands)
             launched = [_launch(case, number, seed, out, lighthouse, rounds) for number in numbers]

@@ -16,7 +16,6 @@ def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> 
     _check_baseline(objective, advantage)
     _check_base(config, objective)
     _check_period(config, *parts["trainer"])
-    _check_waits(config, *parts["trainer"])
     _check_has_teacher(config, objective, domain.informs_reference)
     terms = [objective, *parts.get("regularisers", [])]
     _check_informed(domain, terms)
@@ -60,16 +59,6 @@ def _check_base(config: RunConfig, objective: object) -> None:
 def _check_period(config: RunConfig, trainer: object) -> None:
     if why := conflict(trainer, config.epochs):
         raise PlanError(why)
-
-
-def _check_waits(config: RunConfig, trainer: object) -> None:
-    longest_s = getattr(trainer, "longest_wait_s", 0)
-    if longest_s >= config.world.heartbeat_timeout_s:
-        raise PlanError(
-            f"trainer: a step of {type(trainer).__name__} can wait for {longest_s:g} s, and a worker that is "
-            f"silent for world.heartbeat_timeout_s={config.world.heartbeat_timeout_s:g} s is ended: "
-            "set that to more"
-        )
 
 
 def _check_has_teacher(config: RunConfig, objective: object, informed: bool) -> None:

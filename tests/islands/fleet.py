@@ -50,13 +50,15 @@ class Lighthouse:
         self.meetings: list[list[str]] = []
         self._asked = threading.Condition()
         self._rounds: dict[str, int] = {}
+        self._lineages: dict[str, str] = {}
         self._formed: dict[str, Meeting] = {}
 
-    def join(self, name: str, round: int) -> Meeting | None:
+    def join(self, name: str, round: int, lineage: str) -> Meeting | None:
         with self._asked:
             if name not in self.present:
                 return None
             self._rounds[name] = round
+            self._lineages[name] = lineage
             self._form()
             assert self._asked.wait_for(lambda: name in self._formed, WAIT_S), f"{name} waits in vain"
             meeting = self._formed.pop(name)
@@ -73,8 +75,10 @@ class Lighthouse:
         self.meetings.append(names)
         prefix = new_prefix()
         newest = max(self._rounds.values())
+        lineages = Counter(self._lineages[name] for name in names if self._rounds[name] == newest)
+        usual = lineages.most_common(1)[0][0]
         for rank, name in enumerate(names):
-            self._formed[name] = Meeting(rank, len(names), newest, prefix)
+            self._formed[name] = Meeting(rank, len(names), newest, prefix, ["peers"], usual)
         self._rounds = {}
         self._asked.notify_all()
 
@@ -89,8 +93,8 @@ class ThreadMembership:
         self._lighthouse = lighthouse
         self._name = name
 
-    def quorum(self, round: int) -> Meeting | None:
-        return self._lighthouse.join(self._name, round)
+    def quorum(self, round: int, lineage: str) -> Meeting | None:
+        return self._lighthouse.join(self._name, round, lineage)
 
     def commit(self, ok: bool) -> bool:
         if ok and self._lighthouse.denied[self._name]:
@@ -127,7 +131,10 @@ class KeptRounds:
     def close(self) -> None:
         """Keeps what is kept."""
 
-    def newest(self, sources: Sequence[str]) -> Snapshot | None:
+    def begin(self, state: Snapshot) -> None:
+        """Keeps nothing of a checkpoint."""
+
+    def state(self, round: int, sources: Sequence[str]) -> Snapshot | None:
         states = [peer.states[max(peer.states)] for peer in self.peers if peer.states]
         return max(states, key=lambda state: state.round, default=None)
 

@@ -18,7 +18,7 @@ WITHIN_S = 90
 class LighthouseProcess:
     """A lighthouse that waits for islands for so long: join_s once most have come, dead_s without a sign."""
 
-    def __init__(self, port: int, join_s: float = 1.0, dead_s: float = 2.0):
+    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 2.0):
         self.url = f"http://127.0.0.1:{port}"
         self._command = [sys.executable, "-c", LIGHTHOUSE, "--min_replicas", "1"]
         self._command += ["--bind", f"127.0.0.1:{port}", "--join_timeout_ms", str(int(1000 * join_s))]

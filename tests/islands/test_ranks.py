@@ -55,7 +55,7 @@ class StoreMembership:
         self._quorums = 0
         self.dying = False
 
-    def quorum(self, round: int) -> Meeting:
+    def quorum(self, round: int, lineage: str) -> Meeting:
         self._quorums += 1
         prefix = f"{self._rank}-{self._quorums}"
         group = gloo(prefix, self._island, ISLANDS, timeout_s=20, store=self._store)

@@ -25,22 +25,29 @@ def missed(rounds: RoundStore, outer: Outer, meeting: Meeting, strays: bool) -> 
     """Returns what leads to the meeting's round, or None. From an anchor that `strays` nothing does."""
     if not strays:
         gradients = rounds.gradients(outer.round, meeting.round, meeting.sources)
-        if _leads(outer, gradients, meeting.round):
+        if _leads(outer, gradients, meeting):
             return Missed(gradients, meeting.round)
-    start = rounds.newest(meeting.sources)
-    if start is None:
-        return None
-    gradients = rounds.gradients(start.round, meeting.round, meeting.sources)
-    return Missed(gradients, meeting.round, start) if _leads(outer, gradients, meeting.round, start) else None
+    for source in meeting.sources:
+        start = rounds.state(meeting.round, [source])
+        if start is None:
+            continue
+        gradients = rounds.gradients(start.round, meeting.round, meeting.sources)
+        if _leads(outer, gradients, meeting, start):
+            return Missed(gradients, meeting.round, start)
+    return None
 
 
 def _leads(
-    outer: Outer, gradients: Sequence[OuterGradient] | None, end: int, start: Snapshot | None = None
+    outer: Outer,
+    gradients: Sequence[OuterGradient] | None,
+    meeting: Meeting,
+    start: Snapshot | None = None,
 ) -> bool:
+    """Returns whether the gradients lead to the anchor of the meeting."""
     if gradients is None:
         return False
     try:
-        outer.check(gradients, end, start)
+        outer.check(gradients, meeting.round, start, meeting.lineage)
     except ReplayError as error:
         log.warning("kept rounds are not used: %s", error)
         return False

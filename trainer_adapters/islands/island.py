@@ -90,13 +90,13 @@ class Island:
     def _attempt(self) -> bool:
         """Tries once to make a round. Returns whether to try again."""
         asked = time.monotonic()
-        meeting = self._others.membership.quorum(self.outer.round)
+        meeting = self._others.membership.quorum(self.outer.round, self.outer.lineage)
         self._measures["wait_seconds"] += time.monotonic() - asked
         if meeting is None:
             return False
         ready = self._catch_up(meeting)
         self._weigh_drift()
-        ring = Ring(meeting.group, meeting.rank, meeting.size)
+        ring = Ring(meeting.group, meeting.rank, meeting.size, time.monotonic() + self._options.timeout_s)
         gradient = self._exchange(ring, meeting, ready)
         sent, silent = self._inner.total([ring.sent, float(not self._told)])
         self._measures["bytes"] += sent
@@ -171,7 +171,7 @@ class Island:
         members = []
         try:
             members = [Member.read(record) for record in ring.gather(own.record())]
-        except LinkError as error:
+        except (LinkError, ValueError) as error:
             log.warning("the exchange of round %d failed: %s", self.outer.round, str(error))
         why = refusal(meeting.rank, members) if members else None
         stray = bool(members) and strays(meeting.rank, members)
@@ -215,7 +215,10 @@ class Island:
             Snapshot(numbers["round"], numbers["lineage"], tensors["anchor"], tensors.get("momentum"))
         )
         self.drift.updates = numbers["updates"]
-        self.drift.sent = Sent(*numbers["sent"], tensors["sent"]) if numbers["sent"] else None
+        if numbers["sent"]:
+            self.drift.sent = Sent(*numbers["sent"], tensors["sent"])
+        elif self.drift.updates:  # this island may have made the round after it was saved
+            self.drift.remember()
 
     # --- rounds that were missed --------------------------------------------------------------
 
@@ -223,9 +226,10 @@ class Island:
         """Moves the anchor to the others' round. Returns False, without a change, if it cannot be had."""
         behind = meeting.round - self.outer.round
         self._measures["behind"] = max(behind, self._measures["behind"])
-        if not behind and not self._strays:
+        strays = self._strays or (not behind and self._has_another_anchor(meeting))
+        if not behind and not strays:
             return True
-        found = missed(self._others.rounds, self.outer, meeting, self._strays)
+        found = missed(self._others.rounds, self.outer, meeting, strays)
         merged = found is not None and was_merged(self._options.island, self.drift.sent, found)
         lacking, counted = self._inner.total([float(found is None), float(merged)])
         if lacking:
@@ -233,6 +237,10 @@ class Island:
             return False
         self._move(found, behind, counted > 0)
         return True
+
+    def _has_another_anchor(self, meeting: Meeting) -> bool:
+        """Returns whether most have another anchor of this round. One of round 0 is refused later."""
+        return self.outer.round > 0 and meeting.lineage not in (None, self.outer.lineage)
 
     def _move(self, found: Missed, behind: int, merged: bool) -> None:
         """Moves the anchor, with the shards. A drift from an anchor that is too old is dropped."""

@@ -5,6 +5,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from contracts.support.messages import first_line
 from contracts.weights import connected_store
 from trainer_adapters.islands.ring import Group, Work
 
@@ -36,4 +37,4 @@ def linked(address: str, store: str, name: str, place: tuple[int, int], timeout_
         options._timeout = timedelta(seconds=timeout_s)
         return dist.ProcessGroupGloo(dist.PrefixStore(name, rendezvous), *place, options)
     except (RuntimeError, OSError, ValueError) as error:
-        return FailedGroup(f"no links to the other islands: {str(error).splitlines()[0]}")
+        return FailedGroup(f"no links to the other islands: {first_line(error)}")

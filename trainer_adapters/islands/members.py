@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from contracts.errors import CannotContinueError
+
 RECORD_BYTES = 512
 
 
-class IslandRefusedError(ValueError):
+class IslandRefusedError(CannotContinueError):
     """This island was started with another configuration or model than the others. It must end."""
 
 
@@ -37,7 +39,11 @@ class Member:
 
     @classmethod
     def read(cls, record: bytes) -> "Member":
-        return cls(**json.loads(record))
+        """Raises ValueError for what another version of this code may send."""
+        try:
+            return cls(**json.loads(record))
+        except TypeError as error:
+            raise ValueError(f"an island says something else of itself: {error}") from error
 
 
 def terms(**settings: object) -> str:
@@ -50,7 +56,8 @@ def refusal(own: int, members: Sequence[Member]) -> str | None:
     member = members[own]
     if not member.newcomer:
         return None
-    if any(other.island == member.island for other in members[:own]):
+    namesakes = [i for i, other in enumerate(members) if other.island == member.island and i != own]
+    if any(index < own or not members[index].newcomer for index in namesakes):
         return f"there is another island with the name {member.island}: set trainer.island"
     if member.terms != _usual("terms", members):
         return (

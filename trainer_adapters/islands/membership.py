@@ -20,17 +20,20 @@ class Meeting:
     round: int  # the newest that one of them has reached
     group: Group | None  # None if this island is the only one; never one in which an exchange has failed
     sources: Sequence[str] = ()  # of kept rounds
+    lineage: str | None = None  # of the anchor of that round; None: not known before the exchange
 
 
 class Membership(Protocol):
-    def quorum(self, round: int) -> Meeting | None:
-        """Waits for the other islands. Returns None if this island has to continue alone for now."""
+    def quorum(self, round: int, lineage: str) -> Meeting | None:
+        """Waits for the other islands. Returns None if this island has to continue alone for now.
+
+        round, lineage: of this island's anchor.
+        """
 
     def commit(self, ok: bool) -> bool:
         """Returns whether the round is made, after the exchange has succeeded here or not.
 
         It is False on every rank of this island if one passes False. Another island may get another answer.
-        If `ok` is False, it closes the meeting's group, so that members that wait for this one are told.
         """
 
     def leave(self) -> None:
@@ -40,7 +43,7 @@ class Membership(Protocol):
 class Alone:
     """The membership of an island without others: it makes every round by itself."""
 
-    def quorum(self, round: int) -> Meeting:
+    def quorum(self, round: int, lineage: str) -> Meeting:
         return Meeting(rank=0, size=1, round=round, group=None)
 
     def commit(self, ok: bool) -> bool:

@@ -1,9 +1,12 @@
 """The options of `DiLoCoTrainer`, which documents them, and what they may be."""
 
+import re
 from dataclasses import dataclass
 
-from contracts.support.addresses import interface_of
 from trainer_adapters.islands.quantise import QUANTISERS
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LIMITED = 3  # parts of an attempt that each take timeout_s at most: finding the others, fetching, exchanging
 
 
 @dataclass(frozen=True)
@@ -35,20 +38,18 @@ class IslandOptions:
             raise ValueError(f"quantise must be {' or '.join(QUANTISERS)}, not {self.quantise!r}")
         if type(self.attempts) is not int or self.attempts < 1:
             raise ValueError(f"attempts must be a positive number, not {self.attempts!r}")
-        for name in ("max_behind", "keep"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 0:
+        for name, least in (("max_behind", 0), ("keep", 1)):
+            if type(getattr(self, name)) is not int or getattr(self, name) < least:
                 raise ValueError(f"{name} must be a number of rounds, not {getattr(self, name)!r}")
         for name in ("wait_s", "timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be a positive number of seconds, not {getattr(self, name)!r}")
-        if self.lighthouse is not None:
-            self._check_place()
-
-    def _check_place(self) -> None:
-        if not self.lighthouse.startswith("http://"):
+        if not isinstance(self.island, str) or not NAME.fullmatch(self.island):
+            raise ValueError(
+                f"island must be a name of letters, digits, '.', '_' and '-', not {self.island!r}"
+            )
+        if self.lighthouse is not None and not str(self.lighthouse).startswith("http://"):
             raise ValueError(f"lighthouse must be http://HOST:PORT or null, not {self.lighthouse!r}")
-        if interface_of(self.address) is None:
-            raise ValueError(f"address must be one of this machine, and {self.address!r} is none")
 
     @property
     def period(self) -> int:
@@ -58,4 +59,4 @@ class IslandOptions:
     @property
     def longest_wait_s(self) -> float:
         """The longest time that a round can take beside what it computes."""
-        return 0 if self.lighthouse is None else self.attempts * (self.wait_s + self.timeout_s)
+        return 0 if self.lighthouse is None else self.attempts * (self.wait_s + LIMITED * self.timeout_s)

@@ -99,12 +99,23 @@ class Outer:
             mean.add_(momentum * self.beta)
         self.anchor[begin:end].sub_(mean.mul_(self.lr))
 
-    def check(self, gradients: Sequence[OuterGradient], end: int, start: Snapshot | None = None) -> None:
-        """Raises ReplayError unless the gradients lead from here, or from `start`, to round `end`."""
+    def check(
+        self,
+        gradients: Sequence[OuterGradient],
+        end: int,
+        start: Snapshot | None = None,
+        last: str | None = None,
+    ) -> None:
+        """Raises ReplayError unless the gradients lead from here, or from `start`, to round `end`.
+
+        last: the lineage of that round, if it is known.
+        """
         place = start or self
         sizes = {len(place.anchor), *(gradient.partition.elements for gradient in gradients)}
         if sizes != {len(self.anchor)}:
             raise ReplayError(f"rounds of {max(sizes)} elements, not of {len(self.anchor)}")
+        if start and start.momentum is not None and len(start.momentum) != len(self.anchor):
+            raise ReplayError(f"a momentum of {len(start.momentum)} elements, not of {len(self.anchor)}")
         number = place.round
         lineage = place.lineage
         for gradient in gradients:
@@ -114,6 +125,8 @@ class Outer:
             lineage = gradient.after
         if number != end:
             raise ReplayError(f"the gradients lead to round {number}, not to {end}")
+        if last not in (None, lineage):
+            raise ReplayError(f"the gradients lead to another anchor of round {number}")
 
     def replay(self, gradients: Sequence[OuterGradient], end: int, start: Snapshot | None = None) -> None:
         """Repeats the steps to round `end`, from `start` if given. If `check` fails, nothing changes."""

@@ -6,6 +6,8 @@ the vector travels around, is added to and coded anew at each member, until it i
 these messages, the last member too. Called by `synchronise`; it must not know what is added.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -83,8 +85,12 @@ class Transfer:
 class Ring:
     """One member's place in a ring, for one exchange after another over the same group."""
 
-    def __init__(self, group: Group | None, rank: int, size: int):
-        """Creates the place of member `rank` of `size`. A ring of one member needs no group."""
+    def __init__(self, group: Group | None, rank: int, size: int, deadline: float = math.inf):
+        """Creates the place of member `rank` of `size`. A ring of one member needs no group.
+
+        deadline: the monotonic time after which an exchange fails.
+        """
+        self._deadline = deadline
         self.sent = 0  # bytes
         self._group = group
         self._rank = rank
@@ -158,8 +164,9 @@ class Ring:
         self.sent += message.numel()
         return Transfer(message, work)
 
-    @staticmethod
-    def _linked(move: Callable[..., Work], message: torch.Tensor, rank: int, tag: int) -> Work:
+    def _linked(self, move: Callable[..., Work], message: torch.Tensor, rank: int, tag: int) -> Work:
+        if time.monotonic() > self._deadline:
+            raise LinkError("it takes longer than timeout_s")
         try:
             return move([message], rank, tag)
         except (RuntimeError, OSError) as error:

@@ -27,13 +27,16 @@ class KeptFile(BaseModel):
 
 
 class KeptRound(BaseModel):
-    """What is kept of one round, `runs/rounds/NUMBER.json`: its gradient, and the state after it."""
+    """What is kept of one round, `runs/rounds/NUMBER.json`: its gradient, and the state after it.
+
+    Of the round before a checkpoint's, there may be the state alone.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     round: int = Field(ge=0)
-    gradient: KeptFile
-    state: KeptFile | None
+    gradient: KeptFile | None = None
+    state: KeptFile | None = None
 
 
 class Newest(BaseModel):
@@ -63,6 +66,8 @@ def gradient_contents(gradient: OuterGradient) -> Contents:
 def gradient_in(contents: Contents) -> OuterGradient:
     """Returns the gradient of a file. Raises ValueError, KeyError or TypeError if it holds none."""
     tensors, numbers = contents
+    if tensors["messages"].dtype is not torch.uint8 or tensors["messages"].dim() != 1:
+        raise ValueError("messages that are no bytes")
     partition = Partition(*numbers.pop("partition"))
     quantiser = QUANTISERS[numbers["quantise"]]
     sizes = [quantiser.size(end - begin) for begin, end in partition.spans()] if numbers["updates"] else []
@@ -82,4 +87,6 @@ def state_contents(state: Snapshot) -> Contents:
 def state_in(contents: Contents) -> Snapshot:
     """Returns the state of a file. Raises KeyError or TypeError if it holds none."""
     tensors, numbers = contents
+    if any(tensor.dtype is not torch.float32 or tensor.dim() != 1 for tensor in tensors.values()):
+        raise ValueError("a state of tensors that are no float32 vectors")
     return Snapshot(anchor=tensors["anchor"], momentum=tensors.get("momentum"), **numbers)

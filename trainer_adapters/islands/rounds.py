@@ -9,6 +9,9 @@ from trainer_adapters.islands.outer import OuterGradient, Snapshot
 class RoundStore(Protocol):
     """The kept rounds of one rank. What it returns of others is complete and unchanged."""
 
+    def begin(self, state: Snapshot) -> None:
+        """Begins to keep the state of a loaded checkpoint, and drops rounds after it. As `keep` otherwise."""
+
     def keep(self, gradient: OuterGradient, state: Snapshot) -> None:
         """Begins to keep a gradient and the state after it, which must not change before `wait_ended`."""
 
@@ -18,8 +21,8 @@ class RoundStore(Protocol):
     def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
         """Returns the gradients of rounds `begin` to `end`, without `end`. Returns None if one is missing."""
 
-    def newest(self, sources: Sequence[str]) -> Snapshot | None:
-        """Returns the newest state that can be had, or None."""
+    def state(self, round: int, sources: Sequence[str]) -> Snapshot | None:
+        """Returns the newest state that can be had, of this round or an earlier one, or None."""
 
     def close(self) -> None:
         """Ends what the store has started. What is kept stays."""
@@ -27,6 +30,9 @@ class RoundStore(Protocol):
 
 class NoRounds:
     """The store of an island that keeps nothing, so one that is behind cannot catch up."""
+
+    def begin(self, state: Snapshot) -> None:
+        pass
 
     def keep(self, gradient: OuterGradient, state: Snapshot) -> None:
         pass
@@ -37,7 +43,7 @@ class NoRounds:
     def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
         return None
 
-    def newest(self, sources: Sequence[str]) -> Snapshot | None:
+    def state(self, round: int, sources: Sequence[str]) -> Snapshot | None:
         return None
 
     def close(self) -> None:
