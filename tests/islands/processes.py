@@ -3,15 +3,17 @@
 import json
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from pipelinerl.paths import ROOT
 
-LIGHTHOUSE = "from torchft._torchft import lighthouse_main; lighthouse_main()"
+LIGHTHOUSE = Path(sys.executable).with_name("torchft_lighthouse")
 WITHIN_S = 90
 
 
@@ -20,7 +22,8 @@ class LighthouseProcess:
 
     def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 2.0):
         self.url = f"http://127.0.0.1:{port}"
-        self._command = [sys.executable, "-c", LIGHTHOUSE, "--min_replicas", "1"]
+        self._port = port
+        self._command = [LIGHTHOUSE, "--min_replicas", "1"]
         self._command += ["--bind", f"127.0.0.1:{port}", "--join_timeout_ms", str(int(1000 * join_s))]
         self._command += ["--heartbeat_timeout_ms", str(int(1000 * dead_s))]
         self.start()
@@ -28,6 +31,15 @@ class LighthouseProcess:
     def start(self) -> None:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(self._command, cwd=ROOT, **quiet)
+        until = time.monotonic() + WITHIN_S
+        while not self._listens():
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"the lighthouse does not listen at {self.url}")
+            time.sleep(0.05)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def kill(self) -> None:
         self._process.kill()
