@@ -14,7 +14,7 @@ from pathlib import Path
 from pipelinerl.paths import ROOT
 
 LIGHTHOUSE = Path(sys.executable).with_name("torchft_lighthouse")
-WITHIN_S = 90
+WITHIN_S = 240  # the start of a process is most of it
 
 
 class LighthouseProcess:

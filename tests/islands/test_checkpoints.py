@@ -120,6 +120,15 @@ def test_the_state_of_another_model_is_refused_and_changes_nothing(tmp_path):
     assert are_equal(before, every_bit(fleet, "a"))
 
 
+@pytest.mark.parametrize("data", [b"", b"\xff" * 100, b"\x10" + bytes(7) + b"{}" + b" " * 14])
+def test_an_outer_state_that_is_broken_is_refused(tmp_path, data):
+    fleet = fleet_of_two()
+    save(fleet, tmp_path)
+    (tmp_path / "a" / "outer-0.safetensors").write_bytes(data)
+    with pytest.raises(ValueError, match="a broken one"):
+        fleet.trainers["a"].load(tmp_path / "a")
+
+
 def test_without_an_outer_state_the_loaded_weights_are_the_anchor_of_round_0(tmp_path, caplog):
     fleet = fleet_of_two()
     fleet.run(EVERY + 1)

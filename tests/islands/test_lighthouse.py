@@ -1,12 +1,19 @@
 """Islands in processes of their own, with torchft's lighthouse: some are killed, stopped, or start again."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.islands.processes import IslandProcess, LighthouseProcess
+from contracts.support.addresses import LOOPBACK
+from contracts.trainer import WorkerSpec
+from tests.islands.processes import WITHIN_S, IslandProcess, LighthouseProcess
+from tests.islands.workers import OPTIMIZER
 from tests.ports import free_port
+from trainer_adapters.islands.lighthouse import LighthouseMembership, _client
+from trainer_adapters.islands.ranks import IslandRanks
 
 pytestmark = pytest.mark.engines
 Start = Callable[..., IslandProcess]
@@ -93,6 +100,33 @@ def test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift(start):
     with_it = islands[0].next(together(2))
     assert max(line["behind"] for line in back) > 0
     assert same_where_both_were(back, [*with_it, *islands[0].next(), *islands[0].next()])
+
+
+def membership(lighthouse: LighthouseProcess, name: str, wait_s: float) -> LighthouseMembership:
+    ranks = IslandRanks(WorkerSpec(model_path="", optimizer=OPTIMIZER))
+    return LighthouseMembership(ranks, lighthouse.url, name, LOOPBACK, f"http://{name}/", wait_s, timeout_s=5)
+
+
+def test_an_island_that_asked_in_vain_is_not_taken_for_present(lighthouse):
+    """While it trains on, the others wait for it, and do not try an exchange with it."""
+    first = membership(lighthouse, "first", wait_s=1)
+    second = membership(lighthouse, "second", wait_s=4)
+    _client(lighthouse.url).heartbeat("another", timedelta(seconds=5))
+    assert first.quorum(0, "same") is None
+    assert second.quorum(0, "same") is None
+    for each in (first, second):
+        each.leave()
+
+
+def test_two_islands_are_told_of_each_other(lighthouse):
+    both = [membership(lighthouse, name, wait_s=30) for name in ("first", "second")]
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(each.quorum, 3, "same") for each in both]
+        found = [meeting.result(WITHIN_S) for meeting in asked]
+    assert [(meeting.size, meeting.rank, meeting.round) for meeting in found] == [(2, 0, 3), (2, 1, 3)]
+    assert found[0].lineage == "same" and found[0].sources == ["http://second/"]
+    for each in both:
+        each.leave()
 
 
 def test_an_island_with_other_settings_ends_with_one_sentence(start):

@@ -207,6 +207,22 @@ def test_what_may_have_been_merged_does_not_count_twice_though_the_gradient_is_g
     assert np.abs(float64(same_everywhere(fleet)) - expected).max() < 1e-6
 
 
+def test_what_a_checkpoint_has_of_a_round_that_was_made_after_it_does_not_count_twice(tmp_path):
+    """b is saved in the middle of a round, makes it, dies, and begins again from there."""
+    fleet = fleet_of("a", "b", quantise="none")
+    fleet.run(EVERY // 2)
+    fleet.trainers["b"].save(tmp_path).wait()
+    fleet.run(EVERY // 2)
+    anchor = float64(same_everywhere(fleet))
+    fleet.add("b", TinyWorker(seed=2)).load(tmp_path)
+    local = Local(seed=2)
+    later = -local.after(EVERY // 2) + local.after(EVERY // 2)
+    models = [model_after_a_round(fleet, "a"), anchor + later]
+    fleet.each(lambda name: fleet._train(name, EVERY if name == "a" else EVERY // 2))
+    expected = anchor - oracle.mean_drift(anchor, models, [EVERY, EVERY // 2])
+    assert np.abs(float64(same_everywhere(fleet)) - expected).max() < 1e-6
+
+
 def test_what_was_sent_and_not_merged_stays():
     """b's exchange fails for all, then a makes the round alone: b's first drift is still its own."""
     fleet = fleet_of("a", "b", quantise="none", attempts=1)

@@ -65,6 +65,12 @@ def test_two_islands_of_one_name_do_not_fit_and_the_second_newcomer_ends():
     assert "another island with the name a: set trainer.island" in refusal(1, both)
 
 
+def test_a_newcomer_with_the_name_of_an_island_that_has_made_rounds_ends_whatever_its_place():
+    both = [member(), member(newcomer=False)]
+    assert "another island with the name a" in refusal(0, both)
+    assert refusal(1, both) is None
+
+
 def test_members_fit_if_all_are_ready_and_alike():
     others = [member(), member(island="b")]
     assert fit(others)
@@ -90,6 +96,8 @@ def test_only_at_the_first_round_another_anchor_ends_a_newcomer():
 def test_a_record_is_as_long_as_all_others_and_is_read_as_it_was():
     assert len(MEMBER.record()) == len(member(island="longer").record())
     assert Member.read(MEMBER.record()) == MEMBER
+    with pytest.raises(ValueError, match="says something else of itself"):
+        Member.read(b'{"island": "a", "updates": 3}')
     with pytest.raises(ValueError, match="name is too long"):
         member(island="x" * 500).record()
 
@@ -101,6 +109,11 @@ BAD = {
     "quantise": ("int4", None),
     "attempts": (0, 1.5),
     "max_behind": (-1, 0.5),
+    "keep": (0, "8"),
+    "wait_s": (0, -1.0),
+    "timeout_s": (0.0,),
+    "island": ("", "a/b", "..", "x" * 65, 3),
+    "lighthouse": ("host:29510", 29510),
     "inner": (None, "fsdp"),
 }
 
@@ -109,6 +122,16 @@ BAD = {
 def test_an_option_out_of_range_is_refused_by_name(name, value):
     with pytest.raises(ValueError, match=name):
         DiLoCoTrainer(**{"inner": TinyWorker(), name: value})
+
+
+def test_a_worker_that_must_be_alone_asks_no_lighthouse(tmp_path):
+    trainer = DiLoCoTrainer(
+        inner=TinyWorker(), every=1, lighthouse="http://192.0.2.1:1", directory=str(tmp_path / "rounds")
+    )
+    trainer.init_worker(WorkerSpec(model_path="", optimizer=OPTIMIZER, alone=True))
+    assert trainer.step().measures["outer_islands"] == 1
+    trainer.close()
+    assert not (tmp_path / "rounds").exists()
 
 
 def test_an_inner_trainer_without_shards_is_refused_unless_there_are_no_rounds():

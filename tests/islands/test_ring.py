@@ -1,6 +1,7 @@
 """The ring over real gloo groups: every member has the bytes of the oracle, for ragged sizes too."""
 
 import hashlib
+import time
 
 import numpy as np
 import pytest
@@ -118,6 +119,15 @@ def test_records_of_all_members_are_in_their_order(members):
         over_gloo(members, lambda group, rank: Ring(group, rank, members).gather(expected[rank]))
         == [expected] * members
     )
+
+
+def test_an_exchange_ends_at_its_deadline():
+    def member(group, rank):
+        ring = Ring(group, rank, 2, deadline=time.monotonic())
+        with pytest.raises(LinkError, match="longer than timeout_s"):
+            ring.gather(b"record")
+
+    over_gloo(2, member)
 
 
 @pytest.mark.parametrize("sends", [0, 1, 2])

@@ -113,7 +113,9 @@ class _Island:
         self._wait = timedelta(seconds=wait_s)
         self._store = listening_store(address, 0, timeout_s)
         self._at = f"{in_url(address)}:{self._store.port}"
+        self._client: Any = None
         self._begin_life()
+        self._say_alive()
         self._left = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="island-heartbeat", daemon=True)
         self._heart.start()
@@ -138,6 +140,7 @@ class _Island:
         except Exception as error:  # whatever the lighthouse and the others say, this island trains on
             log.warning("no round with other islands: %s", first_line(error))
             self._begin_life()
+            self._say_alive()
             return None
 
     def _read(self, answer: Any) -> Quorum:
@@ -157,13 +160,15 @@ class _Island:
         )
 
     def _beat(self) -> None:
-        client = None
         while not self._left.wait(HEARTBEAT_S):
-            try:
-                client = client or _client(self._lighthouse)
-                client.heartbeat(self._life, timedelta(seconds=CONNECT_S))
-            except Exception:  # the lighthouse may be back at the next beat
-                client = None
+            self._say_alive()
+
+    def _say_alive(self) -> None:
+        try:
+            self._client = self._client or _client(self._lighthouse)
+            self._client.heartbeat(self._life, timedelta(seconds=CONNECT_S))
+        except Exception:  # the lighthouse may be back the next time
+            self._client = None
 
     def leave(self) -> None:
         self._left.set()
