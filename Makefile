@@ -50,7 +50,7 @@ chromium:  ## Install the browser Chromium where it is missing, for the tests of
 test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
 	$(VENV)/bin/python -m pytest -m engines tests/view/browser
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Try a quarter of the guarantees on every engine, and an eighth of the broken adapters. 30 to 45 minutes.
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Try an eighth of the guarantees on every engine, and of the broken adapters. 30 to 45 minutes.
 	$(VENV)/bin/python -m $(RUNNER) -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
@@ -86,7 +86,7 @@ gpu-check: $(VENV)/demo $(VENV)/deepspeed  ## Check on a GPU what tests on CPUs 
 HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
 GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := $(addprefix soak-servers-,$(shell seq 0 7))
-TURNS := soak-turns-0 soak-turns-1 soak-turns-2 soak-turns-3
+TURNS := $(addprefix soak-turns-,$(shell seq 0 7))
 ENGINES_TURNS := $(subst soak-,soak-engines-,$(TURNS))
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 PARALLEL := soak-parallel-vllm soak-parallel-sglang

@@ -13,6 +13,7 @@ from collections import OrderedDict
 
 from aiohttp import ClientError, ClientSession, web
 
+from benchmarks.ranges import begin
 from contracts.support.command_line import command_parser
 
 KEPT_BYTES = 128 << 20
@@ -64,14 +65,10 @@ class Relay:
             raise web.HTTPBadGateway from error
         if body is None:
             raise web.HTTPNotFound
-        start = request.http_range.start or 0
-        response = web.StreamResponse(status=206 if start else 200)
-        response.content_length = len(body) - start
-        if start:
-            response.headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+        response, asked = begin(request, body)
         with contextlib.suppress(ConnectionResetError):  # of a client that gave up
             await response.prepare(request)
-            await self._send(request, response, body[start:])
+            await self._send(request, response, asked)
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, body: bytes) -> None:

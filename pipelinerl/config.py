@@ -251,11 +251,17 @@ class WeightsConfig(Section):
         description="Largest bucket of a broadcast; null = 8 to 256 MiB, by the size of the weights.",
     )
     master_address: Text | None = Field(
-        None, description="Where trainer rank 0 hosts the weight group's store; null = its node's address."
+        None,
+        description="Where trainer rank 0 hosts the weight group's store, or servers reach the origin of "
+        "relay; null = its node's address.",
     )
     rendezvous_timeout_s: Seconds = Field(60, description="Longest wait for a weight group to form.")
     bucket_timeout_s: Seconds = Field(60, description="Longest silence between two buckets.")
-    live_timeout_s: Seconds = Field(60, description="Longest wait for `live` after the last bucket.")
+    live_timeout_s: Seconds = Field(
+        60,
+        description="Longest wait for `live` after the last bucket; shared: after the request; relay: at the "
+        "first version, without progress.",
+    )
     directory: Text | None = Field(
         None,
         description="relay, shared: the store's directory; null = RUN_DIR/weights, or one in /dev/shm that "

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aiohttp import ClientSession, web
 
+from benchmarks.ranges import begin
 from benchmarks.weight_transports.throttle import TokenBucket
 
 PIECE = 64 << 10
@@ -44,15 +45,11 @@ class _Server:
         body = await self.content(request.path.lstrip("/"))
         if body is None:
             raise web.HTTPNotFound
-        start = request.http_range.start or 0
-        response = web.StreamResponse(status=206 if start else 200)
-        response.content_length = len(body) - start
-        if start:
-            response.headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+        response, asked = begin(request, body)
         await response.prepare(request)
         with contextlib.suppress(ConnectionResetError):  # of a client that gave up
-            for at in range(start, len(body), PIECE):
-                await self._send(request, response, body[at : at + PIECE])
+            for at in range(0, len(asked), PIECE):
+                await self._send(request, response, asked[at : at + PIECE])
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, piece: bytes) -> None:

@@ -15,9 +15,9 @@ from contracts.conformance.inference.reference import Reference
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.support.token import TOKEN_VARIABLE
 from tests.conformance.broken_servers import TOKEN
+from tests.conformance.eighths import for_each_eighth
 from tests.conformance.kept import assert_kept
 from tests.conformance.models import make_scripted_model
-from tests.conformance.quarters import for_each_quarter
 from tests.conformance.servers import serving_mutant
 from tests.inference_adapters.servers import serving, wait_ready
 
@@ -139,7 +139,7 @@ def assert_transformers_keeps(codes: list[str], model: str) -> None:
 
 @pytest.mark.engines
 @pytest.mark.in_turn
-@for_each_quarter
+@for_each_eighth
 def test_the_transformers_adapter_keeps_everything(tiny, codes):
     assert_transformers_keeps(codes, tiny)
 

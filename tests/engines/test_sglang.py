@@ -10,8 +10,8 @@ import pytest
 
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
+from tests.conformance.eighths import for_each_eighth
 from tests.conformance.kept import assert_kept
-from tests.conformance.quarters import for_each_quarter
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.scraped_updates import metrics_after_an_update
 from tests.engines.sglang_servers import sglang_process, sglang_server
@@ -40,7 +40,7 @@ def server(model) -> Iterator[Server]:
 
 
 @pytest.mark.in_turn
-@for_each_quarter
+@for_each_eighth
 def test_it_keeps_everything_it_declares(server, model, codes):
     assert_kept(check_inference([server.url], model, token=TOKEN, only=codes))
 

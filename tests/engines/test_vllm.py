@@ -15,8 +15,8 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
+from tests.conformance.eighths import for_each_eighth
 from tests.conformance.kept import assert_kept
-from tests.conformance.quarters import for_each_quarter
 from tests.engines.long_rollouts import rollouts_across
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.scraped_updates import metrics_after_an_update
@@ -59,7 +59,7 @@ def server(started) -> str:
 
 
 @pytest.mark.in_turn
-@for_each_quarter
+@for_each_eighth
 def test_it_keeps_everything_it_declares(server, tied, codes):
     assert_kept(check_inference([server], tied, token=TOKEN, only=codes))
 

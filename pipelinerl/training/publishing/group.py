@@ -17,7 +17,7 @@ from contracts.inference import (
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
-from contracts.records import ServerCondemned, ServerUpdate, WeightsPublished
+from contracts.records import ServerCondemned, WeightsPublished
 from contracts.support.addresses import LOOPBACK
 from contracts.weights import PeerLostError, WeightManifest, send_weights
 from pipelinerl.clients.server_control import ServerControl
@@ -25,12 +25,8 @@ from pipelinerl.config import RunConfig
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.blame import Blame, Ending, blame
 from pipelinerl.training.bucket_size import usual_bucket_bytes
-from pipelinerl.training.candidates import Candidates
-from pipelinerl.training.phases import Phases
-from pipelinerl.training.publishing.base import WeightPublisher
-from pipelinerl.training.publishing.stranded import Stranded
-from pipelinerl.training.server_strikes import ServerStrikes
-from pipelinerl.training.servers import Failures, Servers
+from pipelinerl.training.publishing.confirming import ConfirmingPublisher
+from pipelinerl.training.servers import Failures
 from pipelinerl.training.update_times import broken_end_s, rendezvous_s
 from pipelinerl.training.weight_groups import WeightGroups, blame_for_joining
 
@@ -38,7 +34,7 @@ log = logging.getLogger(__name__)
 FIRST_S = 1.0  # after a broken broadcast, time for the reports of members that failed before
 
 
-class GroupPublisher(WeightPublisher):
+class GroupPublisher(ConfirmingPublisher):
     """Publishes through a weight group that the trainer hosts (`weights.transport=group`)."""
 
     def __init__(
@@ -51,52 +47,27 @@ class GroupPublisher(WeightPublisher):
         needs: Mapping[str, str] | None = None,
         address: str = LOOPBACK,
     ):
-        """`record`: tells the launcher to end a server.
-        `needs`: capabilities that every server must have, each with the setting that needs it.
+        """`record` and `needs`: as for every ConfirmingPublisher.
         `address`: this machine's address, by which the servers reach it."""
+        super().__init__(config, launched, token, record, needs or {})
         self.run = secrets.token_hex(8)
-        self._config = config
         self._weights = config.weights
         self._manifest = manifest
-        self._servers = Servers(launched, token)
         backend = "nccl" if config.device == "cuda" else "gloo"
         self._groups = WeightGroups(
             self.run, self._servers, config.weights.master_address or address, backend
         )
-        self._strikes: ServerStrikes[ServerControl] = ServerStrikes()
-        self._candidates = Candidates(self._servers, self._strikes, needs or {}, config.world, record)
-        self._stranded = Stranded(self._servers, self._candidates)
         self._broken = False  # whether the last broadcast broke
         self._timed_out = False  # whether it broke by a timeout
-        self._phases = Phases()
         size = usual_bucket_bytes(manifest.total_bytes, backend)
         self._bucket_bytes = config.weights.bucket_bytes or size
         self._packer = BucketPacker() if backend == "gloo" else None  # a GPU's memory is not kept
 
-    def pin(self, url: str) -> None:
-        """Leaves the server out of the weight group while another one answers."""
-        self._candidates.pinned.add(url)
-
-    def release(self, url: str) -> None:
-        self._candidates.pinned.discard(url)
-
     # --- one publication: open, send, confirm -------------------------------------------------
-
-    def wait_for_servers(self) -> None:
-        """Waits until every server is ready, or has had enough time."""
-        self._candidates.wait()
-
-    def is_stranded(self) -> bool:
-        return self._stranded.look()
-
-    def rollouts_come(self) -> None:
-        self._stranded.reset()
 
     def open(self, version: int) -> None:
         """Requests the update until every member of the group has answered 202. Raises NoServersError."""
-        self._phases = Phases()
-        self._phases.begin("open")
-        self._strikes.begin(version)
+        self._begin(version)
         while True:
             self._ensure_group()
             failures = self._request_update(version)
@@ -165,21 +136,8 @@ class GroupPublisher(WeightPublisher):
             if not live or len(live) + len(out) < len(endings):
                 return None
         self._stranded.published(live)
-        phases = self._phases.seconds()
-        return WeightsPublished(
-            run=self.run,
-            version=version,
-            servers=[server.url for server in live],
-            joinings=[self._servers.joining(server).number for server in live],
-            seconds=sum(phases.values()),
-            bytes=self._manifest.total_bytes,
-            paused_s=max(statuses[server].paused_s for server in live),
-            phases=phases,
-            updates=[
-                ServerUpdate(url=s.url, paused_s=statuses[s].paused_s, transfer_s=statuses[s].transfer_s)
-                for s in live
-            ],
-        )
+        size = self._manifest.total_bytes
+        return self._publication(version, size, {server: statuses[server] for server in live})
 
     def _blamed(
         self,

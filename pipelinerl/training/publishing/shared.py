@@ -16,7 +16,7 @@ import torch
 
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.inference import WeightUpdateStatus
-from contracts.records import ServerCondemned, ServerUpdate, WeightsPublished
+from contracts.records import ServerCondemned, WeightsPublished
 from contracts.store.layout import proofs_path
 from contracts.store.writer import Published
 from contracts.store.written import Written
@@ -25,16 +25,13 @@ from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.blame import Blame
-from pipelinerl.training.candidates import Candidates
 from pipelinerl.training.disk_space import wait_for_space
-from pipelinerl.training.phases import Phases
-from pipelinerl.training.publishing.base import WeightPublisher, errors_of
+from pipelinerl.training.publishing.base import errors_of
+from pipelinerl.training.publishing.confirming import ConfirmingPublisher
 from pipelinerl.training.publishing.digests import check_digest
 from pipelinerl.training.publishing.packer import is_passing
 from pipelinerl.training.publishing.stored import EPOCH, VersionStore
-from pipelinerl.training.publishing.stranded import Stranded
-from pipelinerl.training.server_strikes import ServerStrikes
-from pipelinerl.training.servers import Failures, Servers
+from pipelinerl.training.servers import Failures
 
 log = logging.getLogger(__name__)
 PROOF_BYTES = 32
@@ -45,7 +42,7 @@ class NotTheSameStoreError(ValueError):
     """A server reads another directory under the path of the store."""
 
 
-class SharedPublisher(WeightPublisher):
+class SharedPublisher(ConfirmingPublisher):
     """Publishes by writing versions into a directory, and asking every server to load them from there."""
 
     def __init__(
@@ -57,15 +54,10 @@ class SharedPublisher(WeightPublisher):
         record: Callable[[ServerCondemned], object],
         needs: Mapping[str, str],
     ):
-        """`record`: tells the launcher to end a server.
-        `needs`: capabilities that every server must have, each with the setting that needs it."""
+        """`record` and `needs`: as for every ConfirmingPublisher."""
+        super().__init__(config, launched, token, record, needs)
         self.run = store.run
-        self._config = config
         self._store = store
-        self._servers = Servers(launched, token)
-        self._strikes: ServerStrikes[ServerControl] = ServerStrikes()
-        self._candidates = Candidates(self._servers, self._strikes, needs, config.world, record)
-        self._stranded = Stranded(self._servers, self._candidates)
         self._epochs = itertools.count(1)
         self._joined: dict[ServerControl, int] = {}  # servers in the channel, with their epochs
         self._taken: set[ServerControl] = set()  # servers that have joined this run
@@ -73,7 +65,6 @@ class SharedPublisher(WeightPublisher):
         self._version = -1  # that is being published
         self._written: Written | None = None
         self._published: dict[int, Published] = {}  # the version that was published last
-        self._phases = Phases()
         self._proof = self._new_proof()
 
     def _new_proof(self) -> tuple[str, str]:
@@ -85,30 +76,12 @@ class SharedPublisher(WeightPublisher):
         path.write_bytes(content)
         return name, hashlib.sha256(content).hexdigest()
 
-    def pin(self, url: str) -> None:
-        """Leaves the server out of publications while another one answers."""
-        self._candidates.pinned.add(url)
-
-    def release(self, url: str) -> None:
-        self._candidates.pinned.discard(url)
-
-    def wait_for_servers(self) -> None:
-        self._candidates.wait()
-
-    def is_stranded(self) -> bool:
-        return self._stranded.look()
-
-    def rollouts_come(self) -> None:
-        self._stranded.reset()
-
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def open(self, version: int) -> None:
         """Chooses the servers and has them join. Waits for space for the version in the directory."""
-        self._phases = Phases()
-        self._phases.begin("open")
+        self._begin(version)
         self._version = version
-        self._strikes.begin(version)
         self._choose()
         if version not in self._published:
             self._make_space()
@@ -202,7 +175,7 @@ class SharedPublisher(WeightPublisher):
         if out := [server for server in self._members if server not in live]:
             self._leave_out(out)
         self._stranded.published(live)
-        return self._publication(version, live) if live else None
+        return self._publication(version, self._store.total_bytes, live) if live else None
 
     def _is_in_store(self) -> bool:
         """Publishes what was written. Returns False if the disk does not take it."""
@@ -268,25 +241,6 @@ class SharedPublisher(WeightPublisher):
         present = frozenset(server for server in servers if server in self._servers.all)
         if present:
             self._candidates.condemn_failing(self._strikes.failed(Blame(present, certain=True)))
-
-    def _publication(
-        self, version: int, live: Mapping[ServerControl, WeightUpdateStatus]
-    ) -> WeightsPublished:
-        phases = self._phases.seconds()
-        return WeightsPublished(
-            run=self.run,
-            version=version,
-            servers=[server.url for server in live],
-            joinings=[self._servers.joining(server).number for server in live],
-            seconds=sum(phases.values()),
-            bytes=self._store.total_bytes,
-            paused_s=max(status.paused_s for status in live.values()),
-            phases=phases,
-            updates=[
-                ServerUpdate(url=server.url, paused_s=status.paused_s, transfer_s=status.transfer_s)
-                for server, status in live.items()
-            ],
-        )
 
     def close(self) -> None:
         """Removes the run's versions: no server needs them, because each has copied its weights."""

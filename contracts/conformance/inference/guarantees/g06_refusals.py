@@ -1,7 +1,5 @@
 """G6: every bad request is refused with its code, and changes nothing."""
 
-from typing import Any
-
 from contracts.conformance.inference.bad_fields import bad_fields
 from contracts.conformance.inference.bad_manifests import bad_updates
 from contracts.conformance.inference.bad_requests import (
@@ -28,6 +26,7 @@ from contracts.conformance.inference.retries import (
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.inference.unchanged import check_same_state, state_of
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.limits import Limits
 
@@ -71,38 +70,22 @@ async def _all_refused(bench: Bench, trainer: TrainerPeer, index: int) -> int:
     bad += await bad_generations(bench, server)
     if contract.contract >= SINCE:
         bad += beyond_limits(contract.limits or Limits(), contract.model, join)
-    state = await _state(server)
+    state = await state_of(server)
     for request in bad:
         await refused(server, request)
-    await _same_state(server, state, f"{len(bad)} bad requests were refused")
+    await check_same_state(server, state, f"{len(bad)} bad requests were refused")
     fields = bad_fields(bench, contract, join, update)
     for path in dict.fromkeys(request.path for request in fields):
         of_the_route = [request for request in fields if request.path == path]
         await all_refused(server, of_the_route)
-        await _same_state(server, state, f"{len(of_the_route)} requests to {path} were refused")
+        await check_same_state(server, state, f"{len(of_the_route)} requests to {path} were refused")
     bad += fields
     tried = len(bad) + await check_context_edge(bench, server) + await check_vocabulary_edge(bench, server)
     if contract.contract >= SINCE:
         tried += await check_bad_http(server, contract)
         await check_neutral_values(bench, server)
-    await _same_state(server, state, "malformed requests were refused")
+    await check_same_state(server, state, "malformed requests were refused")
     return tried
-
-
-async def _state(server: Server) -> tuple[Any, ...]:
-    """Returns run, group and weights from `/contract`."""
-    contract = await server.contract()
-    return contract.run, contract.group, contract.weights
-
-
-async def _same_state(server: Server, before: tuple[Any, ...], what: str) -> None:
-    after = await _state(server)
-    if after != before or not await server.ready():
-        raise GuaranteeError(
-            f"/contract said {before}, and says {after}; ready: {await server.ready()}",
-            "the same: a refusal changes nothing",
-            f"{server}: {what}",
-        )
 
 
 async def _unknown_updates(server: Server) -> None:

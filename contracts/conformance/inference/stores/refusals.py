@@ -9,9 +9,9 @@ from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.conformance.inference.bad_fields import control_fields
 from contracts.conformance.inference.bad_requests import BadRequest, all_refused, refused
 from contracts.conformance.inference.bench import Bench
-from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.stores.bench import KINDS, StoreBench, new_store
 from contracts.conformance.inference.stores.peer import JOIN, UPDATE
+from contracts.conformance.inference.unchanged import check_same_state, state_of
 from contracts.conformance.verdicts import GuaranteeError
 
 NOWHERE = "203.0.113.7"  # an address that is kept free for documentation, RFC 5737
@@ -73,14 +73,14 @@ async def _refused_in_a_channel(at: StoreBench, kind: str, url: str) -> int:
             for mode in ("keep", "recompute")
             if mode not in contract.kv_cache
         ]
-        before = await _state(server)
+        before = await state_of(server)
         for request in bad:
             await refused(server, request)
-            await _same_state(server, before, f"POST {request.path} {request.body}")
+            await check_same_state(server, before, f"POST {request.path} {request.body}")
         fields = control_fields(at.bench, contract, JOIN, InitWeightChannelRequest, join)
         fields += control_fields(at.bench, contract, UPDATE, ChannelUpdateRequest, update)
         await all_refused(server, fields)
-        await _same_state(server, before, f"{len(fields)} requests with a wrong field")
+        await check_same_state(server, before, f"{len(fields)} requests with a wrong field")
         tried += len(bad) + len(fields)
     return tried
 
@@ -167,20 +167,3 @@ async def _proofs(at: StoreBench, url: str) -> int:
                 f"join the shared store {url} with proof {PROOF}",
             )
     return len(bodies)
-
-
-async def _state(server: Server) -> tuple[Any, ...]:
-    """Returns run, group, channel and weights from `/contract`."""
-    contract = await server.contract()
-    channel = contract.channel and (contract.channel.kind, contract.channel.epoch, contract.channel.follow)
-    return contract.run, contract.group, channel, contract.weights
-
-
-async def _same_state(server: Server, before: tuple[Any, ...], what: str) -> None:
-    after = await _state(server)
-    if after != before or not await server.ready():
-        raise GuaranteeError(
-            f"/contract said {before}, and says {after}; ready: {await server.ready()}",
-            "the same: a refusal changes nothing",
-            f"{server}: {what[:600]}",
-        )

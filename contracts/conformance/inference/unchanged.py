@@ -1,0 +1,24 @@
+"""What a server says of its run and weights, which a refused request must not change."""
+
+from typing import Any
+
+from contracts.conformance.inference.server import Server
+from contracts.conformance.verdicts import GuaranteeError
+
+
+async def state_of(server: Server) -> tuple[Any, ...]:
+    """Returns run, group, channel and weights from `/contract`."""
+    contract = await server.contract()
+    channel = contract.channel and (contract.channel.kind, contract.channel.epoch, contract.channel.follow)
+    return contract.run, contract.group, channel, contract.weights
+
+
+async def check_same_state(server: Server, before: tuple[Any, ...], what: str) -> None:
+    """Fails if the server's state is not the one before, or the server is not ready. what: was refused."""
+    after = await state_of(server)
+    if after != before or not await server.ready():
+        raise GuaranteeError(
+            f"/contract said {before}, and says {after}; ready: {await server.ready()}",
+            "the same: a refusal changes nothing",
+            f"{server}: {what[:600]}",
+        )

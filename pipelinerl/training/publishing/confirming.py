@@ -1,0 +1,82 @@
+"""The base of publishers that request each version of every server, and wait until the servers serve it."""
+
+from collections.abc import Callable, Mapping
+
+from contracts.inference import WeightUpdateStatus
+from contracts.records import ServerCondemned, ServerUpdate, WeightsPublished
+from pipelinerl.clients.server_control import ServerControl
+from pipelinerl.config import RunConfig
+from pipelinerl.streams.launched_servers import LaunchedServers
+from pipelinerl.training.candidates import Candidates
+from pipelinerl.training.phases import Phases
+from pipelinerl.training.publishing.base import WeightPublisher
+from pipelinerl.training.publishing.stranded import Stranded
+from pipelinerl.training.server_strikes import ServerStrikes
+from pipelinerl.training.servers import Servers
+
+
+class ConfirmingPublisher(WeightPublisher):
+    """A publisher to chosen servers. One that fails is left out by `server_strikes`."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        launched: LaunchedServers,
+        token: str | None,
+        record: Callable[[ServerCondemned], object],
+        needs: Mapping[str, str],
+    ):
+        """`record`: tells the launcher to end a server.
+        `needs`: capabilities that every server must have, each with the setting that needs it."""
+        self._config = config
+        self._servers = Servers(launched, token)
+        self._strikes: ServerStrikes[ServerControl] = ServerStrikes()
+        self._candidates = Candidates(self._servers, self._strikes, needs, config.world, record)
+        self._stranded = Stranded(self._servers, self._candidates)
+        self._phases = Phases()
+
+    def pin(self, url: str) -> None:
+        """Leaves the server out of publications while another one answers."""
+        self._candidates.pinned.add(url)
+
+    def release(self, url: str) -> None:
+        self._candidates.pinned.discard(url)
+
+    def wait_for_servers(self) -> None:
+        """Waits until every server is ready, or has had enough time."""
+        self._candidates.wait()
+
+    def is_stranded(self) -> bool:
+        return self._stranded.look()
+
+    def rollouts_come(self) -> None:
+        self._stranded.reset()
+
+    def _begin(self, version: int) -> None:
+        """Begins the publication of a version: its phases, and which servers are left out of it."""
+        self._phases = Phases()
+        self._phases.begin("open")
+        self._strikes.begin(version)
+
+    def _publication(
+        self, version: int, size: int, live: Mapping[ServerControl, WeightUpdateStatus]
+    ) -> WeightsPublished:
+        """Returns the record of a publication that ends now. size: bytes of the weights.
+
+        live: the servers that serve the version.
+        """
+        phases = self._phases.seconds()
+        return WeightsPublished(
+            run=self.run,
+            version=version,
+            servers=[server.url for server in live],
+            joinings=[self._servers.joining(server).number for server in live],
+            seconds=sum(phases.values()),
+            bytes=size,
+            paused_s=max(status.paused_s for status in live.values()),
+            phases=phases,
+            updates=[
+                ServerUpdate(url=server.url, paused_s=status.paused_s, transfer_s=status.transfer_s)
+                for server, status in live.items()
+            ],
+        )
