@@ -218,7 +218,8 @@ class DiLoCoTrainer(TrainerWorker):
             fits = of_ranks and len(saved[0]["anchor"]) == len(self._island.outer.anchor)
         except Exception as error:  # of a file that is broken in any way: all ranks are told
             log.warning("the outer state of rank %d cannot be read: %s", self._spec.rank, error)
-            of_ranks, fits = True, False
+            of_ranks = True
+            fits = False
         fitting, unfit = self._ranks.total([float(fits), float(of_ranks and not fits)])
         if unfit or 0 < fitting < self._spec.world_size:
             raise ValueError(

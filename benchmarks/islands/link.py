@@ -1,4 +1,4 @@
-"""The exchange of two islands over a slow link: bytes and seconds, in float32 and in blocks. Needs root, ip, tc.
+"""The exchange of two islands over a slow link: bytes and seconds, by code. It needs root, ip and tc.
 
     python -m benchmarks.islands.link [--elements 888000] [--megabit 100] [--rounds 5]
 
@@ -49,20 +49,8 @@ def two_namespaces(megabit: float) -> Iterator[None]:
     try:
         for rank in range(ISLANDS):
             ip("netns", "add", name(rank))
-        ip(
-            "link",
-            "add",
-            "link0",
-            "netns",
-            name(0),
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "link1",
-            "netns",
-            name(1),
-        )
+        first, second = ["link0", "netns", name(0)], ["link1", "netns", name(1)]
+        ip("link", "add", *first, "type", "veth", "peer", "name", *second)
         for rank in range(ISLANDS):
             ip("-n", name(rank), "addr", "add", f"{address(rank)}/24", "dev", f"link{rank}")
             for device in ("lo", f"link{rank}"):

@@ -73,6 +73,7 @@ class LighthouseMembership:
             raise CannotContinueError(f"trainer.address={address} must be an address of this machine: {why}")
 
     def quorum(self, round: int, lineage: str) -> Meeting | None:
+        """Asks on rank 0, and forms the group of this rank. Returns None, on every rank, without others."""
         lineages = self._ranks.each(lineage)
         quorum = self._ranks.of_rank_0(self._rank_0 and self._rank_0.quorum(round, lineages))
         if quorum is None:
