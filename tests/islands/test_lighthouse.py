@@ -73,6 +73,7 @@ def test_an_island_that_is_killed_costs_the_others_one_attempt_and_rejoins_by_re
     assert [island.end() for island in (*islands[:2], again)] == [0, 0, 0]
 
 
+@pytest.mark.in_turn
 def test_islands_train_alone_without_their_lighthouse_and_meet_when_it_is_back(start, lighthouse):
     islands = [start("island-0"), start("island-1")]
     for island in islands:
@@ -88,6 +89,7 @@ def test_islands_train_alone_without_their_lighthouse_and_meet_when_it_is_back(s
     assert all(island.is_running for island in islands)
 
 
+@pytest.mark.in_turn
 def test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift(start):
     islands = [start("island-0", timeout_s=2), start("island-1", timeout_s=2)]
     for island in islands:
@@ -129,6 +131,7 @@ def test_two_islands_are_told_of_each_other(lighthouse):
         each.leave()
 
 
+@pytest.mark.in_turn
 def test_an_island_with_other_settings_ends_with_one_sentence(start):
     island = start("island-0")
     island.next()

@@ -100,10 +100,10 @@ MUTANTS = {
         "arrived[index].wait()",
         lambda _: test_ring.test_every_member_has_the_bytes_of_the_oracle(3, 700),
     ),
-    "sends its part on before it is complete": Mutant(
+    "returns parts in the order in which they come": Mutant(
         Ring._all_messages,
-        "(self._rank + 1) % self._size: complete",
-        "self._rank: complete",
+        "for part in range(self._size) for transfer",
+        "for part in parts for transfer",
         lambda _: test_ring.test_every_member_has_the_bytes_of_the_oracle(3, 2305),
     ),
     "rounds down in place of to the nearest": Mutant(
