@@ -57,6 +57,10 @@ class ErrorCode(Enum):
     RENDEZVOUS_TIMEOUT = ("rendezvous_timeout", 504)  # the weight group did not form in time
 
 
+class CannotContinueError(Exception):
+    """A part of a run cannot continue with this configuration, however often it is started again."""
+
+
 class ContractError(Exception):
     """A refusal that the contract defines. The app turns it into an HTTP response.
 

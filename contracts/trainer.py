@@ -35,6 +35,7 @@ class WorkerSpec(BaseModel):
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
     timeout_s: float = Field(1800, gt=0, description="longest wait of one rank for another")
+    alone: bool = Field(False, description="whether it must not take part in anything outside of this run")
 
 
 class TokenFields(dict[str, torch.Tensor]):
@@ -164,11 +165,12 @@ class TokenScores:
 
 @dataclass(frozen=True)
 class StepReport:
-    """The report of one optimizer step, the same on every rank."""
+    """The report of one optimizer step. All but `measures` is the same on every rank."""
 
     grad_norm: float  # global norm over all ranks, before clipping
     learning_rate: float  # the learning rate that this step used
     skipped: bool  # whether a gradient that was not finite was discarded, without an update
+    measures: Mapping[str, float] = field(default_factory=dict)  # further numbers; metrics have rank 0's
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,8 @@ class TrainerWorker(abc.ABC):
     needs_model: bool = True  # whether `model_path` must be a Hugging Face model directory
     missing: str | None = None  # why it cannot run on this machine and what to install; None if it can
     trains_low_rank: bool = False  # whether it trains only the factors that `gather_low_rank` yields
+    period: int | None = None  # every so many steps, one also changes weights in another way; None: none does
+    longest_wait_s: float = 0.0  # the longest time that a step waits for more than its own ranks
     device: torch.device
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:
@@ -286,6 +290,26 @@ class TrainerWorker(abc.ABC):
         those of the factors. The names and scales stay the same. All ranks iterate in lockstep, to the end.
         """
         return iter(())
+
+    def shards(self) -> list[torch.Tensor] | None:
+        """Returns this rank's own elements of what is trained, or None if the backend has no such access.
+
+        The tensors are float32 and contiguous, and have no gradient. Over all ranks they hold each trained
+        element once: a value head too, and factors in place of the weights that they adapt. Tensors may be
+        empty, or padded with zeros that have no effect. Order and sizes follow from the model, the
+        constructor's options, and the numbers of the rank and of all ranks.
+
+        Between two steps, a caller may write to them and then call `adopt`. The next `step` or `load` may
+        replace them.
+        """
+        return None
+
+    def adopt(self) -> None:
+        """Makes the worker compute and train with what was written to `shards`. It is a collective.
+
+        Moments, the number of steps and the learning rate stay as they are.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no shards to write to")
 
     @abc.abstractmethod
     def save(self, directory: Path) -> SaveHandle:

@@ -5,7 +5,8 @@ names, and readers ignore names that they do not know. A number that is not fini
 
     trainer       step = optimizer steps closed. At a step: loss, grad_norm, learning_rate, ess,
                   ratio_max_abs_log, lag_mean, lag_max, trained_tokens, trained_tokens_per_s; the
-                  objective's own sums, per token; alarm_<name>: 1 when a warning sign begins;
+                  objective's own sums, per token; the trainer's own measures; alarm_<name>: 1 when a
+                  warning sign begins;
                   step_s and its parts wait_s, learn_s, optimizer_s, quiesce_s, publish_s, probe_s and
                   save_s: see `pipelinerl.spans`.
                   At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from contracts.errors import CannotContinueError
 from contracts.support.command_line import command_parser
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import RunConfig, load_config
@@ -23,7 +24,7 @@ REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # the streams' server, with its passwor
 def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None]) -> None:
     """Runs `work(config, run_dir, token)`. SIGTERM ends the process at once, without a traceback.
 
-    If `work` raises GaveUpError, the exit status is REFUSED.
+    If `work` raises GaveUpError or CannotContinueError, the exit status is REFUSED.
     """
     parser = command_parser(
         f"pipelinerl.{name}",
@@ -36,6 +37,6 @@ def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         work(load_config(run_dir), run_dir, os.environ.get(TOKEN_VARIABLE))
-    except GaveUpError:
+    except (GaveUpError, CannotContinueError):
         traceback.print_exc()
         sys.exit(REFUSED)

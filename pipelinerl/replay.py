@@ -74,6 +74,7 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
             master_port=port.number,
             device=config.device,
             seed=config.seed,
+            alone=True,
         )
         worker.init_worker(spec)
     ranks = Ranks(0, 1, config.world.rank_timeout_s)

@@ -139,7 +139,7 @@ class Trainer:
 
     def _close_step(self) -> None:
         self._end_probe()
-        with self._spans("optimizer", step=self._version):
+        with self._spans("optimizer", step=self._version), self._waiting(self._worker.longest_wait_s):
             report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
         if self._ranks.agree(lambda: self._rank_zero.close_step(self._version, report, statistics)):
@@ -213,9 +213,9 @@ class Trainer:
         if self._rank_zero:
             self._rank_zero.metrics.write(self._version, **measured)
 
-    def _waiting(self) -> AbstractContextManager[None]:
+    def _waiting(self, longest_s: float | None = None) -> AbstractContextManager[None]:
         """Beats while the block waits for servers or other ranks, which each has a limit of its own."""
-        beat = self._heartbeat.of_wait(self._config.world.rank_timeout_s)
+        beat = self._heartbeat.of_wait(self._config.world.rank_timeout_s if longest_s is None else longest_s)
         return meanwhile(EVERY_S, beat, "heartbeat")
 
 

@@ -236,6 +236,13 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         weight = self._states.weight(parameter).view(self._shape(parameter))
         return self._unrounded[parameter].to(self.device) if parameter in self._unrounded else weight
 
+    def shards(self) -> list[torch.Tensor]:
+        return [self._states.own_part(parameter) for _, parameter in self._trained()]
+
+    @torch.no_grad()
+    def adopt(self) -> None:
+        self._states.publish()
+
     @torch.no_grad()
     def _state(self) -> dict[str, torch.Tensor]:
         """Returns the parameters that this rank saves.

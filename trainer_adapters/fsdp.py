@@ -146,6 +146,12 @@ class FSDPTrainer(HuggingFaceTrainer):
     def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         return full(parameter).contiguous()  # with one rank this is the shard itself
 
+    def shards(self) -> list[torch.Tensor]:
+        return [local_part(parameter).detach() for _, parameter in self._trained()]
+
+    def adopt(self) -> None:
+        self._reshard()
+
     # --- checkpoints --------------------------------------------------------------------------
 
     def _state(self) -> dict[str, torch.Tensor]:

@@ -118,6 +118,14 @@ class ScriptedTrainer(TrainerWorker):
         for name, weight in self._weights.items():
             yield name, weight.detach().clone() if self._spec.rank == 0 else None
 
+    def shards(self) -> list[torch.Tensor]:
+        """Returns all weights on rank 0, and nothing on the other ranks, which hold copies of them."""
+        return [weight.detach() for weight in self._weights.values()] if self._spec.rank == 0 else []
+
+    def adopt(self) -> None:
+        for weight in self._weights.values():
+            dist.broadcast(weight.detach(), src=0)
+
     def save(self, directory: Path) -> SaveHandle:
         error = self._write(directory) if self._spec.rank == 0 else None
         dist.barrier()

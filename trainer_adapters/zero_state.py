@@ -70,6 +70,20 @@ class ZeroState:
     def moment(self, parameter: torch.nn.Parameter, name: str) -> torch.Tensor:
         return safe_get_full_optimizer_state(parameter, name)
 
+    def own_part(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """Returns this rank's elements of a trained float32 weight, [N], without padding.
+
+        It is a view: call `publish` once all are written. It is no collective.
+        """
+        if not hasattr(parameter, "ds_id"):
+            mapping = parameter._hp_mapping  # None if another rank has the whole parameter
+            if mapping is None:
+                return torch.empty(0, device=parameter.device)
+            return mapping.get_hp_fragment().detach()
+        padded, _ = self._zero._get_fp32_opt_state_partition(parameter, release_swap_buffers=False)
+        begin = torch.distributed.get_rank() * padded.numel()
+        return padded.detach()[: max(0, parameter.ds_numel - begin)]
+
     def put(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
         """Replaces the full tensors, which every rank passes. Call `publish` once all are replaced."""
         if hasattr(parameter, "ds_id"):
@@ -81,8 +95,6 @@ class ZeroState:
 
     def _put_partition(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
         """Replaces the tensors of stage 3. It partitions them, because DeepSpeed does not pad the last."""
-        with GatheredParameters([parameter], modifier_rank=0):
-            parameter.data.copy_(weight)
         safe_set_local_fp32_param(parameter, _partition(parameter, weight))
         for name, moment in moments.items():
             safe_set_local_optimizer_state(parameter, _partition(parameter, moment), name)
@@ -91,6 +103,15 @@ class ZeroState:
         """Makes the model compute with the replaced weights."""
         if hasattr(self._zero, "update_lp_params"):
             self._zero.update_lp_params()
+        else:
+            self._publish_partitions()
+
+    def _publish_partitions(self) -> None:
+        """Copies stage 3's partitions into the model, as the end of DeepSpeed's own step does."""
+        self._zero.checkpoint_event_prologue()  # frees what is gathered
+        for group in range(len(self._flat_masters())):
+            self._zero._reassign_or_swap_out_partitioned_parameters(group)
+        self._zero.checkpoint_event_epilogue()  # gathers the small parameters that stay gathered
 
 
 def _partition(parameter: torch.nn.Parameter, whole: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from contracts.conformance.inference.reference import Reference
 
 STORED = ["G12", "G15", "G13", "G16", "G14"]  # of channels
 CHEAPEST_FIRST = ["G10", "G9", "G11", "G8", "G6", "G3", "G7", "G5", "G1", "G4", "G2", *STORED]
-TRAINER_CHEAPEST_FIRST = ["T4", "T6", "T7", "T3", "T5", "T1", "T2"]
+TRAINER_CHEAPEST_FIRST = ["T4", "T6", "T7", "T9", "T3", "T5", "T1", "T2"]
 LIKELY = {  # guarantees that detect most mutants of a file, and so are tried first
     "app body_limits error_answers http_protocol neutral_values text_checks": ["G6"],
     "manifest_check weight_updates control_routes": ["G6", "G7"],

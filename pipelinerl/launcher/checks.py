@@ -97,7 +97,7 @@ def _check_needs(config: RunConfig, name: str, part: object) -> None:
         _check_needs(config, name, inner)
     given = {
         "needs_reference": (config.reference, "a reference server: set reference=transformers"),
-        "needs_values": (getattr(config.trainer, "value_head", False), "trainer.value_head=true"),
+        "needs_values": (_has_value_head(config.trainer), "trainer.value_head=true"),
         "needs_repetition": (config.rollout.repetition, "rollout.repetition: nothing is stopped without"),
     }
     for need, (there, how) in given.items():
@@ -107,6 +107,12 @@ def _check_needs(config: RunConfig, name: str, part: object) -> None:
         if field not in config.token_fields:
             how = f"declare its dtype and fill, like +token_fields.{field}='{{dtype: float32, fill: 0.0}}'"
             raise PlanError(f"{name}: {type(part).__name__} needs token_fields.{field}: {how}")
+
+
+def _has_value_head(trainer: Component) -> bool:
+    """Returns whether the trainer, or the one inside it, is configured to have a value head."""
+    options = trainer.model_dump()
+    return any(part.get("value_head", False) for part in (options, options.get("inner", {})))
 
 
 def _check_token_fields(config: RunConfig) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.training.period import conflict
 
 
 def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> None:
@@ -14,6 +15,7 @@ def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> 
     rewards = parts.get("rewards", [])
     _check_baseline(objective, advantage)
     _check_base(config, objective)
+    _check_period(config, *parts["trainer"])
     _check_has_teacher(config, objective, domain.informs_reference)
     terms = [objective, *parts.get("regularisers", [])]
     _check_informed(domain, terms)
@@ -52,6 +54,11 @@ def _check_base(config: RunConfig, objective: object) -> None:
             "objective: base=proximal compares with the policy before the step, from which a single update "
             "does not differ; set epochs=2 or more, or base=behaviour"
         )
+
+
+def _check_period(config: RunConfig, trainer: object) -> None:
+    if why := conflict(trainer, config.epochs):
+        raise PlanError(why)
 
 
 def _check_has_teacher(config: RunConfig, objective: object, informed: bool) -> None:

@@ -24,7 +24,10 @@ from pipelinerl.launcher.explain import explain, parse
 from pipelinerl.paths import ROOT, conf_directory
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
-FIXED_OPTION = "trainer.lora"  # the same: a checkpoint has the parameters that are trained
+FIXED_OPTIONS = (
+    "trainer.lora",
+    "trainer.inner.lora",
+)  # the same: a checkpoint has the parameters that are trained
 
 
 def compose_config(overrides: list[str]) -> RunConfig:
@@ -89,7 +92,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     if not isinstance(saved, dict) or not saved.keys() >= {*FIXED}:
         raise PlanError(f"{file} is not the complete configuration of a run")
     run = OmegaConf.create(with_moved_keys(saved))
-    fixed = (*FIXED, FIXED_OPTION)
+    fixed = (*FIXED, *FIXED_OPTIONS)
     before = {key: deepcopy(OmegaConf.select(run, key)) for key in fixed}
     for key, override in given.items():
         if override.is_delete():

@@ -11,10 +11,9 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import hydra.utils
-
 from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
+from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 
@@ -77,7 +76,7 @@ def find_model(config: RunConfig, demo: Path) -> Model:
 
 def needs_model(config: RunConfig) -> bool:
     """Whether servers or trainer load `model.path`; the scripted ones do not."""
-    return config.inference.model is None or hydra.utils.get_class(config.trainer.target).needs_model
+    return config.inference.model is None or instantiate(config.trainer).needs_model
 
 
 def model_in(directory: Path, hub: str | None = None) -> Model:

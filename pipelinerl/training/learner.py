@@ -11,12 +11,17 @@ from contracts.records import TrainingSequence
 from contracts.trainer import PackedBatch, StepReport, TokenScores, TrainerWorker
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
+from pipelinerl.errors import GaveUpError
+from pipelinerl.training.period import conflict
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.step_statistics import StepStatistics
 
 
 class Learner:
     def __init__(self, config: RunConfig, worker: TrainerWorker):
+        """Raises GaveUpError if the worker's period does not suit the epochs."""
+        if why := conflict(worker, config.epochs):
+            raise GaveUpError(why)
         self._worker = worker
         self._objective = instantiate(config.objective)
         self._regularisers = [instantiate(component) for component in config.regularisers]
@@ -51,19 +56,22 @@ class Learner:
     def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
         """Makes the updates of the step that begins with `version`, and reports the last one.
 
-        The step counts as skipped only if all of its updates were skipped.
+        The step counts as skipped only if all of its updates were skipped. Its measures are those of all
+        updates, and the later one's if two have the same name.
         """
         report = self._worker.step()
         skipped = report.skipped
+        measures = dict(report.measures)
         for _ in range(self._epochs - 1):
             self._statistics = StepStatistics()
             for batch in self._kept:
                 self._backward(batch)
             report = self._worker.step()
             skipped = skipped and report.skipped
+            measures |= report.measures
         statistics = self._statistics.report(ranks)
         self._statistics = StepStatistics()
         self._kept = []
         if self._reset_every and (version + 1) % self._reset_every == 0:
             self._worker.reset_optimizer()
-        return replace(report, skipped=skipped), statistics
+        return replace(report, skipped=skipped, measures=measures), statistics

@@ -230,6 +230,7 @@ class RankZero:
             step_s=step_s,
             **{f"{name}_s": seconds.get(name, 0.0) for name in TIMED},
             **statistics,
+            **report.measures,
             **{f"alarm_{alarm}": 1.0 for alarm in alarms},
         )
         self._lags.clear()

@@ -12,6 +12,7 @@ from contracts.inference import Parameter
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, WorkerSpec
 from contracts.weights import WeightManifest
 from examples.plain_trainer import PlainTrainer
+from tests.conformance.sharing_trainers import SharesOutItsReplicas
 from tests.conformance.wide_trainers import ComputesInFloat64, StepsInFloat64
 from trainer_adapters.fsdp import FSDPTrainer
 
@@ -115,4 +116,5 @@ ODD = [
     Odd(GivesValuesUnasked, ("T1", "T4", "T5")),
     Odd(RefusesWhatIsNotPlain, ("T1",), ranks=2),
     Odd(ScoresOneSequenceOfAnEmptyBatch, ("T1", "T6"), ranks=2),
+    Odd(SharesOutItsReplicas, ("T9",), ranks=2),
 ]

@@ -39,9 +39,16 @@ LORA = {"rank": 4, "alpha": 8}
 def assert_all_kept(adapter: str, ranks: int, **options: object) -> list[Verdict]:
     verdicts = check_trainer(adapter, ranks=ranks, options=options)
     assert [v.guarantee.code for v in verdicts] == CODES
-    assert_kept(verdicts)
     assert all(v.measured and v.seconds > 0 for v in verdicts)
+    if adapter == PLAIN:
+        assert_not_offered(verdicts.pop())
+    assert_kept(verdicts)
     return verdicts
+
+
+def assert_not_offered(verdict: Verdict) -> None:
+    assert (verdict.guarantee.code, verdict.state) == ("T9", "not declared")
+    assert verdict.measured == "not offered: shards() returns None"
 
 
 # --- correct trainers -------------------------------------------------------------------------
@@ -49,10 +56,10 @@ def assert_all_kept(adapter: str, ranks: int, **options: object) -> list[Verdict
 
 def test_fsdp_on_one_rank():
     """T1 and T5 take longest, and are tried on two ranks."""
-    verdicts = check_trainer(FSDP, ranks=1, only=["T2", "T3", "T4", "T6", "T7"])
+    verdicts = check_trainer(FSDP, ranks=1, only=["T2", "T3", "T4", "T6", "T7", "T9"])
     assert_kept(verdicts)
     codes = [v.guarantee.code for v in verdicts if "only one rank was tried" in v.measured]
-    assert codes == ["T2", "T6"]
+    assert codes == ["T2", "T6", "T9"]
 
 
 @pytest.mark.long
@@ -102,6 +109,11 @@ def test_fsdp_with_compiled_layers(ranks, lora):
 @pytest.mark.engines
 def test_what_the_example_computes_on_two_ranks():
     assert_kept(check_trainer(PLAIN, ranks=2, only=["T3"]))
+
+
+def test_a_trainer_without_shards_is_not_tried_on_them():
+    (verdict,) = check_trainer(PLAIN, ranks=1, only=["T9"])
+    assert_not_offered(verdict)
 
 
 @pytest.mark.long
@@ -283,7 +295,7 @@ def test_the_story_of_a_failure_ends_with_the_whole_command(capfd, tmp_path):
         (["--adapter", "tests.conformance.raising_trainer.T"], "RuntimeError: no such backend here"),
         (["--adapter", "examples.plain_trainer.Saved"], "is not a contracts.trainer.TrainerWorker"),
         (["--adapter", "contracts.trainer.TrainerWorker"], "does not implement backward, close, "),
-        (["--adapter", PLAIN, "--only", "T8"], "no guarantee T8: they are T1, T2, T3, T4, T5, T6, T7"),
+        (["--adapter", PLAIN, "--only", "T8"], "no guarantee T8: they are T1, T2, T3, T4, T5, T6, T7, T9"),
         (["--adapter", PLAIN, "--model", "/no/model"], "/no/model is not a Hugging Face model directory"),
         (["--adapter", PLAIN, "--option", "chunk=7"], "cannot be made with the options {'chunk': 7}"),
         (["--adapter", PLAIN, "--ranks", "0"], "at least one rank, not 0"),

@@ -27,6 +27,7 @@ A_FEW = [
     "ForgetsMomentsOnLoad",
     "RefusesEmptyBatches",
     "GathersAllAtOnce",
+    "ComputesWithWhatIsGathered",
 ]
 
 

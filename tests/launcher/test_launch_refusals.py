@@ -17,6 +17,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.machine_checks import check_master_address
 from pipelinerl.training.checkpoints import Checkpoints, Position
+from trainer_adapters.scripted import ScriptedTrainer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,6 +56,10 @@ def test_a_token_that_cannot_be_sent(capsys, monkeypatch):
 
 class Needy:
     needs_token_fields = ("mine",)
+
+
+class Periodic(ScriptedTrainer):
+    period = 10
 
 
 class OldPacking:
@@ -150,6 +155,10 @@ class OldPacking:
         ),
         (["objective=gspo", "objective.base=proximal"], "set epochs=2 or more, or base=behaviour"),
         (["objective=mirror_descent", "objective.base=proximal"], "set epochs=2 or more"),
+        (
+            ["trainer=scripted", f"trainer._target_={__name__}.Periodic", "epochs=4"],
+            "trainer: Periodic has a period of 10 updates, which is no multiple of epochs=4",
+        ),
         (
             [
                 "objective=masked",

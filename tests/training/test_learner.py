@@ -9,6 +9,7 @@ import torch
 
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, WorkerSpec
+from pipelinerl.errors import GaveUpError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.learner import Learner
 from pipelinerl.training.ranks import Ranks
@@ -120,6 +121,27 @@ def test_several_epochs_are_as_many_updates_by_hand(worker):
         once.accumulate(sequences(0), step)
         once.close_step(step, Ranks(0, 1, 60))
     assert torch.equal(weights(worker), found)
+
+
+def test_a_step_has_the_measures_of_all_its_updates(worker, monkeypatch):
+    step, numbers = worker.step, iter(range(2))
+
+    def measured():
+        number = next(numbers)
+        return replace(step(), measures={"number": number, f"of_{number}": 1.0})
+
+    monkeypatch.setattr(worker, "step", measured)
+    learning = learner(worker, "epochs=2")
+    learning.accumulate(sequences(0), step=0)
+    report, _ = learning.close_step(0, Ranks(0, 1, 60))
+    assert report.measures == {"number": 1, "of_0": 1.0, "of_1": 1.0}
+
+
+def test_weights_never_change_otherwise_between_two_epochs(worker):
+    worker.period = 6
+    assert learner(worker, "epochs=3") and learner(worker)
+    with pytest.raises(GaveUpError, match="a period of 6 updates, which is no multiple of epochs=4"):
+        learner(worker, "epochs=4")
 
 
 def test_moments_are_forgotten_after_the_steps_that_are_asked_for(worker):

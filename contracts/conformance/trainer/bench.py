@@ -37,6 +37,7 @@ class Bench:
         *args: object,
         doing: str,
         may_refuse: bool = False,
+        seed: int = 0,
     ) -> list[Any]:
         """Runs `program(worker, spec, *args)` on every rank of a new trainer. Returns the results by rank.
 
@@ -46,7 +47,7 @@ class Bench:
         """
         folder = self.new_directory()
         with ReservedPort() as port:
-            specs = [self._spec(rank, model, optimizer, port.number) for rank in range(self.ranks)]
+            specs = [self._spec(rank, model, optimizer, port.number, seed) for rank in range(self.ranks)]
             try:
                 return run_ranks(
                     folder, self.adapter, self.options, specs, program, args, self.patience_s, may_refuse
@@ -68,7 +69,7 @@ class Bench:
         folder.mkdir()
         return folder
 
-    def _spec(self, rank: int, model: str, optimizer: OptimizerSpec, port: int) -> WorkerSpec:
+    def _spec(self, rank: int, model: str, optimizer: OptimizerSpec, port: int, seed: int) -> WorkerSpec:
         return WorkerSpec(
             model_path=model,
             optimizer=optimizer,
@@ -76,5 +77,6 @@ class Bench:
             world_size=self.ranks,
             master_port=port,
             device=self.device,
+            seed=seed,
             timeout_s=2 * self.patience_s,  # so that the kit times out first, and reports where
         )

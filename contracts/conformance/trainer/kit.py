@@ -1,4 +1,4 @@
-"""The seven guarantees of the trainer contract, and `check_trainer`, which checks them on an adapter."""
+"""The guarantees of the trainer contract, and `check_trainer`, which checks them on an adapter."""
 
 import tempfile
 import time
@@ -16,6 +16,7 @@ from contracts.conformance.trainer.guarantees import (
     t5_resume,
     t6_uneven,
     t7_memory,
+    t9_shards,
 )
 from contracts.conformance.trainer.models import make_model
 from contracts.conformance.trainer.recording_worker import import_adapter
@@ -30,6 +31,7 @@ CHECKS: dict[Guarantee, Callable[[Bench], str]] = {
     Guarantee("T5", "resume"): t5_resume.check,
     Guarantee("T6", "uneven data"): t6_uneven.check,
     Guarantee("T7", "memory"): t7_memory.check,
+    Guarantee("T9", "shards"): t9_shards.check,
 }
 GUARANTEES = tuple(CHECKS)
 

@@ -28,6 +28,7 @@ def import_adapter(path: str) -> type[TrainerWorker]:
 
 
 GATHERS = {"gather_weights", "gather_low_rank"}  # methods that yield
+OPTIONAL = {"shards", "adopt"}  # methods that a backend may leave out
 
 
 class RecordingWorker:
@@ -41,7 +42,7 @@ class RecordingWorker:
         self._position_file = position_file
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in TrainerWorker.__abstractmethods__ | GATHERS:
+        if name not in TrainerWorker.__abstractmethods__ | GATHERS | OPTIONAL:
             raise AttributeError(f"{name} is not part of the trainer contract")
         method = getattr(self._worker, name)
 

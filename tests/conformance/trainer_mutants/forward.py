@@ -45,7 +45,7 @@ class ForgetsTemperature(FSDPTrainer):
         return super().forward(replace(batch, temperature=torch.ones(batch.num_tokens)), grad, entropy)
 
 
-@mutant("T1", "first token of a sequence has nothing before it")
+@mutant("T1", "first token of a sequence has nothing before it", also="T9", why="it is scored there too")
 class ScoresTheFirstToken(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)

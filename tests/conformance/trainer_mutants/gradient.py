@@ -127,14 +127,14 @@ class LosesTheGradientAfterTheFirstChunk(FSDPTrainer):
         return _with_gradient(scores, lambda gradient: gradient * first) if grad else scores
 
 
-@mutant("T2", "gradient of .* is off|gradient norm")
+@mutant("T2", "gradient of .* is off|gradient norm", also="T9", why="its steps are without entropies")
 class LearnsOnlyWithEntropies(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
         return _with_gradient(scores, lambda gradient: gradient * 0) if grad and not entropy else scores
 
 
-@mutant("T2", "gradient of .* is off", also="T3 T6", why="every loss has weights of its tokens")
+@mutant("T2", "gradient of .* is off", also="T3 T6 T9", why="every loss has weights of its tokens")
 class AveragesTheWeightsOfTokens(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)

@@ -9,17 +9,17 @@ from contracts.trainer import LowRank
 from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters.fsdp import FSDPTrainer
 
-WEIGHTS = "T1 T2 T3 T6"
+WEIGHTS = "T1 T2 T3 T6 T9"
 COMPARED = "weights are compared there too"
 
 
-class _Adapted(FSDPTrainer):
+class Adapted(FSDPTrainer):
     def __init__(self) -> None:
         super().__init__(lora={"rank": 4, "alpha": 8})
 
 
 @mutant("T4", "off by .* from W [+] 2 B A", also=WEIGHTS, why=COMPARED)
-class MergesWithoutTheScale(_Adapted):
+class MergesWithoutTheScale(Adapted):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         lora, self._lora = self._lora, replace(self._lora, alpha=self._lora.rank)
         try:
@@ -29,7 +29,7 @@ class MergesWithoutTheScale(_Adapted):
 
 
 @mutant("T4", "layers.1.mlp.down_proj.weight .*: B A is not in it", also=WEIGHTS, why=COMPARED)
-class MergesAllLayersButTheLast(_Adapted):
+class MergesAllLayersButTheLast(Adapted):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         *_, last = self._adapted
         module = self._adapted.pop(last)
@@ -39,8 +39,8 @@ class MergesAllLayersButTheLast(_Adapted):
             self._adapted[last] = module
 
 
-@mutant("T4", "has no factors, and differs from the checkpoint", also="T2 T3 T6", why=COMPARED)
-class TrainsTheNormsToo(_Adapted):
+@mutant("T4", "has no factors, and differs from the checkpoint", also="T2 T3 T6 T9", why=COMPARED)
+class TrainsTheNormsToo(Adapted):
     def _adapt(self) -> None:
         super()._adapt()
         for name, parameter in self._model.named_parameters():
@@ -48,8 +48,8 @@ class TrainsTheNormsToo(_Adapted):
                 parameter.requires_grad_(True)
 
 
-@mutant("T2", "gradient of factor A of .* is off by", also="T3 T6", why="it is compared there too")
-class TrainsOneFactorAlone(_Adapted):
+@mutant("T2", "gradient of factor A of .* is off by", also="T3 T6 T9", why="it is compared there too")
+class TrainsOneFactorAlone(Adapted):
     def _adapt(self) -> None:
         super()._adapt()
         for name, parameter in self._model.named_parameters():
@@ -57,7 +57,12 @@ class TrainsOneFactorAlone(_Adapted):
                 parameter.requires_grad_(False)
 
 
-@mutant("T1", "after a step, .* should be", also="T2 T3 T6", why="gradients are those of other weights")
-class PublishesAnotherScaleThanItComputesWith(_Adapted):
+@mutant(
+    "T1",
+    "after a step, .* should be",
+    also="T2 T3 T6 T9",
+    why="scores and gradients are those of other weights",
+)
+class PublishesAnotherScaleThanItComputesWith(Adapted):
     def _factors(self, name: str) -> LowRank:
         return replace(super()._factors(name), scale=3.0)

@@ -91,7 +91,7 @@ class ForgetsItsSettingsInAReset(FSDPTrainer):
             self._optimizer.param_groups[0].update(eps=1e-8, weight_decay=0.01)
 
 
-@mutant("T3", "update of .* is off by")
+@mutant("T3", "update of .* is off by", also="T9", why="updates are compared there too")
 class ForgetsTheBiasCorrection(FSDPTrainer):
     def step(self) -> StepReport:
         for state in self._optimizer.state.values():
@@ -99,7 +99,7 @@ class ForgetsTheBiasCorrection(FSDPTrainer):
         return super().step()
 
 
-@mutant("T3", "learning rate")
+@mutant("T3", "learning rate", also="T9", why="the rate is compared there too")
 class ReportsTheNextRate(FSDPTrainer):
     def step(self) -> StepReport:
         report = super().step()

@@ -20,7 +20,7 @@ from trainer_adapters.fsdp import FSDPTrainer
     "T4",
     "lm_head.weight is missing",
     tied=False,
-    also="T1 T2 T3 T6",
+    also="T1 T2 T3 T6 T9",
     why="there is no weight to compare with, or to differentiate at",
 )
 class OmitsTheHead(FSDPTrainer):
@@ -127,7 +127,7 @@ class ListsOneDtype(FSDPTrainer):
         return super().weight_manifest("bfloat16")
 
 
-@mutant("T4", "differs from the checkpoint by", also="T1 T2 T3 T6", why="weights are compared there too")
+@mutant("T4", "differs from the checkpoint by", also="T1 T2 T3 T6 T9", why="weights are compared there too")
 class GathersABfloat16Copy(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         for name, tensor in super().gather_weights():

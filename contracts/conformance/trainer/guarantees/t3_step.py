@@ -5,17 +5,15 @@ import math
 import torch
 
 from contracts.conformance.trainer.bench import Bench
-from contracts.conformance.trainer.compare import compare
 from contracts.conformance.trainer.gradient_readout import check_norm
 from contracts.conformance.trainer.rank_programs import StepsRecord, Tensors, run_steps
 from contracts.conformance.trainer.reference import Reference, learning_rate
+from contracts.conformance.trainer.replay import Replay
 from contracts.conformance.trainer.sequences import LENGTHS, Rows, Step, make_sequences, round_robin
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, StepReport
 
-TOLERANCE = 1e-4  # relative to the norm of an update, which is about 1e-2 of the weights' norm
-ROUNDING = 2 * 2**-24  # relative to a weight: an update in float64 is rounded to float32 once, torch's twice
 SPEC = OptimizerSpec(
     lr=1e-2,
     eps=1e-4,  # about the size of clipped gradients: wrong clipping shows, but float noise does not
@@ -73,7 +71,7 @@ def _overflow(reference: Reference, sequences: list[TrainingSequence]) -> float:
 
 
 def _replay(reference: Reference, results: list[StepsRecord], steps: list[Step]) -> float:
-    optimizer = reference.adamw(SPEC)
+    replay = Replay(reference, SPEC)
     rates = [learning_rate(SPEC, number) for number in range(len(steps))]
     worst = 0.0
     for number, step in enumerate(steps):
@@ -83,22 +81,14 @@ def _replay(reference: Reference, results: list[StepsRecord], steps: list[Step])
         )
         reports = [result.reports[number] for result in results]
         if step.reset:
-            optimizer = reference.adamw(SPEC)
+            replay.reset()
             rates = _rates_after_reset(rates, number, reports[0].learning_rate)
         if not 1e-9 < step.scale < 1e9:
             _check_skipped(reports, before, after, doing)
             continue
-        reference.put(before)
-        reference.gradients(step.sequences, step.scale)
-        norm = torch.nn.utils.clip_grad_norm_(reference.parameters(), SPEC.max_grad_norm).item()
+        norm = replay.gradient(step, before)
         _check_reports(reports, norm, rates[number], doing)
-        optimizer.param_groups[0]["lr"] = reports[0].learning_rate
-        optimizer.step()
-        expected = _difference(before, reference.values())
-        found = _difference(before, after)
-        rounding = {name: ROUNDING * float(weight.norm()) for name, weight in after.items()}
-        right = "torch AdamW's update"
-        worst = max(worst, compare(found, expected, TOLERANCE, "update", right, doing, rounding))
+        worst = max(worst, replay.update(before, after, reports[0].learning_rate, doing))
     return worst
 
 
@@ -109,10 +99,6 @@ def _rates_after_reset(rates: list[float], number: int, reported: float) -> list
     """
     restarted = rates[:number] + [learning_rate(SPEC, step) for step in range(len(rates) - number)]
     return restarted if math.isclose(reported, restarted[number], rel_tol=1e-6) else rates
-
-
-def _difference(before: Tensors, after: Tensors) -> Tensors:
-    return {name: after[name].double() - before[name].double() for name in before}
 
 
 def _check_reports(reports: list[StepReport], norm: float, rate: float, doing: str) -> None:

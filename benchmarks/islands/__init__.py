@@ -1,0 +1,1 @@
+"""What islands learn together, what they send, and what their rounds take on a slow link."""

@@ -1,0 +1,96 @@
+"""Islands and their lighthouse as processes, which tests stop, kill and start again."""
+
+import json
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelinerl.paths import ROOT
+
+LIGHTHOUSE = Path(sys.executable).with_name("torchft_lighthouse")
+WITHIN_S = 240  # the start of a process is most of it
+
+
+class LighthouseProcess:
+    """A lighthouse that waits for islands for so long: join_s once most have come, dead_s without a sign."""
+
+    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 2.0):
+        self.url = f"http://127.0.0.1:{port}"
+        self._port = port
+        self._command = [LIGHTHOUSE, "--min_replicas", "1"]
+        self._command += ["--bind", f"127.0.0.1:{port}", "--join_timeout_ms", str(int(1000 * join_s))]
+        self._command += ["--heartbeat_timeout_ms", str(int(1000 * dead_s))]
+        self.start()
+
+    def start(self) -> None:
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(self._command, cwd=ROOT, **quiet)
+        until = time.monotonic() + WITHIN_S
+        while not self._listens():
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"the lighthouse does not listen at {self.url}")
+            time.sleep(0.05)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class IslandProcess:
+    """An island, and the lines that it has printed since the last look."""
+
+    def __init__(self, directory: Path, lighthouse: str, name: str, **options: object):
+        given = {"lighthouse": lighthouse, "island": name, "every": 4, "wait_s": 20, "timeout_s": 5} | options
+        command = [sys.executable, "-m", "tests.islands.one_island", str(directory), json.dumps(given)]
+        self.name = name
+        self.log = directory / f"{name}.log"
+        self._lines: queue.Queue[dict] = queue.Queue()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            self._lines.put(json.loads(line))
+
+    def next(self, wanted: Callable[[dict], bool] = lambda line: True) -> list[dict]:
+        """Returns the lines up to the first one that is wanted."""
+        lines = []
+        while not lines or not wanted(lines[-1]):
+            try:
+                lines.append(self._lines.get(timeout=WITHIN_S))
+            except queue.Empty:
+                log = self.log.read_text()[-2000:]
+                raise AssertionError(f"{self.name} after {lines[-1:]}: {log}") from None
+        return lines
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def end(self) -> int:
+        """Ends the island as it would end by itself. Returns its exit status."""
+        self._process.stdin.close()
+        return self._process.wait(WITHIN_S)

@@ -1,0 +1,193 @@
+"""A saved and loaded island continues bit for bit: at a round, inside one, and after a failed one."""
+
+import errno
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from contracts.trainer import WorkerSpec
+from tests.islands.fleet import Fleet
+from tests.islands.test_missed_rounds import are_equal, every_bit
+from tests.islands.test_rounds import EVERY, NESTEROV
+from tests.islands.workers import ELEMENTS, OPTIMIZER, TinyWorker
+from trainer_adapters.diloco import DiLoCoTrainer
+from trainer_adapters.islands import saves
+
+NAMES = ("a", "b")
+
+
+def fleet_of_two(**options: object) -> Fleet:
+    fleet = Fleet(**NESTEROV | options)
+    for seed, name in enumerate(NAMES, 1):
+        fleet.add(name, TinyWorker(seed=seed))
+    return fleet
+
+
+def save(fleet: Fleet, directory: Path) -> None:
+    for name in NAMES:
+        fleet.trainers[name].save(directory / name).wait()
+
+
+def load(fleet: Fleet, directory: Path) -> None:
+    for name in NAMES:
+        fleet.trainers[name].load(directory / name)
+
+
+def assert_same(one: Fleet, other: Fleet) -> None:
+    for name in NAMES:
+        assert are_equal(every_bit(one, name), every_bit(other, name))
+        ours, theirs = (fleet.trainers[name]._island for fleet in (one, other))
+        assert ours.drift.updates == theirs.drift.updates
+        assert (ours.outer.round, ours.outer.lineage) == (theirs.outer.round, theirs.outer.lineage)
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("updates", [EVERY, EVERY + 3, 2 * EVERY + 1])
+def test_a_loaded_island_continues_bit_for_bit(tmp_path, updates, fresh):
+    fleet = fleet_of_two()
+    fleet.run(updates)
+    save(fleet, tmp_path)
+    fleet.run(2 * EVERY)  # changes what is being written, if a save does not copy or wait
+    loaded = fleet_of_two()
+    if not fresh:
+        loaded.run(EVERY + 1)
+    load(loaded, tmp_path)
+    loaded.run(2 * EVERY)
+    assert_same(fleet, loaded)
+
+
+def test_a_round_waits_until_the_state_before_it_is_written(tmp_path, monkeypatch):
+    write = saves._write
+
+    def write_late(*arguments: object) -> None:
+        time.sleep(0.3)
+        write(*arguments)
+
+    monkeypatch.setattr(saves, "_write", write_late)
+    fleet = fleet_of_two()
+    anchor = fleet.anchor("a")
+    handle = fleet.trainers["a"].save(tmp_path)
+    fleet.run()
+    handle.wait()
+    assert load_file(tmp_path / "outer-0.safetensors")["anchor"].equal(anchor)
+    assert not fleet.anchor("a").equal(anchor)
+
+
+def test_what_was_sent_in_a_failed_round_is_saved(tmp_path):
+    """b restarts after a round that only a committed, with b's drift: it must not count twice."""
+    fleet = fleet_of_two(attempts=1)
+    fleet.lighthouse.denied["b"] = 1
+    fleet.run()
+    fleet.run(1)
+    save(fleet, tmp_path)
+    loaded = fleet_of_two(attempts=1)
+    load(loaded, tmp_path)
+    for name in NAMES:
+        loaded.rounds[name].kept = fleet.rounds[name].kept
+    assert loaded.trainers["b"]._island.drift.sent.updates == EVERY
+    fleet.run(EVERY - 1)
+    loaded.run(EVERY - 1)
+    assert_same(fleet, loaded)
+
+
+def test_the_file_has_the_state_of_one_rank(tmp_path):
+    fleet = fleet_of_two()
+    fleet.run()
+    save(fleet, tmp_path)
+    tensors = load_file(tmp_path / "a" / "outer-0.safetensors")
+    assert {name: len(tensor) for name, tensor in tensors.items() if name != "numbers"} == {
+        "anchor": ELEMENTS,
+        "momentum": ELEMENTS,
+    }
+    assert tensors["anchor"].equal(fleet.anchor("a"))
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"inner", "outer-0.safetensors"}
+
+
+def test_the_state_of_another_model_is_refused_and_changes_nothing(tmp_path):
+    fleet = fleet_of_two()
+    save(fleet, tmp_path)
+    trainer = fleet.trainers["a"]
+    trainer._island.outer.anchor = torch.zeros(ELEMENTS + 1)
+    trainer.save(tmp_path / "a").wait()
+    fleet = fleet_of_two()
+    fleet.run(EVERY + 1)
+    before = every_bit(fleet, "a")
+    with pytest.raises(ValueError, match="outer state of another model"):
+        fleet.trainers["a"].load(tmp_path / "a")
+    assert are_equal(before, every_bit(fleet, "a"))
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff" * 100, b"\x10" + bytes(7) + b"{}" + b" " * 14])
+def test_an_outer_state_that_is_broken_is_refused(tmp_path, data):
+    fleet = fleet_of_two()
+    save(fleet, tmp_path)
+    (tmp_path / "a" / "outer-0.safetensors").write_bytes(data)
+    with pytest.raises(ValueError, match="a broken one"):
+        fleet.trainers["a"].load(tmp_path / "a")
+
+
+def test_without_an_outer_state_the_loaded_weights_are_the_anchor_of_round_0(tmp_path, caplog):
+    fleet = fleet_of_two()
+    fleet.run(EVERY + 1)
+    weights = fleet.vector("a")
+    save(fleet, tmp_path)
+    (tmp_path / "a" / "outer-0.safetensors").unlink()
+    loaded = fleet_of_two()
+    loaded.run()
+    loaded.trainers["a"].load(tmp_path / "a")
+    assert loaded.anchor("a").equal(weights) and loaded.vector("a").equal(weights)
+    assert loaded.trainers["a"]._island.outer.round == 0
+    assert not loaded.trainers["a"]._island.outer.momentum.any()
+    assert "no outer state of 1 ranks" in caplog.text
+
+
+def test_without_rounds_a_checkpoint_is_the_inner_trainer_s(tmp_path):
+    trainers = [DiLoCoTrainer(inner=TinyWorker(seed=1), every=every) for every in (None, None, 2)]
+    for trainer in trainers:
+        trainer.init_worker(WorkerSpec(model_path="", optimizer=OPTIMIZER))
+    trainers[0].step()
+    trainers[0].save(tmp_path).wait()
+    assert [path.name for path in tmp_path.iterdir()] == ["inner"]
+    for trainer in trainers[1:]:
+        trainer.load(tmp_path)
+        assert trainer._inner.vector().equal(trainers[0]._inner.vector())
+
+
+def test_an_error_of_writing_is_raised_by_wait_and_the_next_save_succeeds(tmp_path):
+    fleet = fleet_of_two()
+    (tmp_path / "blocked").write_text("")
+    fleet.trainers["a"]._inner.save = lambda directory: fleet.workers["b"].save(tmp_path / "elsewhere")
+    handle = fleet.trainers["a"].save(tmp_path / "blocked")
+    with pytest.raises(OSError, match="outer state could not be written") as error:
+        handle.wait()
+    assert error.value.errno == errno.EEXIST
+    fleet.trainers["a"].save(tmp_path / "free").wait()
+    assert (tmp_path / "free" / "outer-0.safetensors").exists()
+
+
+@pytest.mark.engines
+def test_a_full_disk_is_told_by_its_number(small_disk):
+    from tests.small_disk import fill
+
+    fleet = fleet_of_two()
+    (small_disk / "a" / "inner").mkdir(parents=True)
+    fleet.trainers["a"]._inner.save = lambda directory: fleet.workers["b"].save(Path("/tmp") / "tiny")
+    fill(small_disk, leaving=1000)
+    with pytest.raises(OSError) as error:
+        fleet.trainers["a"].save(small_disk / "a").wait()
+    assert error.value.errno == errno.ENOSPC
+    assert not list((small_disk / "a").glob("*outer*"))
+
+
+def test_close_waits_for_the_writing_leaves_and_closes_the_inner_trainer(tmp_path):
+    fleet = fleet_of_two()
+    fleet.run(1)
+    fleet.lighthouse.training = {"a", "b"}
+    fleet.trainers["a"].save(tmp_path)
+    fleet.trainers["a"].close()
+    assert (tmp_path / "outer-0.safetensors").exists()
+    assert fleet.lighthouse.training == {"b"}
+    assert fleet.workers["a"].closed

@@ -1,0 +1,142 @@
+"""Islands in processes of their own, with torchft's lighthouse: some are killed, stopped, or start again."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from contracts.support.addresses import LOOPBACK
+from contracts.trainer import WorkerSpec
+from tests.islands.processes import WITHIN_S, IslandProcess, LighthouseProcess
+from tests.islands.workers import OPTIMIZER
+from tests.ports import free_port
+from trainer_adapters.islands.lighthouse import LighthouseMembership, _client
+from trainer_adapters.islands.ranks import IslandRanks
+
+pytestmark = pytest.mark.engines
+Start = Callable[..., IslandProcess]
+
+
+@pytest.fixture
+def lighthouse() -> Iterator[LighthouseProcess]:
+    process = LighthouseProcess(free_port())
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def start(tmp_path: Path, lighthouse: LighthouseProcess) -> Iterator[Start]:
+    """Returns a function that starts an island by name."""
+    started = []
+
+    def start_island(name: str, **options: object) -> IslandProcess:
+        started.append(IslandProcess(tmp_path, lighthouse.url, name, **options))
+        return started[-1]
+
+    yield start_island
+    for island in started:
+        island.kill()
+
+
+def together(islands: int) -> Callable[[dict], bool]:
+    return lambda line: line["alone"] == 0 and line["islands"] == islands
+
+
+def anchors(lines: list[dict]) -> dict[float, str]:
+    return {line["round"]: line["anchor"] for line in lines if not line["alone"]}
+
+
+def same_where_both_were(one: list[dict], other: list[dict]) -> int:
+    """Asserts that the anchors of common rounds are the same. Returns the number of them."""
+    mine, theirs = anchors(one), anchors(other)
+    common = mine.keys() & theirs.keys()
+    assert {round: mine[round] for round in common} == {round: theirs[round] for round in common}
+    return len(common)
+
+
+def test_an_island_that_is_killed_costs_the_others_one_attempt_and_rejoins_by_replay(start):
+    islands = [start(f"island-{number}") for number in range(3)]
+    before = [island.next(together(3)) for island in islands]
+    islands[2].kill()
+    without = [island.next(together(2)) for island in islands[:2]]
+    assert all(line["alone"] == 0 for lines in without for line in lines)
+    more = [islands[0].next(together(2)), islands[1].next(together(2))]
+    again = start("island-2")
+    found = again.next(together(3))
+    after = [island.next(together(3)) for island in islands[:2]]
+    assert found[0]["behind"] > 0
+    assert same_where_both_were(found, [*after[0], *islands[0].next(), *islands[0].next()])
+    whole = [before[i] + without[i] + more[i] + after[i] for i in (0, 1)]
+    assert same_where_both_were(*whole)
+    assert [island.end() for island in (*islands[:2], again)] == [0, 0, 0]
+
+
+@pytest.mark.in_turn
+def test_islands_train_alone_without_their_lighthouse_and_meet_when_it_is_back(start, lighthouse):
+    islands = [start("island-0"), start("island-1")]
+    for island in islands:
+        island.next(together(2))
+    lighthouse.kill()
+    for island in islands:
+        alone = island.next(lambda line: line["alone"] == 1)[-1]
+        assert island.next()[-1]["round"] == alone["round"]
+    lighthouse.start()
+    after = [island.next(together(2)) for island in islands]
+    assert after[0][-1]["drift_norm"] > 0
+    assert same_where_both_were(*after)
+    assert all(island.is_running for island in islands)
+
+
+@pytest.mark.in_turn
+def test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift(start):
+    islands = [start("island-0", timeout_s=2), start("island-1", timeout_s=2)]
+    for island in islands:
+        island.next(together(2))
+    islands[1].pause()
+    islands[0].next(together(1))
+    islands[0].next(together(1))
+    islands[1].go_on()
+    back = islands[1].next(together(2))
+    with_it = islands[0].next(together(2))
+    assert max(line["behind"] for line in back) > 0
+    assert same_where_both_were(back, [*with_it, *islands[0].next(), *islands[0].next()])
+
+
+def membership(lighthouse: LighthouseProcess, name: str, wait_s: float) -> LighthouseMembership:
+    ranks = IslandRanks(WorkerSpec(model_path="", optimizer=OPTIMIZER))
+    return LighthouseMembership(ranks, lighthouse.url, name, LOOPBACK, f"http://{name}/", wait_s, timeout_s=5)
+
+
+def test_an_island_that_asked_in_vain_is_not_taken_for_present(lighthouse):
+    """While it trains on, the others wait for it, and do not try an exchange with it."""
+    first = membership(lighthouse, "first", wait_s=1)
+    second = membership(lighthouse, "second", wait_s=4)
+    _client(lighthouse.url).heartbeat("another", timedelta(seconds=5))
+    assert first.quorum(0, "same") is None
+    assert second.quorum(0, "same") is None
+    for each in (first, second):
+        each.leave()
+
+
+def test_two_islands_are_told_of_each_other(lighthouse):
+    both = [membership(lighthouse, name, wait_s=30) for name in ("first", "second")]
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(each.quorum, 3, "same") for each in both]
+        found = [meeting.result(WITHIN_S) for meeting in asked]
+    assert [(meeting.size, meeting.rank, meeting.round) for meeting in found] == [(2, 0, 3), (2, 1, 3)]
+    assert found[0].lineage == "same" and found[0].sources == ["http://second/"]
+    for each in both:
+        each.leave()
+
+
+@pytest.mark.in_turn
+def test_an_island_with_other_settings_ends_with_one_sentence(start):
+    island = start("island-0")
+    island.next()
+    other = start("island-1", outer_lr=0.5)
+    assert other._process.wait(60) != 0
+    last = other.log.read_text().strip().splitlines()[-1]
+    assert "the other islands have other settings" in last
+    island.next()

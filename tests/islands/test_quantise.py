@@ -1,0 +1,92 @@
+"""The codes of vectors: their bytes, the bound of their error, and the blocks that could go wrong."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.islands import oracle, uniform6
+from trainer_adapters.islands.quantise import QUANTISERS
+
+BLOCKS = QUANTISERS["blocks"]
+SIZES = (0, 1, 255, 256, 257, 1000)
+EXTREMES = {
+    "one large among small": [1e4] + [1e-4] * 255,
+    "alternating signs": [(-1) ** i * (1 + i / 7) for i in range(256)],
+    "halves of the scale": [127.0] + [i + 0.5 for i in range(-127, 127)],
+    "negative is largest": [-3.0] + [i / 100 for i in range(255)],
+    "largest float32": [3e38, -3e38, 1e38, 1.0],
+    "just above the smallest scale": [127 * 2.0**-125, 2.0**-126, -(2.0**-124)],
+    "ragged": [math.sin(i) * 10 ** (i % 9 - 4) for i in range(700)],
+}
+
+
+def coded(values: list[float] | torch.Tensor, name: str = "blocks") -> torch.Tensor:
+    vector = torch.as_tensor(values, dtype=torch.float32)
+    message = QUANTISERS[name].encode(vector)
+    assert message.dtype is torch.uint8
+    assert message.numel() == QUANTISERS[name].size(len(vector))
+    decoded = QUANTISERS[name].decode(message, len(vector))
+    assert decoded.dtype is torch.float32 and decoded.shape == vector.shape
+    return decoded
+
+
+def message_of(values: list[float]) -> bytes:
+    return bytes(BLOCKS.encode(torch.tensor(values, dtype=torch.float32)).tolist())
+
+
+@pytest.mark.parametrize("case", EXTREMES)
+def test_bytes_of_blocks_are_those_of_the_oracle_and_the_error_is_within_the_bound(case):
+    values = np.array(EXTREMES[case], np.float32).astype(np.float64)
+    assert message_of(values.tolist()) == oracle.encode(values)
+    decoded = coded(values.tolist()).numpy().astype(np.float64)
+    assert decoded.tolist() == oracle.decode(oracle.encode(values), len(values))
+    for block, of_block in zip(oracle.blocks_of(values), oracle.blocks_of(decoded), strict=True):
+        assert np.abs(of_block - block).max() <= np.abs(block).max() / 254 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_drawn_vectors_have_the_bytes_of_the_oracle(size):
+    values = torch.randn(size, generator=torch.Generator().manual_seed(size))
+    assert message_of(values.tolist()) == oracle.encode(values.tolist())
+
+
+def test_an_element_costs_little_more_than_a_byte():
+    assert BLOCKS.size(2**20) / 2**20 == 1 + 4 / 256
+    assert QUANTISERS["none"].size(2**20) == 2**22
+
+
+@pytest.mark.parametrize("name", QUANTISERS)
+@pytest.mark.parametrize("value", [0.0, 0.1, -7e-20, 1.0])
+def test_zero_and_constant_vectors_are_exact(name, value):
+    values = torch.full((600,), value)
+    assert coded(values, name).equal(values)
+
+
+def test_subnormal_blocks_are_zero_and_do_not_touch_their_neighbours():
+    values = torch.cat([torch.full((256,), 1e-40), torch.ones(256), torch.full((256,), 127 * 1e-38)])
+    assert coded(values).equal(torch.cat([torch.zeros(256), torch.ones(256), torch.zeros(256)]))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_block_that_is_not_finite_stays_so_in_every_element(bad):
+    values = torch.ones(512)
+    values[300] = bad
+    decoded = coded(values)
+    assert decoded[:256].equal(torch.ones(256))
+    assert not decoded[256:].isfinite().any()
+    assert coded(values, "none").equal(values) or math.isnan(bad)
+
+
+def test_no_code_keeps_every_bit():
+    values = torch.randn(333, generator=torch.Generator().manual_seed(1))
+    assert coded(values, "none").equal(values)
+
+
+def test_the_error_of_a_normal_vector_is_less_than_half_that_of_intellect_1():
+    values = torch.randn(10**6, generator=torch.Generator().manual_seed(0))
+    of_theirs = uniform6.decode(uniform6.encode(values), len(values))
+    errors = [float((decoded - values).norm() / values.norm()) for decoded in (coded(values), of_theirs)]
+    assert errors[0] == pytest.approx(0.0070, abs=2e-4)
+    assert errors[1] == pytest.approx(0.0161, abs=5e-4)

@@ -1,0 +1,193 @@
+"""Two islands of two ranks each, in four processes: all ranks of an island decide alike."""
+
+import errno
+import math
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from contracts.trainer import SaveHandle, WorkerSpec
+from tests.islands.fleet import JoinedTrainer
+from tests.islands.groups import DyingGroup, gloo
+from tests.islands.workers import OPTIMIZER, TinyWorker
+from tests.ports import free_port
+from tests.trainer_adapters.workers import run_ranks
+from trainer_adapters.islands.members import IslandRefusedError
+from trainer_adapters.islands.membership import Meeting
+from trainer_adapters.process_group import join_process_group
+
+ISLANDS = 2
+RANKS = 2
+
+
+class RankedWorker(TinyWorker):
+    """A TinyWorker whose ranks have half of the masters each."""
+
+    def init_worker(self, spec: WorkerSpec) -> None:
+        super().init_worker(spec)
+        join_process_group(spec, "gloo")
+        self.rank = spec.rank
+        self.masters = self.masters[spec.rank :: spec.world_size]
+        self.seed = 10 * self.seed + spec.rank
+        self.reset_optimizer()
+        self.adopt()
+
+    def save(self, directory: Path) -> SaveHandle:
+        return super().save(directory / str(self.rank))
+
+    def load(self, directory: Path) -> None:
+        super().load(directory / str(self.rank))
+
+    def close(self) -> None:
+        dist.destroy_process_group()
+
+
+class StoreMembership:
+    """All islands take part in each round. `dying` breaks off the next exchange of this rank."""
+
+    def __init__(self, store: dist.Store, island: int, rank: int):
+        self._store = store
+        self._island = island
+        self._rank = rank
+        self._quorums = 0
+        self.dying = False
+
+    def quorum(self, round: int, lineage: str) -> Meeting:
+        self._quorums += 1
+        prefix = f"{self._rank}-{self._quorums}"
+        group = gloo(prefix, self._island, ISLANDS, timeout_s=20, store=self._store)
+        if self.dying:
+            group = DyingGroup(group, 3)
+            self.dying = False
+        return Meeting(self._island, ISLANDS, round, group)
+
+    def commit(self, ok: bool) -> bool:
+        votes = torch.tensor(float(ok))
+        dist.all_reduce(votes, dist.ReduceOp.MIN)
+        return bool(votes)
+
+    def leave(self) -> None:
+        pass
+
+
+class Process:
+    """One rank of one island."""
+
+    def __init__(self, process: int, ports: list[int], **options: object):
+        self.island = process // RANKS
+        self.rank = process % RANKS
+        store = dist.TCPStore("127.0.0.1", ports[-1], is_master=process == 0, timeout=timedelta(seconds=20))
+        self.membership = StoreMembership(store, self.island, self.rank)
+        self.worker = RankedWorker(seed=self.island + 1)
+        self.trainer = JoinedTrainer(
+            inner=self.worker,
+            every=2,
+            island=f"island-{self.island}",
+            membership=self.membership,
+            outer_lr=0.7,
+            outer_momentum=0.9,
+            **options,
+        )
+        self.trainer.init_worker(
+            WorkerSpec(
+                model_path="",
+                optimizer=OPTIMIZER,
+                rank=self.rank,
+                world_size=RANKS,
+                master_port=ports[self.island],
+                timeout_s=20,
+            )
+        )
+
+    def run(self, updates: int = 2) -> dict[str, float]:
+        return [self.trainer.step() for _ in range(updates)][-1].measures
+
+    def end(self) -> None:
+        self.trainer.close()
+
+
+def make_rounds(process: int, _: int, ports: list[int]) -> list:
+    own = Process(process, ports)
+    results = []
+    results.append((own.run(), own.worker.vector()))
+    own.membership.dying = process == 3  # one rank of one island
+    results.append((own.run(), own.worker.vector()))
+    own.run(1)
+    if process == 1:
+        own.worker.masters[0].detach()[0] = math.inf
+    results.append((own.run(1), own.worker.vector()))
+    own.end()
+    return results
+
+
+def test_the_ranks_of_an_island_decide_alike(tmp_path):
+    results = run_ranks(ISLANDS * RANKS, make_rounds, tmp_path, [free_port() for _ in range(3)])
+    first, second, third = zip(*results, strict=True)
+    for rank in range(RANKS):
+        assert first[rank][1].equal(first[RANKS + rank][1])
+        assert second[rank][1].equal(second[RANKS + rank][1])
+        assert third[rank][1].equal(third[RANKS + rank][1])
+        assert third[rank][1].isfinite().all()
+    for island in range(ISLANDS):
+        ranks = slice(RANKS * island, RANKS * (island + 1))
+        for name in ("outer_drift_norm", "outer_cosine", "outer_bytes", "outer_alone", "outer_round"):
+            assert len({measures[name] for measures, _ in first[ranks]}) == 1, name
+            assert len({measures[name] for measures, _ in second[ranks]}) == 1, name
+    assert first[0][0]["outer_drift_norm"] != first[2][0]["outer_drift_norm"]
+    assert all(measures["outer_round"] == 2 and measures["outer_alone"] == 0 for measures, _ in second)
+    assert second[0][0]["outer_bytes"] > 1.5 * first[0][0]["outer_bytes"]  # of two attempts
+    norms = [measures["outer_drift_norm"] for measures, _ in third]
+    assert not any(map(math.isfinite, norms[:RANKS])) and all(map(math.isfinite, norms[RANKS:]))
+
+
+def save_and_load(process: int, _: int, ports: list[int], directory: Path) -> list:
+    own = Process(process, ports)
+    own.run(3)
+    directory = directory / str(own.island)
+    own.trainer.save(directory / "whole").wait()
+    files = sorted(path.name for path in (directory / "whole").iterdir())
+    own.run(3)
+    expected = own.worker.vector()
+    own.trainer.load(directory / "whole")
+    own.run(3)
+    outcome = [files, expected.equal(own.worker.vector())]
+    dist.barrier()
+    if own.rank == 1:
+        (directory / "whole" / "outer-1.safetensors").unlink()
+        (directory / "blocked" / "outer-1.safetensors").mkdir(parents=True)
+    dist.barrier()
+    with pytest.raises(OSError) as error:
+        own.trainer.save(directory / "blocked").wait()
+    outcome.append(error.value.errno)
+    with pytest.raises(ValueError, match="not that of every rank"):
+        own.trainer.load(directory / "whole")
+    own.end()
+    return outcome
+
+
+def test_the_ranks_save_and_load_together_and_one_s_error_is_told_on_all(tmp_path):
+    ports = [free_port() for _ in range(3)]
+    for files, same, number in run_ranks(ISLANDS * RANKS, save_and_load, tmp_path, ports, tmp_path):
+        assert files == ["inner", "outer-0.safetensors", "outer-1.safetensors"]
+        assert same
+        assert number == errno.EISDIR
+
+
+def be_refused(process: int, _: int, ports: list[int]) -> str:
+    own = Process(process, ports, attempts=1, quantise="none" if process // RANKS else "blocks")
+    try:
+        message = str(own.run()["outer_alone"])
+    except IslandRefusedError as error:
+        message = str(error)
+    own.end()
+    return message
+
+
+def test_all_ranks_of_an_island_are_refused(tmp_path):
+    ports = [free_port() for _ in range(3)]
+    outcomes = run_ranks(ISLANDS * RANKS, be_refused, tmp_path, ports)
+    assert outcomes[:RANKS] == ["1.0"] * RANKS
+    assert all("other settings" in outcome for outcome in outcomes[RANKS:])

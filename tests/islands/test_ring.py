@@ -1,0 +1,145 @@
+"""The ring over real gloo groups: every member has the bytes of the oracle, for ragged sizes too."""
+
+import hashlib
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from tests.islands import oracle
+from tests.islands.groups import DyingGroup, over_gloo
+from trainer_adapters.islands.quantise import QUANTISERS
+from trainer_adapters.islands.ring import LinkError, Partition, Ring
+
+MEMBERS = (1, 2, 3, 4, 5)
+SIZES = (1, 256, 700, 2305)
+
+
+def vectors(members: int, elements: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(members * 10_000 + elements)
+    return [torch.randn(elements, generator=generator) for _ in range(members)]
+
+
+def adversarial(members: int, elements: int) -> list[torch.Tensor]:
+    """Returns vectors with an element in each block that almost every coding rounds by half of a scale."""
+    own = vectors(members, elements)
+    for rank, vector in enumerate(own):
+        vector[::256] = 1e4
+        for part, (begin, end) in enumerate(oracle.parts(elements, members)):
+            codings = (rank - part) % members + 1  # with that of this member
+            vector[begin + 1 : end : 256] = 0.49 * codings * 1e4 / 127
+        vector[256:512] *= 1e-30
+    return own
+
+
+def summed(
+    own: list[torch.Tensor], name: str = "blocks", chunk: int = 512
+) -> list[tuple[list[torch.Tensor], int]]:
+    """Returns the messages of every member, and the bytes that it sent."""
+    partition = Partition(len(own[0]), len(own), chunk)
+
+    def member(group, rank):
+        ring = Ring(group, rank, len(own))
+        messages = ring.sum(lambda begin, end: own[rank][begin:end].clone(), partition, QUANTISERS[name])
+        return messages, ring.sent
+
+    return over_gloo(len(own), member)
+
+
+def decoded(messages: list[torch.Tensor], partition: Partition, name: str) -> torch.Tensor:
+    pairs = zip(messages, partition.spans(), strict=True)
+    return torch.cat([QUANTISERS[name].decode(message, end - begin) for message, (begin, end) in pairs])
+
+
+@pytest.mark.parametrize("elements", SIZES)
+@pytest.mark.parametrize("members", MEMBERS)
+def test_every_member_has_the_bytes_of_the_oracle(members, elements):
+    own = vectors(members, elements)
+    expected, _, _ = oracle.ring([vector.tolist() for vector in own])
+    for messages, _ in summed(own, chunk=4096):
+        assert [bytes(message.tolist()) for message in messages] == [part for part in expected if part]
+
+
+@pytest.mark.parametrize("name", QUANTISERS)
+@pytest.mark.parametrize("members", MEMBERS)
+def test_all_members_have_the_same_bytes_whatever_the_code(members, name):
+    own = vectors(members, 2305)
+    digests = {hashlib.sha256(torch.cat(m).numpy()).hexdigest() for m, _ in summed(own, name)}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+def test_smaller_chunks_change_no_value(members):
+    own = vectors(members, 2305)
+    small, _ = summed(own, chunk=256)[0]
+    large, _ = summed(own, chunk=4096)[0]
+    values = decoded(small, Partition(2305, members, 256), "blocks")
+    assert values.equal(decoded(large, Partition(2305, members, 4096), "blocks"))
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+def test_the_sum_of_adversarial_blocks_is_within_the_bound_of_the_exact_one(members):
+    own = adversarial(members, 2305)
+    _, _, bounds = oracle.ring([vector.tolist() for vector in own])
+    exact = np.sum([vector.numpy().astype(np.float64) for vector in own], axis=0)
+    messages, _ = summed(own)[0]
+    errors = np.abs(decoded(messages, Partition(2305, members, 512), "blocks").numpy() - exact)
+    assert (errors <= np.array(bounds) * (1 + 1e-5)).all()
+    assert errors.max() > 0.95 * max(bounds)  # so no bound that is much lower holds
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+def test_without_a_code_the_sum_is_that_of_float32(members):
+    own = vectors(members, 700)
+    messages, _ = summed(own, "none")[0]
+    values = decoded(messages, Partition(700, members, 512), "none")
+    torch.testing.assert_close(values, torch.stack(own).sum(0))
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+def test_the_bytes_are_counted_and_are_what_the_design_computes(members):
+    elements = members * 256 * 8  # equal parts
+    own = vectors(members, elements)
+    for _, sent in summed(own, chunk=512):
+        assert sent == 2 * (members - 1) / members * (1 + 4 / 256) * elements
+
+
+def test_one_value_that_is_not_finite_makes_the_sum_not_finite_on_every_member():
+    own = vectors(3, 700)
+    own[1][3] = torch.inf
+    for messages, _ in summed(own):
+        assert not decoded(messages, Partition(700, 3, 512), "blocks")[:256].isfinite().any()
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+def test_records_of_all_members_are_in_their_order(members):
+    expected = [bytes([rank] * 5) for rank in range(members)]
+    assert (
+        over_gloo(members, lambda group, rank: Ring(group, rank, members).gather(expected[rank]))
+        == [expected] * members
+    )
+
+
+def test_an_exchange_ends_at_its_deadline():
+    def member(group, rank):
+        ring = Ring(group, rank, 2, deadline=time.monotonic())
+        with pytest.raises(LinkError, match="longer than timeout_s"):
+            ring.gather(b"record")
+
+    over_gloo(2, member)
+
+
+@pytest.mark.parametrize("sends", [0, 1, 2])
+def test_if_a_member_dies_all_others_are_told(sends):
+    own = vectors(3, 2305)
+
+    def member(group, rank):
+        ring = Ring(DyingGroup(group, sends) if rank == 1 else group, rank, 3)
+        del group
+        with pytest.raises(LinkError):
+            ring.sum(
+                lambda begin, end: own[rank][begin:end].clone(), Partition(2305, 3), QUANTISERS["blocks"]
+            )
+
+    over_gloo(3, member)

@@ -1,0 +1,88 @@
+"""What the members of a meeting tell one another before they exchange drifts, and how they decide whether to.
+
+Every member has the same records in the same order, so all of them decide alike.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from contracts.errors import CannotContinueError
+
+RECORD_BYTES = 512
+
+
+class IslandRefusedError(CannotContinueError):
+    """This island was started with another configuration or model than the others. It must end."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """What one island says of itself. All islands must have the same `terms`."""
+
+    island: str  # its name
+    updates: int  # that made its drift; 0: it adds nothing
+    round: int  # of its anchor
+    lineage: str  # of its anchor
+    terms: str  # SHA-256 of all that the islands must agree on
+    newcomer: bool  # whether it has made no round since its process started
+    ready: bool  # whether its anchor is of the newest round
+
+    def record(self) -> bytes:
+        """Returns the record that `read` reads, always of the same length."""
+        record = json.dumps(asdict(self)).encode().ljust(RECORD_BYTES)
+        if len(record) > RECORD_BYTES:
+            raise ValueError(f"the island's name is too long: {self.island}")
+        return record
+
+    @classmethod
+    def read(cls, record: bytes) -> "Member":
+        """Raises ValueError for what another version of this code may send."""
+        try:
+            return cls(**json.loads(record))
+        except TypeError as error:
+            raise ValueError(f"an island says something else of itself: {error}") from error
+
+
+def terms(**settings: object) -> str:
+    """Returns the SHA-256 of settings, which must be the same on every island."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def refusal(own: int, members: Sequence[Member]) -> str | None:
+    """Returns why the member with index `own` must end, or None. Only a newcomer must."""
+    member = members[own]
+    if not member.newcomer:
+        return None
+    namesakes = [i for i, other in enumerate(members) if other.island == member.island and i != own]
+    if any(index < own or not members[index].newcomer for index in namesakes):
+        return f"there is another island with the name {member.island}: set trainer.island"
+    if member.terms != _usual("terms", members):
+        return (
+            "the other islands have other settings: every, outer_lr, outer_momentum, quantise, model, "
+            "trainer_ranks and the inner trainer must be the same on all"
+        )
+    if member.round == 0 and strays(own, members):
+        return "the other islands start from other weights"
+    return None
+
+
+def strays(own: int, members: Sequence[Member]) -> bool:
+    """Returns whether the member has another anchor than the others that are ready."""
+    ready = [member for member in members if member.ready]
+    return members[own].ready and members[own].lineage != _usual("lineage", ready)
+
+
+def fit(members: Sequence[Member]) -> bool:
+    """Returns whether the members can exchange drifts now: ready, and alike in terms and anchor."""
+    alike = {(member.terms, member.lineage) for member in members}
+    names = {member.island for member in members}
+    return len(alike) == 1 and len(names) == len(members) and all(member.ready for member in members)
+
+
+def _usual(name: str, members: Sequence[Member]) -> str:
+    """Returns the most frequent value among those who have made a round, or else among all. First wins."""
+    settled = [member for member in members if not member.newcomer]
+    return Counter(getattr(member, name) for member in settled or members).most_common(1)[0][0]
