@@ -145,7 +145,7 @@ class DiLoCoTrainer(TrainerWorker):
             options.lighthouse,
             options.island,
             options.address,
-            getattr(rounds, "url", ""),
+            rounds.url,
             options.wait_s,
             options.timeout_s,
         )

@@ -109,6 +109,8 @@ class ThreadMembership:
 class KeptRounds:
     """The rounds that one island keeps, and a view of its peers'."""
 
+    url = ""
+
     def __init__(self) -> None:
         self.peers: list[KeptRounds] = []
         self.kept: dict[int, OuterGradient] = {}

@@ -9,6 +9,8 @@ from trainer_adapters.islands.outer import OuterGradient, Snapshot
 class RoundStore(Protocol):
     """The kept rounds of one rank. What it returns of others is complete and unchanged."""
 
+    url: str  # where others find them; "" if nowhere
+
     def begin(self, state: Snapshot) -> None:
         """Begins to keep the state of a loaded checkpoint, and drops rounds after it. As `keep` otherwise."""
 
@@ -30,6 +32,8 @@ class RoundStore(Protocol):
 
 class NoRounds:
     """The store of an island that keeps nothing, so one that is behind cannot catch up."""
+
+    url = ""
 
     def begin(self, state: Snapshot) -> None:
         pass
