@@ -94,7 +94,7 @@ KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
 ISLANDS := soak-islands-0 soak-islands-1 soak-islands-2
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(TURNS) $(ENGINES_TURNS) $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(ISLANDS) $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(TURNS) $(ENGINES_TURNS) $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(ISLANDS) soak-islands-network $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -166,6 +166,9 @@ $(CHAOS): soak-chaos-%: redis-server
 
 $(CHAOS_OF): soak-chaos-%: redis-server
 	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_a_run_with_other_weights_survives[$*]"
+
+soak-islands-network:
+	$(VENV)/bin/python -m pytest -m "" tests/islands/test_cut_network.py
 
 $(ISLANDS): soak-islands-%:
 	$(VENV)/bin/python -m pytest -s -m long \

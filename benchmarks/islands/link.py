@@ -7,12 +7,10 @@ column is how many times more bytes float32 after each of 100 updates would take
 """
 
 import argparse
-import contextlib
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from statistics import median
 
 import torch
@@ -20,6 +18,7 @@ import torch
 from contracts.support.command_line import command_parser
 from contracts.weights import listening_store
 from pipelinerl.paths import ROOT
+from tests.islands.network import Network, address
 from trainer_adapters.islands.links import linked
 from trainer_adapters.islands.quantise import QUANTISERS
 from trainer_adapters.islands.ring import Partition, Ring
@@ -34,52 +33,14 @@ HEAD = (
 )
 
 
-def address(rank: int) -> str:
-    return f"10.255.77.{rank + 1}"
-
-
-def name(rank: int) -> str:
-    return f"island{rank}"
-
-
-@contextlib.contextmanager
-def two_namespaces(megabit: float) -> Iterator[None]:
-    """Makes two network namespaces for the block, with a link between them of so many Mbit/s each way."""
-    limit = ["rate", f"{megabit}mbit", "burst", "64kb", "latency", "400ms"]
-    try:
-        for rank in range(ISLANDS):
-            ip("netns", "add", name(rank))
-        first, second = ["link0", "netns", name(0)], ["link1", "netns", name(1)]
-        ip("link", "add", *first, "type", "veth", "peer", "name", *second)
-        for rank in range(ISLANDS):
-            ip("-n", name(rank), "addr", "add", f"{address(rank)}/24", "dev", f"link{rank}")
-            for device in ("lo", f"link{rank}"):
-                ip("-n", name(rank), "link", "set", device, "up")
-            shaped = ["qdisc", "add", "dev", f"link{rank}", "root", "tbf", *limit]
-            subprocess.run(["tc", "-n", name(rank), *shaped], check=True)
-        yield
-    finally:
-        for rank in range(ISLANDS):
-            subprocess.run(["ip", "netns", "del", name(rank)], check=False)
-
-
-def ip(*arguments: str) -> str:
-    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
-
-
-def sent_bytes(rank: int) -> int:
-    (found,) = json.loads(ip("-n", name(rank), "-json", "-s", "link", "show", f"link{rank}"))
-    return found["stats64"]["tx"]["bytes"]
-
-
-def measured(code: str, options: argparse.Namespace) -> str:
+def measured(code: str, network: Network, options: argparse.Namespace) -> str:
     """Returns a row of the table."""
-    before = sent_bytes(0)
+    before = network.sent_bytes(0)
     command = [sys.executable, "-m", "benchmarks.islands.link", "--code", code]
     command += ["--elements", str(options.elements), "--rounds", str(options.rounds)]
     members = [
         subprocess.Popen(
-            ["ip", "netns", "exec", name(rank), *command, "--member", str(rank)],
+            [*network.inside(rank), *command, "--member", str(rank)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
@@ -87,7 +48,7 @@ def measured(code: str, options: argparse.Namespace) -> str:
         for rank in range(ISLANDS)
     ]
     (first, _) = [json.loads(member.communicate(timeout=WITHIN_S)[0]) for member in members]
-    on_wire = (sent_bytes(0) - before) / options.rounds
+    on_wire = (network.sent_bytes(0) - before) / options.rounds
     synchronous = EVERY * 2 * (ISLANDS - 1) / ISLANDS * 4 * options.elements
     payload = first["sent"] / options.rounds
     fewer = synchronous / payload
@@ -123,9 +84,12 @@ def main() -> None:
     if options.member is not None:
         return member(options.member, options)
     print(HEAD)
-    with two_namespaces(options.megabit):
+    network = Network(ISLANDS, options.megabit)
+    try:
         for code in QUANTISERS:
-            print(measured(code, options), flush=True)
+            print(measured(code, network, options), flush=True)
+    finally:
+        network.close()
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from contracts.support.addresses import LOOPBACK
 from pipelinerl.paths import ROOT
 
 LIGHTHOUSE = Path(sys.executable).with_name("torchft_lighthouse")
@@ -20,11 +21,11 @@ WITHIN_S = 240  # the start of a process is most of it
 class LighthouseProcess:
     """A lighthouse that waits for islands for so long: join_s once most have come, dead_s without a sign."""
 
-    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 2.0):
-        self.url = f"http://127.0.0.1:{port}"
-        self._port = port
+    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 2.0, address: str = LOOPBACK):
+        self.url = f"http://{address}:{port}"
+        self._at = address, port
         self._command = [LIGHTHOUSE, "--min_replicas", "1"]
-        self._command += ["--bind", f"127.0.0.1:{port}", "--join_timeout_ms", str(int(1000 * join_s))]
+        self._command += ["--bind", f"{address}:{port}", "--join_timeout_ms", str(int(1000 * join_s))]
         self._command += ["--heartbeat_timeout_ms", str(int(1000 * dead_s))]
         self.start()
 
@@ -39,7 +40,7 @@ class LighthouseProcess:
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+            return probe.connect_ex(self._at) == 0
 
     def kill(self) -> None:
         self._process.kill()
@@ -47,9 +48,19 @@ class LighthouseProcess:
 
 
 class IslandProcess:
-    """An island, and the lines that it has printed since the last look."""
+    """An island, and the lines that it has printed since the last look.
 
-    def __init__(self, directory: Path, lighthouse: str, name: str, **options: object):
+    inside: what comes before its command.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        lighthouse: str,
+        name: str,
+        inside: Sequence[str] = (),
+        **options: object,
+    ):
         given = {"lighthouse": lighthouse, "island": name, "every": 4, "wait_s": 20, "timeout_s": 5} | options
         command = [sys.executable, "-m", "tests.islands.one_island", str(directory), json.dumps(given)]
         self.name = name
@@ -57,7 +68,7 @@ class IslandProcess:
         self._lines: queue.Queue[dict] = queue.Queue()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+                [*inside, *command], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -94,3 +105,23 @@ class IslandProcess:
         """Ends the island as it would end by itself. Returns its exit status."""
         self._process.stdin.close()
         return self._process.wait(WITHIN_S)
+
+
+def together(islands: int) -> Callable[[dict], bool]:
+    return lambda line: line["alone"] == 0 and line["islands"] == islands
+
+
+def alone(line: dict) -> bool:
+    return line["alone"] == 1
+
+
+def _anchors(lines: list[dict]) -> dict[float, str]:
+    return {line["round"]: line["anchor"] for line in lines if not line["alone"]}
+
+
+def same_where_both_were(one: list[dict], other: list[dict]) -> int:
+    """Asserts that the anchors of common rounds are the same. Returns the number of them."""
+    mine, theirs = _anchors(one), _anchors(other)
+    common = mine.keys() & theirs.keys()
+    assert {round: mine[round] for round in common} == {round: theirs[round] for round in common}
+    return len(common)

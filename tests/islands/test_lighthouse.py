@@ -9,7 +9,14 @@ import pytest
 
 from contracts.support.addresses import LOOPBACK
 from contracts.trainer import WorkerSpec
-from tests.islands.processes import WITHIN_S, IslandProcess, LighthouseProcess
+from tests.islands.processes import (
+    WITHIN_S,
+    IslandProcess,
+    LighthouseProcess,
+    alone,
+    same_where_both_were,
+    together,
+)
 from tests.islands.workers import OPTIMIZER
 from tests.ports import free_port
 from trainer_adapters.islands.lighthouse import LighthouseMembership, _client
@@ -40,22 +47,6 @@ def start(tmp_path: Path, lighthouse: LighthouseProcess) -> Iterator[Start]:
         island.kill()
 
 
-def together(islands: int) -> Callable[[dict], bool]:
-    return lambda line: line["alone"] == 0 and line["islands"] == islands
-
-
-def anchors(lines: list[dict]) -> dict[float, str]:
-    return {line["round"]: line["anchor"] for line in lines if not line["alone"]}
-
-
-def same_where_both_were(one: list[dict], other: list[dict]) -> int:
-    """Asserts that the anchors of common rounds are the same. Returns the number of them."""
-    mine, theirs = anchors(one), anchors(other)
-    common = mine.keys() & theirs.keys()
-    assert {round: mine[round] for round in common} == {round: theirs[round] for round in common}
-    return len(common)
-
-
 def test_an_island_that_is_killed_costs_the_others_one_attempt_and_rejoins_by_replay(start):
     islands = [start(f"island-{number}") for number in range(3)]
     before = [island.next(together(3)) for island in islands]
@@ -80,8 +71,8 @@ def test_islands_train_alone_without_their_lighthouse_and_meet_when_it_is_back(s
         island.next(together(2))
     lighthouse.kill()
     for island in islands:
-        alone = island.next(lambda line: line["alone"] == 1)[-1]
-        assert island.next()[-1]["round"] == alone["round"]
+        without = island.next(alone)[-1]
+        assert island.next()[-1]["round"] == without["round"]
     lighthouse.start()
     after = [island.next(together(2)) for island in islands]
     assert after[0][-1]["drift_norm"] > 0
