@@ -1,4 +1,4 @@
-"""The trainer kit, T1 to T7 and T9, on the backends of this project; dry, one guarantee on a CPU."""
+"""The trainer kit, T1 to T7, T9 and T10, on the backends of this project; dry, one guarantee on a CPU."""
 
 from functools import partial
 

@@ -12,7 +12,7 @@ from typing import Literal
 class Guarantee:
     """One row of the table; `code` and `name` are defined by the contract."""
 
-    code: str  # G1 ... G16, T1 ... T9
+    code: str  # G1 ... G16, T1 ... T10
     name: str
 
 

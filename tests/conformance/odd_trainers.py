@@ -12,6 +12,7 @@ from contracts.inference import Parameter
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, WorkerSpec
 from contracts.weights import WeightManifest
 from examples.plain_trainer import PlainTrainer
+from tests.conformance.averaging_trainers import Averages, GoesHalfWay
 from tests.conformance.sharing_trainers import SharesOutItsReplicas
 from tests.conformance.wide_trainers import ComputesInFloat64, StepsInFloat64
 from trainer_adapters.fsdp import FSDPTrainer
@@ -117,4 +118,6 @@ ODD = [
     Odd(RefusesWhatIsNotPlain, ("T1",), ranks=2),
     Odd(ScoresOneSequenceOfAnEmptyBatch, ("T1", "T6"), ranks=2),
     Odd(SharesOutItsReplicas, ("T9",), ranks=2),
+    Odd(Averages, ("T10",), ranks=2),
+    Odd(GoesHalfWay, ("T10",), ranks=2),
 ]

@@ -36,19 +36,20 @@ PLAIN = "examples.plain_trainer.PlainTrainer"
 LORA = {"rank": 4, "alpha": 8}
 
 
-def assert_all_kept(adapter: str, ranks: int, **options: object) -> list[Verdict]:
-    verdicts = check_trainer(adapter, ranks=ranks, options=options)
+def assert_all_kept(adapter: str, ranks: int, patience_s: float = 120, **options: object) -> list[Verdict]:
+    verdicts = check_trainer(adapter, ranks=ranks, options=options, patience_s=patience_s)
     assert [v.guarantee.code for v in verdicts] == CODES
     assert all(v.measured and v.seconds > 0 for v in verdicts)
+    assert_not_offered(verdicts.pop(), "T10", "period is None")
     if adapter == PLAIN:
-        assert_not_offered(verdicts.pop())
+        assert_not_offered(verdicts.pop(), "T9", "shards() returns None")
     assert_kept(verdicts)
     return verdicts
 
 
-def assert_not_offered(verdict: Verdict) -> None:
-    assert (verdict.guarantee.code, verdict.state) == ("T9", "not declared")
-    assert verdict.measured == "not offered: shards() returns None"
+def assert_not_offered(verdict: Verdict, code: str, why: str) -> None:
+    assert (verdict.guarantee.code, verdict.state) == (code, "not declared")
+    assert verdict.measured == f"not offered: {why}"
 
 
 # --- correct trainers -------------------------------------------------------------------------
@@ -102,7 +103,7 @@ def test_low_rank_adapters_in_another_form(adapter, ranks, options):
 @pytest.mark.parametrize(("ranks", "lora"), [(1, None), (2, None), (2, LORA)])
 def test_fsdp_with_compiled_layers(ranks, lora):
     options = {"compile_layers": True, "lora": lora}
-    assert_kept(check_trainer(FSDP, ranks=ranks, options=options, patience_s=600))
+    assert_all_kept(FSDP, ranks, patience_s=600, **options)
 
 
 @pytest.mark.in_turn
@@ -111,9 +112,10 @@ def test_what_the_example_computes_on_two_ranks():
     assert_kept(check_trainer(PLAIN, ranks=2, only=["T3"]))
 
 
-def test_a_trainer_without_shards_is_not_tried_on_them():
-    (verdict,) = check_trainer(PLAIN, ranks=1, only=["T9"])
-    assert_not_offered(verdict)
+def test_a_trainer_without_shards_or_a_period_is_not_tried_on_them():
+    shards, periods = check_trainer(PLAIN, ranks=1, only=["T9", "T10"])
+    assert_not_offered(shards, "T9", "shards() returns None")
+    assert_not_offered(periods, "T10", "period is None")
 
 
 @pytest.mark.long
@@ -142,6 +144,7 @@ def test_deepspeed_in_stage_3_on_two_ranks():
         options = {"zero_stage": 3}
         verdicts = pool.submit(check_trainer, DEEPSPEED, ranks=2, options=options, patience_s=300).result()
     assert [v.guarantee.code for v in verdicts] == CODES
+    assert_not_offered(verdicts.pop(), "T10", "period is None")
     assert_kept(verdicts)
 
 
@@ -295,7 +298,10 @@ def test_the_story_of_a_failure_ends_with_the_whole_command(capfd, tmp_path):
         (["--adapter", "tests.conformance.raising_trainer.T"], "RuntimeError: no such backend here"),
         (["--adapter", "examples.plain_trainer.Saved"], "is not a contracts.trainer.TrainerWorker"),
         (["--adapter", "contracts.trainer.TrainerWorker"], "does not implement backward, close, "),
-        (["--adapter", PLAIN, "--only", "T8"], "no guarantee T8: they are T1, T2, T3, T4, T5, T6, T7, T9"),
+        (
+            ["--adapter", PLAIN, "--only", "T8"],
+            "no guarantee T8: they are T1, T2, T3, T4, T5, T6, T7, T9, T10",
+        ),
         (["--adapter", PLAIN, "--model", "/no/model"], "/no/model is not a Hugging Face model directory"),
         (["--adapter", PLAIN, "--option", "chunk=7"], "cannot be made with the options {'chunk': 7}"),
         (["--adapter", PLAIN, "--ranks", "0"], "at least one rank, not 0"),

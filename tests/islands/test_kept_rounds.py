@@ -1,14 +1,17 @@
 """Kept rounds: what others fetch is bit for bit what was kept, and what is broken on the way is not used."""
 
 import contextlib
+import socket
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import torch
 
 from contracts.store.layout import stored_versions
 from contracts.support.addresses import LOOPBACK
-from trainer_adapters.islands.kept_rounds import KeptRounds
+from trainer_adapters.islands.kept_rounds import CLOSE_S, KeptRounds
 from trainer_adapters.islands.outer import Outer, OuterGradient
 from trainer_adapters.islands.quantise import QUANTISERS
 from trainer_adapters.islands.ring import Partition
@@ -167,6 +170,21 @@ def test_a_disk_that_takes_nothing_costs_the_round_and_no_more(stores, tmp_path,
     (tmp_path / "peer" / "objects").mkdir()
     make_rounds(outer, kept, 1)
     assert stored_versions(tmp_path / "peer", "rounds") == [1]
+
+
+def test_a_transfer_that_is_open_does_not_hold_up_the_end(stores, tmp_path):
+    kept = stores("peer")
+    make_rounds(anchored(), kept, 1)
+    large = tmp_path / "peer" / "objects" / ("0" * 64)
+    large.write_bytes(bytes(64 * 2**20))  # more than the buffers of a connection hold
+    url = urlsplit(kept.url)
+    with socket.create_connection((url.hostname, url.port)) as reader:
+        reader.sendall(f"GET /objects/{large.name} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+        assert reader.recv(100).startswith(b"HTTP/1.1 200")
+        began = time.monotonic()
+        kept.close()
+        assert time.monotonic() - began < CLOSE_S
+    assert len(stores("other").gradients(0, 1, [stores("peer").url])) == 1
 
 
 def test_a_gradient_of_another_size_is_no_continuation():

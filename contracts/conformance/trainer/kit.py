@@ -17,6 +17,7 @@ from contracts.conformance.trainer.guarantees import (
     t6_uneven,
     t7_memory,
     t9_shards,
+    t10_periods,
 )
 from contracts.conformance.trainer.models import make_model
 from contracts.conformance.trainer.recording_worker import import_adapter
@@ -32,6 +33,7 @@ CHECKS: dict[Guarantee, Callable[[Bench], str]] = {
     Guarantee("T6", "uneven data"): t6_uneven.check,
     Guarantee("T7", "memory"): t7_memory.check,
     Guarantee("T9", "shards"): t9_shards.check,
+    Guarantee("T10", "periods"): t10_periods.check,
 }
 GUARANTEES = tuple(CHECKS)
 
@@ -88,7 +90,7 @@ def _wanted(only: Iterable[str] | None) -> list[Guarantee]:
     codes = list(only) if only is not None else [g.code for g in GUARANTEES]
     known = {g.code for g in GUARANTEES}
     if unknown := [code for code in codes if code not in known]:
-        raise ValueError(f"no guarantee {unknown[0]}: they are {', '.join(sorted(known))}")
+        raise ValueError(f"no guarantee {unknown[0]}: they are {', '.join(g.code for g in GUARANTEES)}")
     return [g for g in GUARANTEES if g.code in codes]
 
 

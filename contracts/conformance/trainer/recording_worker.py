@@ -32,7 +32,7 @@ OPTIONAL = {"shards", "adopt"}  # methods that a backend may leave out
 
 
 class RecordingWorker:
-    """A proxy of `worker` with only the methods of the contract.
+    """A proxy of `worker` with only the methods of the contract, and its period.
 
     The file `position_file` always contains its position: "in forward()", "after step()".
     """
@@ -40,6 +40,11 @@ class RecordingWorker:
     def __init__(self, worker: TrainerWorker, position_file: Path):
         self._worker = worker
         self._position_file = position_file
+
+    @property
+    def period(self) -> Any:
+        """The worker's period, which may not be what the contract says."""
+        return self._worker.period
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in TrainerWorker.__abstractmethods__ | GATHERS | OPTIONAL:

@@ -13,7 +13,10 @@ ROUNDING = 2 * 2**-24  # relative to a weight: an update in float64 is rounded t
 
 
 class Replay:
-    """An optimizer over what the reference trains. For each step, call `gradient` and then `update`."""
+    """An optimizer over what the reference trains.
+
+    For each step, call `gradient`, and then `update` or `step`.
+    """
 
     def __init__(self, reference: Reference, spec: OptimizerSpec):
         self._reference = reference
@@ -31,14 +34,18 @@ class Replay:
         norm = torch.nn.utils.clip_grad_norm_(self._reference.parameters(), self._spec.max_grad_norm)
         return norm.item()
 
+    def step(self, rate: float) -> None:
+        """Updates at the learning rate `rate`, without a comparison."""
+        self._optimizer.param_groups[0]["lr"] = rate
+        self._optimizer.step()
+
     def update(self, before: Tensors, after: Tensors, rate: float, doing: str, noun: str = "update") -> float:
         """Updates at the learning rate `rate`, and compares with the worker's update.
 
         Returns the largest error, relative to the norm of each tensor's update. Raises GuaranteeError beyond
         TOLERANCE; `doing` describes for the reader how to reproduce it, and `noun` names the update.
         """
-        self._optimizer.param_groups[0]["lr"] = rate
-        self._optimizer.step()
+        self.step(rate)
         expected = _difference(before, self._reference.values())
         found = _difference(before, after)
         rounding = {name: ROUNDING * float(weight.norm()) for name, weight in after.items()}

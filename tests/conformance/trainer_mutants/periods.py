@@ -1,0 +1,82 @@
+"""Broken trainers of T10. Their period is longer than the steps of any other guarantee."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from contracts.trainer import StepReport
+from tests.conformance.averaging_trainers import GoesHalfWay
+from tests.conformance.trainer_mutants.mutants import mutant
+from trainer_adapters.islands.island import Island
+
+
+@mutant("T10", "update of step 12, which ends no period of 11, of .* is off by")
+class EndsItsPeriodAStepLate(GoesHalfWay):
+    @property
+    def period(self) -> int:
+        return 11
+
+
+@mutant("T10", "update of step 13, which ends no period of 12, of .* is off by")
+class CountsOnlyWhatIsNotSkipped(GoesHalfWay):
+    def step(self) -> StepReport:
+        report = super().step()
+        self._since -= report.skipped
+        return report
+
+
+@mutant("T10", "update of step 13, which ends no period of 12, of .* is off by")
+class ForgetsMomentsAtTheEnd(GoesHalfWay):
+    def step(self) -> StepReport:
+        report = super().step()
+        if self._since == 0:
+            self.reset_optimizer()
+        return report
+
+
+@mutant("T10", "in step 13, rank 0 reports the learning rate")
+class BeginsItsScheduleAnewAtTheEnd(GoesHalfWay):
+    def step(self) -> StepReport:
+        report = super().step()
+        if self._since == 0:
+            self._inner._closed_steps.zero_()
+        return report
+
+
+@mutant("T10", "after step 12, which ends a period, a log-probability on rank 0 is off by", ranks=2)
+class ComputesWithWhatWasBefore(GoesHalfWay):
+    """Keeps embedding and head as a forward before the end has left them."""
+
+    def _new_island(self) -> Island:
+        island = super()._new_island()
+        island._inner = replace(island._inner, adopt=lambda: None)
+        return island
+
+
+@mutant("T10", r"weight \(after step 24, from the checkpoint\) of .* is off by")
+class ForgetsWhereItsPeriodBegan(GoesHalfWay):
+    def load(self, directory: Path) -> None:
+        super().load(directory)
+        self._island = self._new_island()
+
+
+@mutant("T10", r"weight \(after step 24, from the checkpoint\) of .* is off by")
+class BeginsItsPeriodAnewOnLoad(GoesHalfWay):
+    def load(self, directory: Path) -> None:
+        super().load(directory)
+        self._since = 0
+
+
+@mutant("T10", "step 12 has the measure outer_islands=tensor")
+class ReportsTensors(GoesHalfWay):
+    def step(self) -> StepReport:
+        report = super().step()
+        return replace(report, measures={name: torch.tensor(v) for name, v in report.measures.items()})
+
+
+@mutant("T10", "the period is 0")
+class HasAPeriodOfNothing(GoesHalfWay):
+    @property
+    def period(self) -> int:
+        return 0
