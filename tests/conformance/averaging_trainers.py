@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from contracts.trainer import SaveHandle, StepReport, WorkerSpec
+from contracts.trainer import SaveHandle, StepReport, TrainerWorker, WorkerSpec
 from examples.plain_trainer import PlainTrainer
 from trainer_adapters.diloco import DiLoCoTrainer
 from trainer_adapters.fsdp import FSDPTrainer
@@ -47,5 +47,7 @@ class Averages(PlainTrainer):
 class GoesHalfWay(DiLoCoTrainer):
     """An island without others, which goes half the way of twelve updates, with momentum."""
 
+    inner: type[TrainerWorker] = FSDPTrainer
+
     def __init__(self) -> None:
-        super().__init__(inner=FSDPTrainer(), every=12, outer_lr=0.5, outer_momentum=0.9)
+        super().__init__(inner=self.inner(), every=12, outer_lr=0.5, outer_momentum=0.9)

@@ -44,8 +44,8 @@ def check(bench: Bench) -> str:
     steps = steps_of(model, bench.ranks, period)
     for number in range(len(steps)):
         _check_reports([result.steps.reports[number] for result in results], number, doing)
-    worst_update = _check_updates(reference, steps, results[0], period, doing)
     worst_score = _check_scores(reference, steps, results, period, doing)
+    worst_update = _check_updates(reference, steps, results[0], period, doing)
     resumed = bench.session(load_in_period, model, SPEC, directory, doing=f"{doing}, and loaded")
     _check_resumed(results[0], resumed[0], period, doing)
     updates = (
