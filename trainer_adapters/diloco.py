@@ -53,7 +53,7 @@ class DiLoCoTrainer(TrainerWorker):
     island: this island's name. Each has its own.
     address: of this machine, where the other islands reach it.
     wait_s: how long a round waits for the other islands. An island that is out of phase waits for this time.
-    timeout_s: the longest silence of another island in an exchange.
+    timeout_s: how long finding the others, fetching missed rounds, and an exchange may take, each.
     attempts: how often a round is tried before training continues alone.
     max_behind: rounds that an island may have missed. If it missed more, its drift is dropped.
     keep: gradients that are kept for islands that missed rounds.
@@ -78,8 +78,8 @@ class DiLoCoTrainer(TrainerWorker):
         keep: int = 8,
         directory: str = "/dev/shm/pipelinerl-islands",
     ):
-        if not isinstance(inner, TrainerWorker):
-            raise ValueError(f"inner must be a trainer, not {inner!r}")
+        if not isinstance(inner, TrainerWorker) or isinstance(inner, DiLoCoTrainer):
+            raise ValueError(f"inner must be a trainer that is no DiLoCoTrainer itself, not {inner!r}")
         self._inner = inner
         self._options = IslandOptions(
             every=every,
@@ -156,7 +156,7 @@ class DiLoCoTrainer(TrainerWorker):
         options = self._options
         directory = Path(options.directory) / f"{options.island}-{rank}"
         try:
-            rounds = KeptRounds(directory, options.keep, options.address, options.timeout_s)
+            rounds = KeptRounds(directory, options.keep, options.address)
         except OSError as error:
             log.warning("no rounds are kept, and missed ones cannot be had: %s", error)
             return NoRounds()

@@ -62,7 +62,7 @@ def member(rank: int, options: argparse.Namespace) -> None:
     values = torch.randn(options.elements, generator=torch.Generator().manual_seed(rank))
     partition = Partition(options.elements, ISLANDS)
     seconds = []
-    ring = Ring(group, rank, ISLANDS)
+    ring = Ring(group, rank, ISLANDS, WITHIN_S)
     for _ in range(options.rounds):
         ring.gather(b"begin")
         began = time.perf_counter()

@@ -18,7 +18,8 @@ from trainer_adapters.islands.outer import OuterGradient, Snapshot
 from trainer_adapters.islands.ranks import IslandRanks
 from trainer_adapters.islands.rounds import NoRounds, RoundStore
 
-WAIT_S = 10
+WAIT_S = 30  # for the other islands
+TIMEOUT_S = 5  # of an exchange
 
 
 class JoinedTrainer(DiLoCoTrainer):
@@ -64,7 +65,7 @@ class Lighthouse:
             meeting = self._formed.pop(name)
         if meeting.size == 1:
             return replace(meeting, group=None)
-        group = gloo(meeting.group, meeting.rank, meeting.size, WAIT_S)
+        group = gloo(meeting.group, meeting.rank, meeting.size, TIMEOUT_S)
         return replace(meeting, group=self.wrapped.pop(name, lambda group: group)(group))
 
     def _form(self) -> None:
@@ -121,7 +122,9 @@ class KeptRounds:
         momentum = None if state.momentum is None else state.momentum.clone()
         self.states[state.round] = replace(state, anchor=state.anchor.clone(), momentum=momentum)
 
-    def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
+    def gradients(
+        self, begin: int, end: int, sources: Sequence[str], deadline: float
+    ) -> list[OuterGradient] | None:
         for peer in self.peers:
             if all(round in peer.kept for round in range(begin, end)):
                 return [peer.kept[round] for round in range(begin, end)]
@@ -136,7 +139,7 @@ class KeptRounds:
     def begin(self, state: Snapshot) -> None:
         """Keeps nothing of a checkpoint."""
 
-    def state(self, round: int, sources: Sequence[str]) -> Snapshot | None:
+    def state(self, round: int, sources: Sequence[str], deadline: float) -> Snapshot | None:
         states = [peer.states[max(peer.states)] for peer in self.peers if peer.states]
         return max(states, key=lambda state: state.round, default=None)
 
@@ -149,7 +152,7 @@ class Fleet:
         self.trainers: dict[str, DiLoCoTrainer] = {}
         self.workers: dict[str, TinyWorker] = {}
         self.rounds: dict[str, KeptRounds] = {}
-        self._options = {"every": 4} | options
+        self._options = {"every": 4, "timeout_s": TIMEOUT_S} | options
         self._seeds = itertools.count(1)
 
     def add(self, name: str, worker: TinyWorker | None = None, **options: object) -> DiLoCoTrainer:

@@ -1,6 +1,7 @@
 """Kept rounds: what others fetch is bit for bit what was kept, and what is broken on the way is not used."""
 
 import contextlib
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from contracts.store.layout import stored_versions
 from contracts.support.addresses import LOOPBACK
+from tests.small_disk import fill, make_room
 from trainer_adapters.islands.kept_rounds import CLOSE_S, KeptRounds
 from trainer_adapters.islands.outer import Outer, OuterGradient
 from trainer_adapters.islands.quantise import QUANTISERS
@@ -25,13 +27,18 @@ def stores(tmp_path):
     opened = []
 
     def open_store(name: str, keep: int = 3) -> KeptRounds:
-        opened.append(KeptRounds(tmp_path / name, keep, LOOPBACK, timeout_s=5))
+        opened.append(KeptRounds(tmp_path / name, keep, LOOPBACK))
         return opened[-1]
 
     yield open_store
     for store in opened:
         with contextlib.suppress(OSError):  # of one that a test has closed
             store.close()
+
+
+def soon() -> float:
+    """Returns a deadline for what is fetched."""
+    return time.monotonic() + 5
 
 
 def anchored() -> Outer:
@@ -68,7 +75,7 @@ def test_a_replay_of_fetched_gradients_has_every_bit_of_the_peer(stores):
     peer, behind = anchored(), anchored()
     kept = stores("peer")
     make_rounds(peer, kept, 3)
-    gradients = stores("behind").gradients(0, 3, [kept.url])
+    gradients = stores("behind").gradients(0, 3, [kept.url], soon())
     behind.replay(gradients, 3)
     assert are_same(behind, peer)
 
@@ -77,7 +84,7 @@ def test_the_newest_state_and_the_gradients_after_it_are_the_peer_s(stores):
     peer, other = anchored(), anchored()
     kept = stores("peer")
     make_rounds(peer, kept, 7)
-    found = stores("other").state(7, ["http://127.0.0.1:9/", kept.url])
+    found = stores("other").state(7, ["http://127.0.0.1:9/", kept.url], soon())
     other.restore(found)
     assert are_same(other, peer)
 
@@ -86,9 +93,9 @@ def test_a_state_is_of_the_round_that_is_asked_for_or_an_earlier_one(stores):
     kept = stores("peer")
     make_rounds(anchored(), kept, 7)
     other = stores("other")
-    assert other.state(6, [kept.url]).round == 6
-    assert other.state(9, [kept.url]).round == 7
-    assert other.state(5, [kept.url]) is None  # the states of rounds 6 and 7 are kept
+    assert other.state(6, [kept.url], soon()).round == 6
+    assert other.state(9, [kept.url], soon()).round == 7
+    assert other.state(5, [kept.url], soon()) is None  # the states of rounds 6 and 7 are kept
 
 
 def test_the_state_of_a_checkpoint_is_kept_and_what_came_after_it_is_dropped(stores, tmp_path):
@@ -102,7 +109,7 @@ def test_the_state_of_a_checkpoint_is_kept_and_what_came_after_it_is_dropped(sto
     again.begin(loaded.snapshot())
     again.wait_ended()
     assert stored_versions(tmp_path / "peer", "rounds")[-1] == 1
-    found = stores("other").state(2, [again.url])
+    found = stores("other").state(2, [again.url], soon())
     assert found.anchor.equal(loaded.anchor) and found.lineage == loaded.lineage
 
 
@@ -111,8 +118,8 @@ def test_only_the_newest_gradients_and_two_states_are_kept(stores, tmp_path):
     make_rounds(anchored(), kept, 6)
     assert stored_versions(tmp_path / "peer", "rounds") == [3, 4, 5]
     assert len(files(tmp_path / "peer")) == 3 + 2
-    assert stores("other").gradients(2, 6, [kept.url]) is None
-    assert len(stores("third").gradients(3, 6, [kept.url])) == 3
+    assert stores("other").gradients(2, 6, [kept.url], soon()) is None
+    assert len(stores("third").gradients(3, 6, [kept.url], soon())) == 3
 
 
 def test_a_new_life_serves_what_was_kept_and_drops_the_rounds_of_another_run(stores, tmp_path):
@@ -123,7 +130,7 @@ def test_a_new_life_serves_what_was_kept_and_drops_the_rounds_of_another_run(sto
         stores("peer")
     made.close()
     again = stores("peer", keep=9)
-    assert len(stores("other").gradients(0, 3, [again.url])) == 3
+    assert len(stores("other").gradients(0, 3, [again.url], soon())) == 3
     make_rounds(anchored(), again, 1)
     assert stored_versions(tmp_path / "peer", "rounds") == [0]
     assert len(files(tmp_path / "peer")) == 2
@@ -139,8 +146,8 @@ def test_a_file_with_wrong_bytes_is_had_from_another_peer(stores, tmp_path):
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
     store = stores("behind")
-    assert store.gradients(0, 2, [broken.url]) is None
-    behind.replay(store.gradients(0, 2, [broken.url, whole.url]), 2)
+    assert store.gradients(0, 2, [broken.url], soon()) is None
+    behind.replay(store.gradients(0, 2, [broken.url, whole.url], soon()), 2)
     assert are_same(behind, one)
 
 
@@ -151,25 +158,26 @@ def test_a_peer_that_serves_something_else_has_nothing(stores, tmp_path, text):
     for name in ("0", "latest"):
         (tmp_path / "peer" / "runs" / "rounds" / f"{name}.json").write_bytes(text)
     other = stores("other")
-    assert other.gradients(0, 1, [kept.url]) is None
-    assert other.state(1, [kept.url]) is None
+    assert other.gradients(0, 1, [kept.url], soon()) is None
+    assert other.state(1, [kept.url], soon()) is None
 
 
 def test_nothing_is_had_from_nobody(stores):
     own = stores("own")
-    assert own.state(1, []) is None
-    assert own.gradients(0, 1, []) is None
+    assert own.state(1, [], soon()) is None
+    assert own.gradients(0, 1, [], soon()) is None
 
 
-def test_a_disk_that_takes_nothing_costs_the_round_and_no_more(stores, tmp_path, caplog):
-    kept = stores("peer")
+@pytest.mark.engines
+def test_a_full_disk_costs_the_round_and_no_more(stores, small_disk, caplog):
+    kept = stores(small_disk / "peer")
     outer = anchored()
-    (tmp_path / "peer" / "objects").rmdir()
+    fill(small_disk, leaving=1000)
     make_rounds(outer, kept, 1)
-    assert "round 0 is not kept" in caplog.text
-    (tmp_path / "peer" / "objects").mkdir()
+    assert "round 0 is not kept" in caplog.text and "No space left" in caplog.text
+    make_room(small_disk)
     make_rounds(outer, kept, 1)
-    assert stored_versions(tmp_path / "peer", "rounds") == [1]
+    assert stored_versions(small_disk / "peer", "rounds") == [1]
 
 
 def test_a_transfer_that_is_open_does_not_hold_up_the_end(stores, tmp_path):
@@ -184,7 +192,27 @@ def test_a_transfer_that_is_open_does_not_hold_up_the_end(stores, tmp_path):
         began = time.monotonic()
         kept.close()
         assert time.monotonic() - began < CLOSE_S
-    assert len(stores("other").gradients(0, 1, [stores("peer").url])) == 1
+    assert len(stores("other").gradients(0, 1, [stores("peer").url], soon())) == 1
+
+
+def test_a_directory_that_is_removed_is_made_again(stores, tmp_path):
+    kept = stores("peer")
+    outer = anchored()
+    make_rounds(outer, kept, 1)
+    shutil.rmtree(tmp_path / "peer")
+    make_rounds(outer, kept, 1)
+    assert len(stores("other").gradients(1, 2, [kept.url], soon())) == 1
+
+
+def test_files_of_others_in_the_directory_stay(stores, tmp_path):
+    kept = stores("peer")
+    others = [
+        tmp_path / "peer" / name for name in ("objects/thesis.txt", "parts/mine", "runs/rounds/notes.txt")
+    ]
+    for path in others:
+        path.write_text("mine")
+    make_rounds(anchored(), kept, 3)
+    assert [path.read_text() for path in others] == ["mine"] * 3
 
 
 def test_a_gradient_of_another_size_is_no_continuation():

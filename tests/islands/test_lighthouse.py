@@ -20,6 +20,7 @@ from tests.islands.processes import (
 from tests.islands.workers import OPTIMIZER
 from tests.ports import free_port
 from trainer_adapters.islands.lighthouse import LighthouseMembership, _client
+from trainer_adapters.islands.links import linked
 from trainer_adapters.islands.ranks import IslandRanks
 
 pytestmark = pytest.mark.engines
@@ -120,6 +121,27 @@ def test_two_islands_are_told_of_each_other(lighthouse):
     assert found[0].lineage == "same" and found[0].sources == ["http://second/"]
     for each in both:
         each.leave()
+
+
+def test_who_is_no_island_is_left_out_of_a_round(lighthouse):
+    """One that asks the lighthouse with nothing to say, under names that come first and last."""
+    both = [membership(lighthouse, name, wait_s=30) for name in ("first", "second")]
+    strangers = [_client(lighthouse.url), _client(lighthouse.url)]
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(each.quorum, 3, "same") for each in both]
+        for name, client in zip(("aaa", "zzz"), strangers, strict=True):
+            threads.submit(client.quorum, name, timedelta(seconds=30), step=10**9)
+        found = [meeting.result(WITHIN_S) for meeting in asked]
+    assert [(meeting.size, meeting.rank, meeting.round) for meeting in found] == [(2, 0, 3), (2, 1, 3)]
+    for each in both:
+        each.leave()
+
+
+@pytest.mark.parametrize("store", ["", "nonsense", "127.0.0.1:99999999", "127.0.0.1:1", ":"])
+def test_a_rendezvous_that_is_none_is_an_exchange_that_fails(store):
+    group = linked(LOOPBACK, store, "round", (0, 2), timeout_s=1)
+    with pytest.raises(ConnectionError, match="no links to the other islands"):
+        group.send([], 1, 0)
 
 
 @pytest.mark.in_turn

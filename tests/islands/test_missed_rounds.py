@@ -148,20 +148,6 @@ def test_rounds_of_one_island_can_be_replayed_too():
     same_everywhere(fleet)
 
 
-def test_who_cannot_catch_up_trains_on_alone_and_the_others_make_the_round(caplog):
-    fleet = fleet_of("a", "b")
-    fleet.run()
-    fleet.add("c", TinyWorker(seed=7), rounds=NoRounds())
-    alone = Local(seed=7)
-    measures = fleet.run()
-    assert measures["c"]["outer_alone"] == 1 and measures["c"]["outer_round"] == 0
-    assert fleet.vector("c").numpy().tolist() == alone.after(EVERY).tolist()
-    assert measures["a"]["outer_alone"] == 0
-    assert fleet.lighthouse.meetings[1:] == [["a", "b", "c"], ["a", "b"]]
-    same_everywhere(fleet, ("a", "b"))
-    assert "round 1 cannot be had" in caplog.text
-
-
 @pytest.mark.parametrize("sends", range(0, 7))
 def test_an_exchange_that_breaks_off_is_tried_again(sends):
     fleet = fleet_of("a", "b", "c", quantise="none")
@@ -264,3 +250,30 @@ def test_if_the_last_word_is_lost_the_islands_still_come_together():
     assert fleet.lighthouse.meetings == [["a", "b", "c"], ["b", "c"]]
     fleet.run()
     same_everywhere(fleet)
+
+
+def test_who_cannot_catch_up_trains_on_alone_and_does_not_hold_up_the_others(caplog):
+    fleet = fleet_of("a", "b")
+    fleet.run()
+    fleet.add("c", TinyWorker(seed=7), rounds=NoRounds())
+    alone = Local(seed=7)
+    for round in (2, 3):
+        found = fleet.run()
+        assert [found[name]["outer_alone"] for name in ("a", "b", "c")] == [0, 0, 1]
+        assert [found[name]["outer_round"] for name in ("a", "b", "c")] == [round, round, 0]
+        assert found["a"]["outer_islands"] == 2
+        assert fleet.vector("c").numpy().tolist() == alone.after(EVERY).tolist()
+        same_everywhere(fleet, ("a", "b"))
+    assert fleet.lighthouse.meetings[1:] == [["a", "b", "c"]] * 2
+    assert "round 1 goes on without c" in caplog.text
+    assert "round 2 cannot be had: training continues alone" in caplog.text
+
+
+def test_the_drift_is_measured_where_nobody_answers():
+    fleet = fleet_of("a", "b")
+    before = fleet.anchor("a")
+    fleet.lighthouse.present.clear()
+    measures = fleet.run()["a"]
+    drift = before - fleet.vector("a")
+    assert measures["outer_alone"] == 1
+    assert measures["outer_drift_norm"] == pytest.approx(float(drift.norm()), rel=1e-5)

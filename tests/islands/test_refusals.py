@@ -71,11 +71,13 @@ def test_a_newcomer_with_the_name_of_an_island_that_has_made_rounds_ends_whateve
     assert refusal(1, both) is None
 
 
-def test_members_fit_if_all_are_ready_and_alike():
+def test_members_fit_if_those_that_are_ready_are_alike():
     others = [member(), member(island="b")]
     assert fit(others)
-    for change in ({"ready": False}, {"terms": "other"}, {"lineage": "other"}):
-        assert not fit([*others, member(island="c", **change)])
+    for change in ({"terms": "other"}, {"lineage": "other"}, {"island": "a"}):
+        assert not fit([*others, member(**{"island": "c"} | change)])
+        assert fit([*others, member(**{"island": "c", "ready": False} | change)])
+    assert not fit([member(ready=False)])
 
 
 def test_who_is_not_ready_does_not_stray_and_decides_nothing():
@@ -104,17 +106,19 @@ def test_a_record_is_as_long_as_all_others_and_is_read_as_it_was():
 
 BAD = {
     "every": (0, 2.5, "ten", True),
-    "outer_lr": (0, -1.0, float("nan")),
-    "outer_momentum": (-0.1, 1.0, float("nan")),
+    "outer_lr": (0, -1.0, float("nan"), float("inf"), "abc", True),
+    "outer_momentum": (-0.1, 1.0, float("nan"), "x"),
     "quantise": ("int4", None),
     "attempts": (0, 1.5),
     "max_behind": (-1, 0.5),
     "keep": (0, "8"),
-    "wait_s": (0, -1.0),
-    "timeout_s": (0.0,),
+    "wait_s": (0, -1.0, 1e12, float("inf"), float("nan"), ".inf", None),
+    "timeout_s": (0.0, "abc"),
+    "address": (None, "", 4),
+    "directory": (None, ""),
     "island": ("", "a/b", "..", "x" * 65, 3),
-    "lighthouse": ("host:29510", 29510),
-    "inner": (None, "fsdp"),
+    "lighthouse": ("host:29510", 29510, "http://", "http://host", "http://host:99999", "https://host:1"),
+    "inner": (None, "fsdp", DiLoCoTrainer(inner=TinyWorker())),
 }
 
 

@@ -1,6 +1,7 @@
 """The ring over real gloo groups: every member has the bytes of the oracle, for ragged sizes too."""
 
 import hashlib
+import threading
 import time
 
 import numpy as np
@@ -13,6 +14,7 @@ from trainer_adapters.islands.quantise import QUANTISERS
 from trainer_adapters.islands.ring import LinkError, Partition, Ring
 
 MEMBERS = (1, 2, 3, 4, 5)
+WITHIN_S = 20
 SIZES = (1, 256, 700, 2305)
 
 
@@ -40,7 +42,7 @@ def summed(
     partition = Partition(len(own[0]), len(own), chunk)
 
     def member(group, rank):
-        ring = Ring(group, rank, len(own))
+        ring = Ring(group, rank, len(own), WITHIN_S)
         messages = ring.sum(lambda begin, end: own[rank][begin:end].clone(), partition, QUANTISERS[name])
         return messages, ring.sent
 
@@ -116,14 +118,50 @@ def test_one_value_that_is_not_finite_makes_the_sum_not_finite_on_every_member()
 def test_records_of_all_members_are_in_their_order(members):
     expected = [bytes([rank] * 5) for rank in range(members)]
     assert (
-        over_gloo(members, lambda group, rank: Ring(group, rank, members).gather(expected[rank]))
+        over_gloo(members, lambda group, rank: Ring(group, rank, members, WITHIN_S).gather(expected[rank]))
         == [expected] * members
     )
 
 
+@pytest.mark.parametrize("here", [[0, 2, 3], [1, 2], [3]])
+def test_some_of_the_members_continue_without_the_others(here):
+    own = vectors(len(here), 700)
+    expected, _, _ = oracle.ring([vector.tolist() for vector in own])
+    partition = Partition(700, len(here), 4096)
+
+    def member(group, rank):
+        ring = Ring(group, rank, 4, WITHIN_S)
+        assert ring.gather(bytes([rank])) == [bytes([each]) for each in range(4)]
+        if rank not in here:
+            return None
+        ring.continue_with(here, WITHIN_S)
+        vector = own[here.index(rank)]
+        messages = ring.sum(lambda begin, end: vector[begin:end].clone(), partition, QUANTISERS["blocks"])
+        assert ring.gather(bytes([rank])) == [bytes([each]) for each in here]
+        return [bytes(message.tolist()) for message in messages]
+
+    assert over_gloo(4, member) == [expected if rank in here else None for rank in range(4)]
+
+
+def test_a_silent_member_is_waited_for_until_the_deadline():
+    ended = threading.Event()
+
+    def member(group, rank):
+        if rank == 1:
+            assert ended.wait(WITHIN_S)
+            return
+        began = time.monotonic()
+        with pytest.raises(LinkError):
+            Ring(group, rank, 2, within_s=0.5).gather(b"record")
+        assert 0.4 < time.monotonic() - began < 5
+        ended.set()
+
+    over_gloo(2, member)
+
+
 def test_an_exchange_ends_at_its_deadline():
     def member(group, rank):
-        ring = Ring(group, rank, 2, deadline=time.monotonic())
+        ring = Ring(group, rank, 2, within_s=0)
         with pytest.raises(LinkError, match="longer than timeout_s"):
             ring.gather(b"record")
 
@@ -135,7 +173,7 @@ def test_if_a_member_dies_all_others_are_told(sends):
     own = vectors(3, 2305)
 
     def member(group, rank):
-        ring = Ring(DyingGroup(group, sends) if rank == 1 else group, rank, 3)
+        ring = Ring(DyingGroup(group, sends) if rank == 1 else group, rank, 3, WITHIN_S)
         del group
         with pytest.raises(LinkError):
             ring.sum(

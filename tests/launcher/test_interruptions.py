@@ -52,6 +52,7 @@ def test_a_run_whose_terminal_is_closed_ends_and_is_reported(tmp_path):
     run = tmp_path / "run"
     launcher, terminal = pty.fork()
     if launcher == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, where these tests run under it, ignores it
         os.chdir(ROOT)
         os.execv(LAUNCH[0], [*LAUNCH, f"run_dir={run}", *MINIATURE, "max_steps=100000"])
     wait_for(lambda: (run / "metrics" / "trainer.jsonl").exists() or not os.read(terminal, 65536))

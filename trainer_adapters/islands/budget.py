@@ -6,6 +6,8 @@
 An island sends 2 (N - 1) / N coded vectors a round. A code of blocks takes 1 + 4 / 256 bytes an element.
 """
 
+import math
+
 from contracts.support.command_line import command_parser
 from trainer_adapters.islands.quantise import BLOCK, FLOAT32
 
@@ -44,8 +46,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, required=True, help="updates between rounds")
     parser.add_argument("--step-s", type=float, required=True, help="seconds of an update")
     args = parser.parse_args()
-    if args.islands < 2 or min(args.parameters, args.megabit, args.every, args.step_s) <= 0:
-        parser.error("two islands at least, and numbers above 0")
+    numbers = (args.parameters, args.megabit, args.every, args.step_s)
+    if args.islands < 2 or not all(0 < number < math.inf for number in numbers):
+        parser.error("two islands at least, and finite numbers above 0")
     print("\n".join(lines(args.parameters, args.islands, args.megabit, args.every, args.step_s)))
 
 

@@ -21,17 +21,22 @@ class Missed:
     start: Snapshot | None = None
 
 
-def missed(rounds: RoundStore, outer: Outer, meeting: Meeting, strays: bool) -> Missed | None:
-    """Returns what leads to the meeting's round, or None. From an anchor that `strays` nothing does."""
+def missed(
+    rounds: RoundStore, outer: Outer, meeting: Meeting, strays: bool, deadline: float
+) -> Missed | None:
+    """Returns what leads to the meeting's round, or None. From an anchor that `strays` nothing does.
+
+    deadline: the monotonic time after which nothing more is fetched.
+    """
     if not strays:
-        gradients = rounds.gradients(outer.round, meeting.round, meeting.sources)
+        gradients = rounds.gradients(outer.round, meeting.round, meeting.sources, deadline)
         if _leads(outer, gradients, meeting):
             return Missed(gradients, meeting.round)
     for source in meeting.sources:
-        start = rounds.state(meeting.round, [source])
+        start = rounds.state(meeting.round, [source], deadline)
         if start is None:
             continue
-        gradients = rounds.gradients(start.round, meeting.round, meeting.sources)
+        gradients = rounds.gradients(start.round, meeting.round, meeting.sources, deadline)
         if _leads(outer, gradients, meeting, start):
             return Missed(gradients, meeting.round, start)
     return None

@@ -93,11 +93,15 @@ class Island:
         meeting = self._others.membership.quorum(self.outer.round, self.outer.lineage)
         self._measures["wait_seconds"] += time.monotonic() - asked
         if meeting is None:
+            self._weigh_drift()
             return False
         ready = self._catch_up(meeting)
         self._weigh_drift()
-        ring = Ring(meeting.group, meeting.rank, meeting.size, time.monotonic() + self._options.timeout_s)
-        gradient = self._exchange(ring, meeting, ready)
+        others_fetch_s = self._options.timeout_s
+        ring = Ring(meeting.group, meeting.rank, meeting.size, others_fetch_s + self._options.timeout_s)
+        self._told = False
+        members = self._members(ring, meeting, ready)
+        gradient = self._exchange(ring, members) if members else None
         sent, silent = self._inner.total([ring.sent, float(not self._told)])
         self._measures["bytes"] += sent
         if not self._others.membership.commit(gradient is not None):
@@ -105,7 +109,7 @@ class Island:
                 self.drift.remember()
             return ready
         self._make(gradient)
-        self._measures |= {"alone": 0.0, "islands": meeting.size}
+        self._measures |= {"alone": 0.0, "islands": len(members)}
         return False
 
     # --- the exchange -------------------------------------------------------------------------
@@ -118,12 +122,8 @@ class Island:
             log.warning("the weights have drifted by %s: the next round discards these updates", norm)
             self.drift.updates = 0
 
-    def _exchange(self, ring: Ring, meeting: Meeting, ready: bool) -> OuterGradient | None:
+    def _exchange(self, ring: Ring, members: list[Member]) -> OuterGradient | None:
         """Returns the sum of all drifts, or None if it is not known that all members have the same."""
-        self._told = False
-        members = self._members(ring, meeting, ready)
-        if members is None:
-            return None
         try:
             gradient = self._sum(ring, members)
             self._told = True
@@ -158,7 +158,10 @@ class Island:
         )
 
     def _members(self, ring: Ring, meeting: Meeting, ready: bool) -> list[Member] | None:
-        """Returns what the members say of themselves, or None unless they can exchange drifts now."""
+        """Returns what those say of themselves who exchange drifts now, with whom the ring continues.
+
+        An island that is not ready is left out. Returns None if it is this one, or if they cannot.
+        """
         own = Member(
             island=self._options.island,
             updates=self.drift.updates,
@@ -181,7 +184,13 @@ class Island:
         if refused:
             self._others.membership.leave()
             raise IslandRefusedError(f"the island {own.island} is refused: {why or 'see the other ranks'}")
-        return None if unfit else members
+        if unfit or not ready:
+            return None
+        if away := [member.island for member in members if not member.ready]:
+            log.warning("round %d goes on without %s: no catching up", self.outer.round, ", ".join(away))
+        here = [index for index, member in enumerate(members) if member.ready]
+        ring.continue_with(here, self._options.timeout_s)
+        return [members[index] for index in here]
 
     def _make(self, gradient: OuterGradient) -> None:
         """Makes the round, which is committed."""
@@ -229,7 +238,10 @@ class Island:
         strays = self._strays or (not behind and self._has_another_anchor(meeting))
         if not behind and not strays:
             return True
-        found = missed(self._others.rounds, self.outer, meeting, strays)
+        if strays:
+            log.warning("the others have another round %d: this island's own is dropped", self.outer.round)
+        deadline = time.monotonic() + self._options.timeout_s
+        found = missed(self._others.rounds, self.outer, meeting, strays, deadline)
         merged = found is not None and was_merged(self._options.island, self.drift.sent, found)
         lacking, counted = self._inner.total([float(found is None), float(merged)])
         if lacking:

@@ -12,8 +12,10 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent import futures
 from pathlib import Path
@@ -44,6 +46,9 @@ log = logging.getLogger(__name__)
 STATES = 2  # newest rounds whose state is kept
 SHUTDOWN_S = 1  # for open transfers
 CLOSE_S = 5.0
+LEAST_S = 0.001
+UNFINISHED = "own"
+OWN_FILE = re.compile(f"[0-9a-f]{{64}}.*|{UNFINISHED}")  # other files in the directory are not removed
 
 Result = TypeVar("Result")
 
@@ -51,18 +56,16 @@ Result = TypeVar("Result")
 class KeptRounds:
     """Keeps rounds on disk or in `/dev/shm`, and finds those of others. One thread does all of it."""
 
-    def __init__(self, directory: Path, keep: int, address: str, timeout_s: float):
+    def __init__(self, directory: Path, keep: int, address: str):
         """Begins to serve the directory. keep: the number of gradients. address: where it listens.
 
-        timeout_s: for all that is fetched at a time. Raises OSError if the directory cannot be used, or
-            another process uses it, or nothing can listen at the address.
+        Raises OSError if the directory cannot be used, or another process uses it, or nothing can listen at
+        the address.
         """
-        for name in ("objects", "parts", f"runs/{RUN}"):
-            (directory / name).mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(directory)
         self._directory = directory
+        self._make_directories()
+        self._lock = _locked(directory)
         self._keep = max(keep, STATES)
-        self._timeout_s = timeout_s
         self._first = True
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="kept-rounds")
         self._written: futures.Future | None = None
@@ -81,6 +84,10 @@ class KeptRounds:
         self.url = f"http://{in_url(address)}:{listener.getsockname()[1]}/"
         self._serving = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
         self._serving.start()
+
+    def _make_directories(self) -> None:
+        for name in ("objects", "parts", f"runs/{RUN}"):
+            (self._directory / name).mkdir(parents=True, exist_ok=True)
 
     # --- keeping ------------------------------------------------------------------------------
 
@@ -102,6 +109,7 @@ class KeptRounds:
     def _write(self, number: int, gradient: OuterGradient | None, state: Snapshot) -> None:
         """Keeps a round. If that fails, training goes on, and others cannot have the round from here."""
         try:
+            self._make_directories()  # somebody may have removed them
             if self._first:  # rounds of another run, or of a life that had come further
                 self._remove(lambda round: round >= number + (gradient is None))
                 self._first = False
@@ -120,7 +128,7 @@ class KeptRounds:
             self._tidy(number)
 
     def _add(self, contents: tensor_files.Contents) -> KeptFile:
-        unfinished = self._directory / "parts" / "own"
+        unfinished = self._directory / "parts" / UNFINISHED
         tensor_files.write(unfinished, contents, sync=False)
         kept = KeptFile(sha256=sha256_of(unfinished), bytes=unfinished.stat().st_size)
         os.replace(unfinished, self._directory / object_path(kept.sha256))
@@ -152,7 +160,7 @@ class KeptRounds:
                 self._name(kept)
             named |= {file.sha256 for file in (kept and kept.gradient, kept and kept.state) if file}
         for path in [*(self._directory / "objects").iterdir(), *(self._directory / "parts").iterdir()]:
-            if path.name not in named:
+            if path.name not in named and OWN_FILE.fullmatch(path.name):
                 path.unlink()
 
     def _remove(self, is_old: Callable[[int], bool]) -> None:
@@ -161,21 +169,27 @@ class KeptRounds:
 
     # --- rounds of others ---------------------------------------------------------------------
 
-    def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
-        return self._of_others(sources, lambda others: others.gradients(begin, end))
+    def gradients(
+        self, begin: int, end: int, sources: Sequence[str], deadline: float
+    ) -> list[OuterGradient] | None:
+        return self._of_others(sources, deadline, lambda others: others.gradients(begin, end))
 
-    def state(self, round: int, sources: Sequence[str]) -> Snapshot | None:
-        return self._of_others(sources, lambda others: others.state(round))
+    def state(self, round: int, sources: Sequence[str], deadline: float) -> Snapshot | None:
+        return self._of_others(sources, deadline, lambda others: others.state(round))
 
     def _of_others(
-        self, urls: Sequence[str], find: Callable[[RoundSources], Coroutine[None, None, Result]]
+        self,
+        urls: Sequence[str],
+        deadline: float,
+        find: Callable[[RoundSources], Coroutine[None, None, Result]],
     ) -> Result | None:
         """Returns what is found, or None if it is not there, is broken, or does not come in time."""
 
         async def found() -> Result:
-            sources = RoundSources(self._directory, urls, self._timeout_s)
+            left_s = max(deadline - time.monotonic(), LEAST_S)
+            sources = RoundSources(self._directory, urls, left_s)
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(left_s):
                     return await find(sources)
             finally:
                 await sources.close()

@@ -6,6 +6,7 @@ cannot reach it trains on alone, and takes part again when it can. Nothing is en
 
 import logging
 import os
+import re
 import secrets
 import threading
 from collections import Counter
@@ -23,6 +24,8 @@ from trainer_adapters.islands.ranks import IslandRanks
 log = logging.getLogger(__name__)
 
 CONNECT_S = 5.0
+TOO_LATE = "Timeout expired"  # in torchft's error
+STORE = re.compile(r".+:\d{1,5}")  # where groups rendezvous: HOST:PORT
 HEARTBEAT_S = 0.5
 MISSING = "islands need torchft, which is not installed: pip install 'pipelinerl[islands]'"
 
@@ -55,8 +58,8 @@ class LighthouseMembership:
         """Rank 0 begins to tell the lighthouse that this island is alive.
 
         lighthouse: its URL. address: of this machine, where other islands reach it. source: the URL of the
-            rounds that this rank keeps, or "". wait_s: for the other islands. timeout_s: for each of their
-            messages. Raises CannotContinueError, on every rank, if rank 0 cannot listen at the address.
+            rounds that this rank keeps, or "". wait_s: for the other islands. timeout_s: to find and to
+            connect them. Raises CannotContinueError, on every rank, if rank 0 cannot listen at the address.
         """
         self._ranks = ranks
         self._address = address
@@ -127,6 +130,7 @@ class _Island:
 
     def quorum(self, round: int, lineages: list[str]) -> Quorum | None:
         """Waits for the other islands. Returns None if the lighthouse is gone, or they do not come."""
+        log.info("round %d: waiting for other islands, %g s at most", round, self._wait.total_seconds())
         try:
             answer = _client(self._lighthouse).quorum(
                 self._life,
@@ -139,14 +143,18 @@ class _Island:
             )
             return self._read(answer)
         except Exception as error:  # whatever the lighthouse and the others say, this island trains on
-            log.warning("no round with other islands: %s", first_line(error))
+            log.warning("no round with other islands: %s", self._reason(error))
             self._begin_life()
             self._say_alive()
             return None
 
+    def _reason(self, error: Exception) -> str:
+        reason = first_line(error)
+        return f"they did not come in {self._wait.total_seconds():g} s" if TOO_LATE in reason else reason
+
     def _read(self, answer: Any) -> Quorum:
         """Raises an error for an answer that no lighthouse of islands gives."""
-        members = sorted(answer.participants, key=lambda member: member.replica_id)
+        members = sorted(filter(_is_island, answer.participants), key=lambda member: member.replica_id)
         newest = max(member.step for member in members)
         at_newest = [member for member in members if member.step == newest]
         created = answer.created
@@ -156,8 +164,8 @@ class _Island:
             round=newest,
             name=f"round/{answer.quorum_id}/{created.seconds}.{created.nanos}",
             store=members[0].store_address,
-            sources=[_texts(m.data["sources"]) for m in at_newest if m.replica_id != self._life],
-            lineages=[_texts(m.data["lineages"]) for m in at_newest],
+            sources=[m.data["sources"] for m in at_newest if m.replica_id != self._life],
+            lineages=[m.data["lineages"] for m in at_newest],
         )
 
     def _beat(self) -> None:
@@ -176,11 +184,13 @@ class _Island:
         self._heart.join()
 
 
-def _texts(values: Any) -> list[str]:
-    """Returns what an island has said. Raises TypeError if it is no list of texts."""
-    if not all(isinstance(value, str) for value in values):
-        raise TypeError("an island says something else of itself")
-    return list(values)
+def _is_island(member: Any) -> bool:
+    """Returns whether a participant says what an island says of itself. All islands leave out the others."""
+    said = member.data if isinstance(member.data, dict) else {}
+    return bool(STORE.fullmatch(member.store_address)) and all(
+        isinstance(values, list) and all(isinstance(value, str) for value in values)
+        for values in (said.get("sources"), said.get("lineages"))
+    )
 
 
 def _client(lighthouse: str) -> Any:

@@ -27,14 +27,15 @@ def linked(address: str, store: str, name: str, place: tuple[int, int], timeout_
     """Returns a group under a name that is new in the store, or one that has failed.
 
     address: of this machine, which the group binds to. store: `host:port` of a rendezvous store.
-    place: this island's rank, and the number of islands. timeout_s: for the rendezvous, and each message.
+    place: this island's rank, and the number of islands. timeout_s: for the rendezvous, and to
+    connect. Whoever waits for a message says for how long.
     """
-    host, port = store.rsplit(":", 1)
     try:
+        host, port = store.rsplit(":", 1)
         rendezvous = connected_store(host.strip("[]"), int(port), timeout_s)
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
         options._timeout = timedelta(seconds=timeout_s)
         return dist.ProcessGroupGloo(dist.PrefixStore(name, rendezvous), *place, options)
-    except (RuntimeError, OSError, ValueError) as error:
+    except (RuntimeError, OSError, ValueError, TypeError) as error:  # the last of torch, for a port
         return FailedGroup(f"no links to the other islands: {first_line(error)}")

@@ -76,10 +76,11 @@ def strays(own: int, members: Sequence[Member]) -> bool:
 
 
 def fit(members: Sequence[Member]) -> bool:
-    """Returns whether the members can exchange drifts now: ready, and alike in terms and anchor."""
-    alike = {(member.terms, member.lineage) for member in members}
-    names = {member.island for member in members}
-    return len(alike) == 1 and len(names) == len(members) and all(member.ready for member in members)
+    """Returns whether those that are ready can exchange drifts now: alike in terms and anchor."""
+    ready = [member for member in members if member.ready]
+    alike = {(member.terms, member.lineage) for member in ready}
+    names = {member.island for member in ready}
+    return len(alike) == 1 and len(names) == len(ready)
 
 
 def _usual(name: str, members: Sequence[Member]) -> str:

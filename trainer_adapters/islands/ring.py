@@ -6,10 +6,10 @@ the vector travels around, is added to and coded anew at each member, until it i
 these messages, the last member too. Called by `synchronise`; it must not know what is added.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from trainer_adapters.islands.quantise import BLOCK, Quantiser
 
 CHUNK = 2**20  # elements of one message: 4 MiB of float32
+LEAST_WAIT_S = 0.001
 Span = tuple[int, int]  # begin and end of consecutive elements
 
 
@@ -25,7 +26,7 @@ class LinkError(RuntimeError):
 
 
 class Work(Protocol):
-    def wait(self) -> object:
+    def wait(self, timeout: timedelta) -> object:
         """Waits until the message is sent or has arrived. Raises RuntimeError or OSError if it cannot be."""
 
 
@@ -66,16 +67,18 @@ class Partition:
 class Transfer:
     """A message on its way, whose memory is in use until `wait` returns."""
 
-    def __init__(self, message: torch.Tensor, work: Work | None = None):
-        """Creates it. Without `work` the message is here already."""
+    def __init__(self, message: torch.Tensor, work: Work | None = None, deadline: float = 0.0):
+        """Creates it. Without `work` the message is here already. deadline: the latest monotonic time."""
         self._message = message
         self._work = work
+        self._deadline = deadline
 
     def wait(self) -> torch.Tensor:
         """Returns the message once it is sent or has arrived. Raises LinkError if it cannot be."""
         if self._work:
+            left_s = max(self._deadline - time.monotonic(), LEAST_WAIT_S)
             try:
-                self._work.wait()
+                self._work.wait(timedelta(seconds=left_s))
             except (RuntimeError, OSError) as error:
                 raise LinkError(str(error)) from error
             self._work = None
@@ -85,18 +88,29 @@ class Transfer:
 class Ring:
     """One member's place in a ring, for one exchange after another over the same group."""
 
-    def __init__(self, group: Group | None, rank: int, size: int, deadline: float = math.inf):
+    def __init__(self, group: Group | None, rank: int, size: int, within_s: float):
         """Creates the place of member `rank` of `size`. A ring of one member needs no group.
 
-        deadline: the monotonic time after which an exchange fails.
+        within_s: how long all exchanges may take.
         """
-        self._deadline = deadline
+        self._deadline = time.monotonic() + within_s
         self.sent = 0  # bytes
         self._group = group
+        self._members = list(range(size))  # their ranks in the group
         self._rank = rank
         self._size = size
         self._sends = 0
         self._receives = 0
+
+    def continue_with(self, members: list[int], within_s: float) -> None:
+        """Continues with some of the members, by index; this one is among them. They all call it alike.
+
+        within_s: how long all exchanges from now on may take.
+        """
+        self._deadline = time.monotonic() + within_s
+        self._rank = members.index(self._rank)
+        self._size = len(members)
+        self._members = [self._members[index] for index in members]
 
     def sum(
         self, own: Callable[[int, int], torch.Tensor], partition: Partition, quantiser: Quantiser
@@ -152,17 +166,17 @@ class Ring:
         return [self._begin(torch.empty(size, dtype=torch.uint8)) for size in sizes]
 
     def _begin(self, message: torch.Tensor) -> Transfer:
-        left = (self._rank - 1) % self._size
+        left = self._members[(self._rank - 1) % self._size]
         work = self._linked(self._group.recv, message, left, self._receives)
         self._receives += 1
-        return Transfer(message, work)
+        return Transfer(message, work, self._deadline)
 
     def _send(self, message: torch.Tensor) -> Transfer:
-        right = (self._rank + 1) % self._size
+        right = self._members[(self._rank + 1) % self._size]
         work = self._linked(self._group.send, message, right, self._sends)
         self._sends += 1
         self.sent += message.numel()
-        return Transfer(message, work)
+        return Transfer(message, work, self._deadline)
 
     def _linked(self, move: Callable[..., Work], message: torch.Tensor, rank: int, tag: int) -> Work:
         if time.monotonic() > self._deadline:

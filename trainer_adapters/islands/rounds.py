@@ -20,10 +20,15 @@ class RoundStore(Protocol):
     def wait_ended(self) -> None:
         """Waits until the last round is kept."""
 
-    def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
-        """Returns the gradients of rounds `begin` to `end`, without `end`. Returns None if one is missing."""
+    def gradients(
+        self, begin: int, end: int, sources: Sequence[str], deadline: float
+    ) -> list[OuterGradient] | None:
+        """Returns the gradients of rounds `begin` to `end`, without `end`. Returns None if one is missing.
 
-    def state(self, round: int, sources: Sequence[str]) -> Snapshot | None:
+        deadline: the monotonic time after which it returns None.
+        """
+
+    def state(self, round: int, sources: Sequence[str], deadline: float) -> Snapshot | None:
         """Returns the newest state that can be had, of this round or an earlier one, or None."""
 
     def close(self) -> None:
@@ -44,10 +49,12 @@ class NoRounds:
     def wait_ended(self) -> None:
         pass
 
-    def gradients(self, begin: int, end: int, sources: Sequence[str]) -> list[OuterGradient] | None:
+    def gradients(
+        self, begin: int, end: int, sources: Sequence[str], deadline: float
+    ) -> list[OuterGradient] | None:
         return None
 
-    def state(self, round: int, sources: Sequence[str]) -> Snapshot | None:
+    def state(self, round: int, sources: Sequence[str], deadline: float) -> Snapshot | None:
         return None
 
     def close(self) -> None:
