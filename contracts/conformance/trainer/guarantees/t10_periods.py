@@ -94,7 +94,8 @@ def _check_updates(
     ]
     worst = 0.0
     for number, step in enumerate(steps):
-        before, after = weights[number], weights[number + 1]
+        before = weights[number]
+        after = weights[number + 1]
         rate = result.steps.reports[number].learning_rate
         ends = ends_period(number, period)
         if not math.isfinite(step.scale):
