@@ -53,7 +53,8 @@ class DiLoCoTrainer(TrainerWorker):
     island: this island's name. Each has its own.
     address: of this machine, where the other islands reach it.
     wait_s: how long a round waits for the other islands. An island that is out of phase waits for this time.
-    timeout_s: how long finding the others, fetching missed rounds, and an exchange may take, each.
+    timeout_s: how long finding the others, fetching missed rounds, and an exchange may take, each. An island
+        waits twice as long for what the others say first, because they may be fetching.
     attempts: how often a round is tried before training continues alone.
     max_behind: rounds that an island may have missed. If it missed more, its drift is dropped.
     keep: gradients that are kept for islands that missed rounds.
@@ -119,6 +120,11 @@ class DiLoCoTrainer(TrainerWorker):
             raise ValueError(
                 f"{type(self._inner).__name__} gives no access to its shards, which islands exchange: "
                 "set trainer.inner to another trainer, or trainer.every to null"
+            )
+        if spec.world_size > 1 and self._options.longest_silence_s >= spec.timeout_s:
+            raise ValueError(
+                f"wait_s and twice timeout_s must be below {spec.timeout_s:g} s, for which the ranks of an "
+                "island wait for one another (world.rank_timeout_s)"
             )
         self._ranks = IslandRanks(spec)
         self._saves = OuterSaves(spec.rank, new_group(spec) if spec.world_size > 1 else None)

@@ -1,4 +1,4 @@
-"""Islands in network namespaces, each with a cable to this machine that can be cut or slow.
+"""Islands in network namespaces, each with a link to this machine that can be cut or slow.
 
 It needs root, the commands `ip` and `tc`, and a kernel with bridges.
 """
@@ -20,7 +20,7 @@ class Network:
     """A bridge in this machine's namespace, and a namespace for each island. Close it at the end."""
 
     def __init__(self, islands: int, megabit: float | None = None):
-        """megabit: the rate of each cable, each way, in Mbit/s. If None, it is not limited."""
+        """megabit: the rate of each link, each way, in Mbit/s. If None, it is not limited."""
         self._islands = range(islands)
         self._bridge = f"isl{os.getpid()}"
         try:

@@ -1,4 +1,4 @@
-"""An island whose cable is cut for a while: `make soak-islands-network`. It needs root."""
+"""An island whose link is cut for a while: `make soak-islands-network`. It needs root."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +16,9 @@ Start = Callable[..., IslandProcess]
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    cables = Network(islands=2)
-    yield cables
-    cables.close()
+    made = Network(islands=2)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -202,6 +202,8 @@ def test_a_directory_that_is_removed_is_made_again(stores, tmp_path):
     shutil.rmtree(tmp_path / "peer")
     make_rounds(outer, kept, 1)
     assert len(stores("other").gradients(1, 2, [kept.url], soon())) == 1
+    with pytest.raises(OSError, match="is used by another process"):
+        stores("peer")
 
 
 def test_files_of_others_in_the_directory_stay(stores, tmp_path):

@@ -160,7 +160,7 @@ class Island:
     def _members(self, ring: Ring, meeting: Meeting, ready: bool) -> list[Member] | None:
         """Returns what those say of themselves who exchange drifts now, with whom the ring continues.
 
-        An island that is not ready is left out. Returns None if it is this one, or if they cannot.
+        Returns None if they cannot, or if this island is not ready.
         """
         own = Member(
             island=self._options.island,
@@ -184,8 +184,10 @@ class Island:
         if refused:
             self._others.membership.leave()
             raise IslandRefusedError(f"the island {own.island} is refused: {why or 'see the other ranks'}")
-        if unfit or not ready:
-            return None
+        return None if unfit or not ready else self._leave_out(ring, members)
+
+    def _leave_out(self, ring: Ring, members: list[Member]) -> list[Member]:
+        """Continues the ring with the members that are ready. Returns these."""
         if away := [member.island for member in members if not member.ready]:
             log.warning("round %d goes on without %s: no catching up", self.outer.round, ", ".join(away))
         here = [index for index, member in enumerate(members) if member.ready]
@@ -238,8 +240,6 @@ class Island:
         strays = self._strays or (not behind and self._has_another_anchor(meeting))
         if not behind and not strays:
             return True
-        if strays:
-            log.warning("the others have another round %d: this island's own is dropped", self.outer.round)
         deadline = time.monotonic() + self._options.timeout_s
         found = missed(self._others.rounds, self.outer, meeting, strays, deadline)
         merged = found is not None and was_merged(self._options.island, self.drift.sent, found)
@@ -247,6 +247,8 @@ class Island:
         if lacking:
             log.warning("round %d cannot be had: training continues alone", meeting.round)
             return False
+        if strays:
+            log.warning("the others have another round %d: this island's own is dropped", self.outer.round)
         self._move(found, behind, counted > 0)
         return True
 

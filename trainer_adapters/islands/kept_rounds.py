@@ -47,6 +47,7 @@ STATES = 2  # newest rounds whose state is kept
 SHUTDOWN_S = 1  # for open transfers
 CLOSE_S = 5.0
 LEAST_S = 0.001
+LOCK = "lock"
 UNFINISHED = "own"
 OWN_FILE = re.compile(f"[0-9a-f]{{64}}.*|{UNFINISHED}")  # other files in the directory are not removed
 
@@ -89,6 +90,14 @@ class KeptRounds:
         for name in ("objects", "parts", f"runs/{RUN}"):
             (self._directory / name).mkdir(parents=True, exist_ok=True)
 
+    def _restore_directories(self) -> None:
+        """Makes again what somebody has removed. Raises OSError if another process has then locked it."""
+        self._make_directories()
+        if not (self._directory / LOCK).exists():
+            lock = _locked(self._directory)
+            os.close(self._lock)
+            self._lock = lock
+
     # --- keeping ------------------------------------------------------------------------------
 
     def begin(self, state: Snapshot) -> None:
@@ -109,7 +118,7 @@ class KeptRounds:
     def _write(self, number: int, gradient: OuterGradient | None, state: Snapshot) -> None:
         """Keeps a round. If that fails, training goes on, and others cannot have the round from here."""
         try:
-            self._make_directories()  # somebody may have removed them
+            self._restore_directories()
             if self._first:  # rounds of another run, or of a life that had come further
                 self._remove(lambda round: round >= number + (gradient is None))
                 self._first = False
@@ -213,7 +222,7 @@ class KeptRounds:
 
 def _locked(directory: Path) -> int:
     """Returns the descriptor of the directory's lock. Raises OSError if another process holds it."""
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

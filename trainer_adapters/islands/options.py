@@ -9,7 +9,7 @@ from trainer_adapters.islands.quantise import QUANTISERS
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_S = 86_400.0  # torchft refuses to wait for much longer
-LIMITED = 4  # parts of an attempt of timeout_s each: finding the others, fetching, what all say, exchanging
+LIMITED = 4  # times timeout_s in an attempt: to find the others, twice for what they say, to exchange
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ class IslandOptions:
     def period(self) -> int:
         """`every`, where there are rounds."""
         return self.every or 1
+
+    @property
+    def longest_silence_s(self) -> float:
+        """The longest time for which one rank may wait for others, while the rest waits for it."""
+        return 0 if self.lighthouse is None else max(self.wait_s, 2 * self.timeout_s)
 
     @property
     def longest_wait_s(self) -> float:

@@ -83,3 +83,26 @@ class HasAPeriodOfNothing(GoesHalfWay):
     @property
     def period(self) -> int:
         return 0
+
+
+@mutant("T10", "update of step 25, which ends no period of 12, of .* is off by")
+class PutsOffAnEndThatIsSkipped(GoesHalfWay):
+    def step(self) -> StepReport:
+        if self._since < self.period - 1:
+            return super().step()
+        island = self._island
+        self._island = None  # without which there is no round
+        report = super().step()
+        self._island = island
+        if report.skipped:
+            return report
+        self._since = 0
+        island.drift.updates += 1
+        return replace(report, measures=island.synchronise(self._others))
+
+
+@mutant("T10", r"the ranks have the periods \[12, 13\]", ranks=2)
+class HasAPeriodOfEachRank(GoesHalfWay):
+    @property
+    def period(self) -> int:
+        return 12 + self._spec.rank

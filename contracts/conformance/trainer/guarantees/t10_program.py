@@ -18,23 +18,30 @@ PERIODS = 2  # that are completed
 class Completed:
     """The results of one rank."""
 
-    period: object  # as the worker has it
     steps: StepsRecord
     scores: list[torch.Tensor]  # log-probabilities of its probe, after each step that ends a period
+
+
+def period_of(worker: RecordingWorker, spec: WorkerSpec) -> object:
+    """Returns the worker's period, which may be anything."""
+    return worker.period
 
 
 def steps_of(model: str, ranks: int, period: int) -> list[Step]:
     """Returns the steps: those of the periods, and one more.
 
-    In the first period the gradient of one step is not finite, unless that step ends the period. Before each
-    step that ends one comes a forward, which may leave gathered copies of the weights.
+    The gradients of two steps are not finite: one inside the first period, and the last of the second. With a
+    period of one step there are none. Before each step that ends a period comes a forward, which may leave
+    gathered copies of the weights.
     """
-    skipped = (period - 1) // 2 if period > 1 else None
+    skipped = {(period - 1) // 2, PERIODS * period - 1} if period > 1 else set()
+    per_share = len(LENGTHS) // (2 * ranks) or 1
     return [
         Step(
             f"step {number + 1}",
-            round_robin(make_sequences(model, LENGTHS, number), ranks, per_share=2),
-            scale=math.inf if number == skipped else 1.0,
+            round_robin(make_sequences(model, LENGTHS, number), ranks, per_share),
+            scale=math.inf if number in skipped else 1.0,
+            spoilt=0,
             entropy=False,
             before_step=("probe",) if ends_period(number, period) else (),
         )
@@ -52,13 +59,8 @@ def ends_period(number: int, period: int) -> bool:
     return (number + 1) % period == 0
 
 
-def complete_periods(worker: RecordingWorker, spec: WorkerSpec, directory: Path) -> Completed | None:
-    """Makes all steps, and saves in between. Returns None if the worker has no period."""
-    period = worker.period
-    if period is None:
-        return None
-    if not is_period(period):
-        return Completed(period, run_steps(worker, spec, []), [])
+def complete_periods(worker: RecordingWorker, spec: WorkerSpec, period: int, directory: Path) -> Completed:
+    """Makes all steps, and saves in between."""
     steps = steps_of(spec.model_path, spec.world_size, period)
     saved = saved_after(period)
     before = _run(worker, spec, steps, range(saved), period)
@@ -66,17 +68,11 @@ def complete_periods(worker: RecordingWorker, spec: WorkerSpec, directory: Path)
     if spec.rank == 0:  # waiting is not a collective
         handle.wait()
     after = _run(worker, spec, steps, range(saved, len(steps)), period)
-    return Completed(period, _joined([before.steps, after.steps]), before.scores + after.scores)
+    return Completed(_joined([before.steps, after.steps]), before.scores + after.scores)
 
 
-def is_period(period: object) -> bool:
-    """Returns whether a period is a number of steps."""
-    return isinstance(period, int) and not isinstance(period, bool) and period > 0
-
-
-def load_in_period(worker: RecordingWorker, spec: WorkerSpec, directory: Path) -> Completed:
+def load_in_period(worker: RecordingWorker, spec: WorkerSpec, period: int, directory: Path) -> Completed:
     """Loads the checkpoint, and makes the steps after it."""
-    period = worker.period
     worker.load(directory)
     steps = steps_of(spec.model_path, spec.world_size, period)
     return _run(worker, spec, steps, range(saved_after(period), len(steps)), period)
@@ -92,7 +88,7 @@ def _run(
         if ends_period(number, period):
             batch = PackedBatch.pack(steps[number].rows[0][spec.rank])
             scores.append(worker.forward(batch, grad=False).logprobs.cpu())
-    return Completed(period, _joined(records), scores)
+    return Completed(_joined(records), scores)
 
 
 def _joined(records: list[StepsRecord]) -> StepsRecord:
