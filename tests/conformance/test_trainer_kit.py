@@ -166,7 +166,7 @@ def live_ranks() -> list[int]:
 
 
 def test_a_rank_that_raises_is_named_with_its_call_and_its_error():
-    (verdict,) = check_trainer("tests.conformance.trainer_mutants.failing.Raises", ranks=2, only=["T2"])
+    (verdict,) = check_trainer("tests.conformance.failing_trainers.Raises", ranks=2, only=["T2"])
     assert verdict.state == "fail"
     assert verdict.measured == "rank 1 raised in step(): RuntimeError: no more gradients"
     assert verdict.expected
@@ -175,9 +175,7 @@ def test_a_rank_that_raises_is_named_with_its_call_and_its_error():
 
 def test_a_rank_that_hangs_ends_with_the_patience_and_is_left_nowhere():
     began = time.monotonic()
-    (verdict,) = check_trainer(
-        "tests.conformance.trainer_mutants.failing.Hangs", ranks=2, only=["T1"], patience_s=1
-    )
+    (verdict,) = check_trainer("tests.conformance.failing_trainers.Hangs", ranks=2, only=["T1"], patience_s=1)
     assert time.monotonic() - began < 5
     assert verdict.measured == (
         "not every rank ended within 1 s: rank 0 is in init_worker(); rank 1 is in init_worker()"
@@ -186,20 +184,20 @@ def test_a_rank_that_hangs_ends_with_the_patience_and_is_left_nowhere():
 
 
 def test_a_rank_that_refuses_its_model_is_there_until_the_others_have_refused_it(tmp_path):
-    adapter = "tests.conformance.trainer_mutants.failing.RefusesAtOnceOnRankZero"
+    adapter = "tests.conformance.failing_trainers.RefusesAtOnceOnRankZero"
     bench = Bench(adapter, {}, 2, "cpu", 60, tmp_path, ())
     results = bench.session(score, "", OptimizerSpec(lr=0.1), [], doing="init_worker", may_refuse=True)
     assert results == [Refusal("no such model")] * 2
 
 
 def test_a_rank_that_is_killed_is_told_by_its_signal():
-    (verdict,) = check_trainer("tests.conformance.trainer_mutants.failing.Dies", ranks=2, only=["T1"])
+    (verdict,) = check_trainer("tests.conformance.failing_trainers.Dies", ranks=2, only=["T1"])
     assert verdict.measured == "rank 1 was killed by SIGKILL in forward()"
 
 
 @pytest.mark.engines
 def test_ranks_end_with_the_kit_even_where_it_is_killed(tmp_path):
-    adapter = "tests.conformance.trainer_mutants.failing.Hangs"
+    adapter = "tests.conformance.failing_trainers.Hangs"
     kit = subprocess.Popen(
         [sys.executable, "-m", "contracts.conformance", "trainer", "--adapter", adapter, "--ranks", "2"],
         cwd=ROOT,
@@ -278,7 +276,7 @@ def test_the_story_of_a_failure_ends_with_the_whole_command(capfd, tmp_path):
     (tmp_path / "config.json").touch()
     asked = [
         "--adapter",
-        "tests.conformance.trainer_mutants.failing.Hangs",
+        "tests.conformance.failing_trainers.Hangs",
         "--option",
         "compute_dtype=bfloat16",
     ]

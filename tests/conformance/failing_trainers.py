@@ -1,4 +1,4 @@
-"""Trainers with a failing rank. They are not mutants: the kit reports their ranks."""
+"""Trainers with a failing rank, which the kit reports."""
 
 import os
 import signal
