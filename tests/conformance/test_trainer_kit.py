@@ -175,10 +175,12 @@ def test_a_rank_that_raises_is_named_with_its_call_and_its_error():
 
 def test_a_rank_that_hangs_ends_with_the_patience_and_is_left_nowhere():
     began = time.monotonic()
-    (verdict,) = check_trainer("tests.conformance.failing_trainers.Hangs", ranks=2, only=["T1"], patience_s=1)
-    assert time.monotonic() - began < 5
+    (verdict,) = check_trainer(
+        "tests.conformance.failing_trainers.Hangs", ranks=2, only=["T1"], patience_s=10
+    )
+    assert 10 < time.monotonic() - began < 60
     assert verdict.measured == (
-        "not every rank ended within 1 s: rank 0 is in init_worker(); rank 1 is in init_worker()"
+        "not every rank ended within 10 s: rank 0 is in init_worker(); rank 1 is in init_worker()"
     )
     assert not live_ranks()
 
