@@ -1,6 +1,7 @@
 """Broken trainers of T10. Their period is longer than the steps of any other guarantee."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,15 +12,17 @@ from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters.deepspeed import DeepSpeedTrainer
 from trainer_adapters.islands.island import Island
 
+broken = partial(mutant, "T10", patience_s=300)  # twenty-five steps, beside other tests
 
-@mutant("T10", "update of step 12, which ends no period of 11, of .* is off by")
+
+@broken("update of step 12, which ends no period of 11, of .* is off by")
 class EndsItsPeriodAStepLate(GoesHalfWay):
     @property
     def period(self) -> int:
         return 11
 
 
-@mutant("T10", "update of step 13, which ends no period of 12, of .* is off by")
+@broken("update of step 13, which ends no period of 12, of .* is off by")
 class CountsOnlyWhatIsNotSkipped(GoesHalfWay):
     def step(self) -> StepReport:
         report = super().step()
@@ -27,7 +30,7 @@ class CountsOnlyWhatIsNotSkipped(GoesHalfWay):
         return report
 
 
-@mutant("T10", "update of step 13, which ends no period of 12, of .* is off by")
+@broken("update of step 13, which ends no period of 12, of .* is off by")
 class ForgetsMomentsAtTheEnd(GoesHalfWay):
     def step(self) -> StepReport:
         report = super().step()
@@ -36,7 +39,7 @@ class ForgetsMomentsAtTheEnd(GoesHalfWay):
         return report
 
 
-@mutant("T10", "in step 13, rank 0 reports the learning rate")
+@broken("in step 13, rank 0 reports the learning rate")
 class BeginsItsScheduleAnewAtTheEnd(GoesHalfWay):
     def step(self) -> StepReport:
         report = super().step()
@@ -45,7 +48,7 @@ class BeginsItsScheduleAnewAtTheEnd(GoesHalfWay):
         return report
 
 
-@mutant("T10", "after step 12, which ends a period, a log-probability on rank 0 is off by", patience_s=300)
+@broken("after step 12, which ends a period, a log-probability on rank 0 is off by")
 class ComputesWithWhatWasBefore(GoesHalfWay):
     """Computes with the weights before they were averaged, and gathers those after."""
 
@@ -57,35 +60,35 @@ class ComputesWithWhatWasBefore(GoesHalfWay):
         return island
 
 
-@mutant("T10", r"weight \(after step 24, from the checkpoint\) of .* is off by")
+@broken(r"weight \(after step 24, from the checkpoint\) of .* is off by")
 class ForgetsWhereItsPeriodBegan(GoesHalfWay):
     def load(self, directory: Path) -> None:
         super().load(directory)
         self._island = self._new_island()
 
 
-@mutant("T10", r"weight \(after step 24, from the checkpoint\) of .* is off by")
+@broken(r"weight \(after step 24, from the checkpoint\) of .* is off by")
 class BeginsItsPeriodAnewOnLoad(GoesHalfWay):
     def load(self, directory: Path) -> None:
         super().load(directory)
         self._since = 0
 
 
-@mutant("T10", "step 12 has the measure outer_.*=tensor")
+@broken("step 12 has the measure outer_.*=tensor")
 class ReportsTensors(GoesHalfWay):
     def step(self) -> StepReport:
         report = super().step()
         return replace(report, measures={name: torch.tensor(v) for name, v in report.measures.items()})
 
 
-@mutant("T10", "the period is 0")
+@broken("the period is 0")
 class HasAPeriodOfNothing(GoesHalfWay):
     @property
     def period(self) -> int:
         return 0
 
 
-@mutant("T10", "update of step 25, which ends no period of 12, of .* is off by")
+@broken("update of step 25, which ends no period of 12, of .* is off by")
 class PutsOffAnEndThatIsSkipped(GoesHalfWay):
     def step(self) -> StepReport:
         if self._since < self.period - 1:
@@ -101,7 +104,7 @@ class PutsOffAnEndThatIsSkipped(GoesHalfWay):
         return replace(report, measures=island.synchronise(self._others))
 
 
-@mutant("T10", r"the ranks have the periods \[12, 13\]", ranks=2)
+@broken(r"the ranks have the periods \[12, 13\]", ranks=2)
 class HasAPeriodOfEachRank(GoesHalfWay):
     @property
     def period(self) -> int:
