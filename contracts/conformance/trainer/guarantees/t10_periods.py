@@ -97,7 +97,8 @@ def _check_updates(
         rate = result.steps.reports[number].learning_rate
         ends = ends_period(number, period)
         if not math.isfinite(step.scale):
-            _check_unchanged(before, after, number, ends, doing)
+            if not ends:
+                _check_unchanged(before, after, number, doing)
             continue
         replay.gradient(step, before)
         if ends:
@@ -109,10 +110,10 @@ def _check_updates(
 
 
 def _check_unchanged(
-    before: dict[str, torch.Tensor], after: dict[str, torch.Tensor], number: int, ends: bool, doing: str
+    before: dict[str, torch.Tensor], after: dict[str, torch.Tensor], number: int, doing: str
 ) -> None:
     changed = [name for name in before if not torch.equal(before[name], after[name])]
-    if changed and not ends:
+    if changed:
         wrong = f"{changed[0]} changed in step {number + 1}, which was skipped and ends no period"
         raise GuaranteeError(wrong, "weights unchanged", doing)
 
