@@ -3,7 +3,8 @@
 Started by an executor as `python -I -S guard.py`, in a session of its own; the standard library is all that
 it has. Its standard input is a pipe that only the owner holds open, and brings one line of JSON: `command`,
 `environment`, `grace_s`, `ends_if_stopped`, `log`, `log_bytes`. Its standard output is the job's log: it
-writes there what the job prints, and begins the file anew when it is full.
+writes there what the job prints, and begins the file anew when it is full. If the order has
+`job` and `output`, that process is a child of the guard already, and that descriptor is where it prints to.
 
 The pipe's end kills the job and every descendant at once. SIGTERM is passed on to them all, and what is left
 after `grace_s` is killed. The guard ends as the job has ended: by the same status, or by the same signal.
@@ -38,12 +39,13 @@ class Log:
     waits for it.
     """
 
-    def __init__(self, path: str, most_bytes: int):
+    def __init__(self, path: str, most_bytes: int, pipe: int | None = None):
+        """Reads from `pipe`, the descriptor of a pipe to which the job prints already, or makes one."""
         self._path = path
         self._most_bytes = most_bytes
         self._size = os.fstat(1).st_size
         self._between_lines = True
-        self.pipe, self.job_end = os.pipe()
+        self.pipe, self.job_end = os.pipe() if pipe is None else (pipe, None)
         os.set_blocking(self.pipe, False)
         self.is_open = True
 
@@ -98,7 +100,7 @@ class Guard:
 
     def __init__(self, order: dict[str, Any]):
         self._order = order
-        self._log = Log(order["log"], order["log_bytes"])
+        self._log = Log(order["log"], order["log_bytes"], order.get("output"))
         self._wakeup, wakes = os.pipe()
         os.set_blocking(self._wakeup, False)
         os.set_blocking(wakes, False)
@@ -111,7 +113,9 @@ class Guard:
 
     def run(self) -> int:
         """Runs the job until no process of it is left. Returns its status, in `waitpid`'s format."""
-        self._start()
+        self._job = self._order.get("job") or self._started()
+        if self._deadline is not None:  # the signal came before the job
+            self._pass_on()
         while not self._is_over():
             heard = [sys.stdin.fileno(), self._wakeup] + [self._log.pipe] * self._log.is_open
             readable, _, _ = select.select(heard, [], [], self._wait_s())
@@ -126,7 +130,8 @@ class Guard:
             pass
         return self._status if self._status is not None else signal.SIGKILL
 
-    def _start(self) -> None:
+    def _started(self) -> int:
+        """Starts the job, and returns its process."""
         guard = os.getpid()
 
         def end_with_guard() -> None:
@@ -146,9 +151,7 @@ class Guard:
             preexec_fn=end_with_guard,
         )
         os.close(self._log.job_end)
-        self._job = self._process.pid
-        if self._deadline is not None:  # the signal came before the job
-            self._pass_on()
+        return self._process.pid
 
     def _terminate(self, *_: object) -> None:
         if self._deadline is None:

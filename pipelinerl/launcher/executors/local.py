@@ -1,4 +1,7 @@
-"""The executor of one machine: every job is a child of this process, behind a guard."""
+"""The executor of one machine: every job runs behind a guard, which is a child of this process.
+
+Python jobs without a GPU are forked from this process; the others are started as commands.
+"""
 
 import errno
 import json
@@ -9,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from contracts.support.addresses import LOOPBACK, in_url
 from contracts.support.ports import ReservedPort
@@ -25,6 +29,7 @@ from pipelinerl.launcher.executors.base import (
     Want,
 )
 from pipelinerl.launcher.executors.environment import node_environment
+from pipelinerl.launcher.executors.forked_job import can_be_forked, fork_job
 from pipelinerl.paths import OWNER_ALONE
 
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py")))
@@ -80,16 +85,13 @@ class LocalExecutor(Executor):
         process.log.parent.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
         job = self._jobs[name]
         job.kill()
+        order = _order(process)
         with process.log.open("ab") as log:
-            job.guard = subprocess.Popen(
-                GUARD,
-                env={},
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        job.guard.stdin.write(_order(process))
+            if can_be_forked(process, order["environment"]):
+                job.guard = _guard_of_fork(log, order)
+            else:
+                job.guard = _guard(log)
+        job.guard.stdin.write(json.dumps(order).encode() + b"\n")
         job.guard.stdin.flush()
 
     def end(self, names: Iterable[str]) -> None:
@@ -113,9 +115,38 @@ class LocalExecutor(Executor):
         self.drop([*self._jobs])
 
 
-def _order(process: Process) -> bytes:
+def _guard(log: BinaryIO, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        GUARD,
+        env={},
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        **options,
+    )
+
+
+def _guard_of_fork(log: BinaryIO, order: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """Starts a guard that has forked the job before it became the guard. Completes the guard's order."""
+    output, prints = os.pipe()
+    told, tells = os.pipe()
+
+    def fork() -> None:
+        os.write(tells, str(fork_job(order["command"], order["environment"], prints)).encode())
+
+    try:
+        guard = _guard(log, pass_fds=[output], preexec_fn=fork)
+        order |= {"job": int(os.read(told, 32)), "output": output}
+    finally:
+        for descriptor in (output, prints, told, tells):
+            os.close(descriptor)
+    return guard
+
+
+def _order(process: Process) -> dict[str, Any]:
     own = {} if process.has_whole_environment else node_environment(os.environ)
-    order = {
+    return {
         "command": process.command,
         "environment": own | process.environment,
         "grace_s": process.grace_s,
@@ -123,7 +154,6 @@ def _order(process: Process) -> bytes:
         "log": str(process.log),
         "log_bytes": process.log_bytes,
     }
-    return json.dumps(order).encode() + b"\n"
 
 
 def _fate(job: _Job) -> Fate:
