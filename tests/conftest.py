@@ -12,6 +12,7 @@ import pytest
 from pipelinerl.launcher import interruptions
 from pipelinerl.paths import ROOT
 from tests import rotation
+from tests.meter import Meter, budget
 
 # Tests run in many processes at a time, so one thread each is fastest. It must be set before torch is
 # imported.
@@ -47,6 +48,7 @@ class Turns:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Turns())
+    config.pluginmanager.register(Meter(budget()))
 
 
 @pytest.fixture(autouse=True)

@@ -73,6 +73,13 @@ class Forked:
         return out.read_text().splitlines()[0]
 
 
+def run_program(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Runs `python *arguments` to its end, with the options of `Forked`."""
+    program = Forked(*arguments, **options)
+    out, err = program.communicate()
+    return subprocess.CompletedProcess(arguments, program.returncode, out, err)
+
+
 def _become(
     arguments: Sequence[str], environment: Mapping[str, str], directory: Path | str, outputs: Sequence[Path]
 ) -> None:

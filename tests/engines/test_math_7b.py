@@ -16,7 +16,7 @@ from tests.pipeline.runs import (
     assert_accounted,
     finish,
     job_pid,
-    launch,
+    launch_command,
     processes_of,
     records,
     wait_for_record,
@@ -30,7 +30,7 @@ STEPS, STARTS_WITHIN_S = 6, 900  # the model is made at the first start
 def test_the_experiment_runs_on_two_cores_and_goes_on_when_a_rank_is_killed(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     run = tmp_path / "run"
-    launcher = launch(run, "+exp=math_7b", "+scale=cpu")
+    launcher = launch_command(run, "+exp=math_7b", "+scale=cpu")
     wait_for_record(run, "trainer_events", CheckpointSaved, within_s=STARTS_WITHIN_S)
     os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
     status, err = finish(launcher, within_s=STARTS_WITHIN_S)

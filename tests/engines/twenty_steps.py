@@ -1,12 +1,10 @@
 """A whole run of a tiny model on real engines: it learns letters."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from contracts.conformance.tiny_model import make_tiny_model
-from pipelinerl.paths import ROOT
+from tests.forked import run_program
 from tests.pipeline.runs import assert_accounted
 
 
@@ -29,8 +27,7 @@ def learns_in_twenty_steps(folder: Path, *engines: str) -> set[str]:
         "filters=[]",  # once every group succeeds, steps have to go on
         *engines,
     ]
-    command = [sys.executable, "launch.py", *settings]
-    ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=600)
+    ended = run_program("launch.py", *settings)
     assert ended.returncode == 0, ended.stderr
     assert_accounted(folder / "run")
     summary = json.loads((folder / "run" / "summary.json").read_text())
@@ -41,6 +38,5 @@ def learns_in_twenty_steps(folder: Path, *engines: str) -> set[str]:
 
 
 def _plan(settings: list[str]) -> list[str]:
-    command = [sys.executable, "launch.py", *settings[1:], "plan=true"]
-    shown = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    shown = run_program("launch.py", *settings[1:], "plan=true").stdout
     return [line for line in shown.splitlines() if "-m inference_adapters." in line]

@@ -1,4 +1,4 @@
-"""The launcher's process has the libraries that it forks jobs with, and nothing that its checks need alone."""
+"""The launcher has the libraries of the jobs that it forks, and no part that only its checks need."""
 
 import subprocess
 import sys

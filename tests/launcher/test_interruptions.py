@@ -13,7 +13,7 @@ import pytest
 
 from pipelinerl.launcher.interruptions import STATUS
 from pipelinerl.paths import ROOT
-from tests.pipeline.runs import MINIATURE, launch, processes_of, wait_for
+from tests.pipeline.runs import MINIATURE, launch_command, processes_of, wait_for
 
 LAUNCH = (sys.executable, str(ROOT / "launch.py"))
 
@@ -28,7 +28,7 @@ def handles(pid: int, number: int) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.4, 0.9])
 def test_a_launcher_that_imports_ends_without_a_traceback(tmp_path, number, after_s):
-    launcher = launch(tmp_path / "run", *MINIATURE)
+    launcher = launch_command(tmp_path / "run", *MINIATURE)
     wait_for(lambda: handles(launcher.pid, signal.SIGHUP))
     time.sleep(after_s)
     launcher.send_signal(number)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pipelinerl.paths import ROOT
-from tests.pipeline.runs import MINIATURE, launch
+from tests.pipeline.runs import MINIATURE, launch_command
 
 SCRIPT = """
 import sys
@@ -42,7 +42,7 @@ def test_a_reader_that_goes_away_ends_nothing(opened):
 
 @pytest.mark.engines  # for its time
 def test_a_run_whose_console_is_closed_ends_well(tmp_path):
-    launcher = launch(tmp_path / "run", *MINIATURE, "max_steps=4")
+    launcher = launch_command(tmp_path / "run", *MINIATURE, "max_steps=4")
     launcher.stdout.readline()
     launcher.stdout.close()
     launcher.stderr.close()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.runs import MINIATURE, finish, launch
+from tests.pipeline.runs import MINIATURE, finish, launch_command
 
 
 @pytest.mark.in_turn
@@ -14,6 +14,6 @@ def test_a_local_run_never_imports_ray(tmp_path: Path):
     (trap / "ray" / "__init__.py").write_text("raise AssertionError('a local run imports ray')")
     run = tmp_path / "run"
     short = ("max_steps=1", "eval.every=null")
-    launcher = launch(run, *MINIATURE, *short, environment={"PYTHONPATH": str(trap)}, directory=trap)
+    launcher = launch_command(run, *MINIATURE, *short, environment={"PYTHONPATH": str(trap)}, directory=trap)
     status, err = finish(launcher)
     assert status == 0, err

@@ -41,10 +41,15 @@ def resume(run_dir: Path, *overrides: str) -> Forked:
     return Forked("launch.py", f"run_dir={run_dir}", "resume=true", *overrides)
 
 
-def launch(
+def launch(run_dir: Path, *overrides: str, directory: Path = ROOT) -> Forked:
+    """Starts a launcher in this working directory, without what `MINIATURE` sets."""
+    return Forked(str(ROOT / "launch.py"), f"run_dir={run_dir}", *overrides, directory=directory)
+
+
+def launch_command(
     run_dir: Path, *overrides: str, environment: dict[str, str] | None = None, directory: Path = ROOT
 ) -> subprocess.Popen[str]:
-    """Starts a launcher.
+    """Starts a launcher as users do, by an interpreter of its own.
 
     `environment`: variables in addition to the tests' own. `directory`: the working directory.
     """

@@ -5,8 +5,6 @@ The run is made once; each test reads what it left behind.
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,8 @@ from contracts.conformance.tiny_model import make_tiny_model
 from contracts.records import MicroBatchRow
 from pipelinerl.config import load_config
 from pipelinerl.metrics import metrics_path, read_metrics
-from pipelinerl.paths import ROOT
-from tests.pipeline.runs import assert_accounted, finish, records
+from tests.forked import run_program
+from tests.pipeline.runs import assert_accounted, finish, launch_command, records
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +23,6 @@ def run_dir(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("default_pair")
     make_tiny_model(folder / "model")
     settings = [
-        f"run_dir={folder}/run",
         f"model.path={folder}/model",
         "~domain",
         "+domain._target_=tests.letters_domain.LettersDomain",
@@ -40,10 +37,7 @@ def run_dir(tmp_path_factory) -> Path:
         "stop_at=null",
         "filters=[]",  # once every group succeeds, steps have to go on
     ]
-    launcher = subprocess.Popen(
-        [sys.executable, "launch.py", *settings], cwd=ROOT, text=True, stdout=-1, stderr=-1
-    )
-    status, err = finish(launcher)
+    status, err = finish(launch_command(folder / "run", *settings))
     assert status == 0, err
     return folder / "run"
 
@@ -83,16 +77,8 @@ def test_the_checkpoint_generates_as_well_without_the_pipeline(run_dir, summary)
 
 
 def test_the_trainer_alone_repeats_its_steps_from_the_recorded_rows(run_dir, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "pipelinerl.replay",
-        "trainer",
-        str(run_dir),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    printed = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    out = str(tmp_path / "out")
+    printed = run_program("-m", "pipelinerl.replay", "trainer", str(run_dir), "--out", out).stdout
     steps = [line for line in printed.splitlines() if line.startswith("step ")]
     norms = [float(line.split("gradient norm")[1].split()[0]) for line in steps]
     recorded = [m["grad_norm"] for m in read_metrics(metrics_path(run_dir, "trainer")) if "grad_norm" in m]
@@ -101,6 +87,5 @@ def test_the_trainer_alone_repeats_its_steps_from_the_recorded_rows(run_dir, tmp
 
 
 def test_a_person_can_read_the_streams(run_dir):
-    command = [sys.executable, "-m", "pipelinerl.streams", "show", str(run_dir), "rollouts", "--tail", "1"]
-    shown = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    shown = run_program("-m", "pipelinerl.streams", "show", str(run_dir), "rollouts", "--tail", "1").stdout
     assert "user:" in shown and "weight versions" in shown and "reward" in shown

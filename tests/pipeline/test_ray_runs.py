@@ -23,7 +23,7 @@ from tests.pipeline.runs import (
     assert_accounted,
     finish,
     job_pid,
-    launch,
+    launch_command,
     listener,
     processes_of,
     records,
@@ -336,7 +336,7 @@ def test_the_demo_learns_while_a_servers_node_is_lost_and_another_joins(tmp_path
     run = tmp_path / "run"
     with RayNodes(head_cpus=4) as nodes:
         cluster(monkeypatch, nodes, 2)
-        launcher = launch(run, "executor=ray", "streams=redis", "world.servers=2")
+        launcher = launch_command(run, "executor=ray", "streams=redis", "world.servers=2")
         wait_for_servers(run, 2, within_s=300)
         wait_for_record(run, "trainer_events", StepClosed, count=10, within_s=300)
         os.kill(raylet_under(run, "server-1"), signal.SIGKILL)

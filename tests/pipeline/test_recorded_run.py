@@ -7,8 +7,6 @@ after version 6. Its records are of schema 1. It is never made anew: records tha
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import pytest
 from pipelinerl.paths import ROOT
 from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams.of_run import recorded_streams
+from tests.forked import run_program
 from tests.pipeline.runs import assert_accounted, finish, resume, resumptions_of
 from tests.report.summarised import summarise
 
@@ -36,8 +35,9 @@ def run(tmp_path: Path) -> Path:
 
 
 def output_of(module: str, *arguments: object) -> str:
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    done = run_program("-m", module, *map(str, arguments))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_it_is_resumed(run):

@@ -2,16 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from contracts.records import Restarted, ServerJoined, ServerLeft, StepClosed, WeightsPublished
-from pipelinerl.paths import ROOT
 from pipelinerl.process import REFERENCE_VARIABLE
+from tests.forked import run_program
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
@@ -128,5 +126,4 @@ def test_a_run_is_given_servers_and_loses_them_again(tmp_path):
 
 def scale(run: Path, number: int) -> str:
     """What the command says."""
-    command = [sys.executable, "-m", "pipelinerl.scale", str(run), f"servers={number}"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr.strip()
+    return run_program("-m", "pipelinerl.scale", str(run), f"servers={number}").stderr.strip()

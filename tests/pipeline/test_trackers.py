@@ -1,13 +1,11 @@
 """Whole runs with a tracker: it holds their metrics, and nothing that happens to its process changes them."""
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from pipelinerl.paths import ROOT
+from tests.forked import run_program
 from tests.pipeline.held_run import HeldRun
 from tests.pipeline.runs import finish, resume, wait_for
 from tests.view.held import as_tensorboard_has_them, in_tensorboard, lines_of
@@ -48,5 +46,5 @@ def test_one_that_is_killed_four_times_leaves_one_warning_whose_command_writes_t
     warnings = [line for line in held_run.finish().splitlines() if "warning" in line]
     assert len(warnings) == 1 and f"{JOB} was killed by signal 9" in warnings[0]
     command = shlex.split(warnings[0].partition("this command writes the rest: ")[2])
-    subprocess.run([sys.executable, *command[1:]], cwd=ROOT, check=True)
+    assert run_program(*command[1:]).returncode == 0
     assert_tracked(held_run.directory)

@@ -1,8 +1,8 @@
 """Shows this process under another command line and environment, in /proc and so in `ps` and `top`.
 
-Called by a forked job. The kernel reads both from the process's own memory, between addresses that the process
-may set (PR_SET_MM_MAP of prctl(2)). If the kernel does not allow it, the process keeps the command line of the
-launcher.
+Called by a forked job. The kernel reads both from the process's own memory, between addresses that the
+process may set (PR_SET_MM_MAP of prctl(2)). If the kernel does not allow it, the process keeps the command
+line of the launcher.
 """
 
 import ctypes

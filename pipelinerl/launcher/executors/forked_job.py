@@ -1,8 +1,8 @@
 """Forks a Python job from the launcher, which has imported what the job needs, instead of starting it anew.
 
-Called by `local.py`. The job's guard is started as for any other job, and takes the forked process over: it is
-the guard's child. What the process was before ends here: its files, signals, environment and arguments become
-those of `python -m MODULE`.
+Called by `local.py`. The job's guard is started as for any other job, and takes the forked process over,
+which is its child. What the process was before ends here: its files, signals, environment and arguments
+become those of `python -m MODULE`.
 """
 
 import atexit
@@ -17,7 +17,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
-from io import TextIOWrapper
+from io import FileIO, TextIOWrapper
 from typing import NoReturn
 
 from contracts.support.die_with_parent import die_with_parent
@@ -53,7 +53,7 @@ def preload() -> None:
 
 
 def can_be_forked(process: Process, environment: Mapping[str, str]) -> bool:
-    """Returns whether the job may be forked: a module of this interpreter that uses no GPU and keeps no secrets.
+    """Returns whether the job may be forked. It is then a module of this interpreter, without a GPU.
 
     A job with an environment of its own must not see this process's memory. CUDA cannot be used after a fork
     in every case, and another thread may hold a lock that the job needs.
@@ -150,14 +150,13 @@ def _take_files(output: int) -> None:
         if number > 2 and number != nowhere:
             os.dup2(nowhere, number, inheritable=False)
     form = sys.__stdout__ or sys.__stderr__  # with what the interpreter has chosen for the locale
-    sys.stdin = open(0, encoding=form.encoding, errors=form.errors, closefd=False)
+    sys.stdin = TextIOWrapper(FileIO(0, closefd=False), form.encoding, form.errors)
     sys.stdout = _unbuffered(1, form.encoding, form.errors)
     sys.stderr = _unbuffered(2, form.encoding, "backslashreplace")
 
 
 def _unbuffered(number: int, encoding: str, errors: str) -> TextIOWrapper:
-    raw = open(number, "wb", buffering=0, closefd=False)
-    return TextIOWrapper(raw, encoding, errors, write_through=True)
+    return TextIOWrapper(FileIO(number, "wb", closefd=False), encoding, errors, write_through=True)
 
 
 def _take_signals() -> None:

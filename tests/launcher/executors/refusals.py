@@ -14,7 +14,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.on_ray.access import access
 from pipelinerl.paths import ROOT
 from tests.launcher.executors.kit import WITHIN_S, Bench
-from tests.pipeline.runs import MINIATURE, launch, wait_for
+from tests.pipeline.runs import MINIATURE, launch_command, wait_for
 
 SOON_S = 15.0  # until a refusal; Ray itself tries for 20 s
 
@@ -72,7 +72,7 @@ def test_workers_that_find_no_place_are_waited_for_as_long_as_is_said(
     bench.place(cpus=2.5)
     overrides = (*MINIATURE, "executor=ray", "streams=redis", "executor.place_timeout_s=3")
     began = time.monotonic()
-    launcher = launch(tmp_path / "run", *overrides, environment=nodes.environment)
+    launcher = launch_command(tmp_path / "run", *overrides, environment=nodes.environment)
     _, err = launcher.communicate(timeout=WITHIN_S)
     print(f"no place within 3 s: refused after {time.monotonic() - began:.1f} s")
     assert launcher.returncode == 2

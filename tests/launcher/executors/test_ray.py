@@ -22,7 +22,7 @@ from tests.pipeline.runs import (
     assert_accounted,
     finish,
     job_pid_parent,
-    launch,
+    launch_command,
     processes_of,
     wait_for,
 )
@@ -95,7 +95,7 @@ def test_the_jobs_of_a_group_are_placed_together_or_not_at_all(bench: Bench, exe
 
 def test_a_plan_on_a_cluster_that_is_too_small(nodes: RayNodes, tmp_path: Path):
     overrides = [*RUN, "world.servers=3", "world.servers_min=2", "plan=true"]
-    launcher = launch(tmp_path / "run", *overrides, environment=nodes.environment)
+    launcher = launch_command(tmp_path / "run", *overrides, environment=nodes.environment)
     out, err = launcher.communicate(timeout=WITHIN_S)
     assert launcher.returncode == 0, err
     section = out[out.index("executor: ") :].split("\n\n")[0]
@@ -113,7 +113,7 @@ def test_a_plan_on_a_cluster_that_is_too_small(nodes: RayNodes, tmp_path: Path):
 
 def test_a_whole_run(nodes: RayNodes, tmp_path: Path):
     run = tmp_path / "run"
-    status, err = finish(launch(run, *RUN, "max_steps=4", environment=nodes.environment))
+    status, err = finish(launch_command(run, *RUN, "max_steps=4", environment=nodes.environment))
     assert status == 0, err
     assert len(assert_accounted(run)["trained"]) == 4 * 8
     logs = {path.name for path in (run / "logs").iterdir()}

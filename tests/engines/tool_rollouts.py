@@ -1,10 +1,9 @@
-"""The calculator with a real model on real servers: calls are sampled, results come back, and all turns are
+"""The calculator with a real model on a real server: calls are sampled, results come back, and all turns are
 one training sequence of exactly the tokens that were sampled and shown."""
 
 import asyncio
 
 import numpy as np
-import pytest
 
 from contracts.records import Rollout
 from contracts.tool_calls import parse_tool_calls
@@ -19,44 +18,36 @@ from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Answer
 from pipelinerl.domains.calculator import Calculator, result_of
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
-from tests.engines.vllm_servers import vllm_server
-from tests.inference_adapters.servers import serving, wait_ready
-from tests.tool_model import RESULT, RESULTED, make_tool_model, tool_tokenizer
-
-pytestmark = pytest.mark.engines
+from tests.tool_model import RESULT, RESULTED, tool_tokenizer
 
 DOMAIN = Calculator(digits=3, prompt="{expression}", turns=3, train_size=5000, heldout_size=100)
-TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
 TOKENIZER = tool_tokenizer()
 ROLLOUTS = 16
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> str:
-    return make_tool_model(tmp_path_factory.mktemp("model"), DOMAIN)
-
-
-@pytest.fixture(scope="module")
-def transformers_server(model):
-    with serving("inference_adapters.transformers", "--model", model) as server:
-        wait_ready(server.url, within_s=60)
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def vllm_with_tools(model):
-    with vllm_server(model, *TOOLS) as url:
-        yield url
-
-
-BOTH = pytest.mark.parametrize("server", ["transformers_server", "vllm_with_tools"])
-
-
-@BOTH
-def test_calls_and_results_are_one_sequence_of_sampled_tokens(request, model, server):
-    rollouts = with_a_call(roll_out(request.getfixturevalue(server), model))
+def calls_and_results_are_one_sequence(url: str, model: str, token: str) -> None:
+    """Asserts that what was sampled and shown is trained, token for token."""
+    rollouts = with_a_call(roll_out(url, model, token))
     assert sum(rollout.metrics["success"] for rollout in rollouts) > ROLLOUTS / 2
     for rollout in rollouts:
+        _is_one_conversation(rollout)
+
+
+def calls_that_are_cut_short_say_so(url: str, model: str, token: str) -> None:
+    """Asserts that a call without its end-of-sequence is read, and ends with `length`."""
+    whole, cut = asyncio.run(cut_by_one(url, model, token))
+    assert (whole.completion.finish_reason, cut.completion.finish_reason) == ("stop", "length")
+    assert [call.function for call in cut.tool_calls] == [call.function for call in whole.tool_calls] != []
+
+
+def calls_in_segments_are_read_as_a_whole(url: str, model: str, token: str) -> None:
+    """Asserts that a call that is sampled in several requests is one call."""
+    in_segments = {
+        "segments": SegmentPolicy(segment_tokens=3),
+        "decode": lambda ids: TOKENIZER.decode(ids, skip_special_tokens=True),
+    }
+    for rollout in with_a_call(roll_out(url, model, token, **in_segments)):
+        assert rollout.completions[0].segments[:2] == [3, 6]
         _is_one_conversation(rollout)
 
 
@@ -85,17 +76,10 @@ def _is_one_conversation(rollout: Rollout) -> None:
     assert (logprobs < 0).any() and {c.finish_reason for c in rollout.completions} == {"stop"}
 
 
-@BOTH
-def test_a_call_that_was_cut_short_says_so(request, model, server):
-    whole, cut = asyncio.run(cut_by_one(request.getfixturevalue(server), model))
-    assert (whole.completion.finish_reason, cut.completion.finish_reason) == ("stop", "length")
-    assert [call.function for call in cut.tool_calls] == [call.function for call in whole.tool_calls] != []
-
-
-async def cut_by_one(url: str, model: str) -> list[Answer]:
+async def cut_by_one(url: str, model: str, token: str) -> list[Answer]:
     """A call, and the same without its end-of-sequence."""
     problem, answers, tokens = DOMAIN.heldout_problem(0), [], 40
-    async with open_session(token=None) as session:
+    async with open_session(token=token) as session:
         for _ in range(2):
             greedy = Sampling(model, 0.0, tokens)
             answers.append(await complete(session, url, Asked(problem.messages, greedy, problem.tools)))
@@ -103,21 +87,11 @@ async def cut_by_one(url: str, model: str) -> list[Answer]:
     return answers
 
 
-def test_a_call_that_comes_in_segments_is_read_as_a_whole(model, transformers_server):
-    in_segments = {
-        "segments": SegmentPolicy(segment_tokens=3),
-        "decode": lambda ids: TOKENIZER.decode(ids, skip_special_tokens=True),
-    }
-    for rollout in with_a_call(roll_out(transformers_server, model, **in_segments)):
-        assert rollout.completions[0].segments[:2] == [3, 6]
-        _is_one_conversation(rollout)
-
-
-def roll_out(url: str, model: str, **options: object) -> list[Rollout]:
+def roll_out(url: str, model: str, token: str, **options: object) -> list[Rollout]:
     async def attempts() -> list[Rollout]:
         pool = ServerPool(limit=8)
         await pool.set_servers([url])
-        async with open_session(token=None) as session:
+        async with open_session(token=token) as session:
             client = LLMClient(
                 session, pool, Sampling(model, 1.0, 40), template=ChatTemplate(model), **options
             )

@@ -1,0 +1,180 @@
+"""vLLM over long rollouts, with several processes, and in a whole run: `make soak`.
+
+Its processes draw apart, end together, and start only as the contract allows."""
+
+import asyncio
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+
+import aiohttp
+import psutil
+import pytest
+import torch
+
+from contracts.conformance.inference.buckets import packed
+from contracts.conformance.inference.kit import check_inference
+from contracts.conformance.inference.reference import Reference
+from contracts.conformance.inference.server import Server as Client
+from contracts.conformance.inference.settings import Settings
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.tiny_model import make_tiny_model
+from pipelinerl.paths import ROOT
+from tests.conformance.kept import assert_kept
+from tests.engines.long_rollouts import rollouts_across
+from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
+from tests.engines.twenty_steps import learns_in_twenty_steps
+from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process, vllm_server
+from tests.inference_adapters.servers import Server, contract, wait_ready
+
+pytestmark = pytest.mark.long
+
+TOKEN = "a-token"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def pair(model) -> Iterator[tuple[Server, Server]]:
+    """The tests below end them, one each."""
+    with vllm_process(model) as one, vllm_process(model) as other:
+        for server in (one, other):
+            wait_ready(server.url, within_s=300)
+        yield one, other
+
+
+def sampled(server: Server, model: str) -> list[int]:
+    body = {"model": model, "prompt": [5, 6, 7], "max_tokens": 30, "return_token_ids": True}
+    request = urllib.request.Request(f"{server.url}/v1/completions", json.dumps(body).encode())
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["token_ids"]
+
+
+def test_two_servers_draw_different_samples(pair, model):
+    one, other = pair
+    assert sampled(one, model) != sampled(other, model)
+
+
+def test_an_engine_that_dies_in_an_update_ends_its_server(pair, model):
+    server, _ = pair
+    asyncio.run(update_in_which_the_engine_dies(server, Reference(model)))
+    assert server.process.wait(timeout=30) is not None
+
+
+async def update_in_which_the_engine_dies(server: Server, reference: Reference) -> None:
+    async with aiohttp.ClientSession() as http:
+        trainer = TrainerPeer([Client(http, server.url, None)], reference.tied, Settings(timeout_s=60))
+        await trainer.join()
+        weights = reference.weights(1)
+        request = trainer.update_request(1, weights)
+        await trainer.request_update(request)
+        await trainer.send(packed(weights, request["bucket_bytes"])[:1])
+        (engine,) = [
+            p for p in psutil.Process(server.process.pid).children() if p.children()
+        ]  # of the workers
+        engine.kill()
+        trainer.leave()
+
+
+def test_a_server_that_is_killed_leaves_nothing_behind(pair):
+    _, server = pair
+    others = psutil.Process(server.process.pid).children(recursive=True)
+    assert others
+    server.process.kill()
+    server.process.wait()
+    _, alive = psutil.wait_procs(others, timeout=30)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "says"),
+    [
+        (["--logprobs-mode", "raw_logprobs"], {}, "--logprobs-mode cannot be set"),
+        (["--api-key", "secret"], {}, "set PIPELINERL_TOKEN"),
+        (["--data-parallel-size", "2"], {}, "start more servers"),
+        ([], {"VLLM_SERVER_DEV_MODE": "1"}, "unset VLLM_SERVER_DEV_MODE"),
+    ],
+)
+def test_what_would_break_the_contract_is_refused(model, options, environment, says):
+    ended = subprocess.run(
+        [PYTHON, "-m", "inference_adapters.vllm", "--model", model, *options],
+        env=ENVIRONMENT | environment,
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert ended.returncode == 1
+    assert says in ended.stderr.splitlines()[-1]
+
+
+def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_tools(tmp_path):
+    """The workers spin while they wait for each other, on this machine's few cores: hence the patience. A
+    server that was not told to read calls refuses tools: G6."""
+    model = make_tiny_model(tmp_path, tied=False)
+    with vllm_server(model, "--tensor-parallel-size", "2") as url:
+        verdicts = check_inference([url], model, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=30)
+        assert contract(url)["ranks"] == 2
+    assert_kept(verdicts)
+
+
+@pytest.fixture(scope="module")
+def server(model) -> Iterator[str]:
+    with vllm_server(model, token=TOKEN) as url:
+        yield url
+
+
+def test_a_rollout_across_ten_updates(server, model):
+    """Its spans add up, and every log-probability is that of the version which sampled the token."""
+    reference = Reference(model)
+    samples = asyncio.run(rollouts_across(server, TOKEN, reference, updates=10))
+    longest = max(samples, key=lambda sample: len(sample.spans))
+    assert [version for version, _, _ in longest.spans] == list(range(1, 12))
+    for sample in samples:
+        assert sample.spans[0][1] == 0 and sample.spans[-1][2] == len(sample.token_ids) == 1500
+        for version, start, end in sample.spans:
+            expected = reference.logprobs(
+                reference.weights(version), sample.prompt_token_ids, sample.token_ids, 1.0
+            )
+            errors = [abs(sample.logprobs[i] - float(expected[i])) for i in range(start, end)]
+            assert max(errors) < 1e-3, (version, start, end)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("receive", ["paused", "staged"])
+async def test_weights_with_a_nan_in_the_last_bucket_touch_nothing(server, model, receive):
+    reference = Reference(model)
+    async with aiohttp.ClientSession() as http:
+        one = Client(http, server, TOKEN)
+        trainer = TrainerPeer([one], reference.tied, Settings(token=TOKEN, timeout_s=20))
+        try:
+            await trainer.join()
+            await trainer.publish(1, reference.weights(1))
+            weights = {name: tensor.clone() for name, tensor in reference.weights(2).items()}
+            last = list(weights)[-1]
+            weights[last].view(-1)[-1] = torch.nan
+            request = trainer.update_request(2, weights, receive=receive)
+            before = await one.complete([5, 6, 7], 20, temperature=0)
+            await trainer.request_update(request)
+            await trainer.send(packed(weights, request["bucket_bytes"]))
+            (status,) = await trainer.outcomes(2)
+            assert (status.state, status.touched) == ("failed", False) and last in status.error
+            after = await one.complete([5, 6, 7], 20, temperature=0)
+            assert after.token_ids == before.token_ids and after.spans == [(1, 0, len(after.token_ids))]
+            await trainer.join()
+            await trainer.publish(2, reference.weights(2), receive=receive)
+        finally:
+            trainer.leave()
+
+
+def test_a_prompt_that_is_repeated_during_an_update(server, model):
+    are_answered_by_one_set_of_weights(server, model, TOKEN)
+
+
+def test_a_run_of_twenty_steps(tmp_path):
+    assert learns_in_twenty_steps(tmp_path, "inference=vllm") == {"vllm"}
