@@ -3,8 +3,6 @@ PYTHON ?= python3.11
 VENV := .venv
 # Files of tests at a time, in the order of tests/conftest.py. Without engines most tests wait for processes.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-# `RUNNER=tests.again` tries the few tests that failed once more, alone.
-RUNNER := pytest
 # Engines log so much that a failure's reason is lost in it. `pytest tests/engines/test_x.py -m engines` shows all.
 TERSE := --show-capture=no
 
@@ -26,7 +24,7 @@ demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on
 	$(VENV)/bin/python launch.py
 
 test: $(VENV)/test  ## Run the tests that need no engine and no server. 10 to 20 minutes.
-	$(VENV)/bin/python -m $(RUNNER) -n 3 $(BY_FILE)
+	$(VENV)/bin/python -m pytest -n 3 $(BY_FILE)
 
 redis-server:  ## Install the program of Redis where it is missing, for the tests of streams=redis.
 	@command -v $@ >/dev/null \
@@ -50,8 +48,8 @@ chromium:  ## Install the browser Chromium where it is missing, for the tests of
 test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
 	$(VENV)/bin/python -m pytest -m engines tests/view/browser
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Try an eighth of the guarantees on every engine, and of the broken adapters. 30 to 45 minutes.
-	$(VENV)/bin/python -m $(RUNNER) -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Try each real engine, and what needs Redis, nginx, Ray or a browser. 10 minutes.
+	$(VENV)/bin/python -m pytest -m "engines and not long" -n 3 $(BY_FILE) $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
 
@@ -95,9 +93,17 @@ CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
 ISLANDS := soak-islands-0 soak-islands-1 soak-islands-2
 SOAK := $(GROUPS_AT) soak-updates soak-trainers $(TURNS) $(ENGINES_TURNS) $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(ISLANDS) soak-islands-network $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
-.PHONY: $(SOAK) soak-chaos
+.PHONY: $(SOAK) soak-chaos soak-due soak-under-load
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
+
+MINUTES := 30
+
+soak-due: $(VENV)/test-engines  ## Run the parts of the soak that ran longest ago, for MINUTES.
+	$(VENV)/bin/python -m tests.soak_due --minutes $(MINUTES) $(SOAK)
+
+soak-under-load: $(VENV)/test  ## Run the tests beside six busy processes: load must fail none.
+	$(VENV)/bin/python -m tests.under_load $(MAKE) test
 
 soak-chaos: $(CHAOS)
 

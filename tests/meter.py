@@ -73,7 +73,8 @@ class Meter:
     def pytest_runtest_makereport(self, call: pytest.CallInfo) -> Iterator[None]:
         report = yield
         if call.when == "teardown":
-            cost = (cpu_s_of_tree() - self._began) / self._slowness
+            used = cpu_s_of_tree() - self._began
+            cost = max(0.0, used) / self._slowness  # less than 0 if servers ended that are no longer counted
             report.user_properties = [*report.user_properties, ("cpu_s", cost)]
         return report
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from contracts.conformance.inference.kit import check_inference
+from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
 from tests.engines.scraped_updates import metrics_after_an_update
 from tests.engines.sglang_servers import sglang_process
@@ -17,6 +18,11 @@ from tests.inference_adapters.servers import Server, contract, wait_ready
 pytestmark = pytest.mark.engines
 
 TOKEN = "a-token"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,14 @@
 """The vLLM adapter on the real engine, in one server. The other guarantees, several servers, tensor
-parallelism and whole runs are tried by `make soak`: test_vllm_long, test_thorough, test_sglang_long."""
+parallelism, calls and whole runs are tried by `make soak`: test_vllm_long, test_thorough."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from contracts.conformance.inference.kit import check_inference
+from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
 from tests.engines.scraped_updates import metrics_after_an_update
-from tests.engines.tool_rollouts import calls_and_results_are_one_sequence, calls_that_are_cut_short_say_so
 from tests.engines.vllm_servers import vllm_process
 from tests.inference_adapters.hostile.clients import harm_nobody
 from tests.inference_adapters.metrics import told, value
@@ -25,6 +25,11 @@ SMALL_BLOCKS = ["--block-size", "32"]  # a prompt of the kit's fills several: th
 
 
 @pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
 def started(model) -> Iterator[Started]:
     with vllm_process(model, *TOOLS, *SMALL_BLOCKS, *NAMES, token=TOKEN) as server:
         wait_ready(server.url, within_s=300)
@@ -34,15 +39,6 @@ def started(model) -> Iterator[Started]:
 @pytest.fixture(scope="module")
 def server(started) -> str:
     return started.url
-
-
-def test_calls_and_results_are_one_sequence_of_sampled_tokens(server, model):
-    """The tests of calls come first: those of updates send other weights."""
-    calls_and_results_are_one_sequence(server, model, TOKEN)
-
-
-def test_a_call_that_was_cut_short_says_so(server, model):
-    calls_that_are_cut_short_say_so(server, model, TOKEN)
 
 
 def test_weights_and_updates_in_flight(server, model):

@@ -24,9 +24,15 @@ from pipelinerl.paths import ROOT
 from tests.conformance.kept import assert_kept
 from tests.engines.long_rollouts import rollouts_across
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
+from tests.engines.tool_rollouts import (
+    DOMAIN,
+    calls_and_results_are_one_sequence,
+    calls_that_are_cut_short_say_so,
+)
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process, vllm_server
 from tests.inference_adapters.servers import Server, contract, wait_ready
+from tests.tool_model import make_tool_model
 
 pytestmark = pytest.mark.long
 
@@ -174,6 +180,13 @@ async def test_weights_with_a_nan_in_the_last_bucket_touch_nothing(server, model
 
 def test_a_prompt_that_is_repeated_during_an_update(server, model):
     are_answered_by_one_set_of_weights(server, model, TOKEN)
+
+
+def test_calls_and_results_are_one_sequence_of_sampled_tokens(tmp_path):
+    model = make_tool_model(tmp_path, DOMAIN)
+    with vllm_server(model, "--enable-auto-tool-choice", "--tool-call-parser", "hermes", token=TOKEN) as url:
+        calls_and_results_are_one_sequence(url, model, TOKEN)
+        calls_that_are_cut_short_say_so(url, model, TOKEN)
 
 
 def test_a_run_of_twenty_steps(tmp_path):

@@ -11,12 +11,6 @@ from tests.ports import free_port
 from trainer_adapters.scripted import ScriptedTrainer
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Whole runs take long, and most of those that `make test` leaves out are variants of one that it has."""
-    if item.get_closest_marker("engines"):
-        item.add_marker("in_turn")
-
-
 @pytest.fixture
 def worker() -> Iterator[ScriptedTrainer]:
     worker = ScriptedTrainer()

@@ -24,17 +24,13 @@ TROUBLE = (
 )
 
 
-IN_FULL = pytest.mark.engines  # not in `make test`, for its time
-
-
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "max_lag",
     [
-        pytest.param("0", marks=IN_FULL),
-        pytest.param("1", marks=IN_FULL),
+        pytest.param("0", marks=pytest.mark.long),
+        pytest.param("1", marks=pytest.mark.long),
         "4",
-        pytest.param("null", marks=IN_FULL),
+        pytest.param("null", marks=pytest.mark.long),
     ],
 )
 def test_every_group_is_accounted_for(tmp_path, max_lag):

@@ -46,7 +46,7 @@ def assert_bounded(run_dir, head: str) -> dict:
     return summary
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_a_run_of_a_slow_server_is_generation_bound(tmp_path):
     summary = assert_bounded(tmp_path / "run", "generation bound")
     assert "of the places were taken" in summary["bottleneck"]
@@ -71,7 +71,7 @@ def spans_of(run_dir, process: str) -> list[dict]:
     return [json.loads(line) for line in spans_path(run_dir, process).read_text().splitlines()]
 
 
-@pytest.mark.engines
+@pytest.mark.long
 @pytest.mark.parametrize("head", [head for head in RUNS if head != "generation bound"])
 def test_what_bounds_a_run_is_named(tmp_path, head):
     summary = assert_bounded(tmp_path / "run", head)
@@ -79,7 +79,7 @@ def test_what_bounds_a_run_is_named(tmp_path, head):
         assert "of it to gather" in summary["bottleneck"]
 
 
-@pytest.mark.engines
+@pytest.mark.long
 def test_servers_that_are_slow_to_apply_weights_are_named_by_their_phase(tmp_path):
     slow = ("inference.module=tests.slow_engine", "+inference.arguments.slow-in=receive")
     assert "of it to confirm" in run_of(tmp_path / "run", *slow)["bottleneck"]

@@ -31,7 +31,7 @@ def run(tmp_path_factory) -> Path:
     return directory
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_a_strict_server_of_version_1_trains_a_run_to_its_end(run):
     outcomes = assert_accounted(run)
     assert "failed" not in outcomes
@@ -44,7 +44,7 @@ def test_nobody_else_may_read_a_run(run):
     assert stat.S_IMODE(run.parent.stat().st_mode) == 0o755
 
 
-@pytest.mark.engines
+@pytest.mark.long
 def test_the_kit_passes_a_server_of_version_1(tmp_path):
     model = make_scripted_model(tmp_path)
     options = ["--port", str(free_port())]

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from contracts.records import MicroBatchRow, TrainingSequence
 from pipelinerl.metrics import metrics_path, read_metrics
@@ -38,7 +37,6 @@ def trained(run_dir: Path) -> list[TrainingSequence]:
     return [sequence for row in rows for rank in row.micro_batches for sequence in rank]
 
 
-@pytest.mark.in_turn
 def test_a_run_learns_from_answers_token_for_token_and_goes_on(tmp_path):
     run_dir = tmp_path / "run"
     run_to_the_end(run_dir, *on_file(tmp_path, ANSWERS), "max_steps=6")
@@ -64,7 +62,6 @@ PAIRS = [
 ]
 
 
-@pytest.mark.in_turn
 def test_a_pair_is_one_rollout_of_two_signs_with_the_references_scores(tmp_path):
     """Two ranks. The same tokens have the same scores, in whichever row."""
     run_dir = tmp_path / "run"

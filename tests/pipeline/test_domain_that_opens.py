@@ -21,7 +21,6 @@ def check_closed(run_dir: Path, log: Path) -> None:
     assert "Unclosed" not in (run_dir / "logs" / "actor.log").read_text()
 
 
-@pytest.mark.in_turn
 def test_it_is_closed_at_the_end(tmp_path):
     log = tmp_path / "log"
     summary = run_to_the_end(tmp_path / "run", *calling(log), "max_steps=3")
@@ -29,7 +28,7 @@ def test_it_is_closed_at_the_end(tmp_path):
     check_closed(tmp_path / "run", log)
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_it_is_closed_when_the_run_is_interrupted(tmp_path):
     log = tmp_path / "log"
     launcher = start(tmp_path / "run", *calling(log), "max_steps=100000")

@@ -35,7 +35,6 @@ def of_kind(run: Path, stream: str, kind: type[Record]) -> list[Record]:
     return [record for record in records(run, stream) if isinstance(record, kind)]
 
 
-@pytest.mark.in_turn
 def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
     run = tmp_path / "run"
     summary = run_to_the_end(run, *EXAMS, "max_steps=4", "eval.every=2", "sampling.seeded=true")
@@ -61,7 +60,6 @@ def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
     assert len(sampled) > 1  # attempts at one problem, seeded each by itself
 
 
-@pytest.mark.in_turn
 def test_training_does_not_wait_for_the_evaluation_of_version_0_but_its_end_does(tmp_path):
     run, trained = tmp_path / "run", tmp_path / "trained"
     launcher = start(run, *EXAMS, f"+domain.until={trained}", "eval.concurrency=20", "max_steps=2")
@@ -78,7 +76,7 @@ def test_training_does_not_wait_for_the_evaluation_of_version_0_but_its_end_does
     assert_accounted(run)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_what_a_seeded_on_policy_run_trains_does_not_depend_on_the_evaluation_beside_it(tmp_path):
     seeded = ["domain._target_=tests.letters_domain.LettersDomain", "sampling.seeded=true", "max_steps=6"]
     for problems in (1, 64):
@@ -102,10 +100,10 @@ def trained_tokens(run: Path) -> dict[tuple[str, str], tuple[list[int], bytes]]:
     }
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 @pytest.mark.parametrize(
     "schedule",
-    ["pipeline", pytest.param("async", marks=pytest.mark.engines)],  # not in `make test`, for its time
+    ["pipeline", pytest.param("async", marks=pytest.mark.long)],
 )
 def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, schedule):
     run = tmp_path / "run"
@@ -130,7 +128,7 @@ def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, sche
     assert_accounted(run)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_a_pinned_server_that_dies_costs_its_attempts_and_nothing_else(tmp_path):
     run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path, ALONE)
     os.kill(servers[of_kind(run, "actor_events", Pinned)[0].server], signal.SIGKILL)
@@ -144,7 +142,7 @@ def test_a_pinned_server_that_dies_costs_its_attempts_and_nothing_else(tmp_path)
     assert_accounted(run)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_a_pinned_server_trains_again_when_no_other_is_left(tmp_path):
     run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path, ALONE)
     pinned = of_kind(run, "actor_events", Pinned)[0].server
@@ -159,7 +157,7 @@ def test_a_pinned_server_trains_again_when_no_other_is_left(tmp_path):
     assert_accounted(run)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_a_run_that_stopped_with_a_pinned_server_is_resumed_with_all(tmp_path):
     run, launcher, _ = start_and_wait_for_a_pinned_evaluation(tmp_path)
     launcher.kill()
@@ -173,7 +171,7 @@ def test_a_run_that_stopped_with_a_pinned_server_is_resumed_with_all(tmp_path):
     assert_accounted(run)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_what_is_due_at_the_version_that_a_run_is_resumed_with_is_evaluated_once(tmp_path):
     run = tmp_path / "run"
     run_to_the_end(run, *EXAMS, "max_steps=4", "checkpoint.every=2")

@@ -80,7 +80,7 @@ def test_one_that_is_ready_within_the_grace_is_waited_for(worker):
         sender.close()
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_run_begins_without_a_server_that_hangs_and_one_that_dies_and_the_first_joins_later(tmp_path):
     run, file = tmp_path / "run", tmp_path / "go"
     engines = [

@@ -19,7 +19,7 @@ from tests.pipeline.runs import (
 )
 from tests.small_disk import fill, make_room
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.long
 
 HUNG_S = 10.0
 UNHURRIED = "+inference.arguments.token_delay_s=0.02"

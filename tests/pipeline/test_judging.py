@@ -34,7 +34,7 @@ def rollouts(run: Path) -> list[Rollout]:
     return records(run, "rollouts", "eval_rollouts")
 
 
-@pytest.mark.engines
+@pytest.mark.long
 def test_code_that_a_model_writes_runs_nowhere(tmp_path):
     aim = {"marker": tmp_path / "marker", "victim": tmp_path / "victim", "actor": 1, "port": 9}
     names = ("system", "touch", "open", "subclasses", "environ", "sympify")
@@ -64,7 +64,7 @@ def environment_of(process: int) -> list[str]:
     return Path(f"/proc/{process}/environ").read_text().strip("\0").split("\0")
 
 
-@pytest.mark.engines
+@pytest.mark.long
 def test_a_service_that_is_lost_costs_no_attempt_and_no_second_sample(tmp_path):
     run = tmp_path / "run"
     slowly = [*writing(tmp_path, "even", "odd"), *SLOWLY, "sampling.seeded=true", "max_steps=14"]

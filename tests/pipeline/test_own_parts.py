@@ -96,13 +96,12 @@ def own_run(tmp_path_factory) -> Path:
     return own / "run"
 
 
-@pytest.mark.in_turn
 def test_an_objective(own_run):
     lines = (own_run / "metrics" / "trainer.jsonl").read_text().splitlines()
     assert any("my_sum" in json.loads(line) for line in lines)
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_an_objective_without_a_config_file(tmp_path):
     (tmp_path / "my_part.py").write_text(OBJECTIVE)
     own = ["~objective", "+objective._target_=my_part.Plain", "+objective.scale=1"]
@@ -128,7 +127,6 @@ def test_a_reward(own_run):
         assert rollout.reward == pytest.approx(sum(rollout.reward_components.values()))
 
 
-@pytest.mark.in_turn
 def test_the_page_on_domains_shows_a_verifier_that_works(tmp_path):
     page = (ROOT / "docs" / "extend.md").read_text()
     of_verifier = page.split("### A verifier")[1].split("### ")[0]

@@ -4,8 +4,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from contracts.records import Evaluated
 from pipelinerl.paths import ROOT
 from tests.pipeline.runs import MINIATURE, records
@@ -13,7 +11,6 @@ from tests.pipeline.runs import MINIATURE, records
 STEPS = 12
 
 
-@pytest.mark.in_turn
 def test_each_step_and_each_evaluation_is_one_line_in_a_pipe(tmp_path):
     command = [sys.executable, "launch.py", f"run_dir={tmp_path}/run", *MINIATURE]
     command += [f"max_steps={STEPS}", "eval.every=4"]

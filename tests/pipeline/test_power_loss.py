@@ -53,7 +53,7 @@ def test_the_ledger_is_exact_wherever_a_stream_was_cut(run, name, size):
             path.write_bytes(content)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_a_damaged_run_is_resumed_to_its_end(run):
     lose(run, "actor_events", LAST["actor_events"] + 40, 12_288)
     lose(run, "trainer_events", LAST["trainer_events"], 4096)

@@ -23,7 +23,7 @@ from tests.pipeline.runs import (
     wait_for_record,
 )
 
-pytestmark = pytest.mark.engines  # for its time
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

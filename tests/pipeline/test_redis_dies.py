@@ -22,7 +22,7 @@ from tests.pipeline.runs import (
     wait_for_record,
 )
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.long
 
 NOTICED_S = 5.0
 KILLED = "redis was killed by signal 9 (out of memory?); see "

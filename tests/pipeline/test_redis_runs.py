@@ -24,11 +24,10 @@ from tests.pipeline.runs import (
     wait_for_record,
 )
 
-pytestmark = pytest.mark.engines
-
 WORKERS = ("actor", "preprocessor", "trainer")
 
 
+@pytest.mark.long
 def test_connections_that_break_in_mid_run_lose_no_group(tmp_path, redis_url, monkeypatch):
     """On a server of the user's, named in the environment."""
     monkeypatch.setenv(REDIS_VARIABLE, redis_url)
@@ -51,6 +50,7 @@ def test_connections_that_break_in_mid_run_lose_no_group(tmp_path, redis_url, mo
     assert redis_url not in config and without_secrets(redis_url) in config
 
 
+@pytest.mark.engines
 def test_a_run_on_a_server_of_its_own_is_killed_and_resumed(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     run = tmp_path / "run"
@@ -66,6 +66,7 @@ def test_a_run_on_a_server_of_its_own_is_killed_and_resumed(tmp_path, monkeypatc
     assert len(resumptions_of(run)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["well", "stopped"])
 def test_the_server_of_a_run_ends_with_its_launcher(tmp_path, monkeypatch, is_stopped):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)

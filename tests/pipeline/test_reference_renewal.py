@@ -91,7 +91,6 @@ def largest_difference(rows: list[MicroBatchRow]) -> float:
     return max(np.abs(s.behaviour_logprobs - s.reference_logprobs)[s.loss_mask].max() for s in sequences)
 
 
-@pytest.mark.in_turn
 def test_each_row_is_scored_by_the_policy_of_the_last_renewal_though_the_server_dies(killed):
     (restarted,) = [r for r in records(killed, "launcher_events") if isinstance(r, Restarted)]
     assert restarted.names == ["reference"]
@@ -121,12 +120,12 @@ def reference_pid(run: Path) -> int:
     return listener(url)
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_server_that_has_died_scores_as_if_it_had_not(killed, undisturbed):
     assert scores(killed) == scores(undisturbed)
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_workers_that_begin_again_find_the_reference_of_their_version(tmp_path, undisturbed):
     """The reference server has been renewed since their checkpoint, so it must take older weights."""
     run = tmp_path / "run"
@@ -139,7 +138,7 @@ def test_workers_that_begin_again_find_the_reference_of_their_version(tmp_path, 
     assert scores(run) == scores(undisturbed)
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_run_that_resumes_takes_up_the_reference_of_its_last_renewal(tmp_path, undisturbed):
     run = tmp_path / "run"
     launcher = start(run, *RENEWED, "restarts=0")

@@ -77,7 +77,6 @@ def summary(run: Path) -> dict:
     return json.loads((run / "summary.json").read_text())
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_wherever_the_trainer_is_killed_every_group_is_accounted_for_and_the_run_learns(tmp_path, kills):
     run, chance = tmp_path / "run", random.Random(kills + 1000 * SEED)
@@ -147,7 +146,7 @@ def trained(run: Path) -> list:
     return [rollout for rollout in records(run, "rollouts") if rollout.group_id in groups]
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_an_older_checkpoint_goes_back_in_version_and_forgets_the_newer(tmp_path):
     run = tmp_path / "run"
     assert finish(start(run, *LEARNING, "max_steps=12", "checkpoint.keep=3"))[0] == 0
@@ -170,7 +169,7 @@ def test_an_older_checkpoint_goes_back_in_version_and_forgets_the_newer(tmp_path
     assert lost and not lost & outcomes["trained"]
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_problems_of_lost_groups_are_drawn_again_and_the_sampler_goes_on(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, *LEARNING, "max_steps=1000")
@@ -193,7 +192,7 @@ def test_problems_of_lost_groups_are_drawn_again_and_the_sampler_goes_on(tmp_pat
     assert all(problems[r.draw] == r.problem for r in started)
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_run_killed_before_its_first_checkpoint_begins_again_on_another_number_of_ranks(tmp_path):
     run = tmp_path / "run"
     assert kill_trainer(start(run, *LEARNING, "checkpoint.every=100"), run, events=8) == 1
@@ -204,7 +203,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again_on_another_number
     assert [r.version for r in records(run, "actor_events") if isinstance(r, Evaluated)][-1] == 8
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_retention_keeps_what_the_oldest_checkpoint_needs(tmp_path):
     run = tmp_path / "run"
     small = ("streams.segment_bytes=4096", "streams.keep_bytes=65536")

@@ -40,19 +40,16 @@ def test_conventional_is_on_policy(tmp_path):
     assert_accounted(tmp_path / "run")
 
 
-@pytest.mark.in_turn
 def test_async_updates_between_requests(tmp_path):
     summary = run_to_the_end(tmp_path / "run", "schedule=async", "max_steps=6", "max_lag=2")
     assert summary["sequences_multi_version"] == 0 and summary["updates_while_generating"] == 0
     assert summary["optimizer_steps"] == 6 and 0 < summary["lag_max"] <= 2
 
 
-IN_FULL = pytest.mark.engines  # not in `make test`, for its time
-
-
-@pytest.mark.in_turn
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "on_stale", [pytest.param("drop", marks=IN_FULL), "mask", pytest.param("keep", marks=IN_FULL)]
+    "on_stale",
+    [pytest.param("drop", marks=pytest.mark.long), "mask", pytest.param("keep", marks=pytest.mark.long)],
 )
 def test_on_stale_decides_about_slow_rollouts(tmp_path, on_stale):
     slow = ["+domain.slow=0.1", "+domain.slow_s=1.5", "max_lag=1", "batch_size=8", "inference.concurrency=16"]
@@ -63,7 +60,6 @@ def test_on_stale_decides_about_slow_rollouts(tmp_path, on_stale):
     assert (sum(row.masked_tokens for row in rows) > 0) == (on_stale == "mask")
 
 
-@pytest.mark.in_turn
 def test_a_step_that_is_not_finite_closes_and_its_groups_are_dropped_by_name(tmp_path):
     run = tmp_path / "run"
     nan_once = ["objective._target_=tests.nan_objective.NanOnce", "max_steps=4"]
@@ -73,13 +69,12 @@ def test_a_step_that_is_not_finite_closes_and_its_groups_are_dropped_by_name(tmp
     assert len(assert_accounted(run)["nonfinite"]) == 8
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "module",
     [
         "pipelinerl.trainer",
-        pytest.param("pipelinerl.actor", marks=IN_FULL),
-        pytest.param("pipelinerl.preprocessor", marks=IN_FULL),
+        pytest.param("pipelinerl.actor", marks=pytest.mark.long),
+        pytest.param("pipelinerl.preprocessor", marks=pytest.mark.long),
     ],
 )
 def test_the_death_of_a_worker_that_may_not_begin_again_ends_the_run(tmp_path, module):
@@ -94,9 +89,8 @@ def test_the_death_of_a_worker_that_may_not_begin_again_ends_the_run(tmp_path, m
     assert processes_of(run) == [] and not any(map(alive, servers))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=IN_FULL), signal.SIGKILL]
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
 )
 def test_nothing_outlives_the_launcher(tmp_path, number):
     run = tmp_path / "run"
@@ -109,13 +103,12 @@ def test_nothing_outlives_the_launcher(tmp_path, number):
     wait_for(lambda: processes_of(run) == [] and not any(map(alive, servers)), within_s=15)
 
 
-@pytest.mark.in_turn
 def test_a_run_that_can_learn_nothing_gives_up_and_says_why(tmp_path):
     status, err = finish(start(tmp_path / "run", "+domain.agreeing=1.0", "give_up_after=50"))
     assert status == 1 and "gave up: 50 groups in a row were dropped" in err and "zero_advantage 50" in err
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_one_place_alone_is_filled_again_and_again(tmp_path):
     summary = run_to_the_end(tmp_path / "run", "inference.concurrency=1", "batch_size=8", "max_steps=2")
     assert summary["optimizer_steps"] == 2 and summary["accounting_errors"] == []

@@ -4,8 +4,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from contracts.records import ServerJoined, WeightsPublished
 from contracts.support.token import TOKEN_VARIABLE
 from tests.forked import Forked
@@ -13,7 +11,6 @@ from tests.inference_adapters.metrics import scraped, status_without_token, valu
 from tests.pipeline.runs import MINIATURE, finish, records, wait_for_record
 
 
-@pytest.mark.in_turn
 def test_a_server_of_a_run_tells_the_version_that_was_published(tmp_path: Path):
     run = tmp_path / "run"
     overrides = [f"run_dir={run}", *MINIATURE, "max_steps=100000", "eval.every=null"]

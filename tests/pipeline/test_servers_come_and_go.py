@@ -142,7 +142,7 @@ def test_a_silent_server_that_leaves_in_the_rendezvous_is_not_waited_for(worker,
         sender.close()
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks):
     with contextlib.ExitStack() as stack:
         healthy, hangs = serving_several(stack, 2)
@@ -163,7 +163,7 @@ def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks):
         sender.close()
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_one_that_falls_silent_for_good_is_to_be_replaced(worker, ranks):
     with contextlib.ExitStack() as stack:
         healthy, silent = serving_several(stack, 2)
@@ -180,7 +180,7 @@ def test_one_that_falls_silent_for_good_is_to_be_replaced(worker, ranks):
         sender.close()
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_the_only_one_that_falls_silent_is_replaced(worker, ranks):
     with serving(SCRIPTED) as silent, serving(SCRIPTED) as sound:
         launcher = Launcher(silent.url)
@@ -193,7 +193,7 @@ def test_the_only_one_that_falls_silent_is_replaced(worker, ranks):
         sender.close()
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends(worker, ranks):
     with contextlib.ExitStack() as stack:
         first, *others = serving_several(stack, 3)
@@ -212,7 +212,7 @@ def test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends(worke
         sender.close()
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker, ranks):
     """As after a step that took longer than a server may take to start."""
     with contextlib.ExitStack() as stack:
@@ -231,7 +231,7 @@ def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker
         sender.close()
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_a_version_whose_servers_hang_is_wanted_by_one_that_is_ready(worker, ranks):
     with contextlib.ExitStack() as stack:
         hangs, ready = serving_several(stack, 2)
@@ -313,7 +313,7 @@ def published(run: Path) -> list[WeightsPublished]:
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(("world.trainer_ranks=2", "max_steps=8"), id="pipeline", marks=pytest.mark.engines),
+        pytest.param(("world.trainer_ranks=2", "max_steps=8"), id="pipeline", marks=pytest.mark.long),
         pytest.param(("schedule=async", "max_lag=2", "max_steps=6"), id="async", marks=pytest.mark.long),
         pytest.param(("schedule=conventional", "max_steps=5"), id="conventional", marks=pytest.mark.long),
     ],
@@ -335,7 +335,7 @@ def test_every_schedule_goes_on_when_its_only_server_is_replaced(tmp_path, setti
     assert len({url for p in published(run) for url in p.servers}) == 2
 
 
-@pytest.mark.engines
+@pytest.mark.long
 def test_the_only_server_is_replaced_in_the_first_evaluation(tmp_path):
     run = tmp_path / "run"
     slow = ("sampling.max_tokens=16", "+inference.arguments.token-delay-s=0.1", "rollout.timeout_s=20")

@@ -20,7 +20,7 @@ SLOW = (
 )
 
 
-@pytest.mark.engines
+@pytest.mark.long
 @pytest.mark.parametrize("settings", [["max_lag=null"], ["max_lag=4", "checkpoint.every=null"]])
 def test_a_slow_trainer_loses_nothing(tmp_path, settings):
     run = tmp_path / "run"

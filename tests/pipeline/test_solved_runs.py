@@ -18,7 +18,6 @@ def of_kind(run, stream, kind):
     return [record for record in records(run, stream) if isinstance(record, kind)]
 
 
-@pytest.mark.in_turn
 def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, *EASILY_SOLVED, "world.trainer_ranks=2", "+domain.slow=0.5", "+domain.slow_s=0.2")
@@ -48,7 +47,7 @@ def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):
     assert_accounted(run)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_a_solved_run_that_was_cut_short_in_its_export_is_resumed_to_its_end(tmp_path):
     run = tmp_path / "run"
     run_to_the_end(run, *EASILY_SOLVED)
@@ -64,7 +63,7 @@ def test_a_solved_run_that_was_cut_short_in_its_export_is_resumed_to_its_end(tmp
     assert_accounted(run)
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_a_run_is_solved_where_no_step_closes_any_more(tmp_path):
     """All groups are dropped from the start, and the evaluation of version 0 alone decides."""
     run = tmp_path / "run"
@@ -77,7 +76,7 @@ def test_a_run_is_solved_where_no_step_closes_any_more(tmp_path):
     assert_accounted(run)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_a_run_that_only_its_last_evaluation_solves_is_trained_further_by_the_command_that_it_prints(
     tmp_path,
 ):

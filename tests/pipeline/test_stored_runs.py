@@ -27,7 +27,6 @@ from tests.small_disk import fill, make_room
 
 RELAY = ("weights=relay", "weights.poll_s=0.1", "world.servers=2")
 SLOW = "+inference.arguments.token_delay_s=0.02"
-IN_FULL = pytest.mark.engines  # not in `make test`, for its time
 
 
 def of_kind(run: Path, name: str, kind: type) -> list:
@@ -52,7 +51,6 @@ def assert_sampled_by_the_run(run: Path) -> None:
         assert result.version <= result.first_version <= result.last_version
 
 
-@pytest.mark.in_turn
 def test_servers_pull_weights_while_they_generate(tmp_path):
     run = tmp_path / "run"
     summary = run_to_the_end(run, *RELAY, SLOW, "sampling.max_tokens=16", "max_steps=6")
@@ -66,7 +64,6 @@ def test_servers_pull_weights_while_they_generate(tmp_path):
     assert not (run / "pulled").exists() and processes_of(run) == []
 
 
-@pytest.mark.in_turn
 def test_servers_load_weights_from_memory_that_is_given_back(tmp_path):
     run = tmp_path / "run"
     shared = ["weights=shared", f"weights.directory={tmp_path}"]
@@ -80,7 +77,7 @@ def test_servers_load_weights_from_memory_that_is_given_back(tmp_path):
     assert not list(tmp_path.glob(f"{PREFIX}*"))
 
 
-@IN_FULL
+@pytest.mark.long
 def test_a_server_that_dies_comes_back_to_the_newest_version(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, *RELAY, SLOW, "sampling.max_tokens=16", "max_steps=40", "eval.every=10")
@@ -95,7 +92,7 @@ def test_a_server_that_dies_comes_back_to_the_newest_version(tmp_path):
     assert len(assert_accounted(run)["trained"]) == 40 * 8
 
 
-@IN_FULL
+@pytest.mark.long
 def test_the_origin_is_started_again_where_it_was(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, *RELAY, "max_steps=1000", "max_lag=8")
@@ -111,7 +108,7 @@ def test_the_origin_is_started_again_where_it_was(tmp_path):
     assert_accounted(run, ended=False)
 
 
-@IN_FULL
+@pytest.mark.long
 def test_an_origin_that_hangs_holds_up_the_run_and_not_for_good(tmp_path):
     """The launcher kills what a signal has stopped, and starts it again."""
     run = tmp_path / "run"
@@ -123,7 +120,7 @@ def test_an_origin_that_hangs_holds_up_the_run_and_not_for_good(tmp_path):
     assert steps(run) == 30
 
 
-@IN_FULL
+@pytest.mark.long
 def test_a_store_that_is_full_for_a_while_costs_versions_and_not_the_run(tmp_path, small_disk):
     run = tmp_path / "run"
     launcher = start(run, *RELAY, f"weights.directory={small_disk}", "max_steps=40")
@@ -141,7 +138,7 @@ def test_a_store_that_is_full_for_a_while_costs_versions_and_not_the_run(tmp_pat
 
 
 @pytest.mark.parametrize("transport", [RELAY, ("weights=shared",)])
-@IN_FULL
+@pytest.mark.long
 def test_a_stopped_run_resumes_under_another_id_of_its_own(tmp_path, transport):
     run = tmp_path / "run"
     launcher = start(run, *transport, "max_steps=1000", "checkpoint.every=2")
@@ -157,7 +154,7 @@ def test_a_stopped_run_resumes_under_another_id_of_its_own(tmp_path, transport):
 
 
 @pytest.mark.parametrize("transport", [RELAY, ("weights=shared",)])
-@IN_FULL
+@pytest.mark.long
 def test_a_trainer_that_is_killed_publishes_again_from_where_it_was(tmp_path, transport):
     run = tmp_path / "run"
     directory = [f"weights.directory={tmp_path / 'stores'}"]
@@ -172,7 +169,7 @@ def test_a_trainer_that_is_killed_publishes_again_from_where_it_was(tmp_path, tr
     assert not list((tmp_path / "stores").glob(f"{PREFIX}*"))
 
 
-@IN_FULL
+@pytest.mark.long
 def test_no_store_in_memory_outlives_the_next_launcher(tmp_path):
     run = tmp_path / "run"
     shared = ["weights=shared", f"weights.directory={tmp_path}"]
@@ -187,7 +184,7 @@ def test_no_store_in_memory_outlives_the_next_launcher(tmp_path):
     assert not list(tmp_path.glob(f"{PREFIX}*"))
 
 
-@IN_FULL
+@pytest.mark.long
 @pytest.mark.parametrize("transport", [RELAY, ("weights=shared", "world.servers=2")])
 def test_an_evaluation_on_a_pinned_server_is_of_the_version_that_it_keeps(tmp_path, transport):
     run = tmp_path / "run"
@@ -199,7 +196,7 @@ def test_an_evaluation_on_a_pinned_server_is_of_the_version_that_it_keeps(tmp_pa
     assert all(r.version == r.first_version == r.last_version for r in results)
 
 
-@IN_FULL
+@pytest.mark.long
 def test_every_rank_takes_part_in_what_only_rank_0_writes(tmp_path):
     run = tmp_path / "run"
     summary = run_to_the_end(run, *RELAY, "world.trainer_ranks=2", "max_steps=6")

@@ -111,7 +111,6 @@ def finished(run: Path, own: Path, *overrides: str) -> tuple[int, str]:
     return finish(launch(run, *overrides, directory=own))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("streams", ["files", pytest.param("redis", marks=pytest.mark.long)])
 def test_every_value_reaches_the_objective_where_its_domain_put_it(tmp_path, own, streams):
     """In segments, over two ranks, through a stop and the resumption after it."""
@@ -151,7 +150,7 @@ def last_rows(run: Path) -> dict[int, list[MicroBatchRow]]:
     return {step: rows for step, rows in found.items() if rows[-1].closes_step and step < 7}
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_groups_sampled_before_a_field_was_declared_are_dropped_by_name(tmp_path, own):
     run = tmp_path / "run"
     (own / "checks.py").write_text(CHECKS)
@@ -172,7 +171,6 @@ def test_groups_sampled_before_a_field_was_declared_are_dropped_by_name(tmp_path
     assert resumed.replayed and assert_accounted(run)["token_fields"] == set(resumed.replayed)
 
 
-@pytest.mark.in_turn
 def test_a_mistake_of_the_domain_is_named_where_the_run_gives_up(tmp_path, own):
     file = own / "confident_sums.py"
     file.write_text(file.read_text().replace("np.array(values, dtype=np.float32)", "np.array(values)"))

@@ -25,7 +25,6 @@ def assert_tracked(run_dir: Path) -> None:
     assert in_tensorboard(run_dir) == expected
 
 
-@pytest.mark.in_turn
 def test_a_tracker_that_is_killed_goes_on_and_so_it_does_when_the_run_is_resumed(held_run):
     first = held_run.kill_observer()
     assert wait_for(held_run.observer_pid) != first
@@ -39,7 +38,7 @@ def test_a_tracker_that_is_killed_goes_on_and_so_it_does_when_the_run_is_resumed
     assert_tracked(held_run.directory)
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_one_that_is_killed_four_times_leaves_one_warning_whose_command_writes_the_rest(held_run):
     killed = {held_run.kill_observer() for _ in range(4)}
     assert len(killed) == 4

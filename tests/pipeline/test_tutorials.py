@@ -12,30 +12,29 @@ from tests.pipeline.runs import MINIATURE, run_to_the_end
 SMALL = (*MINIATURE, "max_steps=3")
 
 
-@pytest.mark.in_turn
 def test_your_first_objective(tmp_path):
     execute("write-an-objective", tmp_path, *SMALL)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_train_on_gpus(tmp_path):
     execute("tutorial-gpus", tmp_path)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_read_a_run(tmp_path):
     run_to_the_end(tmp_path / "runs" / "latest", "max_steps=5", "++domain.agreeing=0.3")
     execute("tutorial-read-a-run", tmp_path)
 
 
-@pytest.mark.engines
+@pytest.mark.long
 def test_your_own_environment(tmp_path):
     make_tiny_model(tmp_path / "model")
     small = (f"model.path={tmp_path}/model", "max_steps=2", "batch_size=16", "filters=[]", "eval.problems=8")
     execute("tutorial-environment", tmp_path, *small)
 
 
-@pytest.mark.engines
+@pytest.mark.long
 def test_a_run_trains_through_the_adapter_that_a_page_writes(tmp_path):
     make_tiny_model(tmp_path / "model")
     small = (f"model.path={tmp_path}/model", "batch_size=16", "filters=[]", "eval.problems=8")

@@ -5,8 +5,6 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
-
 from tests.pipeline.held_run import HeldRun
 from tests.pipeline.runs import assert_accounted, wait_for
 
@@ -39,7 +37,6 @@ def assert_complete(run_dir: Path) -> None:
     assert summary["accounting_errors"] == []
 
 
-@pytest.mark.in_turn
 def test_a_viewer_that_is_killed_serves_again_at_the_url_that_was_printed_and_ends_with_the_run(tmp_path):
     run = HeldRun(tmp_path, "viewer", "view=true")
     url = url_of(run)

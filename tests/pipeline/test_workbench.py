@@ -22,7 +22,6 @@ def trainer_metrics(run_dir, name: str) -> list[float]:
     return [line[name] for line in lines if name in line]
 
 
-@pytest.mark.in_turn
 def test_a_reference_server_scores_what_is_trained_on(tmp_path):
     """The scripted server's own model, which is not the trainer's, so that the divergence is not zero."""
     run = tmp_path / "run"
@@ -40,7 +39,6 @@ def test_a_reference_server_scores_what_is_trained_on(tmp_path):
     assert (run / "logs" / "reference.log").exists()
 
 
-@pytest.mark.in_turn
 def test_rules_scales_and_samplers_around_others_run(tmp_path):
     run = tmp_path / "run"
     inside = ["objective@objective.policy=reinforce", "advantage@advantage.advantage=group_mean"]
@@ -73,7 +71,7 @@ class NeedsValues:
         raise NotImplementedError
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_a_teacher_is_learnt_from_without_rewards(tmp_path):
     """The scripted reference's own model is the teacher; groups of equal rewards are trained on too."""
     run = tmp_path / "run"
@@ -92,7 +90,6 @@ def test_a_learned_baseline_without_a_value_head_is_refused(tmp_path):
     assert status == 2 and "trainer.value_head=true" in err
 
 
-@pytest.mark.in_turn
 def test_rollouts_in_segments_are_trained_across_versions(tmp_path):
     run = tmp_path / "run"
     segments = ["sampling.max_tokens=12", "rollout.segment_tokens=4", "rollout.train_segments=last"]
@@ -107,7 +104,7 @@ def test_rollouts_in_segments_are_trained_across_versions(tmp_path):
     assert_accounted(run)
 
 
-@pytest.mark.engines  # not in `make test`, for its time
+@pytest.mark.long
 def test_what_repeats_itself_is_stopped_and_punished(tmp_path):
     """Any two equal tokens in a row end a rollout, so that there are some."""
     run = tmp_path / "run"
@@ -123,7 +120,7 @@ def test_what_repeats_itself_is_stopped_and_punished(tmp_path):
         assert rollout.status == "ok" or rollout not in stopped
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_truncated_rollouts_are_left_out_by_name(tmp_path):
     run = tmp_path / "run"
     overlong = "filters=[{_target_: pipelinerl.filters.Overlong}]"
@@ -179,7 +176,6 @@ def test_every_shipped_choice_can_be_composed_and_built():
             check_components(compose_config([*MINIATURE, f"{group}={file.stem}", *needed]))
 
 
-@pytest.mark.in_turn
 def test_a_warning_sign_is_said_on_the_console_and_in_the_metrics(tmp_path):
     run = tmp_path / "run"
     sensitive = "health.window=3", "health.ess_floor=0.99999", "optimizer.lr=0.1", "optimizer.warmup_steps=1"

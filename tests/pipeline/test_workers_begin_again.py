@@ -37,7 +37,7 @@ from tests.pipeline.runs import (
 )
 from tests.pipeline.test_resume import REPEATABLE, steps, trained, weights
 
-IN_FULL = pytest.mark.engines  # for its time
+LONG = pytest.mark.long
 STEPS = 12
 SHORT = (f"max_steps={STEPS}", "checkpoint.every=5")
 
@@ -74,15 +74,17 @@ def assert_went_on(run: Path, launcher, restarts: int = 1) -> str:
     return err
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("module", "settings"),
     [
         pytest.param("pipelinerl.actor", (), id="actor"),
-        pytest.param("pipelinerl.preprocessor", ("streams=redis",), id="preprocessor, Redis", marks=IN_FULL),
-        pytest.param("pipelinerl.actor", ("schedule=async", "max_lag=2"), id="actor, async", marks=IN_FULL),
+        pytest.param("pipelinerl.preprocessor", ("streams=redis",), id="preprocessor, Redis", marks=LONG),
+        pytest.param("pipelinerl.actor", ("schedule=async", "max_lag=2"), id="actor, async", marks=LONG),
         pytest.param(
-            "pipelinerl.preprocessor", ("world.trainer_ranks=2",), id="preprocessor, two ranks", marks=IN_FULL
+            "pipelinerl.preprocessor",
+            ("world.trainer_ranks=2",),
+            id="preprocessor, two ranks",
+            marks=LONG,
         ),
     ],
 )
@@ -118,7 +120,7 @@ def events_after(launcher, run: Path) -> list[Restarted]:
     [(), ("streams=redis", "world.trainer_ranks=2"), ("schedule=conventional",)],
     ids=["files", "redis and two ranks", "conventional"],
 )
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_where_a_rank_is_killed_the_run_goes_on_from_its_last_checkpoint(tmp_path, settings):
     run = tmp_path / "run"
     launcher = start(run, *waiting(tmp_path), *settings)
@@ -133,9 +135,9 @@ def test_where_a_rank_is_killed_the_run_goes_on_from_its_last_checkpoint(tmp_pat
 @pytest.mark.parametrize(
     "module",
     [
-        pytest.param("pipelinerl.trainer", marks=IN_FULL),
-        pytest.param("pipelinerl.actor", marks=pytest.mark.long),
-        pytest.param("pipelinerl.preprocessor", marks=pytest.mark.long),
+        pytest.param("pipelinerl.trainer", marks=LONG),
+        pytest.param("pipelinerl.actor", marks=LONG),
+        pytest.param("pipelinerl.preprocessor", marks=LONG),
     ],
 )
 def test_a_worker_that_is_stopped_is_ended_and_begins_again(tmp_path, module):
@@ -158,7 +160,7 @@ def faulty(tmp_path: Path, fault: str) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_rank_that_hangs_leaves_its_stacks_and_the_run_goes_on(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, *SHORT, *faulty(tmp_path, "hang"), "world.trainer_ranks=2")
@@ -168,10 +170,8 @@ def test_a_rank_that_hangs_leaves_its_stacks_and_the_run_goes_on(tmp_path):
     assert any("Timeout (0:00:08)!" in log and "hanging_objective.py" in log for log in logs)
 
 
-@pytest.mark.parametrize(
-    ("fault", "restarts"), [("fail", 1), pytest.param("always", 3, marks=pytest.mark.long)]
-)
-@pytest.mark.engines  # for its time
+@pytest.mark.parametrize(("fault", "restarts"), [("fail", 1), pytest.param("always", 3, marks=LONG)])
+@pytest.mark.long
 def test_an_error_after_steps_were_made_is_tried_again_but_not_for_ever(tmp_path, fault, restarts):
     run = tmp_path / "run"
     launcher = start(run, *SHORT, *faulty(tmp_path, fault))
@@ -211,7 +211,7 @@ def killed_in_a_slow_step(run: Path, module: str, *settings: str):
     return launcher
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_seeded_run_of_which_a_worker_is_killed_while_a_step_is_computed_is_the_uninterrupted_one(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     status, err = finish(killed_in_a_slow_step(killed, "pipelinerl.preprocessor", *REPEATABLE))
@@ -224,7 +224,7 @@ def test_a_seeded_run_of_which_a_worker_is_killed_while_a_step_is_computed_is_th
     assert {*assert_accounted(killed)} == {*assert_accounted(whole)}
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_run_of_which_the_actor_is_killed_in_the_last_step_ends_with_its_evaluation(tmp_path):
     run = tmp_path / "run"
     launcher = killed_in_a_slow_step(run, "pipelinerl.actor", "max_steps=5", "checkpoint.every=null")
@@ -236,7 +236,7 @@ def test_a_run_of_which_the_actor_is_killed_in_the_last_step_ends_with_its_evalu
     assert_accounted(run)
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_trainer_that_waits_for_a_server_is_not_taken_for_hung(tmp_path):
     """A probe takes 10 s of a worker that may be silent for 3 s."""
     run = tmp_path / "run"
