@@ -22,12 +22,16 @@ class Heartbeat:
     """The heartbeat of one worker.
 
     silence_s: time without a beat after which the worker's stacks are written to stderr, its log.
+    clock: returns the time in seconds.
     """
 
-    def __init__(self, run_dir: Path, name: str, silence_s: float):
+    def __init__(
+        self, run_dir: Path, name: str, silence_s: float, clock: Callable[[], float] = time.monotonic
+    ):
         self._path = beat_path(run_dir, name)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._silence_s = silence_s
+        self._clock = clock
         self._thread = threading.get_ident()
         self._next = 0.0
         self._beaten_at = 0.0
@@ -38,7 +42,7 @@ class Heartbeat:
 
         Calls from threads other than the one that created this object are ignored.
         """
-        now = time.monotonic()
+        now = self._clock()
         if now < self._next or threading.get_ident() != self._thread:
             return
         self._next = now + EVERY_S
@@ -53,7 +57,7 @@ class Heartbeat:
         """
 
         def beat() -> None:
-            if time.monotonic() - self._beaten_at < longest_s:
+            if self._clock() - self._beaten_at < longest_s:
                 self._write()
 
         return beat

@@ -1,7 +1,6 @@
 """Runs the parts of `make soak` whose last line in docs/soak.md is oldest: `make soak-due MINUTES=30`.
 
-It starts no further part once the minutes are over. A part that fails does not keep it from the others; the exit
-status is then 1.
+It starts no further part once the minutes are over. If a part fails it goes on, and its exit status is 1.
 """
 
 import argparse

@@ -12,6 +12,7 @@ from pipelinerl.launcher.full_disk import naming_full_disk, told
 from pipelinerl.paths import ROOT
 from pipelinerl.report.summary import report
 from pipelinerl.streams.files import FileStreams
+from tests.limits import HANG_S
 from tests.pipeline.runs import MINIATURE
 
 SMALL = "mount -t tmpfs -o size=2m none {disk} && cd {root} && "
@@ -27,7 +28,7 @@ def on_a_small_disk(tmp_path: Path, script: str, pages: int = 1000) -> subproces
     command = ["unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c", script]
     if subprocess.run([*command[:-1], "true"], check=False).returncode:
         pytest.skip("this user may not mount a disk of its own")
-    return subprocess.run(command, text=True, capture_output=True, timeout=120, check=False)
+    return subprocess.run(command, text=True, capture_output=True, timeout=HANG_S, check=False)
 
 
 def test_a_run_on_a_full_disk_is_refused_in_one_line(tmp_path):

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+import time
 from concurrent.futures import Future
-from threading import Timer
+from pathlib import Path
+from threading import Thread
 
 from pipelinerl.heartbeat import EVERY_S, Heartbeat, beat_path
 from pipelinerl.launcher.liveness import FIRST_BEAT_S, MARGIN_S, Liveness
@@ -45,12 +47,17 @@ def test_one_that_begins_has_time_for_its_imports_and_owes_nothing_to_the_one_be
     assert liveness.silent(["actor"], 200 + FIRST_BEAT_S + 1) == ["actor"]
 
 
+def in_a_thread(work) -> None:
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+
+
 def test_another_thread_does_not_beat_for_the_worker(tmp_path):
-    heartbeat = Heartbeat(tmp_path, "actor", silence_s=600)
+    times = iter([0.0, EVERY_S, EVERY_S])
+    heartbeat = Heartbeat(tmp_path, "actor", silence_s=600, clock=lambda: next(times))
     beat_path(tmp_path, "actor").unlink()
-    later = Timer(EVERY_S + 0.1, heartbeat.beat)
-    later.start()
-    later.join()
+    in_a_thread(heartbeat.beat)
     assert not beat_path(tmp_path, "actor").exists()
     heartbeat.beat()
     assert beat_path(tmp_path, "actor").exists()
@@ -58,11 +65,17 @@ def test_another_thread_does_not_beat_for_the_worker(tmp_path):
 
 def test_a_wait_beats(tmp_path):
     heartbeat = Heartbeat(tmp_path, "actor", silence_s=600)
-    first = beat_path(tmp_path, "actor").stat().st_mtime_ns
+    file = beat_path(tmp_path, "actor")
+    file.unlink()
     future: Future = Future()
-    Timer(1.5, future.set_result, [None]).start()
+    Thread(target=end_once_there, args=(future, file)).start()
     heartbeat.wait_for([future])
-    assert beat_path(tmp_path, "actor").stat().st_mtime_ns > first
+
+
+def end_once_there(future: Future, file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.01)
+    future.set_result(None)
 
 
 def test_a_process_that_hangs_writes_its_stacks_to_its_log(tmp_path):
@@ -77,12 +90,10 @@ def test_a_process_that_hangs_writes_its_stacks_to_its_log(tmp_path):
 
 
 def test_a_wait_with_a_limit_beats_from_another_thread_until_its_limit(tmp_path):
-    heartbeat = Heartbeat(tmp_path, "actor", silence_s=600)
+    heartbeat = Heartbeat(tmp_path, "actor", silence_s=600, clock=lambda: 7.0)
     for longest_s, beats in ((60.0, True), (0.0, False)):
         beat_path(tmp_path, "actor").unlink()
-        later = Timer(0.01, heartbeat.of_wait(longest_s))
-        later.start()
-        later.join()
+        in_a_thread(heartbeat.of_wait(longest_s))
         assert beat_path(tmp_path, "actor").exists() == beats
         beat_path(tmp_path, "actor").touch()
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from pipelinerl.paths import ROOT
+from tests.limits import HANG_S
 from tests.pipeline.runs import MINIATURE, launch_command
 
 SCRIPT = """
@@ -37,7 +38,7 @@ def test_a_reader_that_goes_away_ends_nothing(opened):
     os.close(reads)
     process.stdin.write(b"go\n")
     process.stdin.close()
-    assert process.wait(30) == 7
+    assert process.wait(HANG_S) == 7
 
 
 @pytest.mark.engines  # for its time
@@ -46,5 +47,5 @@ def test_a_run_whose_console_is_closed_ends_well(tmp_path):
     launcher.stdout.readline()
     launcher.stdout.close()
     launcher.stderr.close()
-    assert launcher.wait(120) == 0
+    assert launcher.wait(HANG_S) == 0
     assert (tmp_path / "run" / "summary.json").exists()

@@ -58,8 +58,8 @@ def test_a_killed_server_is_away_until_it_is_back_with_its_data(tmp_path, capfd)
         client.set("key", "value")
         assert not own.is_away()
         kill(server)
-        wait_for(own.is_away, within_s=5)
-        wait_for(lambda: not own.is_away(), within_s=10)
+        wait_for(own.is_away)
+        wait_for(lambda: not own.is_away())
         assert client.get("key") == b"value"
         own.tell(told)
         own.tell(told)
@@ -75,7 +75,7 @@ def test_a_killed_server_is_away_until_it_is_back_with_its_data(tmp_path, capfd)
 def test_a_spent_budget_is_a_failure_by_name(tmp_path):
     with RedisServer(tmp_path / "redis") as server, OwnRedis(server, 0) as own:
         kill(server)
-        wait_for(lambda: own.failure, within_s=5)
+        wait_for(lambda: own.failure)
         with pytest.raises(
             JobFailedError, match="redis was killed by signal 9 .*; see .*redis/log"
         ) as failed:

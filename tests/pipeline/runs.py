@@ -17,6 +17,7 @@ from pipelinerl.paths import ROOT
 from pipelinerl.streams.events import resumptions
 from pipelinerl.streams.of_run import recorded_streams
 from tests.forked import Forked
+from tests.limits import HANG_S
 
 MINIATURE = (
     "inference=scripted",
@@ -63,7 +64,7 @@ def launch_command(
     )
 
 
-def finish(launcher: subprocess.Popen[str] | Forked, within_s: float = 240) -> tuple[int, str]:
+def finish(launcher: subprocess.Popen[str] | Forked, within_s: float = HANG_S) -> tuple[int, str]:
     """Returns exit status and stderr. A launcher that does not end in time is a failure."""
     try:
         _, err = launcher.communicate(timeout=within_s)
@@ -73,7 +74,7 @@ def finish(launcher: subprocess.Popen[str] | Forked, within_s: float = 240) -> t
     return launcher.returncode, err
 
 
-def run_to_the_end(run_dir: Path, *overrides: str, within_s: float = 240) -> dict:
+def run_to_the_end(run_dir: Path, *overrides: str, within_s: float = HANG_S) -> dict:
     """Returns the summary of a run that must succeed."""
     status, err = finish(start(run_dir, *overrides), within_s)
     assert status == 0, err
@@ -90,7 +91,7 @@ def resumptions_of(run_dir: Path) -> list[Resumed]:
         return list(resumptions(streams))
 
 
-def wait_for(condition: Callable[[], object], within_s: float = 120) -> object:
+def wait_for(condition: Callable[[], object], within_s: float = HANG_S) -> object:
     deadline = time.monotonic() + within_s
     while not (found := condition()):
         assert time.monotonic() < deadline, "waited too long"
@@ -99,7 +100,7 @@ def wait_for(condition: Callable[[], object], within_s: float = 120) -> object:
 
 
 def wait_for_record(
-    run_dir: Path, name: str, kind: type[Record], count: int = 1, within_s: float = 120
+    run_dir: Path, name: str, kind: type[Record], count: int = 1, within_s: float = HANG_S
 ) -> None:
     wait_for(lambda: sum(isinstance(r, kind) for r in records(run_dir, name)) >= count, within_s)
 

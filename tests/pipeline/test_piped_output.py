@@ -6,6 +6,7 @@ import sys
 
 from contracts.records import Evaluated
 from pipelinerl.paths import ROOT
+from tests.limits import HANG_S
 from tests.pipeline.runs import MINIATURE, records
 
 STEPS = 12
@@ -15,7 +16,7 @@ def test_each_step_and_each_evaluation_is_one_line_in_a_pipe(tmp_path):
     command = [sys.executable, "launch.py", f"run_dir={tmp_path}/run", *MINIATURE]
     command += [f"max_steps={STEPS}", "eval.every=4"]
     environment = {"PATH": "/usr/bin:/bin", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=HANG_S)
     text = done.stdout.decode()
     assert done.returncode == 0, done.stderr.decode()
     lines = text.splitlines()

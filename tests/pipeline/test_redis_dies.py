@@ -33,7 +33,7 @@ UNHURRIED = "+inference.arguments.token_delay_s=0.05"  # the run is not to end b
 def own_server(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     yield
-    wait_for(lambda: processes_of(tmp_path) == [], within_s=15)
+    wait_for(lambda: processes_of(tmp_path) == [])
 
 
 def pid_of_redis(run: Path) -> int | None:
@@ -56,7 +56,7 @@ def test_a_server_that_is_killed_again_and_again_is_back_in_seconds_and_no_group
         pid = pid_of_redis(run)
         os.kill(pid, signal.SIGKILL)
         killed = time.monotonic()
-        wait_for(lambda dead=pid: back(run, dead), within_s=20)
+        wait_for(lambda dead=pid: back(run, dead))
         assert time.monotonic() - killed < NOTICED_S
     status, err = finish(launcher)
     assert status == 0, err

@@ -81,11 +81,11 @@ def test_the_server_of_a_run_ends_with_its_launcher(tmp_path, monkeypatch, is_st
         os.kill(server, signal.SIGSTOP)
     launcher.send_signal(signal.SIGKILL)
     finish(launcher)
-    wait_for(lambda: not alive(server), within_s=15)
+    wait_for(lambda: not alive(server))
     assert len(records(run, "trainer_events")) >= events  # it has written down what it knew
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path):
     yield
-    wait_for(lambda: processes_of(tmp_path) == [], within_s=15)
+    wait_for(lambda: processes_of(tmp_path) == [])

@@ -98,9 +98,9 @@ def test_nothing_outlives_the_launcher(tmp_path, number):
     wait_for_record(run, "trainer_events", StepClosed)
     servers = server_pids(run)
     launcher.send_signal(number)
-    status, _ = finish(launcher, within_s=30)
+    status, _ = finish(launcher)
     assert status == (-9 if number == signal.SIGKILL else 130)
-    wait_for(lambda: processes_of(run) == [] and not any(map(alive, servers)), within_s=15)
+    wait_for(lambda: processes_of(run) == [] and not any(map(alive, servers)))
 
 
 def test_a_run_that_can_learn_nothing_gives_up_and_says_why(tmp_path):

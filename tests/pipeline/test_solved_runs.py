@@ -21,7 +21,7 @@ def of_kind(run, stream, kind):
 def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, *EASILY_SOLVED, "world.trainer_ranks=2", "+domain.slow=0.5", "+domain.slow_s=0.2")
-    output, err = launcher.communicate(timeout=240)
+    output, err = launcher.communicate()
     assert launcher.returncode == 0, err
 
     (done,) = of_kind(run, "trainer_events", TrainingDone)
@@ -82,7 +82,7 @@ def test_a_run_that_only_its_last_evaluation_solves_is_trained_further_by_the_co
 ):
     run = tmp_path / "run"
     launcher = start(run, "stop_at={success: 0.01, evaluations: 2}", "eval.every=null", "max_steps=2")
-    output, err = launcher.communicate(timeout=240)
+    output, err = launcher.communicate()
     assert launcher.returncode == 0, err
     assert [done.solved for done in of_kind(run, "trainer_events", TrainingDone)] == [None]
 
