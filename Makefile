@@ -109,6 +109,7 @@ soak-chaos: $(CHAOS)
 
 $(SOAK): $(VENV)/test-engines
 $(SOAK): export SOAK_PART = $@
+$(SOAK): export PYTEST_ADDOPTS = -o faulthandler_timeout=0
 $(SOAK): export SEED ?= 0
 soak-engines: .venv-vllm/ready redis-server
 soak-hostile-vllm soak-thorough-vllm soak-parallel-vllm: .venv-vllm/ready

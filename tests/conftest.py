@@ -1,6 +1,5 @@
 """Fixtures and hooks for all tests. Under `make test-engines`, a skipped engine test fails."""
 
-import faulthandler
 import os
 import signal
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 from pipelinerl.launcher import interruptions
 from pipelinerl.paths import ROOT
 from tests import rotation
-from tests.limits import HANG_S
 from tests.meter import Meter, budget
 
 # Tests run in many processes at a time, so one thread each is fastest. It must be set before torch is
@@ -51,15 +49,6 @@ class Turns:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Turns())
     config.pluginmanager.register(Meter(budget()))
-
-
-@pytest.fixture(autouse=True)
-def ends_what_hangs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Ends the process, with its stacks, if a test takes longer than anything takes that does not hang."""
-    if request.node.get_closest_marker("long") is None:
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(autouse=True)
