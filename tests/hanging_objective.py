@@ -1,4 +1,4 @@
-"""Objectives that fail, are slow, wait or never return, in a step after the first: once, or every time."""
+"""An objective that fails, is slow or never returns, in a step after the first: once, or every time."""
 
 import time
 from pathlib import Path
@@ -25,22 +25,4 @@ class HangingObjective(Reinforce):
                 time.sleep(1000 if self._fault == "hang" else SLOW_S)
             else:
                 raise ArithmeticError("the fifth batch is too much")
-        return super().__call__(scores, batch)
-
-
-class WaitingObjective(Reinforce):
-    """From its eighth batch on it waits for a file, so that a test acts while steps are left.
-
-    go_on: the file.
-    """
-
-    def __init__(self, max_importance_weight: float, go_on: str):
-        super().__init__(max_importance_weight)
-        object.__setattr__(self, "_go_on", Path(go_on))
-        object.__setattr__(self, "_calls", [])
-
-    def __call__(self, scores, batch):
-        self._calls.append(1)
-        while len(self._calls) >= 8 and not self._go_on.exists():
-            time.sleep(0.02)
         return super().__call__(scores, batch)

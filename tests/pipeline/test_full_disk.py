@@ -18,11 +18,11 @@ from tests.pipeline.runs import (
     wait_for_record,
 )
 from tests.small_disk import fill, make_room
+from tests.step_gate import StepGate
 
 pytestmark = pytest.mark.long
 
 HUNG_S = 10.0
-UNHURRIED = "+inference.arguments.token_delay_s=0.02"
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +47,12 @@ def test_a_run_waits_for_room_and_ends_well(small_disk, backend):
     """Nobody is taken for hung meanwhile."""
     run = small_disk / "run"
     hung = f"world.heartbeat_timeout_s={HUNG_S}"
-    launcher = start(run, f"streams={backend}", "max_steps=20", "checkpoint.every=2", hung, UNHURRIED)
+    gate = StepGate(small_disk.parent, steps=4)
+    settings = (f"streams={backend}", "max_steps=20", "checkpoint.every=2")
+    launcher = start(run, *settings, hung, *gate.settings)
     wait_for_record(run, "trainer_events", StepClosed, count=4)
     fill(small_disk)
+    gate.open()
     wait_for(lambda: stands_still(run, for_s=2 * HUNG_S))
     assert launcher.poll() is None
     make_room(small_disk)
@@ -66,12 +69,14 @@ def test_a_checkpoint_without_room_is_left_out_and_the_run_goes_on(small_disk):
     """Its streams lie elsewhere."""
     run = small_disk.parent / "run"
     fill(small_disk)
-    launcher = start(run, "max_steps=16", "checkpoint.every=2", UNHURRIED)
+    gate = StepGate(run.parent, steps=7)
+    launcher = start(run, "max_steps=16", "checkpoint.every=2", *gate.settings)
     wait_for(lambda: (run / "config.yaml").exists())
     (run / "checkpoints").symlink_to(small_disk)
     wait_for_record(run, "trainer_events", StepClosed, count=7)
     assert not any(isinstance(record, CheckpointSaved) for record in records(run, "trainer_events"))
     make_room(small_disk)
+    gate.open()
     status, err = finish(launcher)
     assert status == 0, err
     saved = [event.version for event in records(run, "trainer_events") if isinstance(event, CheckpointSaved)]

@@ -23,6 +23,7 @@ from tests.pipeline.runs import (
     wait_for,
     wait_for_record,
 )
+from tests.step_gate import StepGate
 
 WORKERS = ("actor", "preprocessor", "trainer")
 
@@ -32,15 +33,17 @@ def test_connections_that_break_in_mid_run_lose_no_group(tmp_path, redis_url, mo
     """On a server of the user's, named in the environment."""
     monkeypatch.setenv(REDIS_VARIABLE, redis_url)
     run, admin, killed = tmp_path / "run", redis.Redis.from_url(redis_url), set()
-    unhurried = "+inference.arguments.token_delay_s=0.05"  # the run is not to end before the last of them
-    launcher = start(run, "streams=redis", "max_steps=40", unhurried)
+    gate = StepGate(tmp_path, steps=2)
+    launcher = start(run, "streams=redis", "max_steps=40", *gate.settings)
     for steps in (2, 5, 8, 11):
+        gate.allow(steps)
         wait_for_record(run, "trainer_events", StepClosed, count=steps)
         processes = {f":{job_pid(run, f'pipelinerl.{worker}')}:": worker for worker in WORKERS}
         for client in admin.client_list():
             for process, worker in processes.items():
                 if process in client["name"] and admin.client_kill_filter(_id=client["id"]):
                     killed.add((worker, client["name"].split(":")[2]))
+    gate.open()
     status, err = finish(launcher)
     assert status == 0, err
     assert killed >= {(worker, "reader") for worker in WORKERS}
@@ -54,9 +57,12 @@ def test_connections_that_break_in_mid_run_lose_no_group(tmp_path, redis_url, mo
 def test_a_run_on_a_server_of_its_own_is_killed_and_resumed(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     run = tmp_path / "run"
-    launcher = start(run, "streams=redis", "max_steps=8", "checkpoint.every=2", "restarts=0")
+    gate = StepGate(tmp_path, steps=3)
+    settings = ("streams=redis", "max_steps=8", "checkpoint.every=2", "restarts=0")
+    launcher = start(run, *settings, *gate.settings)
     wait_for_record(run, "trainer_events", StepClosed, count=3)
     os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
+    gate.open()
     assert finish(launcher)[0] == 1
     assert not processes_of(run)
     assert_accounted(run, ended=False)

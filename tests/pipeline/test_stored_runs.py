@@ -24,6 +24,7 @@ from tests.pipeline.runs import (
     wait_for_record,
 )
 from tests.small_disk import fill, make_room
+from tests.step_gate import StepGate
 
 RELAY = ("weights=relay", "weights.poll_s=0.1", "world.servers=2")
 SLOW = "+inference.arguments.token_delay_s=0.02"
@@ -80,10 +81,12 @@ def test_servers_load_weights_from_memory_that_is_given_back(tmp_path):
 @pytest.mark.long
 def test_a_server_that_dies_comes_back_to_the_newest_version(tmp_path):
     run = tmp_path / "run"
-    launcher = start(run, *RELAY, SLOW, "sampling.max_tokens=16", "max_steps=40", "eval.every=10")
+    gate = StepGate(tmp_path, steps=3)
+    launcher = start(run, *RELAY, "max_steps=40", "eval.every=10", *gate.settings)
     wait_for_record(run, "trainer_events", StepClosed, count=3)
     os.kill(server_pids(run)[-1], signal.SIGKILL)
     wait_for(lambda: len(of_kind(run, "launcher_events", ServerJoined)) == 3)
+    gate.open()
     (_, _, back) = of_kind(run, "launcher_events", ServerJoined)
     status, err = finish(launcher)
     assert status == 0, err
@@ -112,9 +115,11 @@ def test_the_origin_is_started_again_where_it_was(tmp_path):
 def test_an_origin_that_hangs_holds_up_the_run_and_not_for_good(tmp_path):
     """The launcher kills what a signal has stopped, and starts it again."""
     run = tmp_path / "run"
-    launcher = start(run, *RELAY, "max_steps=30")
+    gate = StepGate(tmp_path, steps=2)
+    launcher = start(run, *RELAY, "max_steps=30", *gate.settings)
     wait_for_record(run, "trainer_events", StepClosed, count=2)
     os.kill(job_pid(run, "contracts.store.origin"), signal.SIGSTOP)
+    gate.open()
     status, err = finish(launcher)
     assert status == 0, err
     assert steps(run) == 30
@@ -123,9 +128,11 @@ def test_an_origin_that_hangs_holds_up_the_run_and_not_for_good(tmp_path):
 @pytest.mark.long
 def test_a_store_that_is_full_for_a_while_costs_versions_and_not_the_run(tmp_path, small_disk):
     run = tmp_path / "run"
-    launcher = start(run, *RELAY, f"weights.directory={small_disk}", "max_steps=40")
+    gate = StepGate(tmp_path, steps=2)
+    launcher = start(run, *RELAY, f"weights.directory={small_disk}", "max_steps=40", *gate.settings)
     wait_for_record(run, "trainer_events", StepClosed, count=2)
     fill(small_disk)
+    gate.open()
     wait_for(lambda: "cannot be written now" in (run / "logs" / "trainer-0.log").read_text())
     make_room(small_disk)
     status, err = finish(launcher)
@@ -158,9 +165,11 @@ def test_a_stopped_run_resumes_under_another_id_of_its_own(tmp_path, transport):
 def test_a_trainer_that_is_killed_publishes_again_from_where_it_was(tmp_path, transport):
     run = tmp_path / "run"
     directory = [f"weights.directory={tmp_path / 'stores'}"]
-    launcher = start(run, *transport, *directory, "max_steps=30", "checkpoint.every=2")
+    gate = StepGate(tmp_path, steps=5)
+    launcher = start(run, *transport, *directory, "max_steps=30", "checkpoint.every=2", *gate.settings)
     wait_for_record(run, "trainer_events", StepClosed, count=5)
     os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
+    gate.open()
     status, err = finish(launcher)
     assert status == 0, err
     assert len(resumptions_of(run)) == 1

@@ -36,6 +36,7 @@ from tests.pipeline.runs import (
     wait_for_record,
 )
 from tests.pipeline.test_resume import REPEATABLE, steps, trained, weights
+from tests.step_gate import StepGate
 
 LONG = pytest.mark.long
 STEPS = 12
@@ -44,16 +45,6 @@ SHORT = (f"max_steps={STEPS}", "checkpoint.every=5")
 
 def events(run: Path, kind: type) -> list:
     return [record for record in records(run, "launcher_events") if isinstance(record, kind)]
-
-
-def waiting(tmp_path: Path) -> tuple[str, ...]:
-    """Settings of a run of which no step after the eighth is made before there is a file `go_on`."""
-    return (
-        *SHORT,
-        "objective._target_=tests.hanging_objective.WaitingObjective",
-        f"+objective.go_on={tmp_path}/go_on",
-        "packing.micro_batch_tokens=1000",
-    )
 
 
 def hit(run: Path, module: str, number: int, after_steps: int) -> None:
@@ -90,12 +81,13 @@ def assert_went_on(run: Path, launcher, restarts: int = 1) -> str:
 )
 def test_where_the_trainer_lives_not_one_step_is_lost(tmp_path, module, settings):
     run = tmp_path / "run"
-    launcher = start(run, *waiting(tmp_path), *settings)
+    gate = StepGate(tmp_path, steps=7)
+    launcher = start(run, *SHORT, *gate.settings, *settings)
     wait_for_record(run, "trainer_events", StepClosed)
     servers = server_pids(run)
     hit(run, module, signal.SIGKILL, after_steps=6)
     wait_for_record(run, "launcher_events", SaveWanted)
-    (tmp_path / "go_on").touch()
+    gate.open()
     (restarted,) = events_after(launcher, run)
     assert server_pids(run)[:1] == servers  # it was not started again
     err = assert_went_on(run, launcher)
@@ -123,28 +115,24 @@ def events_after(launcher, run: Path) -> list[Restarted]:
 @pytest.mark.long
 def test_where_a_rank_is_killed_the_run_goes_on_from_its_last_checkpoint(tmp_path, settings):
     run = tmp_path / "run"
-    launcher = start(run, *waiting(tmp_path), *settings)
+    gate = StepGate(tmp_path, steps=7)
+    launcher = start(run, *SHORT, *gate.settings, *settings)
     wait_for_record(run, "trainer_events", CheckpointSaved)
     hit(run, "pipelinerl.trainer", signal.SIGKILL, after_steps=6)
-    (tmp_path / "go_on").touch()
+    gate.open()
     assert_went_on(run, launcher)
     (resumed,) = events(run, Resumed)
     assert resumed.version >= 5 and resumed.version % 5 == 0
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        pytest.param("pipelinerl.trainer", marks=LONG),
-        pytest.param("pipelinerl.actor", marks=LONG),
-        pytest.param("pipelinerl.preprocessor", marks=LONG),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("module", ["pipelinerl.trainer", "pipelinerl.actor", "pipelinerl.preprocessor"])
 def test_a_worker_that_is_stopped_is_ended_and_begins_again(tmp_path, module):
     run = tmp_path / "run"
-    launcher = start(run, *waiting(tmp_path), "world.heartbeat_timeout_s=8", "world.stop_timeout_s=2")
+    gate = StepGate(tmp_path, steps=7)
+    launcher = start(run, *SHORT, *gate.settings, "world.heartbeat_timeout_s=8", "world.stop_timeout_s=2")
     hit(run, module, signal.SIGSTOP, after_steps=6)
-    (tmp_path / "go_on").touch()
+    gate.open()
     err = assert_went_on(run, launcher)
     assert "has been silent for 8 s and is ended; its log may have its stacks" in err
 
@@ -170,7 +158,7 @@ def test_a_rank_that_hangs_leaves_its_stacks_and_the_run_goes_on(tmp_path):
     assert any("Timeout (0:00:08)!" in log and "hanging_objective.py" in log for log in logs)
 
 
-@pytest.mark.parametrize(("fault", "restarts"), [("fail", 1), pytest.param("always", 3, marks=LONG)])
+@pytest.mark.parametrize(("fault", "restarts"), [("fail", 1), ("always", 3)])
 @pytest.mark.long
 def test_an_error_after_steps_were_made_is_tried_again_but_not_for_ever(tmp_path, fault, restarts):
     run = tmp_path / "run"
