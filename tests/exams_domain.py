@@ -15,22 +15,22 @@ class Exams(ScriptedDomain):
     """A domain whose held-out problems are solved at known rates.
 
     Of the `easy` problems, every second one is always solved. Of the attempts at a `hard` problem, the first
-    and then every fourth succeed. `heldout_s`: the duration of a held-out attempt. `until`: a file without
-    which no held-out attempt ends. `ahead`: how many training attempts may start before the first `evaluated`
-    held-out attempts have ended.
+    and then every fourth succeed. `until`: a file without which no held-out attempt ends but the first `free`
+    ones. `ahead`: how many training attempts may start before the first `evaluated` held-out attempts have
+    ended.
     """
 
     def __init__(
         self,
         seed: int,
-        heldout_s: float = 0.0,
         until: str = "/",
+        free: int = 0,
         ahead: int | None = None,
         evaluated: int = 0,
     ):
         super().__init__(seed)
         self._until = Path(until)
-        self._heldout_s = heldout_s
+        self._free = free
         self._attempts: Counter[str] = Counter()
         self._ahead = ahead
         self._to_evaluate = evaluated
@@ -45,8 +45,8 @@ class Exams(ScriptedDomain):
             await self._wait_for_evaluation()
             return await super().rollout(client, problem)
         answer: Answer = await client.chat(problem.messages)
-        await asyncio.sleep(self._heldout_s)
-        while not self._until.exists():
+        self._free -= 1
+        while self._free < 0 and not self._until.exists():
             await asyncio.sleep(LOOKS_AGAIN_S)
         before = self._attempts[problem.problem_id]
         self._attempts[problem.problem_id] += 1

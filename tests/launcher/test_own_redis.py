@@ -89,4 +89,4 @@ def test_it_does_not_start_what_the_end_of_the_run_has_ended(tmp_path):
     with server, OwnRedis(server, 8):
         pass
     assert server.status == 0
-    assert "redis" not in [thread.name for thread in threading.enumerate()]
+    wait_for(lambda: "redis" not in [thread.name for thread in threading.enumerate()])

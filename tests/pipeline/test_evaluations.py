@@ -23,6 +23,7 @@ from tests.pipeline.runs import (
     wait_for,
     wait_for_record,
 )
+from tests.step_gate import StepGate
 
 EXAMS = ["domain._target_=tests.exams_domain.Exams", "+eval.attempts_of.hard=4"]
 ALONE = "restarts.servers=0"  # the server that is left
@@ -100,15 +101,16 @@ def trained_tokens(run: Path) -> dict[tuple[str, str], tuple[list[int], bytes]]:
     }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "schedule",
-    ["pipeline", pytest.param("async", marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize("schedule", ["pipeline", pytest.param("async", marks=pytest.mark.long)])
 def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, schedule):
     run = tmp_path / "run"
     ahead = ["+domain.ahead=256", f"+domain.evaluated={ATTEMPTS}"]  # steps are left when it is over
-    run_to_the_end(run, *PINNED, "+domain.heldout_s=0.2", *ahead, f"schedule={schedule}", "max_steps=24")
+    held = f"+domain.until={tmp_path}/published"
+    launcher = start(run, *PINNED, held, *ahead, f"schedule={schedule}", "eval.every=16", "max_steps=24")
+    wait_for_record(run, "trainer_events", WeightsPublished, count=2)
+    (tmp_path / "published").touch()
+    status, err = finish(launcher)
+    assert status == 0, err
     evaluations = of_kind(run, "actor_events", Evaluated)
     beside = [result for result in evaluations if result.pinned]
     assert evaluations[0].pinned and evaluations[0].version == 0 and not evaluations[-1].pinned
@@ -119,8 +121,7 @@ def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, sche
     published = of_kind(run, "trainer_events", WeightsPublished)
     took_part = [pins[0].server in p.servers for p in published]
     assert [p.version for p in published] == list(range(25))
-    for result in beside:
-        assert took_part[result.version] and not took_part[result.version + 1]
+    assert took_part[0] and not took_part[1]
     assert True in took_part[took_part.index(False) :]  # it came back in
     rollouts = [r for r in records(run, "eval_rollouts") if r.versions == [beside[0].version]]
     assert len(rollouts) == ATTEMPTS
@@ -130,8 +131,10 @@ def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, sche
 
 @pytest.mark.long
 def test_a_pinned_server_that_dies_costs_its_attempts_and_nothing_else(tmp_path):
-    run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path, ALONE)
+    run, launcher, servers, gate = start_and_wait_for_a_pinned_evaluation(tmp_path, ALONE)
     os.kill(servers[of_kind(run, "actor_events", Pinned)[0].server], signal.SIGKILL)
+    gate.open()
+    (tmp_path / "acted").touch()
     status, err = finish(launcher)
     assert status == 0, err
     cut = next(result for result in of_kind(run, "actor_events", Evaluated) if result.pinned)
@@ -144,24 +147,28 @@ def test_a_pinned_server_that_dies_costs_its_attempts_and_nothing_else(tmp_path)
 
 @pytest.mark.long
 def test_a_pinned_server_trains_again_when_no_other_is_left(tmp_path):
-    run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path, ALONE)
+    run, launcher, servers, gate = start_and_wait_for_a_pinned_evaluation(tmp_path, ALONE)
     pinned = of_kind(run, "actor_events", Pinned)[0].server
     (other,) = of_kind(run, "trainer_events", WeightsPublished)[-1].servers
     os.kill(servers[other], signal.SIGKILL)
+    gate.open()
+    why = r"is called off: (there is no other server left|http\S+ was given version)"  # whoever notices first
+    wait_for(lambda: re.search(why, (run / "logs" / "actor.log").read_text()))
+    (tmp_path / "acted").touch()
     status, err = finish(launcher)
     assert status == 0, err
     assert of_kind(run, "trainer_events", WeightsPublished)[-1].servers == [pinned]
     assert [result.version for result in of_kind(run, "actor_events", Evaluated)] == [30]
-    why = r"is called off: (there is no other server left|http\S+ was given version)"  # whoever notices first
-    assert re.search(why, (run / "logs" / "actor.log").read_text())
     assert_accounted(run)
 
 
 @pytest.mark.long
 def test_a_run_that_stopped_with_a_pinned_server_is_resumed_with_all(tmp_path):
-    run, launcher, _ = start_and_wait_for_a_pinned_evaluation(tmp_path)
+    run, launcher, _, gate = start_and_wait_for_a_pinned_evaluation(tmp_path)
     launcher.kill()
     finish(launcher)
+    gate.open()
+    (tmp_path / "acted").touch()
     before = len(of_kind(run, "trainer_events", WeightsPublished))
     wait_for(lambda: processes_of(run) == [])
     status, err = finish(resume(run, "eval.every=null", "eval.pinned=false"))
@@ -186,15 +193,20 @@ def test_what_is_due_at_the_version_that_a_run_is_resumed_with_is_evaluated_once
 
 def start_and_wait_for_a_pinned_evaluation(
     tmp_path: Path, *overrides: str
-) -> tuple[Path, Forked, dict[str, int]]:
-    """The run's directory, its launcher, and the process of each server."""
+) -> tuple[Path, Forked, dict[str, int], StepGate]:
+    """The run's directory, its launcher, the process of each server, and the gate of its steps.
+
+    No further attempt ends in it before there is a file `acted`.
+    """
     run = tmp_path / "run"
-    launcher = start(run, *PINNED, "+domain.heldout_s=0.5", "max_steps=30", *overrides)
-    wait_for_record(run, "trainer_events", WeightsPublished)
+    gate = StepGate(tmp_path, steps=4)
+    held = ["+domain.free=4", f"+domain.until={tmp_path}/acted"]
+    launcher = start(run, *PINNED, *held, *gate.settings, "max_steps=30", *overrides)
+    wait_for_record(run, "trainer_events", WeightsPublished, count=2)
     command_lines = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in server_pids(run)}
     servers = {
         url: next(pid for pid, line in command_lines.items() if url.rsplit(":")[-1] in line)
         for url in of_kind(run, "trainer_events", WeightsPublished)[0].servers
     }
     wait_for(lambda: records(run, "eval_rollouts"))
-    return run, launcher, servers
+    return run, launcher, servers, gate
