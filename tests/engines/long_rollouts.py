@@ -9,12 +9,13 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer
+from tests.limits import HANG_S
 
 
 async def rollouts_across(url: str, token: str, reference: Reference, updates: int) -> list[Sample]:
     async with aiohttp.ClientSession() as http:
         server = Server(http, url, token)
-        trainer = TrainerPeer([server], reference.tied, Settings(token=token, timeout_s=20))
+        trainer = TrainerPeer([server], reference.tied, Settings(token=token, timeout_s=HANG_S))
         try:
             await trainer.join()
             await trainer.publish(1, reference.weights(1))

@@ -10,6 +10,7 @@ from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.metrics import METRICS
 from tests.inference_adapters.metrics import Labels, scraped, status_without_token, value
+from tests.limits import HANG_S
 
 VERSION = 7
 TOKENS = 20
@@ -42,7 +43,7 @@ def metrics_after_an_update(url: str, model: str, token: str) -> dict[str, dict[
 async def _update_and_complete(url: str, reference: Reference, token: str) -> None:
     async with aiohttp.ClientSession() as http:
         server = Server(http, url, token)
-        trainer = TrainerPeer([server], reference.tied, Settings(token=token, timeout_s=20))
+        trainer = TrainerPeer([server], reference.tied, Settings(token=token, timeout_s=HANG_S))
         try:
             await trainer.join()
             await trainer.publish(VERSION, reference.weights(VERSION))

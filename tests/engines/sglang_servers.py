@@ -23,5 +23,5 @@ def sglang_process(model: str, *options: str, token: str | None = None) -> Itera
 def sglang_server(model: str, *options: str, token: str | None = None) -> Iterator[str]:
     """Yields the server's URL."""
     with sglang_process(model, *options, token=token) as server:
-        wait_ready(server.url, within_s=300)
+        wait_ready(server.url)
         yield server.url

@@ -28,7 +28,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def server(model) -> Iterator[Server]:
     with sglang_process(model, "--served-model-name", NAME, token=TOKEN) as server:
-        wait_ready(server.url, within_s=300)
+        wait_ready(server.url)
         yield server
 
 

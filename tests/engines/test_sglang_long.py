@@ -14,6 +14,7 @@ from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.inference_adapters.servers import Server, health, wait_ready
+from tests.limits import HANG_S
 
 pytestmark = pytest.mark.long
 
@@ -29,7 +30,7 @@ def model(tmp_path_factory) -> str:
 def server(model) -> Iterator[Server]:
     """The last test that uses it ends it."""
     with sglang_process(model, token=TOKEN) as server:
-        wait_ready(server.url, within_s=300)
+        wait_ready(server.url)
         yield server
 
 
@@ -51,13 +52,13 @@ def engine_of(server: Server) -> psutil.Process | None:
 
 def test_a_server_and_its_engine_end_together(server, model):
     with sglang_process(model) as other:
-        wait_ready(other.url, within_s=300)
+        wait_ready(other.url)
         family = psutil.Process(server.process.pid).children(recursive=True)
         server.process.kill()
         server.process.wait()
-        assert family and not psutil.wait_procs(family, timeout=30)[1]
+        assert family and not psutil.wait_procs(family, timeout=HANG_S)[1]
         engine_of(other).kill()
-        assert other.process.wait(timeout=30) == -signal.SIGTERM  # its own, and no traceback's status
+        assert other.process.wait(timeout=HANG_S) == -signal.SIGTERM  # its own, and no traceback's status
 
 
 def workers_importing(server: Server) -> bool:
@@ -78,7 +79,7 @@ def test_an_engine_that_is_still_being_loaded_ends_with_its_server_too(model, re
             assert server.process.poll() is None and health(server.url) != 200
         family = psutil.Process(server.process.pid).children(recursive=True)
         server.process.kill()
-        assert family and not psutil.wait_procs(family, timeout=30)[1]
+        assert family and not psutil.wait_procs(family, timeout=HANG_S)[1]
 
 
 def test_a_run_of_twenty_steps(tmp_path):

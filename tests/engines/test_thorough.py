@@ -23,7 +23,7 @@ def transformers_server(model: str, token: str) -> Iterator[str]:
     """Its URL."""
     environment = {TOKEN_VARIABLE: token}
     with serving("inference_adapters.transformers", "--model", model, environment=environment) as server:
-        wait_ready(server.url, within_s=60)
+        wait_ready(server.url)
         yield server.url
 
 

@@ -34,7 +34,7 @@ def model(tmp_path_factory) -> str:
 def transformers_server(model: str) -> Iterator[Server]:
     environment = {TOKEN_VARIABLE: TOKEN}
     with serving("inference_adapters.transformers", "--model", model, environment=environment) as server:
-        wait_ready(server.url, within_s=60)
+        wait_ready(server.url)
         yield server
 
 

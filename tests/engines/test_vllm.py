@@ -32,7 +32,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def started(model) -> Iterator[Started]:
     with vllm_process(model, *TOOLS, *SMALL_BLOCKS, *NAMES, token=TOKEN) as server:
-        wait_ready(server.url, within_s=300)
+        wait_ready(server.url)
         yield server
 
 

@@ -32,6 +32,7 @@ from tests.engines.tool_rollouts import (
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process, vllm_server
 from tests.inference_adapters.servers import Server, contract, wait_ready
+from tests.limits import HANG_S
 from tests.tool_model import make_tool_model
 
 pytestmark = pytest.mark.long
@@ -49,7 +50,7 @@ def pair(model) -> Iterator[tuple[Server, Server]]:
     """The tests below end them, one each."""
     with vllm_process(model) as one, vllm_process(model) as other:
         for server in (one, other):
-            wait_ready(server.url, within_s=300)
+            wait_ready(server.url)
         yield one, other
 
 
@@ -69,12 +70,12 @@ def test_two_servers_draw_different_samples(pair, model):
 def test_an_engine_that_dies_in_an_update_ends_its_server(pair, model):
     server, _ = pair
     asyncio.run(update_in_which_the_engine_dies(server, Reference(model)))
-    assert server.process.wait(timeout=30) is not None
+    assert server.process.wait(timeout=HANG_S) is not None
 
 
 async def update_in_which_the_engine_dies(server: Server, reference: Reference) -> None:
     async with aiohttp.ClientSession() as http:
-        trainer = TrainerPeer([Client(http, server.url, None)], reference.tied, Settings(timeout_s=60))
+        trainer = TrainerPeer([Client(http, server.url, None)], reference.tied, Settings(timeout_s=HANG_S))
         await trainer.join()
         weights = reference.weights(1)
         request = trainer.update_request(1, weights)
@@ -93,7 +94,7 @@ def test_a_server_that_is_killed_leaves_nothing_behind(pair):
     assert others
     server.process.kill()
     server.process.wait()
-    _, alive = psutil.wait_procs(others, timeout=30)
+    _, alive = psutil.wait_procs(others, timeout=HANG_S)
     assert not alive
 
 
@@ -113,7 +114,7 @@ def test_what_would_break_the_contract_is_refused(model, options, environment, s
         cwd=ROOT,
         text=True,
         capture_output=True,
-        timeout=120,
+        timeout=HANG_S,
     )
     assert ended.returncode == 1
     assert says in ended.stderr.splitlines()[-1]
@@ -157,7 +158,7 @@ async def test_weights_with_a_nan_in_the_last_bucket_touch_nothing(server, model
     reference = Reference(model)
     async with aiohttp.ClientSession() as http:
         one = Client(http, server, TOKEN)
-        trainer = TrainerPeer([one], reference.tied, Settings(token=TOKEN, timeout_s=20))
+        trainer = TrainerPeer([one], reference.tied, Settings(token=TOKEN, timeout_s=HANG_S))
         try:
             await trainer.join()
             await trainer.publish(1, reference.weights(1))

@@ -18,6 +18,7 @@ from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Answer
 from pipelinerl.domains.calculator import Calculator, result_of
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
+from tests.limits import HANG_S
 from tests.tool_model import RESULT, RESULTED, tool_tokenizer
 
 DOMAIN = Calculator(digits=3, prompt="{expression}", turns=3, train_size=5000, heldout_size=100)
@@ -95,7 +96,7 @@ def roll_out(url: str, model: str, token: str, **options: object) -> list[Rollou
             client = LLMClient(
                 session, pool, Sampling(model, 1.0, 40), template=ChatTemplate(model), **options
             )
-            attempt = RolloutRunner("r", DOMAIN, client, RolloutConfig(retries=0, timeout_s=60))
+            attempt = RolloutRunner("r", DOMAIN, client, RolloutConfig(retries=0, timeout_s=HANG_S))
             specs = [RolloutSpec(index, f"{index}", f"{index}") for index in range(ROLLOUTS)]
             return await asyncio.gather(
                 *(attempt(DOMAIN.heldout_problem(spec.group_id), spec) for spec in specs)

@@ -28,5 +28,5 @@ def vllm_process(model: str, *options: str, token: str | None = None) -> Iterato
 def vllm_server(model: str, *options: str, token: str | None = None) -> Iterator[str]:
     """Yields the server's URL."""
     with vllm_process(model, *options, token=token) as server:
-        wait_ready(server.url, within_s=300)
+        wait_ready(server.url)
         yield server.url

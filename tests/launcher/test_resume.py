@@ -40,6 +40,7 @@ from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import START, Checkpoints, Position
 from tests.builders import completion, rollout
+from tests.limits import HANG_S
 
 SIZE = 2
 
@@ -404,7 +405,7 @@ class Writing(SaveHandle):
         self.written = Future()
 
     def wait(self) -> None:
-        self.written.result(timeout=10)
+        self.written.result(timeout=HANG_S)
 
 
 def test_a_checkpoint_is_announced_once_it_is_whole_by_who_looks(tmp_path):

@@ -31,6 +31,7 @@ MINIATURE = (
     "eval.concurrency=16",
     "stop_at=null",
 )
+LOOK_S = 0.05
 SEED = int(os.environ.get("SEED", "0"))  # of `make soak`
 
 
@@ -64,19 +65,19 @@ def launch_command(
     )
 
 
-def finish(launcher: subprocess.Popen[str] | Forked, within_s: float = HANG_S) -> tuple[int, str]:
+def finish(launcher: subprocess.Popen[str] | Forked) -> tuple[int, str]:
     """Returns exit status and stderr. A launcher that does not end in time is a failure."""
     try:
-        _, err = launcher.communicate(timeout=within_s)
+        _, err = launcher.communicate(timeout=HANG_S)
     except subprocess.TimeoutExpired:
         launcher.send_signal(signal.SIGINT)
         raise
     return launcher.returncode, err
 
 
-def run_to_the_end(run_dir: Path, *overrides: str, within_s: float = HANG_S) -> dict:
+def run_to_the_end(run_dir: Path, *overrides: str) -> dict:
     """Returns the summary of a run that must succeed."""
-    status, err = finish(start(run_dir, *overrides), within_s)
+    status, err = finish(start(run_dir, *overrides))
     assert status == 0, err
     return json.loads((run_dir / "summary.json").read_text())
 
@@ -91,18 +92,17 @@ def resumptions_of(run_dir: Path) -> list[Resumed]:
         return list(resumptions(streams))
 
 
-def wait_for(condition: Callable[[], object], within_s: float = HANG_S) -> object:
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
-    return found
+def wait_for(condition: Callable[[], object]) -> object:
+    """Looks at the condition until it is true, and returns what it was."""
+    for _ in range(round(HANG_S / LOOK_S)):
+        if found := condition():
+            return found
+        time.sleep(LOOK_S)
+    raise AssertionError("waited too long")
 
 
-def wait_for_record(
-    run_dir: Path, name: str, kind: type[Record], count: int = 1, within_s: float = HANG_S
-) -> None:
-    wait_for(lambda: sum(isinstance(r, kind) for r in records(run_dir, name)) >= count, within_s)
+def wait_for_record(run_dir: Path, name: str, kind: type[Record], count: int = 1) -> None:
+    wait_for(lambda: sum(isinstance(r, kind) for r in records(run_dir, name)) >= count)
 
 
 def job_pid(run_dir: Path, module: str) -> int:

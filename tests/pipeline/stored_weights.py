@@ -74,4 +74,4 @@ def wait_until_served(url: str, version: int, run: str) -> None:
         weights = contract(url)["weights"]
         return (weights["version"], weights["run"], weights["state"]) == (version, run, "live")
 
-    wait_for(is_served, WITHIN_S)
+    wait_for(is_served)

@@ -12,6 +12,7 @@ from pipelinerl.streams.files import FileStreams
 from tests.builders import group
 from tests.clients.test_reference import ScoringServer, serving
 from tests.forked import Forked
+from tests.limits import HANG_S
 
 STEPS = 4
 POLLS = 20  # enough for a row to be scored that does not wait
@@ -27,7 +28,7 @@ async def rows_of_step(reader: StreamReader, step: int) -> list[MicroBatchRow]:
             if entry.record.closes_step and entry.record.step == step:
                 return [row for row in rows if row.step == step]
 
-    return await asyncio.wait_for(asyncio.to_thread(read), 60)
+    return await asyncio.wait_for(asyncio.to_thread(read), HANG_S)
 
 
 def test_a_row_waits_until_the_trainer_has_made_the_version_of_its_reference(tmp_path: Path):

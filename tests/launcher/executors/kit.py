@@ -18,8 +18,6 @@ from pipelinerl.launcher.executors.base import Ended, Executor, Fate, Placed, Pr
 from pipelinerl.paths import ROOT
 from tests.pipeline.runs import processes_of, wait_for
 
-WITHIN_S = 60.0  # for anything that takes long on a busy machine
-GONE_S = 3.0  # for processes that must not outlive their owner
 ORPHAN = "setsid sleep 1000 & sleep 1000 & echo started; "  # the first child is in a session of its own
 
 
@@ -38,9 +36,9 @@ class Bench:
     def fate(self) -> Fate:
         return self.executor.look()["job"]
 
-    def wait(self, *kinds: type, within_s: float = WITHIN_S) -> Fate:
+    def wait(self, *kinds: type) -> Fate:
         """Waits until the fate of the job is one of these kinds."""
-        return wait_for(lambda: isinstance(fate := self.fate(), kinds) and fate, within_s)
+        return wait_for(lambda: isinstance(fate := self.fate(), kinds) and fate)
 
     def place(self, port: int | None = None, gpus: int = 0, cpus: float = 0.5) -> Placed:
         self.executor.ask([Want("job", "job", "job", cpus, gpus, port)])
@@ -56,10 +54,10 @@ class Bench:
         return self.wait(Ended).status
 
     def says(self, text: str) -> None:
-        wait_for(lambda: self.log.exists() and text in self.log.read_text(), WITHIN_S)
+        wait_for(lambda: self.log.exists() and text in self.log.read_text())
 
-    def gone(self, within_s: float = GONE_S) -> None:
-        wait_for(lambda: not processes_of(self.directory), within_s)
+    def gone(self) -> None:
+        wait_for(lambda: not processes_of(self.directory))
 
 
 def test_how_a_job_ends_is_told_and_its_place_is_used_again(bench: Bench):
@@ -187,11 +185,11 @@ def test_a_port_is_kept_for_the_job_over_its_restarts(bench: Bench):
         assert not is_free()
         bench.start(listen)
         bench.wait(Running)
-        wait_for(lambda: _answers(slot.address, slot.port), WITHIN_S)
+        wait_for(lambda: _answers(slot.address, slot.port))
         bench.executor.end(["job"])
         bench.wait(Ended)
     bench.executor.drop(["job"])
-    wait_for(is_free, GONE_S)
+    wait_for(is_free)
 
 
 def _answers(address: str, port: int) -> bool:

@@ -12,10 +12,9 @@ from benchmarks.ray_nodes import RayNodes
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.on_ray.access import access
 from pipelinerl.paths import ROOT
-from tests.launcher.executors.kit import WITHIN_S, Bench
+from tests.launcher.executors.kit import Bench
+from tests.limits import HANG_S
 from tests.pipeline.runs import MINIATURE, launch_command, wait_for
-
-SOON_S = 15.0  # until a refusal; Ray itself tries for 20 s
 
 
 def refused(environment: dict[str, str], allow_unauthenticated: bool = False) -> str:
@@ -69,14 +68,14 @@ def test_workers_that_find_no_place_are_waited_for_as_long_as_is_said(
     bench.place(cpus=2.5)
     overrides = (*MINIATURE, "executor=ray", "streams=redis", "executor.place_timeout_s=3")
     launcher = launch_command(tmp_path / "run", *overrides, environment=nodes.environment)
-    _, err = launcher.communicate(timeout=WITHIN_S)
+    _, err = launcher.communicate(timeout=HANG_S)
     assert launcher.returncode == 2
     assert err.count("\n") == 1
     limit = "launch.py: no place within executor.place_timeout_s=3 s: actor, preprocessor, trainer-0: "
     assert err.startswith(f"{limit}waiting for {{CPU: 2}} + {{CPU: 1}}; free on 2 nodes: ")
     assert not (tmp_path / "run").exists()
     bench.executor.drop(["job"])
-    wait_for(lambda: "5 CPUs (5 free)" in bench.executor.capacity([]).summary, WITHIN_S)
+    wait_for(lambda: "5 CPUs (5 free)" in bench.executor.capacity([]).summary)
 
 
 def path() -> dict[str, str]:

@@ -15,8 +15,9 @@ from pipelinerl.config import RayExecutorConfig
 from pipelinerl.launcher.executors.base import Draining, Lost, Placed, Process, Running, Waiting, Want
 from pipelinerl.launcher.executors.on_ray.executor import RayExecutor
 from tests.launcher.executors.kit import *  # noqa: F403
-from tests.launcher.executors.kit import ORPHAN, WITHIN_S, Bench, start_owner
+from tests.launcher.executors.kit import ORPHAN, Bench, start_owner
 from tests.launcher.executors.refusals import *  # noqa: F403
+from tests.limits import HANG_S
 from tests.pipeline.runs import (
     MINIATURE,
     assert_accounted,
@@ -75,7 +76,7 @@ def test_what_looks_for_the_processes_of_a_run_finds_them_under_keepers(bench: B
     assert nodes.keepers()
     assert guards_of(bench.directory)
     bench.executor.drop(["job"])
-    wait_for(lambda: not [*nodes.keepers(), *guards_of(bench.directory)], WITHIN_S)
+    wait_for(lambda: not [*nodes.keepers(), *guards_of(bench.directory)])
     assert jobs_of(bench.directory) == {}
 
 
@@ -84,19 +85,19 @@ def test_the_jobs_of_a_group_are_placed_together_or_not_at_all(bench: Bench, exe
     bench.place(cpus=1)
     executor.ask(pair)
     executor.ask([Want("beside", "beside", "beside", cpus=2)])
-    wait_for(lambda: isinstance(executor.look()["beside"], Placed), WITHIN_S)
+    wait_for(lambda: isinstance(executor.look()["beside"], Placed))
     fate = executor.look()["a"]
     assert isinstance(fate, Waiting)
     assert fate.needs.startswith("{CPU: 3} + {CPU: 2}; free on 2 nodes: ")
     executor.drop(["beside", "job"])
-    wait_for(lambda: all(isinstance(fate, Placed) for fate in executor.look().values()), WITHIN_S)
+    wait_for(lambda: all(isinstance(fate, Placed) for fate in executor.look().values()))
     assert len({fate.slot.node for fate in executor.look().values()}) == 2
 
 
 def test_a_plan_on_a_cluster_that_is_too_small(nodes: RayNodes, tmp_path: Path):
     overrides = [*RUN, "world.servers=3", "world.servers_min=2", "plan=true"]
     launcher = launch_command(tmp_path / "run", *overrides, environment=nodes.environment)
-    out, err = launcher.communicate(timeout=WITHIN_S)
+    out, err = launcher.communicate(timeout=HANG_S)
     assert launcher.returncode == 0, err
     section = out[out.index("executor: ") :].split("\n\n")[0]
     first, *node_lines, fits, workers, server, _, last = section.splitlines()
