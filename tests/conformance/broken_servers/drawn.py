@@ -6,7 +6,7 @@ from inference_adapters import scripted, weight_updates
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G4", "standard errors|log-probability")
+@mutant("G4", "standard errors|log-probability", part="alone")
 def multiplies_by_the_temperature(options):
     right = scripted._sample
 
@@ -17,7 +17,7 @@ def multiplies_by_the_temperature(options):
     scripted._sample = inverted
 
 
-@mutant("G6", "^504 .*rendezvous_timeout")
+@mutant("G6", "^504 .*rendezvous_timeout", part="requests")
 def joins_an_epoch_that_is_over(options):
     right = weight_updates.WeightUpdates._check_join
 
@@ -32,7 +32,7 @@ def joins_an_epoch_that_is_over(options):
     weight_updates.WeightUpdates._check_join = check
 
 
-@mutant("G6", "an update while a group is being joined")
+@mutant("G6", "an update while a group is being joined", part="joins")
 def names_another_reason_while_a_group_forms(options):
     right = weight_updates.WeightUpdates._check_update
 

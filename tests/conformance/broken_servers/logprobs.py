@@ -8,7 +8,7 @@ from inference_adapters import scripted
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G4", "token .* log-probability")
+@mutant("G4", "token .* log-probability", part="alone")
 def returns_raw_logprobs(options):
     right = scripted._sample
 
@@ -19,7 +19,7 @@ def returns_raw_logprobs(options):
     scripted._sample = raw
 
 
-@mutant("G4", "of their distributions")
+@mutant("G4", "of their distributions", part="batches")
 def draws_from_another_distribution(options):
     right = scripted._sample
 

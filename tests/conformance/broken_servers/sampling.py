@@ -56,19 +56,19 @@ class _Mixed:
         return getattr(self.own, name)
 
 
-@mutant("G4", "with .*log-probability")
+@mutant("G4", "with .*log-probability", part="batches")
 class TakesTheTemperatureOfTheFirstRequest(side_by_side(lambda batch, own: batch[0])):
     pass
 
 
-@mutant("G4", "with .*log-probability")
+@mutant("G4", "with .*log-probability", part="batches")
 class SamplesAllGreedilyBesideAGreedyOne(
     side_by_side(lambda batch, own: next((one for one in batch if one.temperature == 0), own))
 ):
     pass
 
 
-@mutant("G4", "top_[kp].*log-probability")
+@mutant("G4", "top_[kp].*log-probability", part="batches")
 class TruncatesOnlyIfAllInTheBatchDo(
     side_by_side(
         lambda batch, own: (
@@ -84,33 +84,33 @@ def _clamped(engine, sampling):
     return replace(sampling, temperature=min(2.0, low))
 
 
-@mutant("G4", "log-probability")
+@mutant("G4", "log-probability", part="batches")
 class ClampsTemperaturesBelowAFifthAndAboveTwo(resampled(_clamped)):
     pass
 
 
-@mutant("G4", "'temperature': 0.0001}: log-probability")
+@mutant("G4", "'temperature': 0.0001}: log-probability", part="batches")
 class RaisesTemperaturesToAHundredth(
     resampled(lambda engine, s: replace(s, temperature=max(0.01, s.temperature)) if s.temperature else s)
 ):
     pass
 
 
-@mutant("G4", "'temperature': 10000.0}: log-probability")
+@mutant("G4", "'temperature': 10000.0}: log-probability", part="batches")
 class LowersTemperaturesToAHundred(
     resampled(lambda engine, s: replace(s, temperature=min(100.0, s.temperature)))
 ):
     pass
 
 
-@mutant("G4", "log-probability")
+@mutant("G4", "log-probability", part="alone")
 class TakesDefaultsOfTheModel(
     resampled(lambda engine, s: s if s.top_k or s.top_p else replace(s, top_k=20, top_p=0.95))
 ):
     pass
 
 
-@mutant("G4", "completions 0 and 1")
+@mutant("G4", "completions 0 and 1", part="seeds")
 def samples_all_choices_with_one_seed(options):
     right = generation_routes.sampling_parameters
 
@@ -120,19 +120,19 @@ def samples_all_choices_with_one_seed(options):
     generation_routes.sampling_parameters = alike
 
 
-@mutant("G4", "with equal seeds differs")
+@mutant("G4", "with equal seeds differs", part="seeds")
 class TakesSeedZeroForNone(resampled(lambda engine, s: replace(s, seed=s.seed or None))):
     pass
 
 
-@mutant("G4", "of their distributions|are both")
+@mutant("G4", "of their distributions|are both", part="batches")
 class DrawsTheSameNoiseWithoutASeed(
     resampled(lambda engine, s: s if s.seed is not None else replace(s, seed=1))
 ):
     pass
 
 
-@mutant("G4", "with equal seeds differs")
+@mutant("G4", "with equal seeds differs", part="seeds")
 def seeds_choices_two_apart(options):
     right = generation_routes.sampling_parameters
 
@@ -143,14 +143,14 @@ def seeds_choices_two_apart(options):
     generation_routes.sampling_parameters = apart
 
 
-@mutant("G4", "with equal seeds differs")
+@mutant("G4", "with equal seeds differs", part="seeds")
 class IgnoresSeedsBesideOthers(
     side_by_side(lambda batch, own: own if len(batch) == 1 else replace(own, seed=None))
 ):
     pass
 
 
-@mutant("G4", "log-probability", also="G1")
+@mutant("G4", "log-probability", part="alone", also="G1")
 def reports_zero_for_greedy_tokens(options):
     def certain(logits, sampling, generator):
         token_id, logprob = _right(logits, sampling, generator)
@@ -159,7 +159,7 @@ def reports_zero_for_greedy_tokens(options):
     scripted._sample = certain
 
 
-@mutant("G4", "top_[kp].*log-probability")
+@mutant("G4", "top_[kp].*log-probability", part="batches")
 def does_not_renormalise_what_it_truncates(options):
     def whole(logits, sampling, generator):
         token_id, logprob = _right(logits, sampling, generator)
@@ -170,7 +170,7 @@ def does_not_renormalise_what_it_truncates(options):
     scripted._sample = whole
 
 
-@mutant("G4", "log-probability")
+@mutant("G4", "log-probability", part="batches")
 def knows_only_the_twenty_likeliest(options):
     def few(logits, sampling, generator):
         token_id, logprob = _right(logits, sampling, generator)
@@ -179,7 +179,7 @@ def knows_only_the_twenty_likeliest(options):
     scripted._sample = few
 
 
-@mutant("G4", "of their distributions")
+@mutant("G4", "of their distributions", part="batches")
 def never_draws_the_unlikely(options):
     """Applies a silent min_p, but reports the complete distribution."""
 
@@ -194,7 +194,7 @@ def never_draws_the_unlikely(options):
     scripted._sample = cut
 
 
-@mutant("G4", "log-probability")
+@mutant("G4", "log-probability", part="batches")
 class ReportsRawOnTheTextRoute(ScriptedEngine):
     chat = False
 
@@ -217,7 +217,7 @@ class ReportsRawOnTheTextRoute(ScriptedEngine):
             yield delta
 
 
-@mutant("G4", "log-probability")
+@mutant("G4", "log-probability", part="alone")
 class PenalisesRepetition(ScriptedEngine):
     def _logits(self, states):
         logits = super()._logits(states)
@@ -238,13 +238,13 @@ class PenalisesRepetition(ScriptedEngine):
 # --- /score
 
 
-@mutant("G4", "POST /score is off")
+@mutant("G4", "POST /score is off", part="scores")
 class ScoresWithoutTemperature(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         return await super().score(request.model_copy(update={"temperature": 1.0}))
 
 
-@mutant("G4", "POST /score is off")
+@mutant("G4", "POST /score is off", part="scores")
 class ScoresByDividedLogprobs(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         answer = await super().score(request.model_copy(update={"temperature": 1.0}))
@@ -252,14 +252,14 @@ class ScoresByDividedLogprobs(ScriptedEngine):
         return ScoreResponse(logprobs=divided, version=answer.version)
 
 
-@mutant("G4", "POST /score")
+@mutant("G4", "POST /score", part="scores")
 class ScoresInTheOrderOfLength(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         ordered = sorted(request.sequences, key=len)
         return await super().score(request.model_copy(update={"sequences": ordered}))
 
 
-@mutant("G4", "POST /score is off")
+@mutant("G4", "POST /score is off", part="scores")
 class ScoresPaddingOnTheLeft(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         longest = max(map(len, request.sequences))
@@ -271,7 +271,7 @@ class ScoresPaddingOnTheLeft(ScriptedEngine):
         return ScoreResponse(logprobs=kept, version=answer.version)
 
 
-@mutant("G4", "POST /score")
+@mutant("G4", "POST /score", part="scores")
 class ForgetsEarlierTokensOfLongSequences(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         answers = []
