@@ -1,13 +1,12 @@
 """Broken and odd adapters, tried for the tests of one file."""
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import pytest
 
 from contracts.conformance.trainer.models import make_model
 from contracts.conformance.verdicts import Verdict
-from tests.conformance.broken_trainers import BROKEN, verdict_on_its_part
 from tests.conformance.models import make_scripted_model
 from tests.conformance.selected import selected
 from tests.conformance.trials import Trials
@@ -38,13 +37,3 @@ def kit_models(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, str]:
     """Returns the kit's two models of trainers, by whether the head is tied."""
     folder = tmp_path_factory.mktemp("models")
     return {tied: make_model(folder / f"tied-{tied}", tied=tied) for tied in (True, False)}
-
-
-@pytest.fixture(scope="module")
-def hanging_trainers(
-    request: pytest.FixtureRequest, kit_models: dict[bool, str]
-) -> Iterator[dict[str, Future[Verdict]]]:
-    """Tries, in threads, the selected trainers whose ranks wait for each other without end."""
-    names = [name for name in selected(request) if BROKEN[name].hangs]
-    with ThreadPoolExecutor(max(1, len(names))) as pool:
-        yield {name: pool.submit(verdict_on_its_part, name, kit_models) for name in names}

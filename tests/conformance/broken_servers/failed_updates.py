@@ -37,7 +37,7 @@ class KeepsHalfOfAFailedUpdate(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G7", "no answer to POST /v1", part="killed")
+@mutant("G7", "no answer to POST /v1", part="killed", hangs=True)
 class StaysPausedAfterAFailure(ScriptedEngine):
     async def receive_weights(self, request, progress):
         try:

@@ -65,7 +65,7 @@ class FinishesWithOldWeights(ScriptedEngine):
         pass
 
 
-@mutant("G2", "no answer (while the update was staged|to POST)", part="arrivals", also="G7")
+@mutant("G2", "no answer (while the update was staged|to POST)", part="arrivals", also="G7", hangs=True)
 class StopsForAStagedTransfer(ScriptedEngine):
     async def receive_weights(self, request, progress):
         await self._set_paused(True)
@@ -161,7 +161,13 @@ class StaysHeldForTenSecondsAfterLive(ScriptedEngine):
         self._loop.call_later(10, lambda: asyncio.ensure_future(self._set_paused(False)))
 
 
-@mutant("G2", "no answer (while|to POST)|no token of a request in flight", part="arrivals", also="G7 G8")
+@mutant(
+    "G2",
+    "no answer (while|to POST)|no token of a request in flight",
+    part="arrivals",
+    also="G7 G8",
+    hangs=True,
+)
 class StopsAfterTheSecondBucketOfAStagedTransfer(ScriptedEngine):
     async def receive_weights(self, request, progress):
         if request.receive == "staged":
@@ -181,7 +187,9 @@ class StopsAfterTheSecondBucketOfAStagedTransfer(ScriptedEngine):
         await self._set_paused(True)
 
 
-@mutant("G2", "no token of a request in flight|no answer to POST", part="arrivals", also="G5 G7 G8")
+@mutant(
+    "G2", "no token of a request in flight|no answer to POST", part="arrivals", also="G5 G7 G8", hangs=True
+)
 class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
     """New requests are answered during the transfer."""
 
@@ -207,6 +215,7 @@ class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
     "no token of a request in flight|no answer to POST|Timed out waiting",
     part="arrivals",
     also="G5 G7 G8",
+    hangs=True,
 )
 class HoldsManyRequestsForAStagedTransfer(HoldsRequestsInFlightForAStagedTransfer):
     """With few requests, all have ended before the transfer begins, as on a busy machine."""

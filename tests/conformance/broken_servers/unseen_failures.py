@@ -73,7 +73,7 @@ def fails_to_say_what_is_not_finite(options):
     WeightUpdates.status = status
 
 
-@mutant("G7", "receiving|no answer|after", part="polls", also=OTHERS)
+@mutant("G7", "receiving|no answer|after", part="polls", also=OTHERS, hangs=True)
 class CannotCancelABroadcast(ScriptedEngine):
     """Waits for a silent peer for half an hour, whatever the timeout is."""
 
@@ -91,7 +91,7 @@ class CannotCancelABroadcast(ScriptedEngine):
             raise asyncio.CancelledError
 
 
-@mutant("G7", "no answer", part="polls", also=OTHERS)
+@mutant("G7", "no answer", part="polls", also=OTHERS, hangs=True)
 class StaysPausedAfterACallOff(ScriptedEngine):
     """The receiving thread holds the pause until the timeout of the aborted update."""
 

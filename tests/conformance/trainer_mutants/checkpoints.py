@@ -58,7 +58,7 @@ class SavesOnlyOnce(FSDPTrainer):
         return Nothing() if directory.exists() else super().save(directory)
 
 
-@mutant("T5", "rank . raised|not every rank ended", part="resume", ranks=2, hangs=True)
+@mutant("T5", "rank . raised|not every rank ended", part="resume", ranks=2)
 class WaitsTogether(FSDPTrainer):
     def save(self, directory: Path) -> SaveHandle:
         return Together(super().save(directory))
