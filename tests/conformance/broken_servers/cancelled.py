@@ -61,8 +61,9 @@ def cancels_the_first_choice_only(options):
 @mutant(
     "G11",
     "were not answered|no answer to POST|are there|tokens take",
-    part="work",
+    part="slots",
     also="G2 G3 G4 G5 G6 G7 G8 G9",
+    hangs=True,
 )
 class LosesTheSlotOfWhoLeaves(ScriptedEngine):
     slots = asyncio.Semaphore(48)

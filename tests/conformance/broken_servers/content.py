@@ -161,7 +161,7 @@ class ServesAStaleReplicaUnderLoad(ScriptedEngine):
         other = ScriptedEngine(self.token_delay_s)
         other._weights = self.replica
         other._generator = self._generator
-        self._sequences.add(running := scripted._Sequence([], torch.zeros(scripted.HIDDEN)))
+        self._sequences.add(running := scripted.RunningRequest([], torch.zeros(scripted.HIDDEN)))
         try:
             async for delta in other._generate(prompt, sampling):
                 if running.aborted:

@@ -2,19 +2,16 @@
 
 from dataclasses import replace
 
-from inference_adapters import scripted, weight_updates
+from inference_adapters import weight_updates
+from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
 @mutant("G4", "standard errors|log-probability", part="alone")
-def multiplies_by_the_temperature(options):
-    right = scripted._sample
-
-    def inverted(logits, sampling, generator):
+class MultipliesByTheTemperature(ScriptedEngine):
+    def sample(self, logits, sampling, generator):
         heat = sampling.temperature and 1 / sampling.temperature
-        return right(logits, replace(sampling, temperature=heat), generator)
-
-    scripted._sample = inverted
+        return super().sample(logits, replace(sampling, temperature=heat), generator)
 
 
 @mutant("G6", "^504 .*rendezvous_timeout", part="requests")

@@ -9,9 +9,9 @@ from inference_adapters import (
     generation_routes,
     logprob_forms,
     message_parts,
-    scripted,
     stop_strings,
 )
+from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.stop_strings import StopFinder
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -23,25 +23,21 @@ def takes_the_number_0_of_logprobs_for_false(options):
 
 
 @mutant("G9", "alternatives", part="alternatives")
-def gives_the_alternatives_before_the_temperature(options):
-    right = scripted._likeliest
-
-    def cold(logits, sampling):
-        return right(logits, replace(sampling, temperature=1.0))
-
-    scripted._likeliest = cold
+class GivesTheAlternativesBeforeTheTemperature(ScriptedEngine):
+    def likeliest(self, logits, sampling):
+        return super().likeliest(logits, replace(sampling, temperature=1.0))
 
 
 @mutant("G9", "alternatives", part="alternatives")
-def gives_alternatives_that_truncation_has_removed(options):
-    right = scripted._likeliest
-    scripted._likeliest = lambda logits, sampling: right(logits, replace(sampling, top_k=None, top_p=None))
+class GivesAlternativesThatTruncationHasRemoved(ScriptedEngine):
+    def likeliest(self, logits, sampling):
+        return super().likeliest(logits, replace(sampling, top_k=None, top_p=None))
 
 
 @mutant("G9", "alternatives", part="alternatives")
-def gives_the_alternatives_in_any_order(options):
-    right = scripted._likeliest
-    scripted._likeliest = lambda logits, sampling: right(logits, sampling)[::-1]
+class GivesTheAlternativesInAnyOrder(ScriptedEngine):
+    def likeliest(self, logits, sampling):
+        return super().likeliest(logits, sampling)[::-1]
 
 
 @mutant("G9", "text_offset", part="alternatives")

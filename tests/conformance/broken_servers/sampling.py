@@ -5,11 +5,9 @@ from dataclasses import replace
 import torch
 
 from contracts.inference import SamplingParameters, ScoreRequest, ScoreResponse
-from inference_adapters import generation_routes, scripted
-from inference_adapters.scripted import ScriptedEngine
+from inference_adapters import generation_routes
+from inference_adapters.scripted import VOCABULARY, ScriptedEngine, distribution
 from tests.conformance.broken_servers.mutants import mutant
-
-_right = scripted._sample
 
 
 def resampled(change) -> type[ScriptedEngine]:
@@ -151,47 +149,37 @@ class IgnoresSeedsBesideOthers(
 
 
 @mutant("G4", "log-probability", part="alone", also="G1")
-def reports_zero_for_greedy_tokens(options):
-    def certain(logits, sampling, generator):
-        token_id, logprob = _right(logits, sampling, generator)
+class ReportsZeroForGreedyTokens(ScriptedEngine):
+    def sample(self, logits, sampling, generator):
+        token_id, logprob = super().sample(logits, sampling, generator)
         return token_id, 0.0 if sampling.temperature == 0 else logprob
-
-    scripted._sample = certain
 
 
 @mutant("G4", "top_[kp].*log-probability", part="batches")
-def does_not_renormalise_what_it_truncates(options):
-    def whole(logits, sampling, generator):
-        token_id, logprob = _right(logits, sampling, generator)
+class DoesNotRenormaliseWhatItTruncates(ScriptedEngine):
+    def sample(self, logits, sampling, generator):
+        token_id, logprob = super().sample(logits, sampling, generator)
         if sampling.top_k or sampling.top_p:
             logprob = float(torch.log_softmax(logits / (sampling.temperature or 1), -1)[token_id])
         return token_id, logprob
 
-    scripted._sample = whole
-
 
 @mutant("G4", "log-probability", part="batches")
-def knows_only_the_twenty_likeliest(options):
-    def few(logits, sampling, generator):
-        token_id, logprob = _right(logits, sampling, generator)
+class KnowsOnlyTheTwentyLikeliest(ScriptedEngine):
+    def sample(self, logits, sampling, generator):
+        token_id, logprob = super().sample(logits, sampling, generator)
         return token_id, logprob if token_id in logits.topk(20).indices else -9999.0
-
-    scripted._sample = few
 
 
 @mutant("G4", "of their distributions", part="batches")
-def never_draws_the_unlikely(options):
+class NeverDrawsTheUnlikely(ScriptedEngine):
     """Applies a silent min_p, but reports the complete distribution."""
 
-    def cut(logits, sampling, generator):
+    def sample(self, logits, sampling, generator):
         p = torch.softmax(logits / (sampling.temperature or 1), -1)
         kept = logits.masked_fill(p < 0.05 * p.max(), -torch.inf)
-        token_id, _ = _right(kept, sampling, generator)
-        return token_id, float(
-            scripted._truncate(p.log(), sampling)[token_id] if sampling.temperature else p.log()[token_id]
-        )
-
-    scripted._sample = cut
+        token_id, _ = super().sample(kept, sampling, generator)
+        return token_id, float(distribution(logits, sampling)[token_id])
 
 
 @mutant("G4", "log-probability", part="batches")
@@ -230,7 +218,7 @@ class PenalisesRepetition(ScriptedEngine):
         ids = [*prompt]
         async for delta in super()._generate(prompt, sampling):
             ids += delta.token_ids
-            self.seen = torch.zeros(scripted.VOCABULARY, dtype=torch.bool)
+            self.seen = torch.zeros(VOCABULARY, dtype=torch.bool)
             self.seen[ids] = True
             yield delta
 

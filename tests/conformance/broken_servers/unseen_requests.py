@@ -218,7 +218,7 @@ class ReadsALongPromptToItsEnd(ScriptedEngine):
     """Processes a prompt in one step, a millisecond per token, which nothing can interrupt."""
 
     async def _generate(self, prompt, sampling):
-        self._sequences.add(one := scripted._Sequence([], torch.zeros(scripted.HIDDEN)))
+        self._sequences.add(one := scripted.RunningRequest([], torch.zeros(scripted.HIDDEN)))
         step = asyncio.create_task(asyncio.sleep(len(prompt) * 1e-3 if len(prompt) > 1000 else 0))
         try:
             await asyncio.shield(step)

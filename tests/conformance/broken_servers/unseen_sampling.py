@@ -29,7 +29,7 @@ class Speculating(Stepwise):
         guess = self.draft(one.token_ids)
         if guess is None or one.sampling.temperature == 0:
             return super().draw(one)
-        log_p = scripted._distribution(self._logits(one.state), one.sampling)
+        log_p = scripted.distribution(self._logits(one.state), one.sampling)
         return self.verify(one, guess, log_p)
 
 
@@ -60,25 +60,25 @@ class Shared(int):
 
 
 @mutant("G4", "equal seeds|seed", part="seeds", also=OTHERS)
-def shares_one_generator_among_choices(options):
-    right = generation_routes.sampling_parameters
-    sample = scripted._sample
+class SharesOneGeneratorAmongChoices(ScriptedEngine):
+    async def start(self, version):
+        await super().start(version)
+        right = generation_routes.sampling_parameters
 
-    def shared(request, *others):
-        found = right(request, *others)
-        if request.seed is not None:
-            seed = Shared(request.seed)
-            seed.generator = torch.Generator().manual_seed(request.seed)
-            found = [replace(one, seed=seed) for one in found]
-        return found
+        def shared(request, *others):
+            found = right(request, *others)
+            if request.seed is not None:
+                seed = Shared(request.seed)
+                seed.generator = torch.Generator().manual_seed(request.seed)
+                found = [replace(one, seed=seed) for one in found]
+            return found
 
-    def drawn(logits, sampling, generator):
+        generation_routes.sampling_parameters = shared
+
+    def sample(self, logits, sampling, generator):
         if isinstance(sampling.seed, Shared):
             generator = sampling.seed.generator
-        return sample(logits, sampling, generator)
-
-    generation_routes.sampling_parameters = shared
-    scripted._sample = drawn
+        return super().sample(logits, sampling, generator)
 
 
 @mutant("G5", "labelled|labels", part="updates", also=OTHERS)

@@ -22,7 +22,7 @@ class Stepwise(ScriptedEngine):
         generator = self._generator
         if sampling.seed is not None:
             generator = torch.Generator().manual_seed(sampling.seed)
-        one = scripted._Sequence(list(prompt), torch.zeros(scripted.HIDDEN))
+        one = scripted.RunningRequest(list(prompt), torch.zeros(scripted.HIDDEN))
         one.begun = False
         one.prompt = prompt
         one.sampling = sampling
@@ -42,7 +42,7 @@ class Stepwise(ScriptedEngine):
                     one.begun = True
                 version = self._version
                 logits = self._logits(one.state)
-                tops = [scripted._likeliest(logits, sampling)] if sampling.top_logprobs else ()
+                tops = [self.likeliest(logits, sampling)] if sampling.top_logprobs else ()
                 if one.launched:
                     token_id, logprob, version = one.launched
                     one.launched = None
@@ -59,7 +59,7 @@ class Stepwise(ScriptedEngine):
             self._sequences.discard(one)
 
     def draw(self, one):
-        return scripted._sample(self._logits(one.state), one.sampling, one.generator)
+        return self.sample(self._logits(one.state), one.sampling, one.generator)
 
     def step(self, one):
         token_id, logprob = self.draw(one)

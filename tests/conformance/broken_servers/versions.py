@@ -54,7 +54,7 @@ class RaisesTheLabelWhenAnUpdateIsRequested(ScriptedEngine):
         await super().receive_weights(request, progress)
 
 
-@mutant("G5", "labelled .*log-probability|labels", part="updates", also="G2 G8")
+@mutant("G5", "labelled .*log-probability|labels", part="queued", also="G2 G8")
 class LabelsWithTheVersionAtArrival(ScriptedEngine):
     """Affects only the first token, of a request that waited for an update."""
 
