@@ -11,7 +11,7 @@ from tests.conformance.models import make_scripted_model
 from tests.conformance.selected import selected
 from tests.conformance.trials import Trials
 
-Found = dict[str, Future[dict[str, Verdict]]]  # verdicts by the name of the server
+Found = dict[str, Future[list[Verdict]]]  # verdicts by the name of the server
 
 
 @pytest.fixture(scope="session")

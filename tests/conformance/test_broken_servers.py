@@ -10,16 +10,20 @@ from tests.conformance.broken import broken
 from tests.conformance.broken_servers import MUTANTS
 from tests.conformance.broken_servers.mutants import OF_STORES
 from tests.conformance.conftest import Found
+from tests.conformance.kept import assert_kept
 from tests.conformance.selected import selected
 from tests.conformance.servers import serving_mutant
 from tests.conformance.trials import HANGING, Trials
+from tests.limits import HANG_S
 
 OTHERS = [code for code in CODES if code not in OF_STORES]
 
 
 @pytest.fixture(scope="module")
 def on_all(request: pytest.FixtureRequest, trials: Trials) -> Found:
-    return {name: trials.submit(serving_mutant(name), _only(name), **HANGING) for name in selected(request)}
+    return {
+        name: trials.submit(serving_mutant(name), only=_only(name), **HANGING) for name in selected(request)
+    }
 
 
 def _only(name: str) -> list[str]:
@@ -30,15 +34,16 @@ def _only(name: str) -> list[str]:
 @pytest.mark.long
 @broken(*CODES)
 def test_breaks_only_what_it_cannot_help(name, on_all):
-    failed = {code for code, verdict in on_all[name].result().items() if verdict.state == "fail"}
+    failed = {verdict.guarantee.code for verdict in on_all[name].result() if verdict.state == "fail"}
     own = set() if MUTANTS[name].thorough or MUTANTS[name].timed else {MUTANTS[name].own}
     assert own <= failed <= MUTANTS[name].caught_by
 
 
 @pytest.mark.engines
 def test_a_correct_server_keeps_everything(trials):
-    verdicts = trials.submit(serving_mutant("Correct"), None).result()
-    assert {code: verdict.state for code, verdict in verdicts.items()} == dict.fromkeys(CODES, "pass")
+    verdicts = trials.submit(serving_mutant("Correct")).result(HANG_S)
+    assert [verdict.guarantee.code for verdict in verdicts] == CODES
+    assert_kept(verdicts)
 
 
 def test_every_part_of_a_guarantee_has_a_server_that_breaks_it():

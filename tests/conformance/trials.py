@@ -12,7 +12,8 @@ from tests.conformance.broken_servers import MUTANTS, TOKEN
 from tests.conformance.servers import serving_mutant
 
 AT_A_TIME = 4
-USUAL = {"token": TOKEN}
+USUAL = {"token": TOKEN, "updates": 8}
+Parts = Iterable[tuple[str, str]]
 HANGING = {"timeout_s": 1.0, "grace_s": 2.0, "answer_s": 15.0}  # for servers that do not answer at all
 
 
@@ -26,28 +27,30 @@ class Trials:
             self._references.put(Reference(model, trust_remote_code=True))
 
     def submit(
-        self, serving: AbstractContextManager[str], only: Iterable[str] | None, **asked: object
-    ) -> Future[dict[str, Verdict]]:
-        """Returns the future of the verdicts on a server, by the code of the guarantee."""
-        return self._pool.submit(self._verdicts, serving, only, USUAL | asked)
+        self, serving: AbstractContextManager[str], parts: Parts = (), **asked: object
+    ) -> Future[list[Verdict]]:
+        """Returns the future of the verdicts on a server, one for each part; without parts, on what is asked.
 
-    def submit_mutant(self, name: str) -> Future[dict[str, Verdict]]:
+        parts: codes of guarantees, each with the name of a part.
+        asked: options of the kit.
+        """
+        runs = [{"only": [code], "part": part} for code, part in parts] or [{}]
+        return self._pool.submit(self._verdicts, serving, [USUAL | asked | run for run in runs])
+
+    def submit_mutant(self, name: str) -> Future[list[Verdict]]:
         """Tries a broken server on the part of its guarantee that names its fault."""
         mutant = MUTANTS[name]
         limits = HANGING if mutant.hangs else {}
-        asked = {"part": mutant.part, "updates": mutant.updates, "thorough": mutant.thorough}
-        return self.submit(serving_mutant(name), [mutant.own], **asked, **limits)
+        asked = {"updates": mutant.updates, "thorough": mutant.thorough}
+        return self.submit(serving_mutant(name), [(mutant.own, mutant.part)], **asked, **limits)
 
-    def _verdicts(
-        self, serving: AbstractContextManager[str], only: Iterable[str] | None, asked: dict[str, object]
-    ) -> dict[str, Verdict]:
+    def _verdicts(self, serving: AbstractContextManager[str], runs: list[dict[str, object]]) -> list[Verdict]:
         reference = self._references.get()
         try:
             with serving as url:
-                verdicts = check_inference([url], reference, only=only, **asked)
+                return [verdict for asked in runs for verdict in check_inference([url], reference, **asked)]
         finally:
             self._references.put(reference)
-        return {verdict.guarantee.code: verdict for verdict in verdicts}
 
     def end(self) -> None:
         """Forgets what has not begun, and waits for the rest."""

@@ -47,7 +47,7 @@ async def several(bench: Bench) -> str:
     across = await _across(bench)
     modes = await bench.offered("kv_cache")
     worst = max([(await across.updates(kv_cache, receive, SEVERAL, FEW))[1] for kv_cache in modes])
-    return f"others {SEVERAL} updates, off by {worst:.0e}"
+    return f"others crossed {SEVERAL} updates, off by {worst:.0e}"
 
 
 async def arrivals(bench: Bench) -> str:

@@ -41,7 +41,7 @@ async def updates(bench: Bench) -> str:
 async def arrivals(bench: Bench) -> str:
     """Makes updates while short requests arrive."""
     await updates_among_arrivals(bench, await bench.run())
-    return "others among arrivals"
+    return "others while requests arrived"
 
 
 async def requests(bench: Bench) -> str:
