@@ -1,6 +1,7 @@
 """Which broken servers a test tries, and when one of them is caught."""
 
 import re
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 import pytest
@@ -9,20 +10,20 @@ from contracts.conformance.verdicts import Verdict
 from tests.conformance.broken_servers import MUTANTS
 from tests.limits import HANG_S
 
+BROKEN = sorted(MUTANTS.keys() - {"Correct"})
+# Only speed shows them, which others that run beside them hide, or only the longer depth.
+SEEN_ALONE = [name for name in BROKEN if MUTANTS[name].timed or MUTANTS[name].thorough]
+
 
 def broken(*guarantees: str) -> pytest.MarkDecorator:
-    """Parametrises a test by the names of the servers that break these guarantees. `-k NAME` selects one.
-
-    Those that only speed or the longer depth shows are `long`.
-    """
-    names = sorted(name for name, mutant in MUTANTS.items() if mutant.own in guarantees)
-    return pytest.mark.parametrize("name", [_param(name) for name in names])
+    """Parametrises a test by the servers that break these guarantees, and are seen beside others."""
+    return by_name(set(BROKEN).difference(SEEN_ALONE), guarantees)
 
 
-def _param(name: str) -> object:
-    mutant = MUTANTS[name]
-    alone = mutant.thorough or mutant.timed
-    return pytest.param(name, id=f"{mutant.own}-{name}", marks=[pytest.mark.long] if alone else [])
+def by_name(names: Iterable[str], guarantees: Iterable[str]) -> pytest.MarkDecorator:
+    """Parametrises a test by those names whose servers break these guarantees. `-k NAME` selects one."""
+    chosen = sorted(name for name in names if MUTANTS[name].own in guarantees)
+    return pytest.mark.parametrize("name", chosen, ids=[f"{MUTANTS[name].own}-{name}" for name in chosen])
 
 
 def assert_caught(name: str, found: Future[list[Verdict]]) -> None:

@@ -6,7 +6,7 @@
 import pytest
 
 from contracts.conformance.inference.kit import CHECKS, CODES
-from tests.conformance.broken import broken
+from tests.conformance.broken import BROKEN, SEEN_ALONE, assert_caught, by_name
 from tests.conformance.broken_servers import MUTANTS
 from tests.conformance.broken_servers.mutants import OF_STORES
 from tests.conformance.conftest import Found
@@ -32,10 +32,16 @@ def _only(name: str) -> list[str]:
 
 
 @pytest.mark.long
-@broken(*CODES)
+@by_name(SEEN_ALONE, CODES)
+def test_caught_alone(name, trials):
+    assert_caught(name, trials.submit_mutant(name))
+
+
+@pytest.mark.long
+@by_name(BROKEN, CODES)
 def test_breaks_only_what_it_cannot_help(name, on_all):
     failed = {verdict.guarantee.code for verdict in on_all[name].result() if verdict.state == "fail"}
-    own = set() if MUTANTS[name].thorough or MUTANTS[name].timed else {MUTANTS[name].own}
+    own = set() if name in SEEN_ALONE else {MUTANTS[name].own}
     assert own <= failed <= MUTANTS[name].caught_by
 
 
