@@ -14,7 +14,7 @@ from tests.conformance.servers import serving_mutant
 AT_A_TIME = 4
 USUAL = {"token": TOKEN, "updates": 8}
 Parts = Iterable[tuple[str, str]]
-HANGING = {"timeout_s": 1.0, "grace_s": 2.0, "answer_s": 15.0}  # for servers that do not answer at all
+HANGING = {"answer_s": 15.0}  # for servers that do not answer at all
 
 
 class Trials:
