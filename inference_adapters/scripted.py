@@ -44,7 +44,7 @@ NORM = "model.norm.weight"
 
 
 @dataclass(eq=False)
-class _Sequence:
+class RunningRequest:
     """One request in flight."""
 
     token_ids: list[int]  # tokens of the prompt and those sampled so far
@@ -64,7 +64,7 @@ class ScriptedEngine(EmbeddedEngine):
         self._weights = self.initial_weights(seed)
         self._generator = torch.Generator().manual_seed(seed)
         self._version = 0
-        self._sequences: set[_Sequence] = set()
+        self._sequences: set[RunningRequest] = set()
         self._paused = False
         self._changed = asyncio.Condition()  # notified when a pause or an abort begins or ends
 
@@ -169,6 +169,23 @@ class ScriptedEngine(EmbeddedEngine):
         """Returns `[..., VOCABULARY]` logits of `[..., HIDDEN]` states."""
         return (self._weights[NORM] * states) @ self._weights[EMBED].T + self._weights[HEAD_BIAS]
 
+    def sample(
+        self, logits: torch.Tensor, sampling: SamplingParameters, generator: torch.Generator
+    ) -> tuple[int, float]:
+        """Returns a token id and its log-probability under the distribution it is sampled from."""
+        log_p = distribution(logits, sampling)
+        if sampling.temperature == 0:
+            token_id = int(log_p.argmax())
+        else:
+            token_id = int(torch.multinomial(log_p.exp(), 1, generator=generator))
+        return token_id, float(log_p[token_id])
+
+    def likeliest(self, logits: torch.Tensor, sampling: SamplingParameters) -> list[tuple[int, float]]:
+        """Returns the most likely tokens of the distribution that is sampled from, with log-probabilities."""
+        top = distribution(logits, sampling).topk(min(sampling.top_logprobs, VOCABULARY))
+        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return [(token_id, logprob) for token_id, logprob in pairs if logprob > -torch.inf]
+
     # --- generation -------------------------------------------------------------------------------
 
     def encode(self, text: str) -> list[int]:
@@ -195,7 +212,7 @@ class ScriptedEngine(EmbeddedEngine):
         generator = self._generator
         if sampling.seed is not None:
             generator = torch.Generator().manual_seed(sampling.seed)
-        sequence = _Sequence(list(prompt), torch.zeros(HIDDEN))
+        sequence = RunningRequest(list(prompt), torch.zeros(HIDDEN))
         self._sequences.add(sequence)
         try:
             for sampled in range(1, sampling.max_tokens + 1):
@@ -206,8 +223,8 @@ class ScriptedEngine(EmbeddedEngine):
                 if sampled == 1:  # the prompt is processed by the weights that sample the first token
                     sequence.state = self._states(prompt)[-1]
                 logits = self._logits(sequence.state)
-                token_id, logprob = _sample(logits, sampling, generator)
-                tops = [_likeliest(logits, sampling)] if sampling.top_logprobs else ()
+                token_id, logprob = self.sample(logits, sampling, generator)
+                tops = [self.likeliest(logits, sampling)] if sampling.top_logprobs else ()
                 sequence.token_ids.append(token_id)
                 sequence.state = self._advance(sequence.state, token_id)
                 stopped = token_id == EOS or token_id in sampling.stop_token_ids
@@ -219,7 +236,7 @@ class ScriptedEngine(EmbeddedEngine):
         finally:
             self._sequences.discard(sequence)
 
-    async def _wait_while_paused(self, sequence: _Sequence) -> None:
+    async def _wait_while_paused(self, sequence: RunningRequest) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: not self._paused or sequence.aborted)
 
@@ -241,33 +258,14 @@ def _check_ids(token_ids: Sequence[int], param: str = "prompt") -> None:
         raise ContractError(ErrorCode.INVALID_REQUEST, why, param)
 
 
-def _sample(
-    logits: torch.Tensor, sampling: SamplingParameters, generator: torch.Generator
-) -> tuple[int, float]:
-    """Returns a token id and its log-probability under the distribution it is sampled from."""
-    log_p = _distribution(logits, sampling)
-    if sampling.temperature == 0:
-        token_id = int(log_p.argmax())
-    else:
-        token_id = int(torch.multinomial(log_p.exp(), 1, generator=generator))
-    return token_id, float(log_p[token_id])
-
-
-def _likeliest(logits: torch.Tensor, sampling: SamplingParameters) -> list[tuple[int, float]]:
-    """Returns the most likely tokens of the distribution that is sampled from, with log-probabilities."""
-    top = _distribution(logits, sampling).topk(min(sampling.top_logprobs, VOCABULARY))
-    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return [(token_id, logprob) for token_id, logprob in pairs if logprob > -torch.inf]
-
-
-def _distribution(logits: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
+def distribution(logits: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
     """Returns the log-probabilities `[VOCABULARY]` from which a token is drawn, or greedily chosen."""
     if sampling.temperature == 0:
         return torch.log_softmax(logits, -1)
-    return _truncate(torch.log_softmax(logits / sampling.temperature, -1), sampling)
+    return truncated(torch.log_softmax(logits / sampling.temperature, -1), sampling)
 
 
-def _truncate(log_p: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
+def truncated(log_p: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
     """Renormalises over the `top_k` most likely tokens, then over the fewest that hold `top_p`."""
     if sampling.top_k is not None and sampling.top_k < len(log_p):
         kept = torch.full_like(log_p, -torch.inf)

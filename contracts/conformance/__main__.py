@@ -1,7 +1,7 @@
 """Checks an adapter and prints what it breaks.
 
-    python -m contracts.conformance inference --url URL [--url URL ...] --model PATH [--only G3] [--json]
-    python -m contracts.conformance trainer --adapter PACKAGE.CLASS [--ranks 2] [--only T2] [--json]
+    python -m contracts.conformance inference --url URL ... --model PATH [--only G3] [--part NAME] [--json]
+    python -m contracts.conformance trainer --adapter PACKAGE.CLASS [--ranks 2] [--only T2] [--part NAME]
     python -m contracts.conformance model DIR
 
 The exit status is 0 when every declared guarantee holds, 1 when one does not, and 2 when nothing could be

@@ -27,14 +27,14 @@ def depth(thorough: bool) -> str:
 def print_table(title: str, verdicts: Sequence[Verdict], command: str, thorough: bool = False) -> None:
     """Prints the table, and below it the details of each failure.
 
-    `command` followed by ` --only CODE` repeats the check of one guarantee.
+    `command` followed by ` --only CODE --part NAME` repeats the check that failed.
     """
     console = Console()
     title = f"{title} (depth: {depth(thorough)})"
     _print(console, title, verdicts)
     for verdict in verdicts:
         if verdict.state == "fail":
-            alone = f"  alone:     {command} --only {verdict.guarantee.code}"
+            alone = f"  alone:     {command} --only {verdict.guarantee.code} --part {verdict.part}"
             console.print(
                 f"{describe_failure(verdict)}\n{alone}", markup=False, highlight=False, soft_wrap=True
             )
@@ -77,6 +77,7 @@ def as_json(verdicts: Sequence[Verdict], thorough: bool = False) -> str:
             "guarantee": v.guarantee.code,
             "name": v.guarantee.name,
             "verdict": v.state,
+            "part": v.part,
             "measured": v.measured,
             "expected": v.expected,
             "reproduce": v.reproduce,

@@ -4,6 +4,7 @@ A check measures, and returns what it measured as one short sentence. It raises 
 guarantee does not hold, and `NotDeclaredError` if the adapter does not claim it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,22 +44,32 @@ class Verdict:
     seconds: float
     expected: str | None = None  # what a failed check expected
     reproduce: str | None = None
+    part: str | None = None  # the part of the guarantee that failed
 
     @classmethod
-    def of_failure(cls, guarantee: Guarantee, error: Exception, seconds: float) -> "Verdict":
-        """Returns the verdict for an error that a check raised.
+    def of_parts(
+        cls, guarantee: Guarantee, measured: Sequence[str], missing: Sequence[str], seconds: float
+    ) -> "Verdict":
+        """Returns the verdict on a guarantee of which no part has failed.
+
+        measured: what was measured, by part.
+        missing: why parts were not declared.
+        """
+        if measured:
+            return cls(guarantee, "pass", "; ".join(measured), seconds)
+        return cls(guarantee, "not declared", missing[0], seconds)
+
+    @classmethod
+    def of_failure(cls, guarantee: Guarantee, part: str, error: Exception, seconds: float) -> "Verdict":
+        """Returns the verdict for an error that the check of `part` raised.
 
         A GuaranteeError describes itself. A correct adapter causes no other errors.
         """
-        if isinstance(error, NotDeclaredError):
-            return cls(guarantee, "not declared", str(error), seconds)
         if isinstance(error, GuaranteeError):
-            return cls(guarantee, "fail", error.measured, seconds, error.expected, error.reproduce)
+            return cls(guarantee, "fail", error.measured, seconds, error.expected, error.reproduce, part)
         if isinstance(error, TimeoutError):
-            return cls(
-                guarantee, "fail", f"no end after {seconds:.0f} s", seconds, "an end", "run this alone"
-            )
-        raised = f"{type(error).__name__}: {error}".strip(": ")
-        return cls(
-            guarantee, "fail", raised, seconds, "an answer that the contract allows", "run this check alone"
-        )
+            measured = f"no end after {seconds:.0f} s"
+            return cls(guarantee, "fail", measured, seconds, "an end", "run this alone", part)
+        measured = f"{type(error).__name__}: {error}".strip(": ")
+        expected = "an answer that the contract allows"
+        return cls(guarantee, "fail", measured, seconds, expected, "run this check alone", part)

@@ -21,8 +21,17 @@ from trainer_adapters.fsdp import FSDPTrainer
 @dataclass(frozen=True)
 class Odd:
     trainer: type
-    guarantees: tuple[str, ...]  # the guarantees that its peculiarity affects
+    on: str  # the parts of guarantees that its peculiarity affects, as far as they take no longer than others
     ranks: int = 1
+
+    @property
+    def path(self) -> str:
+        return f"{self.trainer.__module__}.{self.trainer.__qualname__}"
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """The codes of these guarantees, each with the name of the part."""
+        return [(code, part) for code, _, part in (each.partition("/") for each in self.on.split())]
 
 
 class ExportsInFloat64(PlainTrainer):
@@ -106,18 +115,18 @@ class ScoresOneSequenceOfAnEmptyBatch(PlainTrainer):
 
 
 ODD = [
-    Odd(ComputesInFloat64, ("T2", "T7")),
-    Odd(StepsInFloat64, ("T3", "T5")),
-    Odd(ExportsInFloat64, ("T4",)),
-    Odd(ExportsManyFiles, ("T4",)),
-    Odd(YieldsFloat64, ("T4", "T6")),
-    Odd(TiesTheOtherWay, ("T2", "T4")),
-    Odd(ChecksPointsEverywhere, ("T1", "T7")),
-    Odd(SavesSlowly, ("T5",)),
-    Odd(GivesValuesUnasked, ("T1", "T4", "T5")),
-    Odd(RefusesWhatIsNotPlain, ("T1",), ranks=2),
-    Odd(ScoresOneSequenceOfAnEmptyBatch, ("T1", "T6"), ranks=2),
-    Odd(SharesOutItsReplicas, ("T9",), ranks=2),
-    Odd(Averages, ("T10",), ranks=2),
-    Odd(GoesHalfWay, ("T10",), ranks=2),
+    Odd(ComputesInFloat64, "T2/cuts"),
+    Odd(StepsInFloat64, "T3/updates T5/resume"),
+    Odd(ExportsInFloat64, "T4/weights"),
+    Odd(ExportsManyFiles, "T4/weights"),
+    Odd(YieldsFloat64, "T4/weights T6/idle-ranks"),
+    Odd(TiesTheOtherWay, "T2/orders T4/weights"),
+    Odd(ChecksPointsEverywhere, "T1/decoders T7/scoring"),
+    Odd(SavesSlowly, "T5/saves"),
+    Odd(GivesValuesUnasked, "T1/decoders T4/weights T5/resume"),
+    Odd(RefusesWhatIsNotPlain, "T1/special-models", ranks=2),
+    Odd(ScoresOneSequenceOfAnEmptyBatch, "T1/decoders T6/idle-ranks", ranks=2),
+    Odd(SharesOutItsReplicas, "T9/shards", ranks=2),
+    Odd(Averages, "T10/periods", ranks=2),
+    Odd(GoesHalfWay, "", ranks=2),
 ]

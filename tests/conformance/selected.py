@@ -3,7 +3,7 @@
 import pytest
 
 
-def selected_names(request: pytest.FixtureRequest) -> set[str]:
-    """Returns the values of `name` in the selected tests that use the requested fixture."""
+def selected(request: pytest.FixtureRequest) -> list[str]:
+    """Returns the values of `name` in the selected tests of this file that use the requested fixture."""
     tests = [item for item in request.session.items if request.fixturename in item.fixturenames]
-    return {test.callspec.params["name"] for test in tests if test.path == request.path}
+    return [test.callspec.params["name"] for test in tests if test.path == request.path]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contracts.conformance.processes import PRELOAD, fork_server
 from tests.conformance import broken_servers, odd_servers
 from tests.inference_adapters.servers import wait_ready
+from tests.limits import HANG_S
 from tests.ports import free_port
 
-READY_WITHIN_S = 300  # on a busy machine the first one waits until everything is imported
 PRELOAD += ["tests.conformance.broken_servers", "tests.conformance.odd_servers"]
 
 
@@ -33,7 +33,7 @@ def _serving(serve: Callable[[str, int], None], name: str, port: int, url: str) 
     process = fork_server().Process(target=serve, args=(name, port), daemon=True)
     process.start()
     try:
-        wait_ready(url, READY_WITHIN_S)
+        wait_ready(url, HANG_S)
         yield url
     finally:
         process.kill()

@@ -1,51 +1,36 @@
-"""The kit passes odd servers that keep the contract.
+"""The kit passes odd servers that keep the contract, on the parts of guarantees that they bear on most.
 
-By `make test-engines` an eighth of them is tried on the guarantees that they bear on most; by `make soak`
-all of them on every guarantee.
+`make soak` tries all of them on every guarantee.
 """
-
-import os
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 
-from contracts.conformance.inference.kit import check_inference
-from contracts.conformance.inference.reference import Reference
-from tests.conformance.models import make_scripted_model
-from tests.conformance.odd_servers import ODD, TOKEN
-from tests.conformance.selected import selected_names
+from tests.conformance.conftest import Found
+from tests.conformance.odd_servers import ODD
+from tests.conformance.selected import selected
 from tests.conformance.servers import serving_odd
-from tests.rotation import eighth
-
-AT_A_TIME = 4  # they mostly wait
-TRIED = eighth(sorted(ODD))
-FEWER = {"token": TOKEN, "updates": 8}
-
-
-def failures(name: str, model: str) -> dict[str, str]:
-    """What was measured and expected, by the guarantee that does not hold."""
-    only = None if "SOAK_PART" in os.environ else list(ODD[name].on)
-    with serving_odd(name) as url:
-        verdicts = check_inference([url], Reference(model, trust_remote_code=True), only=only, **FEWER)
-    assert verdicts
-    return {
-        verdict.guarantee.code: f"{verdict.measured}; expected {verdict.expected}; {verdict.reproduce}"
-        for verdict in verdicts
-        if verdict.state == "fail"
-    }
+from tests.conformance.trials import Trials
+from tests.limits import HANG_S
 
 
 @pytest.fixture(scope="module")
-def everything(request, tmp_path_factory) -> dict[str, dict[str, str]]:
-    """What each of them fails on."""
-    model = make_scripted_model(tmp_path_factory.mktemp("scripted"))
-    names = sorted(selected_names(request))
-    with ProcessPoolExecutor(AT_A_TIME, get_context("forkserver")) as pool:
-        return dict(zip(names, pool.map(failures, names, [model] * len(names)), strict=True))
+def found(request: pytest.FixtureRequest, trials: Trials) -> Found:
+    return {name: trials.submit(serving_odd(name), ODD[name].on) for name in selected(request)}
 
 
-@pytest.mark.engines
-@pytest.mark.parametrize("name", TRIED)
-def test_keeps_everything(name, everything):
-    assert everything[name] == {}
+@pytest.fixture(scope="module")
+def on_all(request: pytest.FixtureRequest, trials: Trials) -> Found:
+    return {name: trials.submit(serving_odd(name)) for name in selected(request)}
+
+
+@pytest.mark.parametrize("name", sorted(ODD))
+def test_keeps_what_it_bears_on(name, found):
+    verdicts = found[name].result(HANG_S)
+    assert len(verdicts) == len(ODD[name].on)
+    assert [verdict for verdict in verdicts if verdict.state == "fail"] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(ODD))
+def test_keeps_everything(name, on_all):
+    assert [verdict for verdict in on_all[name].result() if verdict.state == "fail"] == []

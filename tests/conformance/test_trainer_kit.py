@@ -25,7 +25,7 @@ from contracts.conformance.verdicts import Verdict
 from contracts.trainer import OptimizerSpec
 from tests.conformance.kept import assert_kept
 from tests.conformance.odd_trainers import ODD
-from tests.rotation import eighth
+from tests.limits import HANG_S
 from tests.trainer_adapters.conftest import DEEPSPEED as DEEPSPEED_MODULES
 
 ROOT = Path(__file__).parents[2]
@@ -56,32 +56,25 @@ def assert_not_offered(verdict: Verdict, code: str, why: str) -> None:
 
 
 def test_fsdp_on_one_rank():
-    """T1 and T5 take longest, and are tried on two ranks."""
-    verdicts = check_trainer(FSDP, ranks=1, only=["T2", "T3", "T4", "T6", "T7", "T9"])
+    verdicts = check_trainer(FSDP, ranks=1, only=["T4", "T6"])
     assert_kept(verdicts)
-    codes = [v.guarantee.code for v in verdicts if "only one rank was tried" in v.measured]
-    assert codes == ["T2", "T6", "T9"]
+    assert ["only one rank was tried" in v.measured for v in verdicts] == [False, True]
 
 
-@pytest.mark.long
-def test_scores_and_checkpoints_of_fsdp_on_one_rank():
-    assert_kept(check_trainer(FSDP, ranks=1, only=["T1", "T5"]))
-
-
-@pytest.mark.in_turn
 @pytest.mark.engines
 def test_fsdp_on_two_ranks():
     assert_all_kept(FSDP, 2, activation_checkpointing=True, logits_chunk=64)
 
 
-@pytest.mark.in_turn
-@pytest.mark.engines
+@pytest.mark.long
+def test_fsdp_keeps_everything_on_one_rank():
+    assert_all_kept(FSDP, 1)
+
+
+@pytest.mark.long
 def test_fsdp_with_low_rank_adapters_on_two_ranks():
-    """The updates of the factors; the other guarantees are tried by `make soak`."""
-    options = {"lora": LORA, "activation_checkpointing": True}
-    (verdict,) = check_trainer(FSDP, ranks=2, options=options, only=["T3"])
-    assert_kept([verdict])
-    assert "of factors of rank 4 of 14 weights equal" in verdict.measured
+    verdicts = assert_all_kept(FSDP, 2, lora=LORA, activation_checkpointing=True)
+    assert "of factors of rank 4 of 14 weights equal" in verdicts[CODES.index("T3")].measured
 
 
 @pytest.mark.long
@@ -89,7 +82,6 @@ def test_fsdp_with_low_rank_adapters_on_two_ranks():
     ("adapter", "ranks", "options"),
     [
         (FSDP, 1, {}),
-        (FSDP, 2, {"activation_checkpointing": True}),
         (FSDP, 2, {"lora": LORA | {"targets": ["q_proj", "down_proj"]}, "value_head": True}),
         (DEEPSPEED, 2, {"zero_stage": 2}),
         (DEEPSPEED, 2, {"zero_stage": 3}),
@@ -106,12 +98,6 @@ def test_fsdp_with_compiled_layers(ranks, lora):
     assert_all_kept(FSDP, ranks, patience_s=600, **options)
 
 
-@pytest.mark.in_turn
-@pytest.mark.engines
-def test_what_the_example_computes_on_two_ranks():
-    assert_kept(check_trainer(PLAIN, ranks=2, only=["T3"]))
-
-
 def test_a_trainer_without_shards_or_a_period_is_not_tried_on_them():
     shards, periods = check_trainer(PLAIN, ranks=1, only=["T9", "T10"])
     assert_not_offered(shards, "T9", "shards() returns None")
@@ -124,11 +110,17 @@ def test_the_example_keeps_everything(ranks):
     assert_all_kept(PLAIN, ranks)
 
 
-@pytest.mark.engines
-@pytest.mark.parametrize("odd", eighth(ODD), ids=lambda odd: odd.trainer.__name__)
+@pytest.mark.parametrize("odd", [odd for odd in ODD if odd.on], ids=lambda odd: odd.trainer.__name__)
 def test_an_unusual_trainer_that_keeps_the_contract(odd):
-    adapter = f"{odd.trainer.__module__}.{odd.trainer.__qualname__}"
-    assert_kept(check_trainer(adapter, ranks=odd.ranks, only=odd.guarantees))
+    for code, part in odd.parts:
+        assert_kept(check_trainer(odd.path, ranks=odd.ranks, only=[code], part=part))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd.trainer.__name__)
+def test_an_unusual_trainer_keeps_everything(odd):
+    verdicts = check_trainer(odd.path, ranks=odd.ranks)
+    assert [verdict for verdict in verdicts if verdict.state == "fail"] == []
 
 
 def preload_deepspeed() -> None:
@@ -136,8 +128,7 @@ def preload_deepspeed() -> None:
     processes.PRELOAD += DEEPSPEED_MODULES
 
 
-@pytest.mark.in_turn
-@pytest.mark.engines
+@pytest.mark.long
 def test_deepspeed_in_stage_3_on_two_ranks():
     """The kit mostly starts ranks, so it runs in a process that preloads what they import."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver"), preload_deepspeed) as pool:
@@ -174,20 +165,17 @@ def test_a_rank_that_raises_is_named_with_its_call_and_its_error():
 
 
 def test_a_rank_that_hangs_ends_with_the_patience_and_is_left_nowhere():
-    began = time.monotonic()
-    (verdict,) = check_trainer(
-        "tests.conformance.failing_trainers.Hangs", ranks=2, only=["T1"], patience_s=10
-    )
-    assert 10 < time.monotonic() - began < 60
-    assert verdict.measured == (
-        "not every rank ended within 10 s: rank 0 is in init_worker(); rank 1 is in init_worker()"
+    (verdict,) = check_trainer("tests.conformance.failing_trainers.Hangs", ranks=2, only=["T1"], patience_s=1)
+    where = r"(being started|in init_worker\(\))"  # a busy machine may take all this time to start it
+    assert re.fullmatch(
+        f"not every rank ended within 1 s: rank 0 is {where}; rank 1 is {where}", verdict.measured
     )
     assert not live_ranks()
 
 
 def test_a_rank_that_refuses_its_model_is_there_until_the_others_have_refused_it(tmp_path):
     adapter = "tests.conformance.failing_trainers.RefusesAtOnceOnRankZero"
-    bench = Bench(adapter, {}, 2, "cpu", 60, tmp_path, ())
+    bench = Bench(adapter, {}, 2, "cpu", HANG_S, tmp_path, ())
     results = bench.session(score, "", OptimizerSpec(lr=0.1), [], doing="init_worker", may_refuse=True)
     assert results == [Refusal("no such model")] * 2
 
@@ -214,9 +202,7 @@ def test_ranks_end_with_the_kit_even_where_it_is_killed(tmp_path):
     finally:
         kit.kill()
         kit.wait()
-    deadline = time.monotonic() + 10
     while any(map(is_running, ranks)):
-        assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
@@ -239,29 +225,19 @@ def parsed(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "contracts.conformance", "trainer", *arguments],
-        cwd=ROOT,
-        env=os.environ | {"COLUMNS": "200", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def test_the_command_prints_a_table_and_how_to_see_it_again_and_ends_with_1():
+def test_the_command_prints_a_table_and_how_to_see_it_again_and_ends_with_1(capfd, monkeypatch):
     """Of a trainer that only a second rank, which is there by default, tells from a correct one."""
+    monkeypatch.setenv("COLUMNS", "200")
     adapter = "tests.conformance.trainer_mutants.gradient.AveragesOverRanks"
-    done = command("--adapter", adapter, "--only", "T4", "--only", "T2", "--option", "logits_chunk=7")
-    assert done.returncode == 1
-    assert done.stderr == ""
-    assert re.search("T2 gradient .* fail .* all tensors are 0.5 times", done.stdout)
-    assert re.search("T4 manifest .* pass ", done.stdout)
-    assert "T6" not in done.stdout
-    (line,) = re.findall("alone: +python -m contracts.conformance trainer (.*)", done.stdout)
+    asked = ["--adapter", adapter, "--only", "T4", "--only", "T2", "--option", "logits_chunk=7"]
+    assert run_here(*asked) == 1
+    output = capfd.readouterr().out
+    assert re.search("T2 gradient .* fail .* all tensors are 0.5 times", output)
+    assert re.search("T4 manifest .* pass ", output)
+    assert "T6" not in output
+    (line,) = re.findall("alone: +python -m contracts.conformance trainer (.*)", output)
     again = parsed(*shlex.split(line))
-    assert (again.adapter, again.ranks, again.only) == (adapter, 2, ["T2"])
+    assert (again.adapter, again.ranks, again.only, again.part) == (adapter, 2, ["T2"], "cuts")
 
 
 def test_a_broken_guarantee_is_printed_as_json_and_ends_with_1(capfd):
@@ -283,7 +259,7 @@ def test_the_story_of_a_failure_ends_with_the_whole_command(capfd, tmp_path):
         "compute_dtype=bfloat16",
     ]
     asked += ["--option", "logits_chunk=64", "--ranks", "1", "--patience-s", "0.1", "--model", str(tmp_path)]
-    asked += ["--device", "cpu", "--only", "T7"]
+    asked += ["--device", "cpu", "--only", "T7", "--part", "gathering"]
     assert run_here(*asked) == 1
     (line,) = re.findall("alone: +python -m contracts.conformance trainer (.*)", capfd.readouterr().out)
     assert parsed(*shlex.split(line)) == parsed(*asked)
@@ -302,6 +278,11 @@ def test_the_story_of_a_failure_ends_with_the_whole_command(capfd, tmp_path):
             ["--adapter", PLAIN, "--only", "T8"],
             "no guarantee T8: they are T1, T2, T3, T4, T5, T6, T7, T9, T10",
         ),
+        (
+            ["--adapter", PLAIN, "--only", "T2", "--part", "saves"],
+            "T2 has no part saves: they are cuts, orders",
+        ),
+        (["--adapter", PLAIN, "--part", "saves"], "the part saves is of one guarantee"),
         (["--adapter", PLAIN, "--model", "/no/model"], "/no/model is not a Hugging Face model directory"),
         (["--adapter", PLAIN, "--option", "chunk=7"], "cannot be made with the options {'chunk': 7}"),
         (["--adapter", PLAIN, "--ranks", "0"], "at least one rank, not 0"),

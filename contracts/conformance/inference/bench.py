@@ -31,6 +31,7 @@ class Bench:
     dtype: torch.dtype  # the dtype to which weights are rounded
     context: int  # tokens that prompt and completion may have on every server, at most what the kit needs
     speeds: list[Speed | None] = field(default_factory=list)  # the speed of each server before the checks
+    _shared: list[TrainerPeer] = field(default_factory=list)  # the run that parts share, if there is one
 
     def weights(self, seed: int) -> Weights:
         """Returns the weights that are sent as version `seed`, and that the reference uses."""
@@ -41,12 +42,29 @@ class Bench:
     def trainer(self) -> TrainerPeer:
         return TrainerPeer(self.servers, self.reference.tied, self.settings)
 
+    async def run(self) -> TrainerPeer:
+        """Returns the trainer of the run that the parts of a guarantee share.
+
+        If there is none, it takes over every server, and publishes `weights(1)` as version 1.
+        """
+        if not self._shared:
+            self._shared.append(self.trainer())
+            await self._shared[0].join()
+            await self._shared[0].publish(1, self.weights(1))
+        return self._shared[0]
+
+    def end_run(self) -> None:
+        """Ends the shared run, if there is one."""
+        while self._shared:
+            self._shared.pop().leave()
+
     @contextlib.asynccontextmanager
     async def new_run(self) -> AsyncIterator[TrainerPeer]:
         """Starts a run that takes over every server, and publishes `weights(1)` as version 1.
 
-        Yields the run's trainer.
+        Yields the run's trainer. The shared run ends.
         """
+        self.end_run()
         trainer = self.trainer()
         try:
             await trainer.join()

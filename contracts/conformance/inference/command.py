@@ -27,6 +27,7 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", action="append", help="check this guarantee alone, e.g. G3; may be repeated"
     )
+    parser.add_argument("--part", help="check this part of the guarantee alone, e.g. takeover")
     for each in fields(Settings):
         if each.name != "token":
             _add_setting(parser, each)
@@ -61,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
             options.url,
             Reference(options.model, options.trust_remote_code),
             only=options.only,
+            part=options.part,
             tell=lambda guarantee: print(f"{guarantee.code} {guarantee.name} ...", file=sys.stderr),
             token=token_of(options.token_file),
             **given,

@@ -41,6 +41,7 @@ async def _codes_while_joining(bench: Bench, trainer: TrainerPeer, timeout_s: fl
             while last.get(server) != "joining" and not joining.done():
                 answer = await server.post("/request_weight_update", update)
                 last[server] = answer[1].get("error", {}).get("code")
+                await asyncio.sleep(0.01)
         for status, body in await joining:
             if (status, body.get("error", {}).get("code")) != (504, "rendezvous_timeout"):
                 raise GuaranteeError(

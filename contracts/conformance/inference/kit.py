@@ -10,46 +10,51 @@ import aiohttp
 from contracts import CONTRACT_VERSIONS
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.declared import offered
-from contracts.conformance.inference.guarantees.g01_content import content
-from contracts.conformance.inference.guarantees.g02_in_flight import in_flight
-from contracts.conformance.inference.guarantees.g03_stale_cache import stale_cache
-from contracts.conformance.inference.guarantees.g04_logprobs import logprobs
-from contracts.conformance.inference.guarantees.g05_versions import versions
-from contracts.conformance.inference.guarantees.g06_refusals import refusals
-from contracts.conformance.inference.guarantees.g07_failures import failures
-from contracts.conformance.inference.guarantees.g08_endurance import endurance
-from contracts.conformance.inference.guarantees.g09_tokens import tokens
-from contracts.conformance.inference.guarantees.g10_authorization import authorization
-from contracts.conformance.inference.guarantees.g11_cancellation import cancellation
-from contracts.conformance.inference.guarantees.g12_store import store_content
-from contracts.conformance.inference.guarantees.g13_skipping import skipping
-from contracts.conformance.inference.guarantees.g14_integrity import integrity
-from contracts.conformance.inference.guarantees.g15_resume import resumption
-from contracts.conformance.inference.guarantees.g16_undisturbed import undisturbed
+from contracts.conformance.inference.guarantees import (
+    g01_content,
+    g02_in_flight,
+    g03_stale_cache,
+    g04_logprobs,
+    g05_versions,
+    g06_refusals,
+    g07_failures,
+    g08_endurance,
+    g09_tokens,
+    g10_authorization,
+    g11_cancellation,
+    g12_store,
+    g13_skipping,
+    g14_integrity,
+    g15_resume,
+    g16_undisturbed,
+)
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.speed import Speed, measure_speed
-from contracts.conformance.verdicts import Guarantee, GuaranteeError, Verdict
+from contracts.conformance.parts import Parts, chosen
+from contracts.conformance.verdicts import Guarantee, GuaranteeError, NotDeclaredError, Verdict
 from contracts.weights import torch_dtype
 
-CHECKS: dict[Guarantee, Callable[[Bench], Awaitable[str]]] = {
-    Guarantee("G1", "content"): content,
-    Guarantee("G2", "in flight"): in_flight,
-    Guarantee("G3", "no stale cache"): stale_cache,
-    Guarantee("G4", "log-probability semantics"): logprobs,
-    Guarantee("G5", "honest versions"): versions,
-    Guarantee("G6", "clean refusal"): refusals,
-    Guarantee("G7", "nothing waits for ever"): failures,
-    Guarantee("G8", "endurance"): endurance,
-    Guarantee("G9", "tokens round-trip"): tokens,
-    Guarantee("G10", "authorization"): authorization,
-    Guarantee("G11", "cancellation"): cancellation,
-    Guarantee("G12", "store content"): store_content,
-    Guarantee("G13", "skipping"): skipping,
-    Guarantee("G14", "integrity"): integrity,
-    Guarantee("G15", "resume"): resumption,
-    Guarantee("G16", "undisturbed"): undisturbed,
+Part = Callable[[Bench], Awaitable[str]]  # the check of a part; it returns what it measured
+
+CHECKS: dict[Guarantee, Parts[Part]] = {
+    Guarantee("G1", "content"): g01_content.PARTS,
+    Guarantee("G2", "in flight"): g02_in_flight.PARTS,
+    Guarantee("G3", "no stale cache"): g03_stale_cache.PARTS,
+    Guarantee("G4", "log-probability semantics"): g04_logprobs.PARTS,
+    Guarantee("G5", "honest versions"): g05_versions.PARTS,
+    Guarantee("G6", "clean refusal"): g06_refusals.PARTS,
+    Guarantee("G7", "nothing waits for ever"): g07_failures.PARTS,
+    Guarantee("G8", "endurance"): g08_endurance.PARTS,
+    Guarantee("G9", "tokens round-trip"): g09_tokens.PARTS,
+    Guarantee("G10", "authorization"): g10_authorization.PARTS,
+    Guarantee("G11", "cancellation"): g11_cancellation.PARTS,
+    Guarantee("G12", "store content"): g12_store.PARTS,
+    Guarantee("G13", "skipping"): g13_skipping.PARTS,
+    Guarantee("G14", "integrity"): g14_integrity.PARTS,
+    Guarantee("G15", "resume"): g15_resume.PARTS,
+    Guarantee("G16", "undisturbed"): g16_undisturbed.PARTS,
 }
 CODES = [guarantee.code for guarantee in CHECKS]
 KNOWN = " and ".join(map(str, CONTRACT_VERSIONS))
@@ -63,6 +68,7 @@ def check_inference(
     reference: Reference | str,
     *,
     only: Sequence[str] | None = None,
+    part: str | None = None,
     tell: Callable[[Guarantee], None] = lambda guarantee: None,
     **settings: Any,
 ) -> list[Verdict]:
@@ -71,32 +77,31 @@ def check_inference(
     The servers form one weight group. They must serve the model of `reference`, which may be a model
     directory. The kit takes them over, so no other client may use them meanwhile.
 
+        part: a part of the one guarantee in `only`, which is checked alone.
         settings: the fields of `Settings`.
         tell: called with each guarantee before it is checked.
 
-    Raises ValueError for an unknown guarantee or setting, and ConnectionError for a server that does not
-    respond. Raises OSError or ValueError for a model that cannot be loaded.
+    Raises ValueError for an unknown guarantee, part or setting, and ConnectionError for a server that does
+    not respond. Raises OSError or ValueError for a model that cannot be loaded.
     """
-    if unknown := set(only or ()) - set(CODES):
-        raise ValueError(f"no guarantee {unknown.pop()}: they are {', '.join(CODES)}")
-    chosen = Settings(**settings)
+    wanted = chosen(CHECKS, only, part)
+    limits = Settings(**settings)
     reference = Reference(reference) if isinstance(reference, str) else reference
 
     async def run() -> list[Verdict]:
         # Many servers close an idle connection after 5 s; a POST sent at that moment is lost.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
-        timeout = aiohttp.ClientTimeout(total=chosen.answer_s, sock_connect=10)
+        timeout = aiohttp.ClientTimeout(total=limits.answer_s, sock_connect=10)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
-            wanted = [guarantee for guarantee in CHECKS if guarantee.code in (only or CODES)]
-            servers = [Server(http, url, chosen.token) for url in urls]
+            servers = [Server(http, url, limits.token) for url in urls]
             try:
-                bench = await _bench(servers, reference, chosen)
+                bench = await _bench(servers, reference, limits)
             except (aiohttp.ClientError, GuaranteeError) as error:
                 raise ConnectionError(f"the servers cannot be tried: {error!r}") from error
-            if len(wanted) > 1 and any(CHECKS[guarantee] is endurance for guarantee in wanted):
+            if len(wanted) > 1 and g08_endurance.PARTS in wanted.values():
                 # Measured first, so that G8 also detects slowdowns that earlier checks cause.
                 bench.speeds.extend([await _speed(server, reference) for server in bench.servers])
-            return [await _verdict(guarantee, bench, tell) for guarantee in wanted]
+            return [await _verdict(guarantee, parts, bench, tell) for guarantee, parts in wanted.items()]
 
     return asyncio.run(run())
 
@@ -148,12 +153,23 @@ async def _speed(server: Server, reference: Reference) -> Speed | None:
         return None
 
 
-async def _verdict(guarantee: Guarantee, bench: Bench, tell: Callable[[Guarantee], None]) -> Verdict:
+async def _verdict(
+    guarantee: Guarantee, parts: Parts[Part], bench: Bench, tell: Callable[[Guarantee], None]
+) -> Verdict:
     tell(guarantee)
     started = time.monotonic()
+    until = asyncio.get_running_loop().time() + LONGEST_S
+    measured: list[str] = []
+    missing: list[str] = []
     try:
-        async with asyncio.timeout(LONGEST_S):
-            measured = await CHECKS[guarantee](bench)
-    except Exception as error:  # any error that a broken server causes is a verdict
-        return Verdict.of_failure(guarantee, error, time.monotonic() - started)
-    return Verdict(guarantee, "pass", measured, time.monotonic() - started)
+        for part, check in parts.items():
+            try:
+                async with asyncio.timeout_at(until):
+                    measured.append(await check(bench))
+            except NotDeclaredError as error:
+                missing.append(str(error))
+            except Exception as error:  # any error that a broken server causes is a verdict
+                return Verdict.of_failure(guarantee, part, error, time.monotonic() - started)
+    finally:
+        bench.end_run()
+    return Verdict.of_parts(guarantee, measured, missing, time.monotonic() - started)

@@ -27,8 +27,9 @@ def add_trainer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, default=2, help="processes, one a rank (default 2)")
     parser.add_argument("--model", help="a small model's directory (default: two tiny ones, made here)")
     parser.add_argument(
-        "--only", action="append", metavar="CODE", help="this guarantee, T1 ... T7, T9; may be repeated"
+        "--only", action="append", metavar="CODE", help="this guarantee, T1 ... T7, T9, T10; may be repeated"
     )
+    parser.add_argument("--part", metavar="NAME", help="this part of the guarantee alone, e.g. orders")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
         "--patience-s",
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     try:
         with redirect_stdout(StringIO()):  # a backend's output does not belong in the table or the JSON
-            verdicts = check_trainer(arguments.adapter, only=arguments.only, **asked)
+            verdicts = check_trainer(arguments.adapter, only=arguments.only, part=arguments.part, **asked)
     except ValueError as error:
         print(f"cannot check: {one_line(error)}", file=sys.stderr)
         return 2

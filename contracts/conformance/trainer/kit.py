@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from contracts.conformance.parts import Parts, chosen
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.guarantees import (
     t1_forward,
@@ -21,19 +22,21 @@ from contracts.conformance.trainer.guarantees import (
 )
 from contracts.conformance.trainer.models import make_model
 from contracts.conformance.trainer.recording_worker import import_adapter
-from contracts.conformance.verdicts import Guarantee, Verdict
+from contracts.conformance.verdicts import Guarantee, NotDeclaredError, Verdict
 from contracts.trainer import TrainerWorker
 
-CHECKS: dict[Guarantee, Callable[[Bench], str]] = {
-    Guarantee("T1", "forward"): t1_forward.check,
-    Guarantee("T2", "gradient"): t2_gradient.check,
-    Guarantee("T3", "step"): t3_step.check,
-    Guarantee("T4", "manifest = iteration"): t4_weights.check,
-    Guarantee("T5", "resume"): t5_resume.check,
-    Guarantee("T6", "uneven data"): t6_uneven.check,
-    Guarantee("T7", "memory"): t7_memory.check,
-    Guarantee("T9", "shards"): t9_shards.check,
-    Guarantee("T10", "periods"): t10_periods.check,
+Part = Callable[[Bench], str]  # the check of a part; it returns what it measured
+
+CHECKS: dict[Guarantee, Parts[Part]] = {
+    Guarantee("T1", "forward"): t1_forward.PARTS,
+    Guarantee("T2", "gradient"): t2_gradient.PARTS,
+    Guarantee("T3", "step"): t3_step.PARTS,
+    Guarantee("T4", "manifest = iteration"): t4_weights.PARTS,
+    Guarantee("T5", "resume"): t5_resume.PARTS,
+    Guarantee("T6", "uneven data"): t6_uneven.PARTS,
+    Guarantee("T7", "memory"): t7_memory.PARTS,
+    Guarantee("T9", "shards"): t9_shards.PARTS,
+    Guarantee("T10", "periods"): t10_periods.PARTS,
 }
 GUARANTEES = tuple(CHECKS)
 
@@ -45,6 +48,7 @@ def check_trainer(
     options: dict[str, object] | None = None,
     model: str | None = None,
     only: Iterable[str] | None = None,
+    part: str | None = None,
     device: str = "cpu",
     patience_s: float = 120,
 ) -> list[Verdict]:
@@ -56,42 +60,40 @@ def check_trainer(
         model: a Hugging Face model directory, small and float32; None makes a tied Qwen2 and an untied Llama,
             both tiny.
         only: codes of guarantees; None means all.
+        part: a part of the one guarantee in `only`, which is checked alone.
         patience_s: the longest time that one session of the ranks may take, in seconds.
 
     Raises ValueError, with a message of one line, if nothing can be checked.
     """
-    wanted = _wanted(only)
+    wanted = chosen(CHECKS, only, part)
     _check_input(ranks, model, device, patience_s)
     trains_low_rank = _made(adapter, options or {}).trains_low_rank
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         root = Path(folder)
         models = (model,) if model else _tiny_models(root)
         verdicts = []
-        for guarantee in wanted:
+        for guarantee, parts in wanted.items():
             directory = root / guarantee.code
             directory.mkdir()
             bench = Bench(
                 adapter, options or {}, ranks, device, patience_s, directory, models, trains_low_rank
             )
-            verdicts.append(_try(guarantee, bench))
+            verdicts.append(_try(guarantee, parts, bench))
         return verdicts
 
 
-def _try(guarantee: Guarantee, bench: Bench) -> Verdict:
+def _try(guarantee: Guarantee, parts: Parts[Part], bench: Bench) -> Verdict:
     began = time.monotonic()
-    try:
-        measured = CHECKS[guarantee](bench)
-    except Exception as error:  # any error that an incorrect adapter causes is a verdict
-        return Verdict.of_failure(guarantee, error, time.monotonic() - began)
-    return Verdict(guarantee, "pass", measured, time.monotonic() - began)
-
-
-def _wanted(only: Iterable[str] | None) -> list[Guarantee]:
-    codes = list(only) if only is not None else [g.code for g in GUARANTEES]
-    known = {g.code for g in GUARANTEES}
-    if unknown := [code for code in codes if code not in known]:
-        raise ValueError(f"no guarantee {unknown[0]}: they are {', '.join(g.code for g in GUARANTEES)}")
-    return [g for g in GUARANTEES if g.code in codes]
+    measured = []
+    missing = []
+    for part, check in parts.items():
+        try:
+            measured.append(check(bench))
+        except NotDeclaredError as error:
+            missing.append(str(error))
+        except Exception as error:  # any error that an incorrect adapter causes is a verdict
+            return Verdict.of_failure(guarantee, part, error, time.monotonic() - began)
+    return Verdict.of_parts(guarantee, measured, missing, time.monotonic() - began)
 
 
 def _check_input(ranks: int, model: str | None, device: str, patience_s: float) -> None:

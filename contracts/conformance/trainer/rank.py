@@ -1,5 +1,6 @@
 """The main function of one rank's process: it makes the worker, runs the program and writes the result."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -39,6 +40,7 @@ def run_rank(
     RANK.result has the result of `program`, RANK.error the last line of its error, RANK.position its current
     contract call, and RANK.log its output.
     """
+    gc.freeze()  # the collector would otherwise copy the pages of everything that was imported
     os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _keep_quiet(folder / f"{spec.rank}.log")

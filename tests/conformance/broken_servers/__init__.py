@@ -5,6 +5,7 @@ Files are named after guarantees or kinds of fault. `python -m tests.conformance
 KeepsThePrefixCache 8001` serves one.
 """
 
+import gc
 import importlib
 import logging
 import os
@@ -24,6 +25,7 @@ for module in sorted(Path(__file__).parent.glob("[!_]*.py")):
 
 def serve(name: str, port: int) -> None:
     """Serves a mutant until it is killed. It runs in a process of its own, which the mutant may change."""
+    gc.freeze()  # a server collects garbage when it starts, and would look at all that was imported
     torch.set_num_threads(1)
     os.environ[TOKEN_VARIABLE] = TOKEN
     options = arguments(__doc__).parse_args(["--port", str(port)])

@@ -10,7 +10,7 @@ from tests.conformance.broken_servers.unseen_requests import behind
 ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"  # each begins with a run that joins
 
 
-@mutant("G6", "409 .*other_run", also=ALL)
+@mutant("G6", "409 .*other_run", part="joins", also=ALL)
 def wants_to_be_taken_over_when_it_is_fresh(options):
     right = WeightUpdates._check_join
 
@@ -22,7 +22,7 @@ def wants_to_be_taken_over_when_it_is_fresh(options):
     WeightUpdates._check_join = check
 
 
-@mutant("G6", "^504|^500|^200", also="G7")
+@mutant("G6", "^504|^500|^200", part="requests", also="G7")
 def looks_for_no_room_in_the_group(options):
     right = WeightUpdates._check_join
 
@@ -32,7 +32,7 @@ def looks_for_no_room_in_the_group(options):
     WeightUpdates._check_join = check
 
 
-@mutant("G6", "'failed'|^200")
+@mutant("G6", "'failed'|^200", part="receiving")
 def calls_off_an_update_of_another_epoch(options):
     right = WeightUpdates.abort
 
@@ -44,7 +44,7 @@ def calls_off_an_update_of_another_epoch(options):
     WeightUpdates.abort = abort
 
 
-@mutant("G6", "'failed'|^200")
+@mutant("G6", "'failed'|^200", part="receiving")
 def calls_off_what_another_run_names(options):
     right = WeightUpdates.abort
 
@@ -54,7 +54,7 @@ def calls_off_what_another_run_names(options):
     WeightUpdates.abort = abort
 
 
-@mutant("G6", "^500 .* to GET /no_such_route")
+@mutant("G6", "^500 .* to GET /no_such_route", part="http")
 def fails_on_an_unknown_route(options):
     right = error_answers._http_error
 
@@ -66,7 +66,7 @@ def fails_on_an_unknown_route(options):
     error_answers._http_error = answer
 
 
-@mutant("G6", "^404 .* to (POST|DELETE|GET|PUT) /")
+@mutant("G6", "^404 .* to (POST|DELETE|GET|PUT) /", part="http")
 def knows_no_route_by_another_method(options):
     right = app.error_answer
 
@@ -78,7 +78,7 @@ def knows_no_route_by_another_method(options):
     app.error_answer = answer
 
 
-@mutant("G6", "^200 .*logprobs")
+@mutant("G6", "^200 .*logprobs", part="values")
 def scores_an_empty_sequence(options):
     class Gateway:
         def __init__(self, inner):
@@ -103,7 +103,7 @@ class LacksTruncation(ScriptedEngine):
         return info.model_copy(update={"capabilities": [c for c in info.capabilities if c != "truncation"]})
 
 
-@mutant("G6", "^200 ", also="G4 G9")
+@mutant("G6", "^200 ", part="requests", also="G4 G9")
 class DropsATopKThatItDoesNotOffer(LacksTruncation):
     async def start(self, version):
         await super().start(version)
@@ -115,7 +115,7 @@ class DropsATopKThatItDoesNotOffer(LacksTruncation):
         generation_routes.check_capabilities = check
 
 
-@mutant("G6", "unsupported_parameter", also="G4 G9")
+@mutant("G6", "unsupported_parameter", part="values", also="G4 G9")
 class RefusesATopKOfNothing(LacksTruncation):
     async def start(self, version):
         await super().start(version)

@@ -6,29 +6,29 @@ from inference_adapters import base64_arrays, completions, generation_routes
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G9", "prompt_token_ids \\[")
+@mutant("G9", "prompt_token_ids \\[", part="arrays")
 def writes_the_ids_of_arrays_from_the_other_end(options):
     completions.int32 = lambda values: base64_arrays._base64(struct.pack(f">{len(values)}i", *values))
 
 
-@mutant("G9", "token_ids, .* log-probabilities")
+@mutant("G9", "token_ids, .* log-probabilities", part="arrays")
 def writes_the_log_probabilities_of_arrays_in_eight_bytes(options):
     completions.float32 = lambda values: base64_arrays._base64(struct.pack(f"<{len(values)}d", *values))
 
 
-@mutant("G9", "log-probability")
+@mutant("G9", "log-probability", part="arrays")
 def rounds_the_log_probabilities_of_arrays(options):
     right = base64_arrays.float32
     completions.float32 = lambda values: right([round(value, 2) for value in values])
 
 
-@mutant("G9", "with arrays: true")
+@mutant("G9", "with arrays: true", part="arrays")
 def ignores_that_arrays_are_asked_for(options):
     right = generation_routes._logprobs_form
     generation_routes._logprobs_form = lambda body: right(body.model_copy(update={"arrays": False}))
 
 
-@mutant("G9", "weight_versions")
+@mutant("G9", "weight_versions", part="arrays")
 def streams_arrays_of_all_tokens_so_far(options):
     right = completions.Completion._choice
 
@@ -47,6 +47,6 @@ def without_checking(option: str) -> None:
     generation_routes.check_options = lambda body: right(body.model_copy(update={option: False}))
 
 
-@mutant("G6", "^200 ")
+@mutant("G6", "^200 ", part="requests")
 def gives_arrays_without_log_probabilities(options):
     without_checking("arrays")

@@ -11,12 +11,12 @@ from tests.conformance.broken_servers.arrays import without_checking
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G9", "lines of choices")
+@mutant("G9", "lines of choices", part="lines")
 def gives_all_choices_in_each_line(options):
     completions.Completion.alone = lambda self, index: self._with(range(index + 1))
 
 
-@mutant("G9", "lines of choices")
+@mutant("G9", "lines of choices", part="lines")
 def numbers_each_line_from_0(options):
     right = completions.Completion.alone
 
@@ -28,7 +28,7 @@ def numbers_each_line_from_0(options):
     completions.Completion.alone = alone
 
 
-@mutant("G9", "lines of choices")
+@mutant("G9", "lines of choices", part="lines")
 def loses_the_last_choice(options):
     right = generation_routes._lines
 
@@ -42,7 +42,7 @@ def loses_the_last_choice(options):
     generation_routes._lines = lines
 
 
-@mutant("G9", "a choice that ends early arrived after")
+@mutant("G9", "a choice that ends early arrived after", part="lines")
 def sends_the_choices_of_a_prompt_together(options):
     async def lines(completion, deltas):
         ended: dict[int, list[int]] = {}
@@ -71,7 +71,7 @@ def changed_line(change):
     completions.Completion.alone = alone
 
 
-@mutant("G9", "by index")
+@mutant("G9", "by index", part="lines")
 def numbers_lines_as_they_end(options):
     def change(completion, index, answer):
         completion.sent = getattr(completion, "sent", -1) + 1
@@ -80,12 +80,12 @@ def numbers_lines_as_they_end(options):
     changed_line(change)
 
 
-@mutant("G9", "lines of {")
+@mutant("G9", "lines of {", part="lines")
 def gives_each_line_an_id_of_its_own(options):
     changed_line(lambda completion, index, answer: answer.update(id=f"cmpl-{index}"))
 
 
-@mutant("G9", "by index")
+@mutant("G9", "by index", part="openai")
 def gives_each_line_the_first_prompt(options):
     def change(completion, index, answer):
         if len(completion.prompts) > 1:
@@ -94,7 +94,7 @@ def gives_each_line_the_first_prompt(options):
     changed_line(change)
 
 
-@mutant("G9", "'stop'")
+@mutant("G9", "'stop'", part="stop-strings")
 def cuts_no_text_of_lines_at_a_stop_string(options):
     def change(completion, index, answer):
         if "text" in answer["choices"][0]:
@@ -103,7 +103,7 @@ def cuts_no_text_of_lines_at_a_stop_string(options):
     changed_line(change)
 
 
-@mutant("G9", "alternatives")
+@mutant("G9", "alternatives", part="alternatives")
 def loses_the_likeliest_tokens_in_lines(options):
     def change(completion, index, answer):
         for token in (answer["choices"][0]["logprobs"] or {}).get("content") or []:
@@ -112,7 +112,7 @@ def loses_the_likeliest_tokens_in_lines(options):
     changed_line(change)
 
 
-@mutant("G9", "payload is not completed")
+@mutant("G9", "payload is not completed", part="lines")
 def sends_no_lines_without_log_probabilities(options):
     def change(completion, index, answer):
         if completion.form.logprobs == "none":
@@ -121,12 +121,12 @@ def sends_no_lines_without_log_probabilities(options):
     changed_line(change)
 
 
-@mutant("G9", "text/event-stream")
+@mutant("G9", "text/event-stream", part="lines")
 def calls_lines_events(options):
     streaming.LineStream.media_type = "text/event-stream"
 
 
-@mutant("G9", "^200 application/x-ndjson")
+@mutant("G9", "^200 application/x-ndjson", part="lines")
 def ends_all_lines_but_the_last(options):
     right = generation_routes._lines
 
@@ -139,7 +139,7 @@ def ends_all_lines_but_the_last(options):
     generation_routes._lines = lines
 
 
-@mutant("G5", "labelled")
+@mutant("G5", "labelled", part="updates")
 def labels_lines_with_the_last_version(options):
     def change(completion, index, answer):
         labels = answer["choices"][0]["weight_versions"]
@@ -149,7 +149,7 @@ def labels_lines_with_the_last_version(options):
     changed_line(change)
 
 
-@mutant("G4", "equal seeds|choices .* both")
+@mutant("G4", "equal seeds|choices .* both", part="seeds")
 def forgets_the_seed_of_lines(options):
     right = generation_routes.sampling_parameters
 
@@ -160,7 +160,7 @@ def forgets_the_seed_of_lines(options):
     generation_routes.sampling_parameters = without_seeds
 
 
-@mutant("G6", "^200 ")
+@mutant("G6", "^200 ", part="requests")
 def refuses_in_a_line(options):
     right = generation_routes.sampling_parameters
     answered = error_answers._contract_error
@@ -181,7 +181,7 @@ def refuses_in_a_line(options):
     error_answers._contract_error = answer
 
 
-@mutant("G7", r"200 \[\]")
+@mutant("G7", r"200 \[\]", part="takeover")
 def sends_no_line_of_an_aborted_choice(options):
     right = generation_routes._lines
 
@@ -197,7 +197,7 @@ async def awaited(value):
     return await value
 
 
-@mutant("G11", "had a line each")
+@mutant("G11", "had a line each", part="lines")
 def forgets_its_reader_after_the_first_line(options):
     async def sent(self, scope, receive, send):
         parts = self.body_iterator
@@ -216,7 +216,7 @@ def forgets_its_reader_after_the_first_line(options):
     streaming.LineStream.__call__ = sent
 
 
-@mutant("G9", "a choice that ends early arrived after")
+@mutant("G9", "a choice that ends early arrived after", part="lines")
 def holds_all_lines_until_the_last_choice_has_ended(options):
     right = generation_routes._lines
 
@@ -227,7 +227,7 @@ def holds_all_lines_until_the_last_choice_has_ended(options):
     generation_routes._lines = lines
 
 
-@mutant("G9", "are both")
+@mutant("G9", "are both", part="lines")
 def repeats_the_first_choice(options):
     right = completions.Completion.alone
 
@@ -239,7 +239,7 @@ def repeats_the_first_choice(options):
     completions.Completion.alone = alone
 
 
-@mutant("G11", "are there")
+@mutant("G11", "are there", part="connections")
 def generates_on_when_the_reader_of_lines_has_left(options):
     async def sent(self, scope, receive, send):
         parts = [part async for part in self.body_iterator]
@@ -248,6 +248,6 @@ def generates_on_when_the_reader_of_lines_has_left(options):
     streaming.LineStream.__call__ = sent
 
 
-@mutant("G6", "^200 ")
+@mutant("G6", "^200 ", part="requests")
 def streams_what_is_to_come_as_it_completes(options):
     without_checking("as_completed")

@@ -8,7 +8,7 @@ from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G11", "tokens take|no answer to POST", timed=True)
+@mutant("G11", "tokens take|no answer to POST", part="work", timed=True)
 class HidesWorkForClientsThatLeft(ScriptedEngine):
     """`/contract` no longer counts a request whose connection is closed, but its work continues."""
 
@@ -35,7 +35,7 @@ class HidesWorkForClientsThatLeft(ScriptedEngine):
         return super().process().model_copy(update={"running": getattr(self, "read", 0)})
 
 
-@mutant("G11", "are there 1 s after")
+@mutant("G11", "are there 1 s after", part="connections")
 def cancels_the_first_choice_only(options):
     right = streaming.merged
 
@@ -58,7 +58,13 @@ def cancels_the_first_choice_only(options):
     generation_routes.merged = merged
 
 
-@mutant("G11", "were not answered|no answer to POST|are there|tokens take", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant(
+    "G11",
+    "were not answered|no answer to POST|are there|tokens take",
+    part="slots",
+    also="G2 G3 G4 G5 G6 G7 G8 G9",
+    hangs=True,
+)
 class LosesTheSlotOfWhoLeaves(ScriptedEngine):
     slots = asyncio.Semaphore(48)
 
@@ -69,7 +75,7 @@ class LosesTheSlotOfWhoLeaves(ScriptedEngine):
         self.slots.release()
 
 
-@mutant("G11", ": 503", also="G2 G3 G5 G8")
+@mutant("G11", ": 503", part="prompts", also="G2 G3 G5 G8")
 class RefusesTheThirdRequest(ScriptedEngine):
     """Its response is a refusal, so the kit must not report a request that never appeared."""
 
@@ -79,7 +85,7 @@ class RefusesTheThirdRequest(ScriptedEngine):
         return super().generate(prompt_token_ids, sampling)
 
 
-@mutant("G11", "are there 10 s after")
+@mutant("G11", "are there 10 s after", part="update")
 class ForgetsWhoLeavesWhilePaused(ScriptedEngine):
     async def _wait_while_paused(self, sequence):
         if not self._paused:

@@ -9,15 +9,17 @@ from inference_adapters import scripted
 from inference_adapters.scripted import BIAS, NORM, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
+LATE_S = 20.0  # longer than a busy machine takes for what is checked after `live`
 
-@mutant("G1", "greedy token|log-probability", also="G2 G3 G4 G5 G6 G7 G8 G9")
+
+@mutant("G1", "greedy token|log-probability", part="context", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class SwapsTwoTensors(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         swapped = dict(tensors) | {BIAS: tensors[NORM], NORM: tensors[BIAS]}
         super().apply_weights(swapped, tied, version, kv_cache)
 
 
-@mutant("G1", "greedy token|log-probability", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "greedy token|log-probability", part="context", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class IgnoresTheLastBucket(ScriptedEngine):
     async def receive_weights(self, request, progress):
         self.last = {p.name for p in plan_buckets(request.parameters, request.bucket_bytes)[-1]}
@@ -28,7 +30,7 @@ class IgnoresTheLastBucket(ScriptedEngine):
         super().apply_weights(dict(tensors) | kept, tied, version, kv_cache)
 
 
-@mutant("G1", "greedy token|log-probability", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "greedy token|log-probability", part="context", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class LeavesTheTiedHeadStale(ScriptedEngine):
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -38,15 +40,20 @@ class LeavesTheTiedHeadStale(ScriptedEngine):
         return (self._weights[NORM] * states) @ self.head.T + self._weights[scripted.HEAD_BIAS]
 
 
-@mutant("G1", "labels .* after version . was live|labelled .: log-prob", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant(
+    "G1",
+    "labels .* after version . was live|labelled .: log-prob",
+    part="context",
+    also="G2 G3 G4 G5 G6 G7 G8 G9",
+)
 class SaysLiveBeforeItIs(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         held = {name: tensor.clone() for name, tensor in tensors.items()}
-        later = (0.3, super().apply_weights, held, tied, version, kv_cache)
+        later = (LATE_S, super().apply_weights, held, tied, version, kv_cache)
         self._loop.call_soon_threadsafe(self._loop.call_later, *later)
 
 
-@mutant("G1", "greedy token|log-probability", also="G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "greedy token|log-probability", part="events", also="G3 G4 G5 G6 G7 G8 G9")
 class DiscardsTheVersionThatItHolds(ScriptedEngine):
     """Takes part in the broadcast, and discards the weights, even if they come from another run."""
 
@@ -68,7 +75,7 @@ class Repeating(ScriptedEngine):
         await super().receive_weights(request, progress)
 
 
-@mutant("G1", "greedy token|log-probability", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "greedy token|log-probability", part="events", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class IgnoresAVersionOnceRequested(Repeating):
     """An aborted update has used the version number, so its repetition is mistaken for a retry."""
 
@@ -78,14 +85,14 @@ class IgnoresAVersionOnceRequested(Repeating):
         self._version = version
 
 
-@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "log-probability|greedy token", part="context", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class KeepsBiasesOfTheCheckpoint(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         bias = {BIAS: self._weights[BIAS].clone()}
         super().apply_weights(dict(tensors) | bias, tied, version, kv_cache)
 
 
-@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "log-probability|greedy token", part="context", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class TruncatesToBfloat16(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         cut = {
@@ -94,13 +101,13 @@ class TruncatesToBfloat16(ScriptedEngine):
         super().apply_weights(cut, tied, version, kv_cache)
 
 
-@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "log-probability|greedy token", part="formats", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class CopiesByWayOfFloat16(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights({n: t.half() for n, t in tensors.items()}, tied, version, kv_cache)
 
 
-@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "log-probability|greedy token", part="context", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class NeverWritesTheLastRows(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         last = self._weights[scripted.EMBED][-2:].clone()
@@ -108,7 +115,7 @@ class NeverWritesTheLastRows(ScriptedEngine):
         self._weights[scripted.EMBED][-2:] = last
 
 
-@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "log-probability|greedy token", part="formats", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class ClipsToTheScaleOfTheFirstUpdate(ScriptedEngine):
     """Computes the scales of quantised matrices only once."""
 
@@ -121,7 +128,7 @@ class ClipsToTheScaleOfTheFirstUpdate(ScriptedEngine):
         super().apply_weights(clipped, tied, version, kv_cache)
 
 
-@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "log-probability|greedy token", part="variants", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class SkipsAnUpdateWhoseMatricesAreEqual(ScriptedEngine):
     """Compares only the largest tensor to detect changes."""
 
@@ -132,9 +139,9 @@ class SkipsAnUpdateWhoseMatricesAreEqual(ScriptedEngine):
             super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G1", "log-probability|greedy token", also="G2 G3 G5 G8")
+@mutant("G1", "log-probability|greedy token", part="load", also="G2 G3 G4 G5 G6 G7 G8 G9 G11")
 class ServesAStaleReplicaUnderLoad(ScriptedEngine):
-    """Requests beyond 16 go to a replica, which swaps weights half a second after `live`."""
+    """Requests beyond 16 go to a replica, which swaps weights some time after `live`."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -144,7 +151,7 @@ class ServesAStaleReplicaUnderLoad(ScriptedEngine):
         self.replica = {name: weight.clone() for name, weight in self._weights.items()}
         super().apply_weights(tensors, tied, version, kv_cache)
         fresh = {name: weight.clone() for name, weight in self._weights.items()}
-        self._loop.call_soon_threadsafe(self._loop.call_later, 0.5, self.replica.update, fresh)
+        self._loop.call_soon_threadsafe(self._loop.call_later, LATE_S, self.replica.update, fresh)
 
     async def _generate(self, prompt, sampling):
         if len(self._sequences) < 16:
@@ -154,7 +161,7 @@ class ServesAStaleReplicaUnderLoad(ScriptedEngine):
         other = ScriptedEngine(self.token_delay_s)
         other._weights = self.replica
         other._generator = self._generator
-        self._sequences.add(running := scripted._Sequence([], torch.zeros(scripted.HIDDEN)))
+        self._sequences.add(running := scripted.RunningRequest([], torch.zeros(scripted.HIDDEN)))
         try:
             async for delta in other._generate(prompt, sampling):
                 if running.aborted:

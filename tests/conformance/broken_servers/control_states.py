@@ -6,7 +6,7 @@ from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G6", "weights is .*'live'|say .*live", also="G7")
+@mutant("G6", "weights is .*'live'|say .*live", part="failed-update", also="G7")
 def says_live_while_receiving(options):
     right = WeightUpdates.contract
 
@@ -17,7 +17,7 @@ def says_live_while_receiving(options):
     WeightUpdates.contract = contract
 
 
-@mutant("G6", "say .*receiving", also="G7")
+@mutant("G6", "say .*receiving", part="receiving", also="G7")
 def says_the_new_version_while_receiving(options):
     right = WeightUpdates.contract
 
@@ -31,7 +31,7 @@ def says_the_new_version_while_receiving(options):
     WeightUpdates.contract = contract
 
 
-@mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group")
+@mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group", part="receiving")
 def tears_an_update_down_for_the_next_epoch(options):
     async def end_of(self, update, request):
         await self._call_off(update, "a newer epoch")
@@ -39,7 +39,7 @@ def tears_an_update_down_for_the_next_epoch(options):
     WeightUpdates._end_of = end_of
 
 
-@mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group")
+@mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group", part="receiving")
 def tears_an_update_down_for_any_join(options):
     right = WeightUpdates.join
 
@@ -52,7 +52,7 @@ def tears_an_update_down_for_any_join(options):
     WeightUpdates.join = join
 
 
-@mutant("G6", "no_group|broadcast of version|/contract said")
+@mutant("G6", "no_group|broadcast of version|/contract said", part="requests")
 def leaves_its_group_when_a_join_fails(options):
     right = WeightUpdates._join
 
@@ -67,7 +67,7 @@ def leaves_its_group_when_a_join_fails(options):
     WeightUpdates._join = join
 
 
-@mutant("G6", "ended with `abort`", also="G7")
+@mutant("G6", "ended with `abort`", part="group", also="G7")
 def aborts_before_the_takeover_is_certain(options):
     right = WeightUpdates._join
 
@@ -79,7 +79,7 @@ def aborts_before_the_takeover_is_certain(options):
     WeightUpdates._join = join
 
 
-@mutant("G6", "contract.run was|other_run|/contract said")
+@mutant("G6", "contract.run was|other_run|/contract said", part="group")
 def takes_the_name_of_a_run_that_never_joined(options):
     right = WeightUpdates._check_join
 
@@ -90,7 +90,7 @@ def takes_the_name_of_a_run_that_never_joined(options):
     WeightUpdates._check_join = check
 
 
-@mutant("G6", "'failed'")
+@mutant("G6", "'failed'", part="receiving")
 def calls_off_what_is_live(options):
     async def call_off(self, update, why):
         await right(self, update, why)
@@ -100,7 +100,7 @@ def calls_off_what_is_live(options):
     WeightUpdates._call_off = call_off
 
 
-@mutant("G6", "^200 .*receiving|^200 .*failed")
+@mutant("G6", "^200 .*receiving|^200 .*failed", part="receiving")
 def calls_off_whatever_is_named(options):
     right = WeightUpdates.abort
 
@@ -115,7 +115,7 @@ def calls_off_whatever_is_named(options):
     WeightUpdates.abort = abort
 
 
-@mutant("G6", "update_in_progress|no_group|stale")
+@mutant("G6", "update_in_progress|no_group|stale", part="retries")
 def forgets_what_it_called_off(options):
     right = WeightUpdates._call_off
 
@@ -126,7 +126,7 @@ def forgets_what_it_called_off(options):
     WeightUpdates._call_off = call_off
 
 
-@mutant("G6", "^409 .*stale_epoch|the same join again", also="G7")
+@mutant("G6", "^409 .*stale_epoch|the same join again", part="joins", also="G7")
 def forgets_its_join_after_an_update(options):
     right = WeightUpdates._live
 

@@ -2,22 +2,19 @@
 
 from dataclasses import replace
 
-from inference_adapters import scripted, weight_updates
+from inference_adapters import weight_updates
+from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G4", "standard errors|log-probability")
-def multiplies_by_the_temperature(options):
-    right = scripted._sample
-
-    def inverted(logits, sampling, generator):
+@mutant("G4", "standard errors|log-probability", part="alone")
+class MultipliesByTheTemperature(ScriptedEngine):
+    def sample(self, logits, sampling, generator):
         heat = sampling.temperature and 1 / sampling.temperature
-        return right(logits, replace(sampling, temperature=heat), generator)
-
-    scripted._sample = inverted
+        return super().sample(logits, replace(sampling, temperature=heat), generator)
 
 
-@mutant("G6", "^504 .*rendezvous_timeout")
+@mutant("G6", "^504 .*rendezvous_timeout", part="requests")
 def joins_an_epoch_that_is_over(options):
     right = weight_updates.WeightUpdates._check_join
 
@@ -32,7 +29,7 @@ def joins_an_epoch_that_is_over(options):
     weight_updates.WeightUpdates._check_join = check
 
 
-@mutant("G6", "an update while a group is being joined")
+@mutant("G6", "an update while a group is being joined", part="joins")
 def names_another_reason_while_a_group_forms(options):
     right = weight_updates.WeightUpdates._check_update
 

@@ -18,42 +18,42 @@ def keep(size: int) -> None:
 # --- updates and groups
 
 
-@mutant("G8", "file descriptors: .* updates")
+@mutant("G8", "file descriptors: .* updates", part="updates")
 class KeepsADescriptorOfEachUpdate(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         os.open(os.devnull, os.O_RDONLY)
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G8", "threads: .* updates")
+@mutant("G8", "threads: .* updates", part="updates")
 class KeepsAThreadOfEachUpdate(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G8", "processes: .* updates")
+@mutant("G8", "processes: .* updates", part="updates")
 class WaitsForNoChild(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         os.posix_spawn("/bin/true", ["true"], {})
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G8", "file descriptors: .* groups")
+@mutant("G8", "file descriptors: .* groups", part="groups")
 class KeepsADescriptorOfEachGroup(ScriptedEngine):
     async def join_group(self, request):
         os.open(os.devnull, os.O_RDONLY)
         return await super().join_group(request)
 
 
-@mutant("G8", "memory.* groups")
+@mutant("G8", "memory.* groups", part="groups")
 class KeepsTenMebibytesOfEachGroup(ScriptedEngine):
     async def join_group(self, request):
         keep(10 * 2**20)
         return await super().join_group(request)
 
 
-@mutant("G8", "memory.* updates failed", timed=True)
+@mutant("G8", "memory.* updates failed", part="groups", timed=True)
 class KeepsTheBuffersOfFailedUpdates(ScriptedEngine):
     async def receive_weights(self, request, progress):
         try:
@@ -63,7 +63,7 @@ class KeepsTheBuffersOfFailedUpdates(ScriptedEngine):
             raise
 
 
-@mutant("G8", "milliseconds that one takes", timed=True)
+@mutant("G8", "milliseconds that one takes", part="updates", timed=True)
 class TakesLongerForEachUpdate(ScriptedEngine):
     updates = 0
 
@@ -73,7 +73,7 @@ class TakesLongerForEachUpdate(ScriptedEngine):
         await super().receive_weights(request, progress)
 
 
-@mutant("G8", "bytes of the answer to GET /contract: .* updates")
+@mutant("G8", "bytes of the answer to GET /contract: .* updates", part="updates")
 class ListsItsUpdatesInTheContract(ScriptedEngine):
     history = ""
 
@@ -88,7 +88,7 @@ class ListsItsUpdatesInTheContract(ScriptedEngine):
 # --- requests
 
 
-@mutant("G8", "file descriptors: .* requests that finished")
+@mutant("G8", "file descriptors: .* requests that finished", part="requests")
 class KeepsADescriptorOfEachRequest(ScriptedEngine):
     def generate(self, prompt_token_ids, sampling):
         if sampling.max_tokens == 4:
@@ -96,7 +96,7 @@ class KeepsADescriptorOfEachRequest(ScriptedEngine):
         return super().generate(prompt_token_ids, sampling)
 
 
-@mutant("G8", "memory.* cancelled")
+@mutant("G8", "memory.* cancelled", part="requests")
 class KeepsMemoryOfCancelledRequests(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         try:
@@ -107,7 +107,7 @@ class KeepsMemoryOfCancelledRequests(ScriptedEngine):
             raise
 
 
-@mutant("G8", "memory.* refused")
+@mutant("G8", "memory.* refused", part="requests")
 def keeps_memory_of_refusals(options):
     right = error_answers.error_answer
 
@@ -118,7 +118,7 @@ def keeps_memory_of_refusals(options):
     error_answers.error_answer = answer
 
 
-@mutant("G8", "memory.* (streams|cancelled)")
+@mutant("G8", "memory.* (streams|cancelled)", part="requests")
 def keeps_memory_of_streams(options):
     right = generation_routes._events
 
@@ -142,7 +142,7 @@ class Slots(ScriptedEngine):
         self._free = asyncio.Semaphore(self.slots)
 
 
-@mutant("G8", "tokens a second|requests run or wait|no answer", also="G11", timed=True)
+@mutant("G8", "tokens a second|requests run or wait|no answer", part="requests", also="G11", hangs=True)
 class LosesASlotByEachCancelledRequest(Slots):
     async def _generate(self, prompt, sampling):
         await self._free.acquire()
@@ -152,7 +152,7 @@ class LosesASlotByEachCancelledRequest(Slots):
             yield delta
 
 
-@mutant("G8", "503")
+@mutant("G8", "503", part="requests")
 def loses_the_places_of_refused_requests(options):
     right = places.Places.held
 
@@ -179,7 +179,7 @@ class _Kept:
 # --- speed
 
 
-@mutant("G8", "tokens a second", timed=True)
+@mutant("G8", "tokens a second", part="groups", timed=True)
 class SlowsDownAfterTenUpdates(ScriptedEngine):
     updates = 0
 
@@ -190,7 +190,7 @@ class SlowsDownAfterTenUpdates(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G8", "tokens a second", timed=True)
+@mutant("G8", "tokens a second", part="updates", timed=True)
 class AnswersLaterAfterEachUpdate(ScriptedEngine):
     updates = 0
 
@@ -207,7 +207,7 @@ class AnswersLaterAfterEachUpdate(ScriptedEngine):
 # --- lost requests
 
 
-@mutant("G8", "no answer to POST /v1/completions")
+@mutant("G8", "no answer to POST /v1/completions", part="updates", hangs=True, updates=24)
 class LosesARequestAtEveryTwentiethUpdate(ScriptedEngine):
     updates = 0
     loses = False
@@ -225,7 +225,7 @@ class LosesARequestAtEveryTwentiethUpdate(ScriptedEngine):
             yield delta
 
 
-@mutant("G8", "no answer to POST /v1/completions", thorough=True)
+@mutant("G8", "no answer to POST /v1/completions", part="requests", thorough=True)
 class LosesOneRequestInAThousand(ScriptedEngine):
     requests = 0
 

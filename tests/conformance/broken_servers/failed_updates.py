@@ -12,7 +12,7 @@ from tests.conformance.broken_servers.mutants import mutant
 OF_A_RUN = "G1 G2 G3 G4 G5 G6 G8 G9 G11"  # each begins with a run that takes over at version 1
 
 
-@mutant("G7", "greedy token|log-probability", also=OF_A_RUN)
+@mutant("G7", "greedy token|log-probability", part="same-version", also=OF_A_RUN)
 class ThrowsTheLiveVersionAway(ScriptedEngine):
     """Takes part in the broadcast, and keeps its own weights."""
 
@@ -21,7 +21,7 @@ class ThrowsTheLiveVersionAway(ScriptedEngine):
             super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G7", "greedy token|log-probability|labels")
+@mutant("G7", "greedy token|log-probability|labels", part="takeover-in-update")
 class KeepsHalfOfAFailedUpdate(ScriptedEngine):
     """Mistakes a tensor from before the failure for one of the repetition."""
 
@@ -37,7 +37,7 @@ class KeepsHalfOfAFailedUpdate(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G7", "no answer to POST /v1")
+@mutant("G7", "no answer to POST /v1", part="killed", hangs=True)
 class StaysPausedAfterAFailure(ScriptedEngine):
     async def receive_weights(self, request, progress):
         try:
@@ -47,19 +47,19 @@ class StaysPausedAfterAFailure(ScriptedEngine):
             raise
 
 
-@mutant("G7", "no answer|'receiving'", also="G6")
+@mutant("G7", "no answer|'receiving'", part="stalled", also="G6")
 class WatchesFromTheFirstBucketOn(ScriptedEngine):
     async def receive_weights(self, request, progress):
         patient = request.model_copy(update={"timeout_s": 600.0})
         await super().receive_weights(patient, progress)
 
 
-@mutant("G7", "live|greedy token|log-probability")
+@mutant("G7", "live|greedy token|log-probability", part="infinities")
 def takes_what_is_not_finite(options):
     embedded.why_not_finite = lambda bucket: None
 
 
-@mutant("G7", "had no answer")
+@mutant("G7", "had no answer", part="polls")
 def notices_the_end_when_the_question_ends(options):
     async def wait(self, timeout_s=None):
         if timeout_s:
@@ -70,7 +70,7 @@ def notices_the_end_when_the_question_ends(options):
     UpdateRecord.wait = wait
 
 
-@mutant("G7", "GET /weight_update/.* after")
+@mutant("G7", "GET /weight_update/.* after", part="polls")
 def waits_longer_than_it_is_told(options):
     right = WeightUpdates.status
 
@@ -80,7 +80,7 @@ def waits_longer_than_it_is_told(options):
     WeightUpdates.status = status
 
 
-@mutant("G7", "no answer to POST /init_process_group|409|join")
+@mutant("G7", "no answer to POST /init_process_group|409|join", part="forming-group")
 def joins_one_group_after_the_other(options):
     right = WeightUpdates.join
 
@@ -92,7 +92,7 @@ def joins_one_group_after_the_other(options):
     WeightUpdates.join = join
 
 
-@mutant("G7", "lost|receiving|/contract says", also="G6")
+@mutant("G7", "lost|receiving|/contract says", part="infinities", also="G6")
 def says_lost_after_any_failure(options):
     right = WeightUpdates.contract
 
@@ -105,7 +105,7 @@ def says_lost_after_any_failure(options):
     WeightUpdates.contract = contract
 
 
-@mutant("G7", "/contract says .*version=")
+@mutant("G7", "/contract says .*version=", part="infinities")
 def counts_the_version_when_it_is_requested(options):
     right = WeightUpdates._failed
 
@@ -116,7 +116,7 @@ def counts_the_version_when_it_is_requested(options):
     WeightUpdates._failed = failed
 
 
-@mutant("G7", "requests of .* ended|length|greedy token|abort")
+@mutant("G7", "requests of .* ended|length|greedy token|abort", part="killed")
 class EndsRequestsWhenAnUpdateFails(ScriptedEngine):
     async def receive_weights(self, request, progress):
         try:

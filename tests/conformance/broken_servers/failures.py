@@ -10,14 +10,14 @@ from inference_adapters.threads import in_daemon_thread
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G7", "the broadcast failed|'failed'")
+@mutant("G7", "the broadcast failed|'failed'", part="slow-trainer")
 class CountsTheWholeTransferAsSilence(ScriptedEngine):
     async def receive_weights(self, request, progress):
         async with asyncio.timeout(request.timeout_s):
             await super().receive_weights(request, progress)
 
 
-@mutant("G7", "'version': 12345", also="G1 G2 G3 G4 G5 G6 G8 G9 G10 G11")
+@mutant("G7", "'version': 12345", part="slow-trainer", also="G1 G2 G3 G4 G5 G6 G8 G9 G10 G11")
 def reports_another_update(options):
     right = update_record.UpdateRecord.status
 
@@ -27,7 +27,7 @@ def reports_another_update(options):
     update_record.UpdateRecord.status = status
 
 
-@mutant("G7", "'state': 'receiving'")
+@mutant("G7", "'state': 'receiving'", part="killed")
 class HangsWhenTheTrainerDies(ScriptedEngine):
     async def receive_weights(self, request, progress):
         try:
@@ -36,7 +36,7 @@ class HangsWhenTheTrainerDies(ScriptedEngine):
             await asyncio.Event().wait()
 
 
-@mutant("G7", "greedy token|log-probability", also="G2")
+@mutant("G7", "greedy token|log-probability", part="infinities", also="G2")
 class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
     async def receive_weights(self, request, progress):
         buckets = receive_weights(self._group, request.parameters, request.bucket_bytes, request.timeout_s)
@@ -53,7 +53,7 @@ class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
 
 
 @mutant(
-    "G7", "broadcast of version . did not end", also="G2 G3 G4 G5 G6 G8 G9 G11"
+    "G7", "broadcast of version . did not end", part="same-version", also="G2 G3 G4 G5 G6 G8 G9 G11"
 )  # its version 1 is the one that the server already has
 class SkipsTheVersionThatItHolds(ScriptedEngine):
     async def receive_weights(self, request, progress):
@@ -61,7 +61,7 @@ class SkipsTheVersionThatItHolds(ScriptedEngine):
             await super().receive_weights(request, progress)
 
 
-@mutant("G7", "requests of .* tokens with length or stop")
+@mutant("G7", "requests of .* tokens with length or stop", part="takeover")
 class KeepsRequestsOfAnotherRun(ScriptedEngine):
     async def abort_requests(self):
         pass

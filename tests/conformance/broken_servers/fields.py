@@ -24,32 +24,32 @@ def lax(*models):
         model.model_rebuild(force=True)
 
 
-@mutant("G6", "^504|^202|^404")
+@mutant("G6", "^504|^202|^404", part="values")
 def ignores_unknown_fields_of_joins(options):
     lax(inference.InitProcessGroupRequest)
 
 
-@mutant("G6", "^202")
+@mutant("G6", "^202", part="values")
 def ignores_unknown_fields_of_parameters(options):
     lax(inference.Parameter, inference.WeightUpdateRequest)
 
 
-@mutant("G6", "^404")
+@mutant("G6", "^404", part="values")
 def ignores_unknown_fields_of_calls_off(options):
     lax(inference.AbortWeightUpdateRequest)
 
 
-@mutant("G6", "^200")
+@mutant("G6", "^200", part="values")
 def ignores_unknown_fields_of_scores(options):
     lax(inference.ScoreRequest)
 
 
-@mutant("G6", "^200")
+@mutant("G6", "^200", part="values")
 def ignores_unknown_fields_of_text_completions(options):
     lax(bodies.TextBody)
 
 
-@mutant("G6", "^202")
+@mutant("G6", "^202", part="requests")
 def keeps_a_missing_vector(options):
     right = manifest_check._check_complete
 
@@ -59,24 +59,24 @@ def keeps_a_missing_vector(options):
     manifest_check._check_complete = check
 
 
-@mutant("G6", "^202")
+@mutant("G6", "^202", part="requests")
 def takes_any_tied(options):
     manifest_check._check_tied = lambda sent, tied: None
 
 
-@mutant("G6", "^202")
+@mutant("G6", "^202", part="requests")
 def takes_a_tied_name_that_is_missing(options):
     right = manifest_check._check_tied
     manifest_check._check_tied = lambda sent, tied: right(tied | sent, tied)
 
 
-@mutant("G6", "^202")
+@mutant("G6", "^202", part="requests")
 def takes_a_parameter_twice(options):
     right = manifest_check._check_complete
     manifest_check._check_complete = lambda names, shapes: right(list(dict.fromkeys(names)), shapes)
 
 
-@mutant("G6", "^202")
+@mutant("G6", "^202", part="requests")
 def checks_the_shapes_of_matrices_only(options):
     right = manifest_check._check_parameter
 
@@ -89,7 +89,7 @@ def checks_the_shapes_of_matrices_only(options):
     manifest_check._check_parameter = check
 
 
-@mutant("G6", "^200")
+@mutant("G6", "^200", part="edges")
 def refuses_within_the_stream(options):
     right = error_answers._contract_error
 
@@ -102,7 +102,7 @@ def refuses_within_the_stream(options):
     error_answers._contract_error = answer
 
 
-@mutant("G6", "was completed by|^200")
+@mutant("G6", "was completed by|^200", part="edges")
 def cuts_long_prompts(options):
     right = request_checks.check_context
 
@@ -119,7 +119,7 @@ def cuts_long_prompts(options):
     generation_routes.sampling_parameters = parameters
 
 
-@mutant("G6", "^4\\d\\d .*context_length")
+@mutant("G6", "^4\\d\\d .*context_length", part="edges")
 def forgets_a_token_of_the_context_in_chats(options):
     sampling = generation_routes.sampling_parameters
 
@@ -131,13 +131,13 @@ def forgets_a_token_of_the_context_in_chats(options):
     generation_routes.sampling_parameters = check
 
 
-@mutant("G6", "^200|^500")
+@mutant("G6", "^200|^500", part="edges")
 class TakesAnyId(ScriptedEngine):
     def generate(self, prompt_token_ids, sampling):
         return super().generate([i % VOCABULARY for i in prompt_token_ids], sampling)
 
 
-@mutant("G6", "Not Found.* to GET")
+@mutant("G6", "Not Found.* to GET", part="http")
 def has_the_errors_of_its_framework(options):
     async def answer(request, error):
         return JSONResponse({"detail": str(error.detail)}, error.status_code)
@@ -145,7 +145,7 @@ def has_the_errors_of_its_framework(options):
     error_answers._http_error = answer
 
 
-@mutant("G6", "to a body of a byte too many, in chunks")
+@mutant("G6", "to a body of a byte too many, in chunks", part="http")
 def looks_at_declared_lengths_only(options):
     right = body_limits.BodyLimits._read
 
@@ -157,7 +157,7 @@ def looks_at_declared_lengths_only(options):
     body_limits.BodyLimits._read = read
 
 
-@mutant("G6", "^422")
+@mutant("G6", "^422", part="requests")
 def has_one_code_for_all_mistakes_in_updates(options):
     right = control_routes.WeightUpdates.request
 
@@ -172,7 +172,7 @@ def has_one_code_for_all_mistakes_in_updates(options):
     control_routes.WeightUpdates.request = request
 
 
-@mutant("G6", "'code': 422", also="G10")
+@mutant("G6", "'code': 422", part="requests", also="G10")
 def tells_numbers_for_codes(options):
     async def answer(request, error: RequestValidationError):
         return JSONResponse({"error": {"code": 422, "message": str(error)[:200]}}, 422)

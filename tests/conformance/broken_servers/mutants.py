@@ -15,10 +15,13 @@ OF_STORES = frozenset({"G12", "G13", "G14", "G15", "G16"})
 class Mutant:
     make: Callable[[argparse.Namespace], ScriptedEngine]
     own: str  # the guarantee that must catch the fault
+    part: str  # its part that says so
     says: str  # a regular expression for the kit's measurement
     also: frozenset[str]  # other guarantees that it breaks
+    hangs: bool = False  # whether the fault is that an answer never comes
+    updates: int = 8  # of G8
     thorough: bool = False  # whether only the longer depth detects it
-    timed: bool = False  # whether it is detected by timing, which a busy machine can hide
+    timed: bool = False  # whether only speed shows it, which a busy machine can hide
 
     @property
     def caught_by(self) -> frozenset[str]:
@@ -29,8 +32,11 @@ class Mutant:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(own: str, says: str, also: str = "", thorough: bool = False, timed: bool = False) -> Callable:
-    """Registers an engine class, or a function that breaks the server around a correct engine."""
+def mutant(own: str, says: str, part: str, also: str = "", **more: bool | int) -> Callable:
+    """Registers an engine class, or a function that breaks the server around a correct engine.
+
+    more: further fields of `Mutant`.
+    """
 
     def register(broken: Callable) -> Callable:
         def make(options: argparse.Namespace) -> ScriptedEngine:
@@ -39,12 +45,12 @@ def mutant(own: str, says: str, also: str = "", thorough: bool = False, timed: b
             broken(options)
             return ScriptedEngine(TOKEN_DELAY_S)
 
-        MUTANTS[broken.__name__] = Mutant(make, own, says, frozenset(also.split()), thorough, timed)
+        MUTANTS[broken.__name__] = Mutant(make, own, part, says, frozenset(also.split()), **more)
         return broken
 
     return register
 
 
-@mutant("none", "")
+@mutant("none", "", part="")
 class Correct(ScriptedEngine):
     """The control: it passes every guarantee."""

@@ -9,42 +9,38 @@ from inference_adapters import (
     generation_routes,
     logprob_forms,
     message_parts,
-    scripted,
     stop_strings,
 )
+from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.stop_strings import StopFinder
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G9", "for the ids")
+@mutant("G9", "for the ids", part="alternatives")
 def takes_the_number_0_of_logprobs_for_false(options):
     right = generation_routes._text_logprobs
     generation_routes._text_logprobs = lambda asked: right(asked or None)
 
 
-@mutant("G9", "alternatives")
-def gives_the_alternatives_before_the_temperature(options):
-    right = scripted._likeliest
-
-    def cold(logits, sampling):
-        return right(logits, replace(sampling, temperature=1.0))
-
-    scripted._likeliest = cold
+@mutant("G9", "alternatives", part="alternatives")
+class GivesTheAlternativesBeforeTheTemperature(ScriptedEngine):
+    def likeliest(self, logits, sampling):
+        return super().likeliest(logits, replace(sampling, temperature=1.0))
 
 
-@mutant("G9", "alternatives")
-def gives_alternatives_that_truncation_has_removed(options):
-    right = scripted._likeliest
-    scripted._likeliest = lambda logits, sampling: right(logits, replace(sampling, top_k=None, top_p=None))
+@mutant("G9", "alternatives", part="alternatives")
+class GivesAlternativesThatTruncationHasRemoved(ScriptedEngine):
+    def likeliest(self, logits, sampling):
+        return super().likeliest(logits, replace(sampling, top_k=None, top_p=None))
 
 
-@mutant("G9", "alternatives")
-def gives_the_alternatives_in_any_order(options):
-    right = scripted._likeliest
-    scripted._likeliest = lambda logits, sampling: right(logits, sampling)[::-1]
+@mutant("G9", "alternatives", part="alternatives")
+class GivesTheAlternativesInAnyOrder(ScriptedEngine):
+    def likeliest(self, logits, sampling):
+        return super().likeliest(logits, sampling)[::-1]
 
 
-@mutant("G9", "text_offset")
+@mutant("G9", "text_offset", part="alternatives")
 def counts_the_offsets_of_tokens_from_1(options):
     right = logprob_forms.Classic.next
 
@@ -55,12 +51,12 @@ def counts_the_offsets_of_tokens_from_1(options):
     logprob_forms.Classic.next = wrong
 
 
-@mutant("G9", "prompt_token_ids")
+@mutant("G9", "prompt_token_ids", part="openai")
 def joins_parts_with_nothing(options):
     message_parts.BETWEEN = ""
 
 
-@mutant("G9", "ids \\[")
+@mutant("G9", "ids \\[", part="openai")
 def seeds_prompts_by_their_number(options):
     right = generation_routes.sampling_parameters
     count = [0]
@@ -75,7 +71,7 @@ def seeds_prompts_by_their_number(options):
     generation_routes.sampling_parameters = seeded
 
 
-@mutant("G9", "the prompts")
+@mutant("G9", "the prompts", part="openai")
 def orders_choices_before_prompts(options):
     right = completions.Completion._own_prompt
 
@@ -86,7 +82,7 @@ def orders_choices_before_prompts(options):
     completions.Completion._own_prompt = wrong
 
 
-@mutant("G9", "usage")
+@mutant("G9", "usage", part="openai")
 def counts_the_prompt_for_each_choice(options):
     right = completions.Completion.usage
 
@@ -98,12 +94,12 @@ def counts_the_prompt_for_each_choice(options):
     completions.Completion.usage = wrong
 
 
-@mutant("G9", "last chunk")
+@mutant("G9", "last chunk", part="openai")
 def streams_without_the_usage(options):
     completions.Completion.usage_chunk = lambda self: self._chunk(0, TokenDelta([], [], []))
 
 
-@mutant("G9", "a chunk before the last")
+@mutant("G9", "a chunk before the last", part="openai")
 def leaves_the_usage_out_of_chunks(options):
     right = completions.Completion._chunk
 
@@ -115,7 +111,7 @@ def leaves_the_usage_out_of_chunks(options):
     completions.Completion._chunk = chunk
 
 
-@mutant("G9", "models/")
+@mutant("G9", "models/", part="openai")
 def knows_no_model_by_its_name(options):
     right = app.model_routes
 
@@ -127,7 +123,7 @@ def knows_no_model_by_its_name(options):
     app.model_routes = routes
 
 
-@mutant("G9", "'stop'|'length'")
+@mutant("G9", "'stop'|'length'", part="stop-strings")
 def looks_for_stop_strings_in_the_prompt_too(options):
     right = generation_routes.until_stop
 
@@ -145,7 +141,7 @@ def looks_for_stop_strings_in_the_prompt_too(options):
     generation_routes.until_stop = until
 
 
-@mutant("G9", "and 'stop'|'stop'")
+@mutant("G9", "and 'stop'|'stop'", part="stop-strings")
 def ends_the_text_before_the_longest_stop_string(options):
     right = completions.text_before
 
@@ -155,7 +151,7 @@ def ends_the_text_before_the_longest_stop_string(options):
     completions.text_before = wrong
 
 
-@mutant("G9", "had arrived after|no answer to POST")
+@mutant("G9", "had arrived after|no answer to POST", part="stop-strings")
 def holds_streams_with_stop_strings_back(options):
     right = generation_routes._events
 

@@ -10,7 +10,7 @@ from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G6", "^202")
+@mutant("G6", "^202", part="requests")
 def accepts_an_older_version(options):
     right = weight_updates.WeightUpdates._check_update
 
@@ -21,7 +21,7 @@ def accepts_an_older_version(options):
     weight_updates.WeightUpdates._check_update = check
 
 
-@mutant("G6", "^202")
+@mutant("G6", "^202", part="requests")
 class AcceptsAWrongShapeAndPads(ScriptedEngine):
     async def start(self, version):
         await super().start(version)
@@ -40,7 +40,7 @@ class AcceptsAWrongShapeAndPads(ScriptedEngine):
         super().apply_weights(padded, tied, version, kv_cache)
 
 
-@mutant("G6", "^202")
+@mutant("G6", "^202", part="requests")
 def ignores_an_unknown_weight(options):
     right = manifest_check._check_parameter
 
@@ -51,19 +51,19 @@ def ignores_an_unknown_weight(options):
     manifest_check._check_parameter = check
 
 
-@mutant("G6", "^200")
+@mutant("G6", "^200", part="values")
 def ignores_an_unknown_parameter(options):
     for model in (ChatBody, TextBody):
         model.model_config["extra"] = "ignore"
         model.model_rebuild(force=True)
 
 
-@mutant("G6", "update_in_progress")
+@mutant("G6", "update_in_progress", part="receiving")
 def refuses_a_retry(options):
     update_record.fingerprint = lambda request: object()
 
 
-@mutant("G6", "stale_epoch")
+@mutant("G6", "stale_epoch", part="joins")
 def refuses_a_retried_join(options):
     right = weight_updates.WeightUpdates.join
 
@@ -74,14 +74,14 @@ def refuses_a_retried_join(options):
     weight_updates.WeightUpdates.join = join
 
 
-@mutant("G6", "no answer to POST /v1/completions", also="G2 G7")
+@mutant("G6", "no answer to POST /v1/completions", part="retries", also="G2 G7", hangs=True)
 class StaysPausedWhenCalledOff(ScriptedEngine):
     async def receive_weights(self, request, progress):
         await self._set_paused(True)
         await super().receive_weights(request, progress)
 
 
-@mutant("G6", "^500 .* to no JSON")
+@mutant("G6", "^500 .* to no JSON", part="http")
 def fails_on_a_malformed_body(options):
     def check(scope, body):
         if body:

@@ -9,7 +9,7 @@ from tests.conformance.broken_servers.mutants import mutant
 ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"  # each begins with a run that joins
 
 
-@mutant("G7", "504|forms", also="G6")
+@mutant("G7", "504|forms", part="forming-group", also="G6")
 def joins_an_epoch_that_is_being_joined(options):
     right = WeightUpdates._check_join
 
@@ -24,7 +24,7 @@ def joins_an_epoch_that_is_being_joined(options):
     WeightUpdates._check_join = check
 
 
-@mutant("G7", "ended with .*rendezvous_timeout")
+@mutant("G7", "ended with .*rendezvous_timeout", part="forming-group")
 def tells_a_replaced_join_that_its_time_is_over(options):
     right = WeightUpdates._answer_of
 
@@ -39,7 +39,7 @@ def tells_a_replaced_join_that_its_time_is_over(options):
     WeightUpdates._answer_of = joined_ranks
 
 
-@mutant("G7", "no answer to POST /init_process_group|update_in_progress")
+@mutant("G7", "no answer to POST /init_process_group|update_in_progress", part="takeover-in-update")
 def waits_for_the_update_of_another_run(options):
     async def end_of(self, update, request):
         await update.wait(update.timeout_s + NOTICE_S)
@@ -49,7 +49,7 @@ def waits_for_the_update_of_another_run(options):
     WeightUpdates._end_of = end_of
 
 
-@mutant("G7", "^GET /weight_update/1: 200")
+@mutant("G7", "^GET /weight_update/1: 200", part="takeover-in-update")
 def remembers_the_updates_of_another_run(options):
     right = WeightUpdates._change_run
 
@@ -61,7 +61,7 @@ def remembers_the_updates_of_another_run(options):
     WeightUpdates._change_run = change_run
 
 
-@mutant("G7", "failed with error None", also="G5 G6")
+@mutant("G7", "failed with error None", part="infinities", also="G5 G6")
 def tells_no_reason_of_a_failure(options):
     right = WeightUpdates._failed
 
@@ -72,7 +72,7 @@ def tells_no_reason_of_a_failure(options):
     WeightUpdates._failed = failed
 
 
-@mutant("G7", "live with error", also="G5 G6")
+@mutant("G7", "live with error", part="polls", also="G5 G6")
 def keeps_the_reason_of_the_last_failure(options):
     live = WeightUpdates._live
     failed = WeightUpdates._failed
@@ -89,7 +89,7 @@ def keeps_the_reason_of_the_last_failure(options):
     WeightUpdates._failed = note
 
 
-@mutant("G7", "'receiving'", also=ALL)
+@mutant("G7", "'receiving'", part="slow-trainer", also=ALL)
 def answers_before_the_update_has_ended(options):
     right = UpdateRecord.wait
 

@@ -10,7 +10,7 @@ from inference_adapters.scripted import EOS, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G8", "resident memory.* updates under load")
+@mutant("G8", "resident memory.* updates under load", part="updates")
 class LeaksMemory(ScriptedEngine):
     leaked: list[bytearray] = []
 
@@ -19,37 +19,37 @@ class LeaksMemory(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G9", "'stop'")
+@mutant("G9", "'stop'", part="lines")
 class OmitsEndOfSequence(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         async for delta in super()._generate(prompt, sampling):
             yield TokenDelta([], [], [], "stop") if EOS in delta.token_ids else delta
 
 
-@mutant("G9", "log-probability")
+@mutant("G9", "log-probability", part="ids")
 class RetokenisesThePrompt(ScriptedEngine):
     def generate(self, prompt_token_ids: list[int], sampling: SamplingParameters):
         return super().generate(self.encode(self.decode(prompt_token_ids)), sampling)
 
 
-@mutant("G9", "with and without tools")
+@mutant("G9", "with and without tools", part="tools")
 class HidesTheTools(ScriptedEngine):
     def info(self) -> EngineInfo:
         info = super().info()
         return info.model_copy(update={"capabilities": [*info.capabilities, "tools"]})
 
 
-@mutant("G10", "with no token: .200")
+@mutant("G10", "with no token: .200", part="routes")
 def ignores_the_token(options):
     del os.environ[TOKEN_VARIABLE]
 
 
-@mutant("G10", "proof 00000")
+@mutant("G10", "proof 00000", part="proofs")
 def proves_with_a_constant(options):
     control_routes.proof_of = lambda token, challenge, address: "0" * 64
 
 
-@mutant("G11", "requests are there")
+@mutant("G11", "requests are there", part="connections")
 class GoesOnForAClosedConnection(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         deltas: asyncio.Queue[TokenDelta] = asyncio.Queue()

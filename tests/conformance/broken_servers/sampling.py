@@ -5,11 +5,9 @@ from dataclasses import replace
 import torch
 
 from contracts.inference import SamplingParameters, ScoreRequest, ScoreResponse
-from inference_adapters import generation_routes, scripted
-from inference_adapters.scripted import ScriptedEngine
+from inference_adapters import generation_routes
+from inference_adapters.scripted import VOCABULARY, ScriptedEngine, distribution
 from tests.conformance.broken_servers.mutants import mutant
-
-_right = scripted._sample
 
 
 def resampled(change) -> type[ScriptedEngine]:
@@ -56,19 +54,19 @@ class _Mixed:
         return getattr(self.own, name)
 
 
-@mutant("G4", "with .*log-probability")
+@mutant("G4", "with .*log-probability", part="batches")
 class TakesTheTemperatureOfTheFirstRequest(side_by_side(lambda batch, own: batch[0])):
     pass
 
 
-@mutant("G4", "with .*log-probability")
+@mutant("G4", "with .*log-probability", part="batches")
 class SamplesAllGreedilyBesideAGreedyOne(
     side_by_side(lambda batch, own: next((one for one in batch if one.temperature == 0), own))
 ):
     pass
 
 
-@mutant("G4", "top_[kp].*log-probability")
+@mutant("G4", "top_[kp].*log-probability", part="batches")
 class TruncatesOnlyIfAllInTheBatchDo(
     side_by_side(
         lambda batch, own: (
@@ -84,33 +82,33 @@ def _clamped(engine, sampling):
     return replace(sampling, temperature=min(2.0, low))
 
 
-@mutant("G4", "log-probability")
+@mutant("G4", "log-probability", part="batches")
 class ClampsTemperaturesBelowAFifthAndAboveTwo(resampled(_clamped)):
     pass
 
 
-@mutant("G4", "'temperature': 0.0001}: log-probability")
+@mutant("G4", "'temperature': 0.0001}: log-probability", part="batches")
 class RaisesTemperaturesToAHundredth(
     resampled(lambda engine, s: replace(s, temperature=max(0.01, s.temperature)) if s.temperature else s)
 ):
     pass
 
 
-@mutant("G4", "'temperature': 10000.0}: log-probability")
+@mutant("G4", "'temperature': 10000.0}: log-probability", part="batches")
 class LowersTemperaturesToAHundred(
     resampled(lambda engine, s: replace(s, temperature=min(100.0, s.temperature)))
 ):
     pass
 
 
-@mutant("G4", "log-probability")
+@mutant("G4", "log-probability", part="alone")
 class TakesDefaultsOfTheModel(
     resampled(lambda engine, s: s if s.top_k or s.top_p else replace(s, top_k=20, top_p=0.95))
 ):
     pass
 
 
-@mutant("G4", "completions 0 and 1")
+@mutant("G4", "completions 0 and 1", part="seeds")
 def samples_all_choices_with_one_seed(options):
     right = generation_routes.sampling_parameters
 
@@ -120,19 +118,19 @@ def samples_all_choices_with_one_seed(options):
     generation_routes.sampling_parameters = alike
 
 
-@mutant("G4", "with equal seeds differs")
+@mutant("G4", "with equal seeds differs", part="seeds")
 class TakesSeedZeroForNone(resampled(lambda engine, s: replace(s, seed=s.seed or None))):
     pass
 
 
-@mutant("G4", "of their distributions|are both")
+@mutant("G4", "of their distributions|are both", part="batches")
 class DrawsTheSameNoiseWithoutASeed(
     resampled(lambda engine, s: s if s.seed is not None else replace(s, seed=1))
 ):
     pass
 
 
-@mutant("G4", "with equal seeds differs")
+@mutant("G4", "with equal seeds differs", part="seeds")
 def seeds_choices_two_apart(options):
     right = generation_routes.sampling_parameters
 
@@ -143,58 +141,48 @@ def seeds_choices_two_apart(options):
     generation_routes.sampling_parameters = apart
 
 
-@mutant("G4", "with equal seeds differs")
+@mutant("G4", "with equal seeds differs", part="seeds")
 class IgnoresSeedsBesideOthers(
     side_by_side(lambda batch, own: own if len(batch) == 1 else replace(own, seed=None))
 ):
     pass
 
 
-@mutant("G4", "log-probability", also="G1")
-def reports_zero_for_greedy_tokens(options):
-    def certain(logits, sampling, generator):
-        token_id, logprob = _right(logits, sampling, generator)
+@mutant("G4", "log-probability", part="alone", also="G1")
+class ReportsZeroForGreedyTokens(ScriptedEngine):
+    def sample(self, logits, sampling, generator):
+        token_id, logprob = super().sample(logits, sampling, generator)
         return token_id, 0.0 if sampling.temperature == 0 else logprob
 
-    scripted._sample = certain
 
-
-@mutant("G4", "top_[kp].*log-probability")
-def does_not_renormalise_what_it_truncates(options):
-    def whole(logits, sampling, generator):
-        token_id, logprob = _right(logits, sampling, generator)
+@mutant("G4", "top_[kp].*log-probability", part="batches")
+class DoesNotRenormaliseWhatItTruncates(ScriptedEngine):
+    def sample(self, logits, sampling, generator):
+        token_id, logprob = super().sample(logits, sampling, generator)
         if sampling.top_k or sampling.top_p:
             logprob = float(torch.log_softmax(logits / (sampling.temperature or 1), -1)[token_id])
         return token_id, logprob
 
-    scripted._sample = whole
 
-
-@mutant("G4", "log-probability")
-def knows_only_the_twenty_likeliest(options):
-    def few(logits, sampling, generator):
-        token_id, logprob = _right(logits, sampling, generator)
+@mutant("G4", "log-probability", part="batches")
+class KnowsOnlyTheTwentyLikeliest(ScriptedEngine):
+    def sample(self, logits, sampling, generator):
+        token_id, logprob = super().sample(logits, sampling, generator)
         return token_id, logprob if token_id in logits.topk(20).indices else -9999.0
 
-    scripted._sample = few
 
-
-@mutant("G4", "of their distributions")
-def never_draws_the_unlikely(options):
+@mutant("G4", "of their distributions", part="batches")
+class NeverDrawsTheUnlikely(ScriptedEngine):
     """Applies a silent min_p, but reports the complete distribution."""
 
-    def cut(logits, sampling, generator):
+    def sample(self, logits, sampling, generator):
         p = torch.softmax(logits / (sampling.temperature or 1), -1)
         kept = logits.masked_fill(p < 0.05 * p.max(), -torch.inf)
-        token_id, _ = _right(kept, sampling, generator)
-        return token_id, float(
-            scripted._truncate(p.log(), sampling)[token_id] if sampling.temperature else p.log()[token_id]
-        )
-
-    scripted._sample = cut
+        token_id, _ = super().sample(kept, sampling, generator)
+        return token_id, float(distribution(logits, sampling)[token_id])
 
 
-@mutant("G4", "log-probability")
+@mutant("G4", "log-probability", part="batches")
 class ReportsRawOnTheTextRoute(ScriptedEngine):
     chat = False
 
@@ -217,7 +205,7 @@ class ReportsRawOnTheTextRoute(ScriptedEngine):
             yield delta
 
 
-@mutant("G4", "log-probability")
+@mutant("G4", "log-probability", part="alone")
 class PenalisesRepetition(ScriptedEngine):
     def _logits(self, states):
         logits = super()._logits(states)
@@ -230,7 +218,7 @@ class PenalisesRepetition(ScriptedEngine):
         ids = [*prompt]
         async for delta in super()._generate(prompt, sampling):
             ids += delta.token_ids
-            self.seen = torch.zeros(scripted.VOCABULARY, dtype=torch.bool)
+            self.seen = torch.zeros(VOCABULARY, dtype=torch.bool)
             self.seen[ids] = True
             yield delta
 
@@ -238,13 +226,13 @@ class PenalisesRepetition(ScriptedEngine):
 # --- /score
 
 
-@mutant("G4", "POST /score is off")
+@mutant("G4", "POST /score is off", part="scores")
 class ScoresWithoutTemperature(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         return await super().score(request.model_copy(update={"temperature": 1.0}))
 
 
-@mutant("G4", "POST /score is off")
+@mutant("G4", "POST /score is off", part="scores")
 class ScoresByDividedLogprobs(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         answer = await super().score(request.model_copy(update={"temperature": 1.0}))
@@ -252,14 +240,14 @@ class ScoresByDividedLogprobs(ScriptedEngine):
         return ScoreResponse(logprobs=divided, version=answer.version)
 
 
-@mutant("G4", "POST /score")
+@mutant("G4", "POST /score", part="scores")
 class ScoresInTheOrderOfLength(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         ordered = sorted(request.sequences, key=len)
         return await super().score(request.model_copy(update={"sequences": ordered}))
 
 
-@mutant("G4", "POST /score is off")
+@mutant("G4", "POST /score is off", part="scores")
 class ScoresPaddingOnTheLeft(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         longest = max(map(len, request.sequences))
@@ -271,7 +259,7 @@ class ScoresPaddingOnTheLeft(ScriptedEngine):
         return ScoreResponse(logprobs=kept, version=answer.version)
 
 
-@mutant("G4", "POST /score")
+@mutant("G4", "POST /score", part="scores")
 class ForgetsEarlierTokensOfLongSequences(ScriptedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         answers = []

@@ -31,12 +31,12 @@ HOUR_S = 3600.0
 # --- G8: endurance
 
 
-@mutant("G8", "file descriptors: .* versions were pulled")
+@mutant("G8", "file descriptors: .* versions were pulled", part="channels")
 def keeps_a_descriptor_of_each_file_that_it_fetches(options):
     PartFile.close = lambda self: None
 
 
-@mutant("G8", "(threads|file descriptors): .* channels were joined")
+@mutant("G8", "(threads|file descriptors): .* channels were joined", part="channels")
 def keeps_the_thread_of_each_channel(options):
     async def close(self):
         pass
@@ -47,7 +47,7 @@ def keeps_the_thread_of_each_channel(options):
 # --- G12: store content
 
 
-@mutant("G12", "requests for files of version")
+@mutant("G12", "requests for files of version", part="relay")
 def fetches_everything_again(options):
     async def is_here(self, wanted):
         self.path(wanted.sha256).unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def fetches_everything_again(options):
     ObjectFiles.is_here = is_here
 
 
-@mutant("G12", "log-probability|greedy token|labels")
+@mutant("G12", "log-probability|greedy token|labels", part="relay")
 def applies_deltas_in_place_twice(options):
     """The second time undoes what few elements the first one has changed."""
     right = DeltaWriter.apply
@@ -84,7 +84,7 @@ def looks_at_no_delta():
 # --- G13: skipping
 
 
-@mutant("G13", "log-probability|greedy token", also="G6")
+@mutant("G13", "log-probability|greedy token", part="following", also="G6")
 class MixesTwoVersions(ScriptedEngine):
     """Keeps a matrix of the live version if a version was skipped."""
 
@@ -94,15 +94,15 @@ class MixesTwoVersions(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G13", "labelled .*log-probability")
+@mutant("G13", "labelled .*log-probability", part="following")
 class LabelsBeforeApplying(ScriptedEngine):
     async def load_weights(self, update, progress):
         self._version = update.version
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(2)
         await super().load_weights(update, progress)
 
 
-@mutant("G13", "ended as .*failed")
+@mutant("G13", "ended as .*failed", part="following")
 def calls_a_skipped_version_failed(options):
     right = weight_updates.WeightUpdates.end
 
@@ -112,7 +112,7 @@ def calls_a_skipped_version_failed(options):
     weight_updates.WeightUpdates.end = end
 
 
-@mutant("G13", "version 7|/weight_update/7")
+@mutant("G13", "version 7|/weight_update/7", part="following")
 def completes_every_version(options):
     """Waits for the version that it is pulling, however long that takes."""
     Follower._is_early = lambda self, record: False
@@ -127,7 +127,7 @@ def completes_every_version(options):
 # --- G14: integrity
 
 
-@mutant("G14", "one bit of each file differs")
+@mutant("G14", "one bit of each file differs", part="transfers")
 def skips_the_object_hash(options):
     PartFile.is_right = property(lambda self: self.missing == 0)
     ObjectFiles.is_here = _exists
@@ -137,12 +137,12 @@ async def _exists(self, wanted):
     return self.path(wanted.sha256).exists()
 
 
-@mutant("G14", "other content")
+@mutant("G14", "other content", part="versions")
 def skips_the_digest(options):
     tensor_check._check_bytes = lambda path, entries, expected, stop: None
 
 
-@mutant("G14", "a delta on a base that the server does not have")
+@mutant("G14", "a delta on a base that the server does not have", part="versions")
 def applies_a_delta_to_any_base(options):
     """Takes the newest version that is here for the base."""
     by_digest = AssembledVersions.by_digest
@@ -166,12 +166,12 @@ def applies_a_delta_to_any_base(options):
     looks_at_no_delta()
 
 
-@mutant("G14", "without a signature|another key|was changed after")
+@mutant("G14", "without a signature|another key|was changed after", part="versions")
 def trusts_unsigned(options):
     Verifier.open = lambda self, envelope, payload_type: _parts(envelope)[0]
 
 
-@mutant("G14", "a latest.json of an older version")
+@mutant("G14", "a latest.json of an older version", part="latest")
 def follows_a_replayed_latest(options):
     def take(self, look, latest):
         self.newest = look.latest = latest
@@ -185,7 +185,7 @@ def follows_a_replayed_latest(options):
     weight_updates.WeightUpdates.is_older = lambda self, version: False
 
 
-@mutant("G14", "more requests for files of a version that is bad|/weight_update/.*receiving")
+@mutant("G14", "more requests for files of a version that is bad|/weight_update/.*receiving", part="latest")
 def retries_the_bad_version(options):
     """Takes what is proven for a passing cause."""
 
@@ -201,14 +201,14 @@ def retries_the_bad_version(options):
     Follower._to_the_end = to_the_end
 
 
-@mutant("G14", "outside the server's own directory|name is a path")
+@mutant("G14", "outside the server's own directory|name is a path", part="versions")
 def writes_outside_its_directory(options):
     manifests.ModelFile.model_fields["name"].metadata.clear()
     manifests.ModelFile.model_rebuild(force=True)
     manifests.VersionManifest.model_rebuild(force=True)
 
 
-@mutant("G14", "redirects elsewhere|to which a source redirected")
+@mutant("G14", "redirects elsewhere|to which a source redirected", part="transfers")
 def follows_redirects(options):
     right = aiohttp.ClientSession.get
 
@@ -221,7 +221,7 @@ def follows_redirects(options):
 # --- G15: resume
 
 
-@mutant("G15", "times the bytes of version")
+@mutant("G15", "times the bytes of version", part="deaths")
 def starts_over_each_time(options):
     right = ObjectFiles.open_part
 
@@ -232,7 +232,7 @@ def starts_over_each_time(options):
     ObjectFiles.open_part = open_part
 
 
-@mutant("G15", "/weight_update/|ended as")
+@mutant("G15", "/weight_update/|ended as", part="hangs")
 def waits_for_the_source_that_hangs(options):
     relay.PullRules = lambda poll_s, idle_timeout_s, min_bytes_per_s: PullRules(poll_s, HOUR_S, 0)
 
@@ -240,7 +240,7 @@ def waits_for_the_source_that_hangs(options):
 # --- G16: undisturbed
 
 
-@mutant("G16", "no answer within")
+@mutant("G16", "no answer within", part="pulls")
 def stops_while_it_pulls(options):
     right = RelayChannel.fetch
 
@@ -254,7 +254,7 @@ def stops_while_it_pulls(options):
     RelayChannel.fetch = fetch
 
 
-@mutant("G16", "^200 .*proof|has the proof")
+@mutant("G16", "^200 .*proof|has the proof", part="refusals")
 def shares_without_looking(options):
     right = SharedStore.proof
 
@@ -266,7 +266,7 @@ def shares_without_looking(options):
     SharedStore.proof = proof
 
 
-@mutant("G16", "requests to a source of a channel that was replaced", also="G8")
+@mutant("G16", "requests to a source of a channel that was replaced", part="replaced", also="G8")
 def keeps_the_old_channel(options):
     async def leave(self, why):
         self._channel = self._follower = None

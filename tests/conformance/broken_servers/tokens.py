@@ -18,17 +18,17 @@ def resampled(change) -> type[ScriptedEngine]:
     return Resamples
 
 
-@mutant("G9", "\\] and '")
+@mutant("G9", "\\] and '", part="lengths")
 class StopsAtTheFirstStopTokenOfTheList(resampled(lambda s: replace(s, stop_token_ids=s.stop_token_ids[:1]))):
     pass
 
 
-@mutant("G9", "\\] and '")
+@mutant("G9", "\\] and '", part="lengths")
 class StopsAtTheLastStopTokenOfTheList(resampled(lambda s: replace(s, stop_token_ids=s.stop_token_ids[-1:]))):
     pass
 
 
-@mutant("G9", "'stop'")
+@mutant("G9", "'stop'", part="ids")
 class LeavesOutTheStopToken(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         async for delta in super()._generate(prompt, sampling):
@@ -36,7 +36,7 @@ class LeavesOutTheStopToken(ScriptedEngine):
             yield replace(delta, token_ids=[], logprobs=[], versions=[]) if stopped else delta
 
 
-@mutant("G9", "\\] and '")
+@mutant("G9", "\\] and '", part="lengths")
 class SaysStopAtTheLength(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         async for delta in super()._generate(prompt, sampling):
@@ -44,14 +44,14 @@ class SaysStopAtTheLength(ScriptedEngine):
             yield replace(delta, finish_reason="stop") if short else delta
 
 
-@mutant("G9", "\\] and '")
+@mutant("G9", "\\] and '", part="lengths")
 class SamplesOneTokenTooMany(
     resampled(lambda s: replace(s, max_tokens=s.max_tokens + (s.max_tokens in (1, 16))))
 ):
     pass
 
 
-@mutant("G9", "had arrived after|no answer to POST")
+@mutant("G9", "had arrived after|no answer to POST", part="streams")
 def holds_a_stream_back_until_the_end(options):
     right = generation_routes._events
 
@@ -62,7 +62,7 @@ def holds_a_stream_back_until_the_end(options):
     generation_routes._events = held
 
 
-@mutant("G9", "had arrived after|no answer to POST")
+@mutant("G9", "had arrived after|no answer to POST", part="streams")
 def sends_one_chunk_and_holds_the_rest(options):
     right = generation_routes._events
 
@@ -91,7 +91,7 @@ def altered_chunks(change):
     completions.Completion._chunk = chunk
 
 
-@mutant("G9", "first chunk is", also="G2 G4 G5 G8")
+@mutant("G9", "first chunk is", part="lengths", also="G2 G4 G5 G8")
 def sends_the_prompt_with_the_last_chunk(options):
     def change(completion, chunk):
         chunk.pop("prompt_token_ids", None)
@@ -102,7 +102,7 @@ def sends_the_prompt_with_the_last_chunk(options):
     altered_chunks(change)
 
 
-@mutant("G9", "the text|another path gave")
+@mutant("G9", "the text|another path gave", part="texts")
 def streams_lose_the_last_text(options):
     def change(completion, chunk):
         choice = chunk["choices"][0]
@@ -113,32 +113,32 @@ def streams_lose_the_last_text(options):
     altered_chunks(change)
 
 
-@mutant("G9", "the text")
+@mutant("G9", "the text", part="texts")
 class StripsTheText(ScriptedEngine):
     def decode(self, token_ids):
         return super().decode(token_ids).strip()
 
 
-@mutant("G9", "prompt_token_ids \\[")
+@mutant("G9", "prompt_token_ids \\[", part="texts")
 class StripsThePrompt(ScriptedEngine):
     def encode(self, text):
         return super().encode(text.strip())
 
 
-@mutant("G9", "prompt_token_ids \\[")
+@mutant("G9", "prompt_token_ids \\[", part="texts")
 class ShowsOnlyTheLastMessage(ScriptedEngine):
     def encode_chat(self, messages, tools):
         return super().encode_chat(messages[-1:], tools)
 
 
-@mutant("G9", "prompt_token_ids \\[")
+@mutant("G9", "prompt_token_ids \\[", part="texts")
 class EscapesTheConversation(ScriptedEngine):
     def encode_chat(self, messages, tools):
         escaped = [m | {"content": json.dumps(m["content"])[1:-1]} for m in messages]
         return super().encode_chat(escaped, tools)
 
 
-@mutant("G9", "prompt_token_ids \\[", also="G3")
+@mutant("G9", "prompt_token_ids \\[", part="texts", also="G3")
 def cuts_long_prompts_from_the_left(options):
     right = completions.Completion.__init__
 
@@ -148,7 +148,7 @@ def cuts_long_prompts_from_the_left(options):
     completions.Completion.__init__ = short
 
 
-@mutant("G9", "log-probability")
+@mutant("G9", "log-probability", part="texts")
 class LosesTheLastIdsOfTheVocabulary(ScriptedEngine):
     def _generate(self, prompt, sampling):
         return super()._generate([min(token_id, 93) for token_id in prompt], sampling)

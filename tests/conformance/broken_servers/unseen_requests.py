@@ -26,7 +26,7 @@ def behind(gateway):
     BodyLimits.__init__ = init
 
 
-@mutant("G3", WRONG, also=OTHERS)
+@mutant("G3", WRONG, part="updates", also=OTHERS)
 def memoises_answers(options):
     class Gateway:
         def __init__(self, inner):
@@ -69,7 +69,7 @@ def memoises_answers(options):
     behind(Gateway)
 
 
-@mutant("G6", "no_group|broadcast|contract said", also=OTHERS)
+@mutant("G6", "no_group|broadcast|contract said", part="requests", also=OTHERS)
 def leaves_its_group_before_it_checks_a_join(options):
     right = WeightUpdates.join
 
@@ -83,7 +83,7 @@ def leaves_its_group_before_it_checks_a_join(options):
     WeightUpdates.join = join
 
 
-@mutant("G6", "half a character|^500", also=OTHERS)
+@mutant("G6", "half a character|^500", part="http", also=OTHERS)
 class FailsOnHalfACharacterInMessages(ScriptedEngine):
     async def start(self, version):
         await super().start(version)
@@ -103,7 +103,7 @@ class FailsOnHalfACharacterInMessages(ScriptedEngine):
         return super().encode_chat(messages, tools)
 
 
-@mutant("G6", "500|no answer", also=OTHERS)
+@mutant("G6", "500|no answer", part="http", also=OTHERS)
 def fails_on_deep_nesting(options):
     right = body_limits.check_json
 
@@ -137,7 +137,7 @@ class Faulting(ScriptedEngine):
             raise RuntimeError("device-side assert triggered")
 
 
-@mutant("G6", "500|no answer|200", also=OTHERS)
+@mutant("G6", "500|no answer|200", part="edges", also=OTHERS)
 class DiesOfAnIdInThePrompt(Faulting):
     def generate(self, prompt_token_ids, sampling):
         return self._generate(prompt_token_ids, sampling)
@@ -148,7 +148,7 @@ class DiesOfAnIdInThePrompt(Faulting):
             yield delta
 
 
-@mutant("G6", "500|no answer|200|were not", also=OTHERS)
+@mutant("G6", "500|no answer|200|were not", part="edges", also=OTHERS)
 class DiesOfAnIdInStopTokenIds(Faulting):
     async def _generate(self, prompt, sampling):
         self.fault(sampling.stop_token_ids)
@@ -156,7 +156,7 @@ class DiesOfAnIdInStopTokenIds(Faulting):
             yield delta
 
 
-@mutant("G6", "500|no answer|200", also=OTHERS)
+@mutant("G6", "500|no answer|200", part="edges", also=OTHERS)
 class DiesOfAnIdToScore(Faulting):
     async def score(self, request):
         self.fault([i for ids in request.sequences for i in ids])
@@ -168,7 +168,7 @@ class DiesOfAnIdToScore(Faulting):
             yield delta
 
 
-@mutant("G10", "413|400|422", also=OTHERS)
+@mutant("G10", "413|400|422", part="bodies", also=OTHERS)
 def reads_the_body_before_the_token(options):
     right = app.BearerToken.__call__
     stated = {}
@@ -188,7 +188,7 @@ def reads_the_body_before_the_token(options):
     app.BearerToken.__call__ = check
 
 
-@mutant("G11", "are there|requests", also=OTHERS)
+@mutant("G11", "are there|requests", part="connections", also=OTHERS)
 def notices_the_end_of_a_connection_by_writing(options):
     async def to_its_end(receive, work):
         return await work
@@ -196,7 +196,7 @@ def notices_the_end_of_a_connection_by_writing(options):
     generation_routes.until_disconnect = to_its_end
 
 
-@mutant("G11", "are there|requests", also=OTHERS)
+@mutant("G11", "are there|requests", part="connections", also=OTHERS)
 def keeps_the_connection_behind_a_proxy(options):
     def gateway(inner):
         async def call(scope, receive, send):
@@ -213,12 +213,12 @@ def keeps_the_connection_behind_a_proxy(options):
     behind(gateway)
 
 
-@mutant("G11", "are there|requests", also=OTHERS)
+@mutant("G11", "are there|requests", part="prompts", also=OTHERS)
 class ReadsALongPromptToItsEnd(ScriptedEngine):
     """Processes a prompt in one step, a millisecond per token, which nothing can interrupt."""
 
     async def _generate(self, prompt, sampling):
-        self._sequences.add(one := scripted._Sequence([], torch.zeros(scripted.HIDDEN)))
+        self._sequences.add(one := scripted.RunningRequest([], torch.zeros(scripted.HIDDEN)))
         step = asyncio.create_task(asyncio.sleep(len(prompt) * 1e-3 if len(prompt) > 1000 else 0))
         try:
             await asyncio.shield(step)

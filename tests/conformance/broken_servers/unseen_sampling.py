@@ -1,7 +1,6 @@
 """Broken servers that were written from the contract's text alone: draws, labels and ids."""
 
 import asyncio
-import random
 from dataclasses import replace
 
 import torch
@@ -30,11 +29,11 @@ class Speculating(Stepwise):
         guess = self.draft(one.token_ids)
         if guess is None or one.sampling.temperature == 0:
             return super().draw(one)
-        log_p = scripted._distribution(self._logits(one.state), one.sampling)
+        log_p = scripted.distribution(self._logits(one.state), one.sampling)
         return self.verify(one, guess, log_p)
 
 
-@mutant("G4", "log-probability", also=OTHERS)
+@mutant("G4", "log-probability", part="alone", also=OTHERS)
 class ReportsTheDraftsLogprob(Speculating):
     def verify(self, one, guess, log_p):
         if float(torch.rand((), generator=one.generator)) < float(log_p[guess].exp()):
@@ -45,7 +44,7 @@ class ReportsTheDraftsLogprob(Speculating):
         return token_id, float(log_p[token_id])
 
 
-@mutant("G4", "of their distributions|standard errors", also=OTHERS)
+@mutant("G4", "of their distributions|standard errors", part="batches", also=OTHERS)
 class AcceptsDraftsThatAreTypical(Speculating):
     def verify(self, one, guess, log_p):
         p = log_p.exp()
@@ -60,29 +59,29 @@ class Shared(int):
     generator: torch.Generator
 
 
-@mutant("G4", "equal seeds|seed", also=OTHERS)
-def shares_one_generator_among_choices(options):
-    right = generation_routes.sampling_parameters
-    sample = scripted._sample
+@mutant("G4", "equal seeds|seed", part="seeds", also=OTHERS)
+class SharesOneGeneratorAmongChoices(ScriptedEngine):
+    async def start(self, version):
+        await super().start(version)
+        right = generation_routes.sampling_parameters
 
-    def shared(request, *others):
-        found = right(request, *others)
-        if request.seed is not None:
-            seed = Shared(request.seed)
-            seed.generator = torch.Generator().manual_seed(request.seed)
-            found = [replace(one, seed=seed) for one in found]
-        return found
+        def shared(request, *others):
+            found = right(request, *others)
+            if request.seed is not None:
+                seed = Shared(request.seed)
+                seed.generator = torch.Generator().manual_seed(request.seed)
+                found = [replace(one, seed=seed) for one in found]
+            return found
 
-    def drawn(logits, sampling, generator):
+        generation_routes.sampling_parameters = shared
+
+    def sample(self, logits, sampling, generator):
         if isinstance(sampling.seed, Shared):
             generator = sampling.seed.generator
-        return sample(logits, sampling, generator)
-
-    generation_routes.sampling_parameters = shared
-    scripted._sample = drawn
+        return super().sample(logits, sampling, generator)
 
 
-@mutant("G5", "labelled|labels", also=OTHERS)
+@mutant("G5", "labelled|labels", part="updates", also=OTHERS)
 class LabelsAtDelivery(ScriptedEngine):
     """There is a queue between engine and front end, which is slow with many streams."""
 
@@ -110,7 +109,7 @@ class LabelsAtDelivery(ScriptedEngine):
             task.cancel()
 
 
-@mutant("G5", "labelled", also=OTHERS)
+@mutant("G5", "labelled", part="updates", also=OTHERS)
 class LabelsTheLaunchedStepAsNew(Stepwise):
     """The scheduler is one step ahead: the step that the old weights have started gets the new label."""
 
@@ -120,11 +119,12 @@ class LabelsTheLaunchedStepAsNew(Stepwise):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G5", "labels|labelled|contract says", also=OTHERS)
-class PollsTheVersionOnceASecond(ScriptedEngine):
-    """Half of the requests go to a second front end, which learns the version late."""
+@mutant("G5", "labels|labelled|contract says", part="updates", also=OTHERS)
+class PollsTheVersionOnceAMinute(ScriptedEngine):
+    """Every second request goes to another front end, which learns the version late."""
 
     copy = 0
+    requests = 0
 
     async def start(self, version):
         await super().start(version)
@@ -134,15 +134,16 @@ class PollsTheVersionOnceASecond(ScriptedEngine):
     async def _poll(self):
         while True:
             self.copy = self._version
-            await asyncio.sleep(1)
+            await asyncio.sleep(60)
 
     async def _generate(self, prompt, sampling):
-        other = random.random() < 0.5
+        self.requests += 1
+        other = self.requests % 2 == 0
         async for delta in super()._generate(prompt, sampling):
             yield replace(delta, versions=[self.copy for _ in delta.versions]) if other else delta
 
 
-@mutant("G9", "logprob|log-prob|entries", also=OTHERS)
+@mutant("G9", "logprob|log-prob|entries", part="ids", also=OTHERS)
 def has_no_logprob_of_the_stopping_token(options):
     right = completions.Completion._choice
 
@@ -155,7 +156,7 @@ def has_no_logprob_of_the_stopping_token(options):
     completions.Completion._choice = choice
 
 
-@mutant("G9", "another|stream|ids", also=OTHERS)
+@mutant("G9", "another|stream|ids", part="stop-strings", also=OTHERS)
 def suppresses_chunks_without_text(options):
     right = completions.Completion.chunks
 
@@ -176,7 +177,7 @@ def suppresses_chunks_without_text(options):
     completions.Completion.chunks = chunks
 
 
-@mutant("G9", "^\\[\\d", also=OTHERS)
+@mutant("G9", "^\\[\\d", part="stop-strings", also=OTHERS)
 def trims_ids_before_the_stop_string(options):
     async def trimmed(source, stops, decode):
         held = []

@@ -22,7 +22,7 @@ class Stepwise(ScriptedEngine):
         generator = self._generator
         if sampling.seed is not None:
             generator = torch.Generator().manual_seed(sampling.seed)
-        one = scripted._Sequence(list(prompt), torch.zeros(scripted.HIDDEN))
+        one = scripted.RunningRequest(list(prompt), torch.zeros(scripted.HIDDEN))
         one.begun = False
         one.prompt = prompt
         one.sampling = sampling
@@ -42,7 +42,7 @@ class Stepwise(ScriptedEngine):
                     one.begun = True
                 version = self._version
                 logits = self._logits(one.state)
-                tops = [scripted._likeliest(logits, sampling)] if sampling.top_logprobs else ()
+                tops = [self.likeliest(logits, sampling)] if sampling.top_logprobs else ()
                 if one.launched:
                     token_id, logprob, version = one.launched
                     one.launched = None
@@ -59,7 +59,7 @@ class Stepwise(ScriptedEngine):
             self._sequences.discard(one)
 
     def draw(self, one):
-        return scripted._sample(self._logits(one.state), one.sampling, one.generator)
+        return self.sample(self._logits(one.state), one.sampling, one.generator)
 
     def step(self, one):
         token_id, logprob = self.draw(one)
@@ -71,7 +71,7 @@ class Stepwise(ScriptedEngine):
         return [one for one in list(self._sequences) if one.begun]
 
 
-@mutant("G1", WRONG, also=OTHERS)
+@mutant("G1", WRONG, part="context", also=OTHERS)
 class ReplaysGraphsOfTheOldWeights(ScriptedEngine):
     """Weights are replaced by reference, but decoding at captured batch sizes reads the old memory."""
 
@@ -111,7 +111,7 @@ class ReplaysGraphsOfTheOldWeights(ScriptedEngine):
         return self._by_graph(super()._logits, states)
 
 
-@mutant("G1", WRONG, also=OTHERS)
+@mutant("G1", WRONG, part="formats", also=OTHERS)
 class AssignsInTheModelsOrder(ScriptedEngine):
     """Tensors of one shape in one bucket are assigned in the model's order, not in the request's."""
 
@@ -124,7 +124,7 @@ class AssignsInTheModelsOrder(ScriptedEngine):
         return assigned
 
 
-@mutant("G2", WRONG, also=OTHERS)
+@mutant("G2", WRONG, part="modes", also=OTHERS)
 class RecomputesNoSharedBlocks(Stepwise):
     """Choices of one request share their prompt, and shared blocks are not recomputed.
 
@@ -139,7 +139,7 @@ class RecomputesNoSharedBlocks(Stepwise):
                 one.state = old[one]
 
 
-@mutant("G2", WRONG, also=OTHERS)
+@mutant("G2", WRONG, part="modes", also=OTHERS)
 class ThrowsATokenAwayAtTheSwap(Stepwise):
     """A step was running at the pause: its token is in the sequence, but is not delivered."""
 
@@ -149,7 +149,7 @@ class ThrowsATokenAwayAtTheSwap(Stepwise):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G2", WRONG, also=OTHERS)
+@mutant("G2", WRONG, part="modes", also=OTHERS)
 class SamplesATokenTwiceAtTheSwap(Stepwise):
     """A step was running at the pause: its token is delivered, and its position sampled again."""
 
@@ -159,7 +159,7 @@ class SamplesATokenTwiceAtTheSwap(Stepwise):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G2", "ended with", also=OTHERS)
+@mutant("G2", "ended with", part="modes", also=OTHERS)
 class EndsWhatOnePassCannotRecompute(Stepwise):
     one_pass = 1024  # tokens
 
@@ -207,7 +207,7 @@ class Radix(ScriptedEngine):
             self.cache.popitem(last=False)
 
 
-@mutant("G3", WRONG, also=OTHERS)
+@mutant("G3", WRONG, part="updates", also=OTHERS)
 class IgnoresThatItsCacheIsInUse(Radix):
     """The reset is refused while a request runs, and the refusal is ignored."""
 
@@ -217,7 +217,7 @@ class IgnoresThatItsCacheIsInUse(Radix):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G8", "did not end|failed|no answer|receiving", also=OTHERS)
+@mutant("G8", "did not end|failed|no answer|receiving", part="arrivals", also=OTHERS)
 class StopsOnlyWhenNoPromptWaits(ScriptedEngine):
     """An update waits until no prompt is left to process; prompts are processed one after the other."""
 

@@ -4,6 +4,7 @@ Each is a few lines over the scripted server. `python -m tests.conformance.odd_s
 one.
 """
 
+import gc
 import importlib
 import logging
 import os
@@ -23,6 +24,7 @@ for module in MODULES.split():
 
 def serve(name: str, port: int) -> None:
     """Serves one until it is killed. It runs in a process of its own, which the server may change."""
+    gc.freeze()  # a server collects garbage when it starts, and would look at all that was imported
     torch.set_num_threads(1)
     os.environ[TOKEN_VARIABLE] = TOKEN
     odd = ODD[name]

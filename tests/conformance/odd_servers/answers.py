@@ -34,28 +34,28 @@ def turned(value: object) -> object:
     return value
 
 
-@odd(on="G1 G6 G9")
+@odd(on="G1/context G6/joins G6/receiving G9/routes G9/lines G9/streams")
 def has_more_fields_everywhere():
     changing_answers(of_json=widened)
 
 
-@odd(on="G1 G9")
+@odd(on="G1/context G9/lines G9/openai")
 def orders_fields_the_other_way():
     changing_answers(of_json=turned)
 
 
-@odd(on="G1 G9 G10")
+@odd(on="G1/context G9/lines G9/streams G10/routes")
 def writes_ascii_with_spaces():
     changing_answers(write=lambda value: json.dumps(value, indent=1))
 
 
-@odd(on="G2 G9")
+@odd(on="G2/several G9/streams")
 def writes_events_without_a_space():
     """Its events have no space after the colon, end with CRLF, and have comments and names between them."""
     changing_answers(of_event=lambda text: f": a comment\r\nevent: message\r\ndata:{text}\r\nid: 1\r\n\r\n")
 
 
-@odd(on="G2 G3 G5")
+@odd(on="G2/several G3/takeover G5/updates")
 def splits_spans():
     """Returns a span for every four tokens, whatever their version."""
     right = completions.spans
@@ -70,7 +70,7 @@ def splits_spans():
     completions.spans = spans
 
 
-@odd(on="G2 G4 G9")
+@odd(on="G2/several G4/batches G9/streams")
 def begins_and_ends_streams_without_tokens():
     """The first chunk has only the prompt, and the last one only the finish reason and the spans."""
     right = generation_routes._events
@@ -113,12 +113,12 @@ def _event(chunk: dict) -> str:
     return f"data: {json.dumps(chunk)}\n\n"
 
 
-@odd(on="G2 G6 G11")
+@odd(on="G2/arrivals G6/receiving G11/prompts")
 def tells_its_contract_late():
     changing_answers(before={"/contract": lambda: asyncio.sleep(0.15)})
 
 
-@odd(on="G1 G2")
+@odd(on="G1/events G2/several")
 def tells_no_seconds():
     """Does not measure the duration of updates."""
     right = WeightUpdates.status

@@ -16,37 +16,37 @@ class Declares(ScriptedEngine):
         return super().info().model_copy(update=self.changes)
 
 
-@odd(on="G1 G4")
+@odd(on="G1/formats G4/alone G4/scores")
 class TakesBfloat16Only(Declares):
     changes = {"accepts_dtypes": ["bfloat16"]}
 
 
-@odd(on="G1 G6")
+@odd(on="G1/formats G6/requests")
 class TakesFloat16AndFloat32(Declares):
     changes = {"accepts_dtypes": ["float16", "float32"]}
 
 
-@odd(on="G2 G3")
+@odd(on="G2/modes G3/updates")
 class OnlyRecomputes(Declares):
     changes = {"kv_cache": ["recompute"]}
 
 
-@odd(on="G2 G5")
+@odd(on="G2/modes G5/updates")
 class OnlyKeeps(Declares):
     changes = {"kv_cache": ["keep"]}
 
 
-@odd(on="G1 G2 G5 G6")
+@odd(on="G1/events G2/arrivals G5/failed-update G6/receiving")
 class OnlyPauses(Declares):
     changes = {"capabilities": ["score", "truncation", "seed", "stream"]}
 
 
-@odd(on="G2 G4 G6 G9 G11")
+@odd(on="G2/several G4/batches G6/requests G9/ids G9/routes G9/lengths G11/connections")
 class OffersNothing(Declares):
     changes = {"capabilities": []}
 
 
-@odd(on="G1 G2 G6")
+@odd(on="G1/formats G2/several G6/requests")
 class HasWordsThatNobodyKnows(Declares):
     changes = {
         "capabilities": ["lora", "score", "staged", "truncation", "seed", "stream", "embeddings"],
@@ -56,7 +56,7 @@ class HasWordsThatNobodyKnows(Declares):
     }
 
 
-@odd(on="G6 G10")
+@odd(on="G6/requests G10/metrics")
 def has_no_metrics():
     capabilities.OF_THE_APP = ()
     app.metrics_routes = lambda updates: APIRouter()
@@ -65,7 +65,7 @@ def has_no_metrics():
 SMALL = Limits(max_n=4, min_temperature=0.01, max_connections=128, max_generation_bytes=2**20)
 
 
-@odd(limits=SMALL, on="G4 G6")
+@odd(limits=SMALL, on="G4/batches G6/requests G6/http")
 class HasSmallLimits(ScriptedEngine):
     """Accepts less than the contract's limits, and declares it."""
 
@@ -96,6 +96,6 @@ class HasSmallLimits(ScriptedEngine):
 ONE = Limits(max_n=1)
 
 
-@odd(limits=ONE, on="G2 G4 G5 G9")
+@odd(limits=ONE, on="G2/several G4/batches G5/updates G9/ids G9/lines G9/openai")
 class HasOneChoice(HasSmallLimits):
     limits = ONE

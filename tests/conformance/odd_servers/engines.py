@@ -8,12 +8,12 @@ from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.odd_servers.registry import odd
 
 
-@odd(token_delay_s=0.05, on="G4 G11")
+@odd(token_delay_s=0.05, on="G4/alone G11/connections")
 class Slow(ScriptedEngine):
     """Needs 50 ms per token."""
 
 
-@odd(on="G2 G5 G9")
+@odd(on="G2/several G5/updates G9/streams")
 class InBursts(ScriptedEngine):
     """Delivers its tokens sixteen at a time."""
 
@@ -34,7 +34,7 @@ class InBursts(ScriptedEngine):
                 waiting = []
 
 
-@odd(token_delay_s=0.016, on="G9")
+@odd(token_delay_s=0.016, on="G9/lines G9/streams")
 class InRareBursts(InBursts):
     """Delivers 64 tokens after a second of silence."""
 
@@ -78,30 +78,30 @@ class Slots(ScriptedEngine):
             self._free.release()
 
 
-@odd(token_delay_s=0.0005, on="G2")
+@odd(token_delay_s=0.0005, on="G2/modes")
 class TwoSlots(Slots):
     slots = 2
 
 
-@odd(token_delay_s=0.0005, on="G3 G11")
+@odd(token_delay_s=0.0005, on="G3/updates G11/connections")
 class OneSlot(Slots):
     slots = 1
 
 
-@odd(on="G6")
+@odd(on="G6/joins G6/group")
 class JoinsSlowly(ScriptedEngine):
     async def join_group(self, request):
         await asyncio.sleep(0.3)
         return await super().join_group(request)
 
 
-@odd(token_delay_s=0.02, on="G3 G6")
+@odd(token_delay_s=0.02, on="G3/updates G6/edges")
 class HasASmallContext(ScriptedEngine):
     def max_context(self):
         return 256
 
 
-@odd(on="G2 G3")
+@odd(on="G2/arrivals G2/prompts G3/updates")
 class StopsAtTheAcceptance(ScriptedEngine):
     """Pauses as soon as a `paused` update is accepted, and not when its first bucket arrives."""
 
@@ -116,7 +116,7 @@ class StopsAtTheAcceptance(ScriptedEngine):
             await self._set_paused(False)
 
 
-@odd(on="G2 G3 G5")
+@odd(on="G2/arrivals G3/updates G5/queued")
 class GeneratesWhileItReceives(ScriptedEngine):
     """Stops for a `paused` update as late as for a staged one: when the weights are applied."""
 

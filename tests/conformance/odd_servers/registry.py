@@ -16,7 +16,7 @@ class Odd:
     host: str  # where it listens
     path: str  # what precedes every route
     limits: Limits | None
-    on: tuple[str, ...]  # the guarantees that its peculiarity affects most
+    on: tuple[tuple[str, str], ...]  # the guarantees, with their parts, that its peculiarity affects most
 
     def url(self, port: int) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -27,16 +27,18 @@ ODD: dict[str, Odd] = {}
 
 
 def odd(
+    *,
+    on: str,
     token_delay_s: float = TOKEN_DELAY_S,
     host: str = "127.0.0.1",
     path: str = "",
     limits: Limits | None = None,
-    on: str = "G1",
 ) -> Callable:
     """Registers an engine class, or a function that changes the server around an ordinary engine.
 
-    `on` are the codes of the guarantees that it affects most.
+    `on` are the parts of guarantees that it affects most, such as "G2/several G9/streams".
     """
+    parts = tuple((code, part) for code, _, part in (each.partition("/") for each in on.split()))
 
     def register(strange: Callable) -> Callable:
         def make() -> ScriptedEngine:
@@ -45,7 +47,7 @@ def odd(
             strange()
             return ScriptedEngine(token_delay_s)
 
-        ODD[strange.__name__] = Odd(make, host, path, limits, tuple(on.split()))
+        ODD[strange.__name__] = Odd(make, host, path, limits, parts)
         return strange
 
     return register

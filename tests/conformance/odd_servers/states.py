@@ -11,7 +11,7 @@ from tests.conformance.odd_servers.registry import odd
 RESTART_S = 0.5
 
 
-@odd(on="G1 G5 G6 G7")
+@odd(on="G1/events G5/failed-update G6/retries G7/polls G7/infinities")
 class RestartsAfterAFailedUpdate(ScriptedEngine):
     """Restarts its engine once it has reported that a group's update failed, and is then a fresh server."""
 
@@ -58,7 +58,7 @@ class RestartsAfterAFailedUpdate(ScriptedEngine):
             yield delta
 
 
-@odd(on="G1 G3")
+@odd(on="G1/variants G3/updates")
 class KeepsCachesOfOlderWeights(ScriptedEngine):
     """Keeps the states after its prompts over updates, and uses only those of the live weights."""
 

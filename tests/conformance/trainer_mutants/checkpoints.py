@@ -38,33 +38,33 @@ class Later(SaveHandle):
         self.save(self.directory)
 
 
-@mutant("T5", "after resumed step 1.* is off by|gradient norm of resumed step 2")
+@mutant("T5", "after resumed step 1.* is off by|gradient norm of resumed step 2", part="resume")
 class ForgetsMomentsOnLoad(FSDPTrainer):
     def load(self, directory: Path) -> None:
         super().load(directory)
         self.reset_optimizer()
 
 
-@mutant("T5", "learning rate of resumed step 1")
+@mutant("T5", "learning rate of resumed step 1", part="resume")
 class ForgetsTheScheduleOnLoad(FSDPTrainer):
     def load(self, directory: Path) -> None:
         super().load(directory)
         self._closed_steps.zero_()
 
 
-@mutant("T5", "resumed step 1")
+@mutant("T5", "resumed step 1", part="resume")
 class SavesOnlyOnce(FSDPTrainer):
     def save(self, directory: Path) -> SaveHandle:
         return Nothing() if directory.exists() else super().save(directory)
 
 
-@mutant("T5", "rank . raised|not every rank ended", ranks=2, patience_s=30)
+@mutant("T5", "rank . raised|not every rank ended", part="resume", ranks=2)
 class WaitsTogether(FSDPTrainer):
     def save(self, directory: Path) -> SaveHandle:
         return Together(super().save(directory))
 
 
-@mutant("T5", "learning rate of resumed step 1")
+@mutant("T5", "learning rate of resumed step 1", part="resume")
 class SavesWhenWaitedFor(FSDPTrainer):
     def save(self, directory: Path) -> SaveHandle:
         return Later(super().save, directory)
@@ -89,7 +89,7 @@ class _Quiet(SaveHandle):
             self._saving.wait()
 
 
-@mutant("T5", "raised .* load|No such file")
+@mutant("T5", "raised .* load|No such file", part="saves")
 class LosesASaveThatIsNotWaitedFor(PlainTrainer):
     def save(self, directory: Path) -> SaveHandle:
         state = {
@@ -100,13 +100,13 @@ class LosesASaveThatIsNotWaitedFor(PlainTrainer):
         return _Written(state, directory)
 
 
-@mutant("T5", "could not be written raises nothing")
+@mutant("T5", "could not be written raises nothing", part="saves")
 class KeepsQuietAboutAFailedSave(FSDPTrainer):
     def save(self, directory: Path) -> SaveHandle:
         return _Quiet(super().save(directory))
 
 
-@mutant("T5", "does not fit the model, without an error")
+@mutant("T5", "does not fit the model, without an error", part="saves")
 class LoadsWhatFits(PlainTrainer):
     def load(self, directory: Path) -> None:
         state = torch.load(directory / "state.pt")
@@ -116,7 +116,7 @@ class LoadsWhatFits(PlainTrainer):
         self._closed_steps = state["closed_steps"]
 
 
-@mutant("T5", "learning rate of resumed step 1")
+@mutant("T5", "learning rate of resumed step 1", part="resume")
 class SavesOnlyAppliedSteps(FSDPTrainer):
     _skipped = 0
 
@@ -130,7 +130,7 @@ class SavesOnlyAppliedSteps(FSDPTrainer):
         return {**state, "closed_steps": state["closed_steps"] - self._skipped}
 
 
-@mutant("T5", "after load\\(\\), a log-probability .* with grad=False is off")
+@mutant("T5", "after load\\(\\), a log-probability .* with grad=False is off", part="resume")
 class ScoresByTheWeightsBeforeTheLoad(FSDPTrainer):
     _before: tuple[torch.Tensor, ...] = ()
 

@@ -17,6 +17,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 @mutant(
     "T1",
     "neighbours are seen: token .* changes by",
+    part="decoders",
     also="T2 T3 T6",
     why="scores of packs are other scores, with other gradients",
 )
@@ -26,7 +27,7 @@ class LetsNeighboursSeeEachOther(FSDPTrainer):
         return super().forward(replace(batch, cu_seqlens=one), grad, entropy)
 
 
-@mutant("T1", "forward changes loss_mask of the batch")
+@mutant("T1", "forward changes loss_mask of the batch", part="decoders")
 class ShiftsTheMaskInPlace(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
@@ -37,6 +38,7 @@ class ShiftsTheMaskInPlace(FSDPTrainer):
 @mutant(
     "T1",
     "temperature is not applied",
+    part="decoders",
     also="T2 T3 T6",
     why="scores at another temperature have other gradients",
 )
@@ -45,14 +47,20 @@ class ForgetsTemperature(FSDPTrainer):
         return super().forward(replace(batch, temperature=torch.ones(batch.num_tokens)), grad, entropy)
 
 
-@mutant("T1", "first token of a sequence has nothing before it", also="T9", why="it is scored there too")
+@mutant(
+    "T1",
+    "first token of a sequence has nothing before it",
+    part="decoders",
+    also="T9",
+    why="it is scored there too",
+)
 class ScoresTheFirstToken(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
         return replace(scores, logprobs=scores.logprobs - (batch.position_ids == 0) * math.log(98))
 
 
-@mutant("T1", "divides its logits after the head is scored wrongly, without an error")
+@mutant("T1", "divides its logits after the head is scored wrongly, without an error", part="special-models")
 class ScoresWhateverTheModel(FSDPTrainer):
     def init_worker(self, spec: WorkerSpec) -> None:
         token_scores.LOGIT_TRANSFORMS.clear()  # in the process of this rank
@@ -65,6 +73,7 @@ class ScoresWhateverTheModel(FSDPTrainer):
 @mutant(
     "T1",
     "entropy has no gradient with grad=True",
+    part="decoders",
     also="T2 T3 T6",
     why="the objective's bonus for entropy has no gradient",
 )
@@ -74,7 +83,9 @@ class DetachesTheEntropy(FSDPTrainer):
         return replace(scores, entropy=scores.entropy.detach()) if entropy else scores
 
 
-@mutant("T1", "neighbours are seen|logprob of token", also="T2 T6", why="a long pack is in each")
+@mutant(
+    "T1", "neighbours are seen|logprob of token", part="decoders", also="T2 T6", why="a long pack is in each"
+)
 class LeaksBeyond128Tokens(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         starts = batch.cu_seqlens
@@ -82,7 +93,7 @@ class LeaksBeyond128Tokens(FSDPTrainer):
         return super().forward(replace(batch, cu_seqlens=kept), grad, entropy)
 
 
-@mutant("T1", "logprob of token", also="T2 T6", why="a long sequence is in each")
+@mutant("T1", "logprob of token", part="decoders", also="T2 T6", why="a long sequence is in each")
 class CutsSequencesOver64Tokens(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         cuts = (batch.position_ids % 64 == 0).nonzero().squeeze(1).to(torch.int32)
@@ -90,7 +101,7 @@ class CutsSequencesOver64Tokens(FSDPTrainer):
         return super().forward(replace(batch, cu_seqlens=ends), grad, entropy)
 
 
-@mutant("T1", "of token", also="T2 T6", why="a long pack is in each")
+@mutant("T1", "of token", part="decoders", also="T2 T6", why="a long pack is in each")
 class TakesTheFirstTemperatureAfterTheFirstChunk(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         temperature = batch.temperature.clone()
@@ -98,14 +109,20 @@ class TakesTheFirstTemperatureAfterTheFirstChunk(FSDPTrainer):
         return super().forward(replace(batch, temperature=temperature), grad, entropy)
 
 
-@mutant("T1", "of token|neighbours are seen", also="T2 T3 T6", why="packs have several temperatures in each")
+@mutant(
+    "T1",
+    "of token|neighbours are seen",
+    part="decoders",
+    also="T2 T3 T6",
+    why="packs have several temperatures in each",
+)
 class TakesTheTemperatureOfTheFirstSequence(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         first = batch.temperature[:1].expand_as(batch.temperature)
         return super().forward(replace(batch, temperature=first), grad, entropy)
 
 
-@mutant("T1", "after a step, logprob .grad=False. of token")
+@mutant("T1", "after a step, logprob .grad=False. of token", part="decoders")
 class ScoresWithTheWeightsThatWereGathered(PlainTrainer):
     """Without a gradient it scores with a copy of the model, which only `gather_weights` refreshes."""
 
@@ -122,14 +139,14 @@ class ScoresWithTheWeightsThatWereGathered(PlainTrainer):
             self._model = model
 
 
-@mutant("T1", "has dropout in training mode is scored wrongly")
+@mutant("T1", "has dropout in training mode is scored wrongly", part="special-models")
 class TrainsWithDropout(PlainTrainer):
     def init_worker(self, spec: WorkerSpec) -> None:
         super().init_worker(spec)
         self._model.train()
 
 
-@mutant("T1", "a head with a bias is scored wrongly")
+@mutant("T1", "a head with a bias is scored wrongly", part="special-models")
 class ForgetsTheBiasOfTheHead(PlainTrainer):
     def init_worker(self, spec: WorkerSpec) -> None:
         super().init_worker(spec)
@@ -138,7 +155,10 @@ class ForgetsTheBiasOfTheHead(PlainTrainer):
 
 
 @mutant(
-    "T1", "rank . is|not refused on rank 1 alone|not every rank ended|rank 1 raised", ranks=2, patience_s=20
+    "T1",
+    "rank . is|not refused on rank 1 alone|not every rank ended|rank 1 raised",
+    part="special-models",
+    ranks=2,
 )
 class RefusesOnRank0Alone(PlainTrainer):
     def _check_head(self) -> None:
@@ -146,7 +166,7 @@ class RefusesOnRank0Alone(PlainTrainer):
             super()._check_head()
 
 
-@mutant("T1", "entropy .grad=False. of token")
+@mutant("T1", "entropy .grad=False. of token", part="decoders")
 class ForgetsTheOrderOfEntropies(FSDPTrainer):
     """Sorts sequences by length, and restores the order of log-probabilities only."""
 
@@ -158,7 +178,7 @@ class ForgetsTheOrderOfEntropies(FSDPTrainer):
         return replace(scores, entropy=torch.cat([*sorted(parts, key=len), scores.entropy[:0]]))
 
 
-@mutant("T1", "logprob")
+@mutant("T1", "logprob", part="decoders")
 class ClampsLowTemperatures(PlainTrainer):
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
@@ -166,7 +186,7 @@ class ClampsLowTemperatures(PlainTrainer):
         return super()._score(hidden, token_ids, temperature.clamp(min=0.3))
 
 
-@mutant("T1", "logprob of token .* is -?0.0")
+@mutant("T1", "logprob of token .* is -?0.0", part="decoders")
 class LosesAChunkOfOneToken(PlainTrainer):
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor

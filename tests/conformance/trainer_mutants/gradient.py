@@ -16,6 +16,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 @mutant(
     "T2",
     "gradient of .* 0.125 times",
+    part="cuts",
     also="T3 T6",
     why="the norm that a step reports is wrong; an idle step's division too",
 )
@@ -37,6 +38,7 @@ class DividesByMicroBatches(FSDPTrainer):
 @mutant(
     "T2",
     "all tensors are 0.5 times",
+    part="cuts",
     ranks=2,
     also="T3 T6",
     why="the norm that a step reports is half of what it is",
@@ -47,7 +49,11 @@ class AveragesOverRanks(FSDPTrainer):
 
 
 @mutant(
-    "T2", "gradient of .* is off by", also="T3 T6", why="the objective's bonus for entropy has no gradient"
+    "T2",
+    "gradient of .* is off by",
+    part="cuts",
+    also="T3 T6",
+    why="the objective's bonus for entropy has no gradient",
 )
 class PretendsThatTheEntropyHasAGradient(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
@@ -77,7 +83,7 @@ def _with_gradient(scores: TokenScores, change: Callable[[torch.Tensor], torch.T
     return replace(scores, logprobs=scaled(scores.logprobs, change))
 
 
-@mutant("T2", "gradient of .* is off|gradient norm")
+@mutant("T2", "gradient of .* is off|gradient norm", part="orders")
 class KeepsOnlyTheLastForward(FSDPTrainer):
     """Backward uses the state of the last forward."""
 
@@ -89,7 +95,7 @@ class KeepsOnlyTheLastForward(FSDPTrainer):
         return _with_gradient(scores, lambda gradient: gradient * (self._last is batch))
 
 
-@mutant("T2", "gradient of .* is off|gradient norm")
+@mutant("T2", "gradient of .* is off|gradient norm", part="orders")
 class ProbesOverwriteTheGraph(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
@@ -97,7 +103,7 @@ class ProbesOverwriteTheGraph(FSDPTrainer):
         return _with_gradient(scores, lambda gradient: gradient * self._learns) if grad else scores
 
 
-@mutant("T2", "gradient of .* is off|gradient norm")
+@mutant("T2", "gradient of .* is off|gradient norm", part="orders")
 class ProbesClearTheGradient(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         if not grad:
@@ -105,21 +111,27 @@ class ProbesClearTheGradient(FSDPTrainer):
         return super().forward(batch, grad, entropy)
 
 
-@mutant("T2", "gradient of .* is off|gradient norm", also="T4 T5", why="its steps follow a gathering")
+@mutant(
+    "T2",
+    "gradient of .* is off|gradient norm",
+    part="orders",
+    also="T4 T5",
+    why="its steps follow a gathering",
+)
 class GatheringClearsTheGradient(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         self._optimizer.zero_grad()
         return super().gather_weights()
 
 
-@mutant("T2", "gradient of .* is off|gradient norm")
+@mutant("T2", "gradient of .* is off|gradient norm", part="orders")
 class ExportingClearsTheGradient(FSDPTrainer):
     def export(self, directory: Path) -> None:
         super().export(directory)
         self._optimizer.zero_grad()
 
 
-@mutant("T2", "gradient of .* is off|gradient norm", also="T6", why="a long pack is in it too")
+@mutant("T2", "gradient of .* is off|gradient norm", part="cuts", also="T6", why="a long pack is in it too")
 class LosesTheGradientAfterTheFirstChunk(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
@@ -127,14 +139,22 @@ class LosesTheGradientAfterTheFirstChunk(FSDPTrainer):
         return _with_gradient(scores, lambda gradient: gradient * first) if grad else scores
 
 
-@mutant("T2", "gradient of .* is off|gradient norm", also="T9", why="its steps are without entropies")
+@mutant(
+    "T2",
+    "gradient of .* is off|gradient norm",
+    part="orders",
+    also="T9",
+    why="its steps are without entropies",
+)
 class LearnsOnlyWithEntropies(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
         return _with_gradient(scores, lambda gradient: gradient * 0) if grad and not entropy else scores
 
 
-@mutant("T2", "gradient of .* is off", also="T3 T6 T9", why="every loss has weights of its tokens")
+@mutant(
+    "T2", "gradient of .* is off", part="cuts", also="T3 T6 T9", why="every loss has weights of its tokens"
+)
 class AveragesTheWeightsOfTokens(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
@@ -143,7 +163,14 @@ class AveragesTheWeightsOfTokens(FSDPTrainer):
         return _with_gradient(scores, lambda gradient: gradient.mean().expand_as(gradient))
 
 
-@mutant("T2", "gradient of .* is off", ranks=2, also="T3 T6", why="vectors have gradients on other ranks")
+@mutant(
+    "T2",
+    "gradient of .* is off",
+    part="cuts",
+    ranks=2,
+    also="T3 T6",
+    why="vectors have gradients on other ranks",
+)
 class KeepsVectorsOfRank0(PlainTrainer):
     def step(self) -> StepReport:
         for parameter in self._model.parameters():

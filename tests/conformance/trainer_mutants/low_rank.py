@@ -18,7 +18,7 @@ class Adapted(FSDPTrainer):
         super().__init__(lora={"rank": 4, "alpha": 8})
 
 
-@mutant("T4", "off by .* from W [+] 2 B A", also=WEIGHTS, why=COMPARED)
+@mutant("T4", "off by .* from W [+] 2 B A", part="weights", also=WEIGHTS, why=COMPARED)
 class MergesWithoutTheScale(Adapted):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         lora, self._lora = self._lora, replace(self._lora, alpha=self._lora.rank)
@@ -28,7 +28,9 @@ class MergesWithoutTheScale(Adapted):
             self._lora = lora
 
 
-@mutant("T4", "layers.1.mlp.down_proj.weight .*: B A is not in it", also=WEIGHTS, why=COMPARED)
+@mutant(
+    "T4", "layers.1.mlp.down_proj.weight .*: B A is not in it", part="weights", also=WEIGHTS, why=COMPARED
+)
 class MergesAllLayersButTheLast(Adapted):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         *_, last = self._adapted
@@ -39,7 +41,9 @@ class MergesAllLayersButTheLast(Adapted):
             self._adapted[last] = module
 
 
-@mutant("T4", "has no factors, and differs from the checkpoint", also="T2 T3 T6 T9", why=COMPARED)
+@mutant(
+    "T4", "has no factors, and differs from the checkpoint", part="weights", also="T2 T3 T6 T9", why=COMPARED
+)
 class TrainsTheNormsToo(Adapted):
     def _adapt(self) -> None:
         super()._adapt()
@@ -48,7 +52,9 @@ class TrainsTheNormsToo(Adapted):
                 parameter.requires_grad_(True)
 
 
-@mutant("T2", "gradient of factor A of .* is off by", also="T3 T6 T9", why="it is compared there too")
+@mutant(
+    "T2", "gradient of factor A of .* is off by", part="cuts", also="T3 T6 T9", why="it is compared there too"
+)
 class TrainsOneFactorAlone(Adapted):
     def _adapt(self) -> None:
         super()._adapt()
@@ -60,6 +66,7 @@ class TrainsOneFactorAlone(Adapted):
 @mutant(
     "T1",
     "after a step, .* should be",
+    part="decoders",
     also="T2 T3 T6 T9",
     why="scores and gradients are those of other weights",
 )

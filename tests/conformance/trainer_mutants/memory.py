@@ -11,19 +11,21 @@ from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters.fsdp import FSDPTrainer
 
 
-@mutant("T7", "gather_weights holds .* of all weights at once on rank 0", ranks=2)  # one rank copies nothing
+@mutant(
+    "T7", "gather_weights holds .* of all weights at once on rank 0", part="gathering", ranks=2
+)  # one rank copies nothing
 class GathersAllAtOnce(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         yield from list(super().gather_weights())
 
 
-@mutant("T7", "grows by .* the full logits are held")
+@mutant("T7", "grows by .* the full logits are held", part="scoring")
 class HoldsTheLogits(FSDPTrainer):
     def __init__(self):
         super().__init__(logits_chunk=10**9)
 
 
-@mutant("T7", "grows by .* the full logits are held")
+@mutant("T7", "grows by .* the full logits are held", part="scoring")
 class HoldsTheLogitsOfProbes(FSDPTrainer):
     """Its probes are forwards without a gradient and without entropies."""
 
@@ -32,7 +34,7 @@ class HoldsTheLogitsOfProbes(FSDPTrainer):
         return super().forward(batch, grad, entropy)
 
 
-@mutant("T7", "grows by .* the full logits are held")
+@mutant("T7", "grows by .* the full logits are held", part="scoring")
 class KeepsTheLogitsOfUnusedEntropies(PlainTrainer):
     """Computes both scores in one checkpoint, which keeps recomputed tensors until both have used them."""
 
@@ -53,7 +55,7 @@ def _both(
     return log_p.gather(1, token_ids[:, None]).squeeze(1), -(log_p.exp() * log_p).sum(-1)
 
 
-@mutant("T7", "gather_weights holds .* of all weights at once", ranks=2)
+@mutant("T7", "gather_weights holds .* of all weights at once", part="gathering", ranks=2)
 class KeepsWhatItGathered(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         self._kept = []

@@ -12,29 +12,23 @@ MUTANTS: list["Mutant"] = []
 class Mutant:
     trainer: type[TrainerWorker]
     breaks: str  # the guarantee that it must break
+    part: str  # its part that says so
     says: str  # a regular expression for the verdict
     ranks: int = 1
     tied: bool = True  # which of the kit's two models it is tried on: the one with a tied head
     also: frozenset[str] = frozenset()  # other guarantees that it necessarily breaks
     why: str = ""  # the reason for `also`
-    patience_s: float = 60
+    hangs: bool = False  # whether the fault is that its ranks wait for each other without end
+    needs_deepspeed: bool = False
 
 
 def mutant(
-    breaks: str,
-    says: str,
-    *,
-    ranks: int = 1,
-    tied: bool = True,
-    also: str = "",
-    why: str = "",
-    patience_s: float = 60,
+    breaks: str, says: str, *, part: str, also: str = "", **more: bool | int | str
 ) -> Callable[[type], type]:
-    """Returns a decorator that lists a broken trainer."""
+    """Returns a decorator that lists a broken trainer. more: further fields of `Mutant`."""
 
     def listed(trainer: type) -> type:
-        entry = Mutant(trainer, breaks, says, ranks, tied, frozenset(also.split()), why, patience_s)
-        MUTANTS.append(entry)
+        MUTANTS.append(Mutant(trainer, breaks, part, says, also=frozenset(also.split()), **more))
         return trainer
 
     return listed

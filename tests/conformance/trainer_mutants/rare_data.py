@@ -8,14 +8,14 @@ from tests.conformance.trainer_mutants.gradient import scaled
 from tests.conformance.trainer_mutants.mutants import mutant
 
 
-@mutant("T1", "has dropout in training mode is scored wrongly.*after a step")
+@mutant("T1", "has dropout in training mode is scored wrongly.*after a step", part="special-models")
 class TrainsWithDropoutAfterTheFirstBackward(PlainTrainer):
     def backward(self, loss: torch.Tensor) -> None:
         super().backward(loss)
         self._model.train()
 
 
-@mutant("T2", "gradient of .* is off|gradient norm")
+@mutant("T2", "gradient of .* is off|gradient norm", part="cuts")
 class SkipsWhatHasNoAdvantage(PlainTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)

@@ -11,8 +11,14 @@ from tests.conformance.trainer_mutants.gradient import scaled
 from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters.shared_prefixes import SharedPrefixes
 
-WRONG_SCORES = {"breaks": "T1", "says": "of token", "also": "T2 T6", "why": "groups are in each"}
-WRONG_GRADIENT = {"breaks": "T2", "says": "gradient of .* is off|gradient norm"}
+WRONG_SCORES = {
+    "breaks": "T1",
+    "says": "of token",
+    "part": "decoders",
+    "also": "T2 T6",
+    "why": "groups are in each",
+}
+WRONG_GRADIENT = {"breaks": "T2", "says": "gradient of .* is off|gradient norm", "part": "cuts"}
 
 
 def split(batch: PackedBatch, values: torch.Tensor) -> list[torch.Tensor]:
@@ -102,7 +108,7 @@ class ScoresEqualTokensOnce(PlainTrainer):
         return super().forward(replace(batch, temperature=torch.cat(taken)), grad, entropy)
 
 
-@mutant("T1", "of token", also="T2", why="groups are in both")
+@mutant("T1", "of token", part="decoders", also="T2", why="groups are in both")
 class SharesAcrossCloseTemperatures(PlainTrainer):
     """Equal sequences whose temperatures round to the same tenth have one temperature."""
 

@@ -13,21 +13,21 @@ from trainer_adapters.fsdp import FSDPTrainer, local_part
 from trainer_adapters.learning_rate import learning_rate
 
 
-@mutant("T3", "reports the gradient norm 0.02 .* before clipping")
+@mutant("T3", "reports the gradient norm 0.02 .* before clipping", part="updates")
 class ReportsTheClippedNorm(FSDPTrainer):
     def step(self) -> StepReport:
         report = super().step()
         return replace(report, grad_norm=min(report.grad_norm, self._spec.optimizer.max_grad_norm))
 
 
-@mutant("T3", "reports skipped=False")
+@mutant("T3", "reports skipped=False", part="updates")
 class UpdatesWithoutAFiniteGradient(FSDPTrainer):
     def _global_norm(self, gradients: list[torch.Tensor]) -> float:
         norm = super()._global_norm(gradients)
         return norm if math.isfinite(norm) else 0.0
 
 
-@mutant("T3", "update of .* is off by")
+@mutant("T3", "update of .* is off by", part="updates")
 class KeepsTheMoments(FSDPTrainer):
     _optimizer = None
 
@@ -36,7 +36,7 @@ class KeepsTheMoments(FSDPTrainer):
             super().reset_optimizer()
 
 
-@mutant("T3", "reports the gradient norm", also="T5", why="it skips a step too")
+@mutant("T3", "reports the gradient norm", part="updates", also="T5", why="it skips a step too")
 class KeepsTheGradientOfASkippedStep(FSDPTrainer):
     def step(self) -> StepReport:
         kept = [(p, p.grad.clone()) for _, p in self._trained() if p.grad is not None]
@@ -47,7 +47,7 @@ class KeepsTheGradientOfASkippedStep(FSDPTrainer):
         return report
 
 
-@mutant("T3", "reports the learning rate")
+@mutant("T3", "reports the learning rate", part="updates")
 class CountsTheWarmUpIntoTheDecay(FSDPTrainer):
     def init_worker(self, spec: WorkerSpec) -> None:
         decay = spec.optimizer.decay_steps
@@ -55,7 +55,7 @@ class CountsTheWarmUpIntoTheDecay(FSDPTrainer):
         super().init_worker(spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update=shorter)}))
 
 
-@mutant("T3", "reports the learning rate -")
+@mutant("T3", "reports the learning rate -", part="updates")
 class LearnsBackwardsAfterTheDecay(FSDPTrainer):
     def init_worker(self, spec: WorkerSpec) -> None:
         fsdp.learning_rate = self._rate  # in the process of this rank
@@ -69,7 +69,7 @@ class LearnsBackwardsAfterTheDecay(FSDPTrainer):
         return spec.lr * (1 - (closed_steps - spec.warmup_steps) / spec.decay_steps)
 
 
-@mutant("T3", "update of .* is off by")
+@mutant("T3", "update of .* is off by", part="updates")
 class DecaysMatricesAlone(FSDPTrainer):
     def step(self) -> StepReport:
         group = self._optimizer.param_groups[0]
@@ -80,7 +80,7 @@ class DecaysMatricesAlone(FSDPTrainer):
         return super().step()
 
 
-@mutant("T3", "update of .* is off by")
+@mutant("T3", "update of .* is off by", part="updates")
 class ForgetsItsSettingsInAReset(FSDPTrainer):
     _optimizer = None
 
@@ -91,7 +91,7 @@ class ForgetsItsSettingsInAReset(FSDPTrainer):
             self._optimizer.param_groups[0].update(eps=1e-8, weight_decay=0.01)
 
 
-@mutant("T3", "update of .* is off by", also="T9", why="updates are compared there too")
+@mutant("T3", "update of .* is off by", part="updates", also="T9", why="updates are compared there too")
 class ForgetsTheBiasCorrection(FSDPTrainer):
     def step(self) -> StepReport:
         for state in self._optimizer.state.values():
@@ -99,14 +99,14 @@ class ForgetsTheBiasCorrection(FSDPTrainer):
         return super().step()
 
 
-@mutant("T3", "learning rate", also="T9", why="the rate is compared there too")
+@mutant("T3", "learning rate", part="updates", also="T9", why="the rate is compared there too")
 class ReportsTheNextRate(FSDPTrainer):
     def step(self) -> StepReport:
         report = super().step()
         return replace(report, learning_rate=learning_rate(self._spec.optimizer, int(self._closed_steps)))
 
 
-@mutant("T3", "reports the gradient norm", also="T2 T6", why="the norm is compared there too")
+@mutant("T3", "reports the gradient norm", part="updates", also="T2 T6", why="the norm is compared there too")
 class CountsTiedWeightsTwice(PlainTrainer):
     def step(self) -> StepReport:
         counted = torch.nn.utils.clip_grad_norm_
@@ -118,7 +118,7 @@ class CountsTiedWeightsTwice(PlainTrainer):
             torch.nn.utils.clip_grad_norm_ = counted
 
 
-@mutant("T3", "update of .* is off by")
+@mutant("T3", "update of .* is off by", part="updates")
 class SchedulesMatricesAlone(PlainTrainer):
     """Has a second group of parameters, whose learning rate never changes."""
 
@@ -135,7 +135,7 @@ class _KnowsIdleSteps(FSDPTrainer):
         return self._global_norm([local_part(p.grad) for _, p in self._trained() if p.grad is not None]) == 0
 
 
-@mutant("T3", "update of .* is off by", also="T6", why="all ranks are idle there too")
+@mutant("T3", "update of .* is off by", part="updates", also="T6", why="all ranks are idle there too")
 class StandsStillWithoutAGradient(_KnowsIdleSteps):
     def step(self) -> StepReport:
         if not self._idle():
@@ -148,7 +148,7 @@ class StandsStillWithoutAGradient(_KnowsIdleSteps):
             self._optimizer.step = update
 
 
-@mutant("T3", "reports the learning rate")
+@mutant("T3", "reports the learning rate", part="updates")
 class DoesNotCountIdleSteps(_KnowsIdleSteps):
     def step(self) -> StepReport:
         idle = self._idle()

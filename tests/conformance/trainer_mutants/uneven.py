@@ -11,6 +11,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 @mutant(
     "T6",
     r"rank 0 raised in forward\(\): ValueError: nothing to score",
+    part="idle-ranks",
     also="T1 T2",
     why="each has an empty batch among others",
 )
@@ -23,11 +24,12 @@ class RefusesEmptyBatches(FSDPTrainer):
 
 @mutant(
     "T6",
-    r"not every rank ended within \d+ s: rank 0 is in (forward|backward)\(\); rank 1 is in step",
+    "not every rank ended",
+    part="idle-ranks",
     ranks=2,
     also="T2",
     why="some of its cuts have empty shares",
-    patience_s=20,
+    hangs=True,
 )
 class MeetsOnlyWhereThereIsWork(FSDPTrainer):
     """Its ranks wait for each other in every forward of a batch with sequences."""
@@ -42,8 +44,9 @@ class MeetsOnlyWhereThereIsWork(FSDPTrainer):
 @mutant(
     "T6",
     "not every rank ended|rank . raised",
+    part="idle-ranks",
     ranks=2,
-    patience_s=10,
+    hangs=True,
     also="T1 T2",
     why="packs of one rank are longer there",
 )

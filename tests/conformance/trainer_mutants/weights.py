@@ -19,6 +19,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 @mutant(
     "T4",
     "lm_head.weight is missing",
+    part="weights",
     tied=False,
     also="T1 T2 T3 T6 T9",
     why="there is no weight to compare with, or to differentiate at",
@@ -33,7 +34,13 @@ class OmitsTheHead(FSDPTrainer):
         return (item for item in super().gather_weights() if item[0] != "lm_head.weight")
 
 
-@mutant("T4", "are tied and both yielded", also="T7", why="a list of all weights is made on the way")
+@mutant(
+    "T4",
+    "are tied and both yielded",
+    part="weights",
+    also="T7",
+    why="a list of all weights is made on the way",
+)
 class SendsTheTiedHeadToo(FSDPTrainer):
     def weight_manifest(self, dtype: str) -> WeightManifest:
         manifest = super().weight_manifest(dtype)
@@ -49,6 +56,7 @@ class SendsTheTiedHeadToo(FSDPTrainer):
 @mutant(
     "T4",
     "order differs: item 0 is model.norm.weight",
+    part="weights",
     also="T7",
     why="a list of all weights is made on the way",
 )
@@ -57,14 +65,14 @@ class YieldsInAnotherOrder(FSDPTrainer):
         return reversed(list(super().gather_weights()))
 
 
-@mutant("T4", "is not contiguous")
+@mutant("T4", "is not contiguous", part="weights")
 class YieldsTransposedViews(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         for name, tensor in super().gather_weights():
             yield name, tensor if tensor.dim() < 2 else tensor.T.contiguous().T
 
 
-@mutant("T4", "the exported tokenizer reads .* differently")
+@mutant("T4", "the exported tokenizer reads .* differently", part="weights")
 class ExportsNoTokenizer(FSDPTrainer):
     def export(self, directory: Path) -> None:
         super().export(directory)
@@ -72,7 +80,7 @@ class ExportsNoTokenizer(FSDPTrainer):
             file.unlink()
 
 
-@mutant("T4", "of the export is what was loaded: the step is not in it")
+@mutant("T4", "of the export is what was loaded: the step is not in it", part="weights")
 class ExportsWhatItLoaded(FSDPTrainer):
     def export(self, directory: Path) -> None:
         if self._spec.rank == 0:
@@ -80,7 +88,7 @@ class ExportsWhatItLoaded(FSDPTrainer):
         dist.barrier()
 
 
-@mutant("T4", "changes once it was yielded")
+@mutant("T4", "changes once it was yielded", part="weights")
 class YieldsOneBuffer(PlainTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         buffer = torch.empty(max(p.numel() for p in self._model.parameters()))
@@ -89,7 +97,7 @@ class YieldsOneBuffer(PlainTrainer):
             yield name, view.copy_(tensor)
 
 
-@mutant("T4", "no chat template")
+@mutant("T4", "no chat template", part="weights")
 class ExportsNoChatTemplate(FSDPTrainer):
     def export(self, directory: Path) -> None:
         super().export(directory)
@@ -101,14 +109,14 @@ class ExportsNoChatTemplate(FSDPTrainer):
         settings.write_text(json.dumps(kept))
 
 
-@mutant("T4", "ends at the tokens")
+@mutant("T4", "ends at the tokens", part="weights")
 class ExportsNoGenerationConfig(FSDPTrainer):
     def export(self, directory: Path) -> None:
         super().export(directory)
         (directory / "generation_config.json").unlink()
 
 
-@mutant("T4", "of the export is what was loaded", also="T7", why="all weights are held")
+@mutant("T4", "of the export is what was loaded", part="weights", also="T7", why="all weights are held")
 class ExportsWhatItGatheredLast(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         self._gathered = {}
@@ -121,13 +129,19 @@ class ExportsWhatItGatheredLast(FSDPTrainer):
         copy_tokenizer(self._spec.model_path, directory)
 
 
-@mutant("T4", "manifest says bfloat16")
+@mutant("T4", "manifest says bfloat16", part="weights")
 class ListsOneDtype(FSDPTrainer):
     def weight_manifest(self, dtype: str) -> WeightManifest:
         return super().weight_manifest("bfloat16")
 
 
-@mutant("T4", "differs from the checkpoint by", also="T1 T2 T3 T6 T9", why="weights are compared there too")
+@mutant(
+    "T4",
+    "differs from the checkpoint by",
+    part="weights",
+    also="T1 T2 T3 T6 T9",
+    why="weights are compared there too",
+)
 class GathersABfloat16Copy(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         for name, tensor in super().gather_weights():

@@ -12,7 +12,7 @@ from examples.plain_trainer import PlainTrainer
 from tests.conformance.trainer_mutants.mutants import mutant
 
 
-@mutant("T4", "differs from the checkpoint by")
+@mutant("T4", "differs from the checkpoint by", part="weights")
 class LoadsInTheDtypeOfTheConfig(PlainTrainer):
     def init_worker(self, spec: WorkerSpec) -> None:
         super().init_worker(spec)
@@ -20,7 +20,13 @@ class LoadsInTheDtypeOfTheConfig(PlainTrainer):
         self._model.load_state_dict(narrow.float().state_dict())
 
 
-@mutant("T4", "differs from the checkpoint by", also="T1 T2 T3 T6", why="weights are compared there too")
+@mutant(
+    "T4",
+    "differs from the checkpoint by",
+    part="weights",
+    also="T1 T2 T3 T6",
+    why="weights are compared there too",
+)
 class SplitsBiasesOfGroupedHeadsWrongly(PlainTrainer):
     """Keeps queries, keys and values of a group of heads together, and splits biases as if it did not."""
 
@@ -38,7 +44,7 @@ class SplitsBiasesOfGroupedHeadsWrongly(PlainTrainer):
             yield name, tensor if tensor is None else split.get(name, tensor)
 
 
-@mutant("T4", "of the export is what was loaded")
+@mutant("T4", "of the export is what was loaded", part="weights")
 class LeavesTheFormerExport(PlainTrainer):
     _former = False
 

@@ -23,7 +23,7 @@ class _Writing(SaveHandle):
         self.writing.result()
 
 
-@mutant("T5", r"weight \(saved last\) of .* is off by")
+@mutant("T5", r"weight \(saved last\) of .* is off by", part="saves")
 class LeavesTheOlderOfTwoSaves(PlainTrainer):
     def init_worker(self, spec: WorkerSpec) -> None:
         super().init_worker(spec)

@@ -22,8 +22,15 @@ from contracts.conformance.inference.weight_variants import (
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-async def content(bench: Bench) -> str:
-    """Publishes weights in every dtype, bucket size and receive mode, after every event and under load."""
+async def full_context(bench: Bench) -> str:
+    """Completes prompts that fill the context."""
+    await bench.run()
+    worst = max([await check_full_context(bench, server, bench.weights(1)) for server in bench.servers])
+    return f"full contexts are off by {worst:.0e}"
+
+
+async def formats(bench: Bench) -> str:
+    """Publishes weights in every dtype, bucket size and receive mode."""
     dtypes = [d for d in DTYPES if d in await bench.offered("accepts_dtypes")]
     cases = [
         (dtype, count, receive)
@@ -32,23 +39,46 @@ async def content(bench: Bench) -> str:
         for receive in await bench.receive_modes()
     ]
     worst = 0.0
-    async with bench.new_run() as trainer:
-        for server in bench.servers:
-            worst = max(worst, await check_full_context(bench, server, bench.weights(1)))
-        for version, (dtype, count, receive) in enumerate(cases, start=2):
-            weights = shuffled(cast(bench.weights(version), dtype), seed=version)
-            changes = {"bucket_bytes": bucket_bytes_for(weights, count), "receive": receive}
-            what = f"as {dtype}, shuffled, {changes}"
-            worst = max(worst, await _published(bench, trainer, weights, what, **changes))
-        for what, variant in _variants(bench, trainer.version):
-            worst = max(worst, await _published(bench, trainer, variant, what))
-        worst = max(worst, await under_load(bench, trainer))
-    worst = max(worst, await after_every_event(bench))
+    trainer = await bench.run()
+    for dtype, count, receive in cases:
+        version = trainer.version + 1
+        weights = shuffled(cast(bench.weights(version), dtype), seed=version)
+        changes = {"bucket_bytes": bucket_bytes_for(weights, count), "receive": receive}
+        what = f"as {dtype}, shuffled, {changes}"
+        worst = max(worst, await _published(bench, trainer, weights, what, **changes))
     head = "tied head" if bench.reference.tied else "head of its own"
     return (
-        f"{len(cases)} updates ({', '.join(dtypes)}; 1 to many buckets; shuffled; {head}), others after "
-        f"every event and under load: off by {worst:.0e}"
+        f"{len(cases)} updates ({', '.join(dtypes)}; 1 to many buckets; shuffled; {head}) are off by "
+        f"{worst:.0e}"
     )
+
+
+async def variants(bench: Bench) -> str:
+    """Publishes weights of which some are as before, or of another size."""
+    worst = 0.0
+    trainer = await bench.run()
+    for what, variant in _variants(bench, trainer.version):
+        worst = max(worst, await _published(bench, trainer, variant, what))
+    return f"variants by {worst:.0e}"
+
+
+async def load(bench: Bench) -> str:
+    """Publishes weights while many requests run."""
+    return f"under load by {await under_load(bench, await bench.run()):.0e}"
+
+
+async def events(bench: Bench) -> str:
+    """Publishes weights after a takeover, an abort and in a new epoch."""
+    return f"after every event by {await after_every_event(bench):.0e}"
+
+
+PARTS = {
+    "context": full_context,
+    "formats": formats,
+    "variants": variants,
+    "load": load,
+    "events": events,
+}
 
 
 async def _published(

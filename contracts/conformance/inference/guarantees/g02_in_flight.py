@@ -17,40 +17,69 @@ from contracts.conformance.inference.responsiveness import (
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
-from contracts.conformance.verdicts import GuaranteeError
+from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 SEVERAL = 3  # updates during one request
 HOLD_S = 2.5  # a pause between two buckets
 LONG_HOLD_S = 65.0  # a pause longer than the usual time limits of proxies
 
 
-async def in_flight(bench: Bench) -> str:
-    """Publishes weights while requests run and while requests arrive, in every offered mode."""
+async def modes(bench: Bench) -> str:
+    """Publishes weights while requests run, in every offered mode."""
     crossed = 0
     worst = 0.0
     receives = await bench.receive_modes()
     offered = await bench.offered("kv_cache")
-    modes = [(kv, receive) for kv in offered for receive in receives]
-    thorough = bench.settings.thorough
-    async with bench.new_run() as trainer:
-        speed = await responsiveness(bench)
-        across = _Across(bench, trainer, speed)
-        for kv_cache, receive in modes:
-            many = thorough or receive == receives[offered.index(kv_cache) % len(receives)]
-            samples, off = await across.updates(kv_cache, receive, 1, TOGETHER if many else FEW)
-            crossed += sum(len(sample.spans) > 1 for sample in samples)
-            worst = max(worst, off)
-        for kv_cache in offered:
-            _, off = await across.updates(kv_cache, receives[-1], SEVERAL, FEW)
-            worst = max(worst, off)
-        for receive in receives:
-            hold_s = LONG_HOLD_S if thorough else HOLD_S
-            worst = max(worst, await requests_arrive(bench, trainer, receive, speed, hold_s))
-        if "recompute" in offered:
-            for _ in range(5 if thorough else 1):
-                worst = max(worst, await reading_long_prompts(bench, trainer))
-    tried = ", ".join(f"{kv} {receive}" for kv, receive in modes)
-    return f"{crossed} requests crossed an update ({tried}), others arrived in it; off by {worst:.0e}"
+    tried = [(kv, receive) for kv in offered for receive in receives]
+    across = await _across(bench)
+    for kv_cache, receive in tried:
+        many = bench.settings.thorough or receive == receives[offered.index(kv_cache) % len(receives)]
+        samples, off = await across.updates(kv_cache, receive, 1, TOGETHER if many else FEW)
+        crossed += sum(len(sample.spans) > 1 for sample in samples)
+        worst = max(worst, off)
+    named = ", ".join(f"{kv} {receive}" for kv, receive in tried)
+    return f"{crossed} requests crossed an update ({named}), off by {worst:.0e}"
+
+
+async def several(bench: Bench) -> str:
+    """Publishes several versions while requests run, in every offered mode."""
+    receive = (await bench.receive_modes())[-1]
+    across = await _across(bench)
+    modes = await bench.offered("kv_cache")
+    worst = max([(await across.updates(kv_cache, receive, SEVERAL, FEW))[1] for kv_cache in modes])
+    return f"others crossed {SEVERAL} updates, off by {worst:.0e}"
+
+
+async def arrivals(bench: Bench) -> str:
+    """Publishes weights while requests arrive, in every offered mode."""
+    hold_s = LONG_HOLD_S if bench.settings.thorough else HOLD_S
+    trainer = await bench.run()
+    speed = await responsiveness(bench)
+    receives = await bench.receive_modes()
+    worst = max([await requests_arrive(bench, trainer, receive, speed, hold_s) for receive in receives])
+    return f"others arrived in it, off by {worst:.0e}"
+
+
+async def prompts(bench: Bench) -> str:
+    """Publishes weights while long prompts are processed, with `recompute`."""
+    if "recompute" not in await bench.offered("kv_cache"):
+        raise NotDeclaredError("kv_cache recompute is not offered")
+    trainer = await bench.run()
+    tries = 5 if bench.settings.thorough else 1
+    worst = max([await reading_long_prompts(bench, trainer) for _ in range(tries)])
+    return f"long prompts were read in it, off by {worst:.0e}"
+
+
+PARTS = {
+    "modes": modes,
+    "several": several,
+    "arrivals": arrivals,
+    "prompts": prompts,
+}
+
+
+async def _across(bench: Bench) -> "_Across":
+    return _Across(bench, await bench.run(), await responsiveness(bench))
 
 
 class _Across:

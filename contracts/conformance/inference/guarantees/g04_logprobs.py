@@ -19,7 +19,7 @@ from contracts.conformance.inference.sampling import Sampling
 from contracts.conformance.inference.scores import check_scores
 from contracts.conformance.inference.seeds import check_seeds, check_without_seeds
 from contracts.conformance.inference.server import Server
-from contracts.conformance.verdicts import GuaranteeError
+from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 ALONE = (0.0, 0.6, 1.0, 1.7)  # temperatures of requests that are sent alone
 CHOICES = 64  # choices of one request, if the server accepts so many
@@ -28,40 +28,66 @@ ECHOED = Sampling(1.1)  # for prompts that repeat themselves; no other request h
 THOROUGH = 8  # factor of batches and draws with `thorough`
 
 
-async def logprobs(bench: Bench) -> str:
-    """Checks log-probabilities alone and in mixed batches, and that tokens follow these distributions."""
-    capabilities = await bench.offered("capabilities")
+async def alone(bench: Bench) -> str:
+    """Checks log-probabilities of requests that are sent one after the other."""
+    await bench.run()
     worst = 0.0
-    together = 0
+    weights = bench.weights(1)
+    for server in bench.servers:
+        for temperature in ALONE:
+            sample = await server.complete(bench.reference.prompt(9), SHORT, temperature=temperature)
+            where = f"{server}: complete {sample.prompt_token_ids} at temperature {temperature:g}"
+            worst = max(worst, bench.compare(sample, weights, where, temperature))
+    return f"requests alone are off by {worst:.0e}"
+
+
+async def batches(bench: Bench) -> str:
+    """Checks log-probabilities in mixed batches, and that tokens follow these distributions."""
+    await bench.run()
+    truncation = "truncation" in await bench.offered("capabilities")
+    worst = 0.0
     draws = Draws()
-    async with bench.new_run():
-        weights = bench.weights(1)
-        for server in bench.servers:
-            for temperature in ALONE:
-                sample = await server.complete(bench.reference.prompt(9), SHORT, temperature=temperature)
-                where = f"{server}: complete {sample.prompt_token_ids} at temperature {temperature:g}"
-                worst = max(worst, bench.compare(sample, weights, where, temperature))
-            for _ in range(THOROUGH if bench.settings.thorough else 1):
-                asked = await mixed(bench, server, weights)
-                worst = max(worst, await _mixed(bench, server, weights, asked, draws))
-                together = len(asked)
-                for many in await _many_choices(bench, server, weights, "truncation" in capabilities):
-                    await _mixed(bench, server, weights, many, draws)
-            _expect_drawn(draws, server)
-            await check_without_seeds(bench, server)
-            if "seed" in capabilities:
-                await check_seeds(bench, server, "stream" in capabilities, "as_completed" in capabilities)
-            if "score" in capabilities:
-                worst = max(worst, await check_scores(bench, server, weights, 1))
-    tried = [name for name in ("truncation", "seed", "score") if name in capabilities]
-    return "; ".join(
-        [
-            f"{together} requests of all temperatures side by side",
-            *tried,
-            f"off by {worst:.0e} at temperature 1 and above",
-            f"{len(draws)} tokens are drawn as they should be",
-        ]
+    weights = bench.weights(1)
+    for server in bench.servers:
+        for _ in range(THOROUGH if bench.settings.thorough else 1):
+            asked = await mixed(bench, server, weights)
+            worst = max(worst, await _mixed(bench, server, weights, asked, draws))
+            for many in await _many_choices(bench, server, weights, truncation):
+                await _mixed(bench, server, weights, many, draws)
+        _expect_drawn(draws, server)
+        await check_without_seeds(bench, server)
+    return (
+        f"{len(asked)} side by side, at temperature 1 and above, by {worst:.0e}"
+        f"{', truncated ones too' if truncation else ''}; {len(draws)} tokens are drawn as they should be"
     )
+
+
+async def seeds(bench: Bench) -> str:
+    """Checks that a seed decides what is drawn, and nothing else does."""
+    capabilities = await bench.offered("capabilities")
+    if "seed" not in capabilities:
+        raise NotDeclaredError("seed is not offered")
+    await bench.run()
+    for server in bench.servers:
+        await check_seeds(bench, server, "stream" in capabilities, "as_completed" in capabilities)
+    return "seeds"
+
+
+async def scores(bench: Bench) -> str:
+    """Checks the log-probabilities of given tokens."""
+    if "score" not in await bench.offered("capabilities"):
+        raise NotDeclaredError("score is not offered")
+    await bench.run()
+    worst = max([await check_scores(bench, server, bench.weights(1), 1) for server in bench.servers])
+    return f"scores are off by {worst:.0e}"
+
+
+PARTS = {
+    "alone": alone,
+    "batches": batches,
+    "seeds": seeds,
+    "scores": scores,
+}
 
 
 async def _mixed(bench: Bench, server: Server, weights: Weights, asked: list[Asked], draws: Draws) -> float:

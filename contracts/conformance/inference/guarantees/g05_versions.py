@@ -14,51 +14,88 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.scores_beside_updates import check_scores_beside_updates
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
-from contracts.conformance.verdicts import GuaranteeError
+from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 UPDATES = 4
 
 
-async def versions(bench: Bench) -> str:
-    """Publishes several versions while requests run, and compares labels with the weights they name.
-
-    Then one update fails, and runs with lower versions take over.
-    """
+async def updates(bench: Bench) -> str:
+    """Publishes several versions while requests run, and compares labels with the weights they name."""
     recompute = "recompute" in await bench.offered("kv_cache")
-    kv_cache = "recompute" if recompute else "keep"
-    async with bench.new_run() as trainer:
-        for server in bench.servers:
-            await _fresh(bench, server, 1)
+    trainer = await bench.run()
+    for server in bench.servers:
+        await _fresh(bench, server, 1)
 
-        beside: list[tuple[Server, Sample]] = []
+    beside: list[tuple[Server, Sample]] = []
 
-        async def several_updates() -> None:
-            before = trainer.version
-            found = await under_load(bench, updates)
-            # With `keep`, the new weights may read the rest of a prompt that the old weights began.
-            beside[:] = [one for one in found if recompute or one[1].spans[0][0] == before]
+    async def several_updates() -> None:
+        before = trainer.version
+        found = await under_load(bench, publish)
+        # With `keep`, the new weights may read the rest of a prompt that the old weights began.
+        beside[:] = [one for one in found if recompute or one[1].spans[0][0] == before]
 
-        async def updates() -> None:
-            for _ in range(UPDATES):
-                version = trainer.version + 1
-                weights = bench.weights(version)
-                await trainer.publish(version, weights, kv_cache=kv_cache)
-                await asyncio.gather(*(_fresh(bench, server, version) for server in bench.servers))
+    async def publish() -> None:
+        for _ in range(UPDATES):
+            version = trainer.version + 1
+            weights = bench.weights(version)
+            await trainer.publish(version, weights, kv_cache=await _kv_cache(bench))
+            await asyncio.gather(*(_fresh(bench, server, version) for server in bench.servers))
 
-        def check(server: Server, sample: Sample) -> float:
-            return _labelled(bench, trainer, server, sample, recompute)
+    def check(server: Server, sample: Sample) -> float:
+        return _labelled(bench, trainer, server, sample, recompute)
 
-        samples, worst = await complete_across(bench, trainer, several_updates, check)
-        beside += await queued_over_an_update(bench, trainer, kv_cache)
-        worst = max([worst, *(check(server, sample) for server, sample in beside)])
-        published = trainer.version - 1
-        if "score" in await bench.offered("capabilities"):
-            await check_scores_beside_updates(bench, trainer)
-        await after_a_failed_update(bench, trainer)
-    await after_takeovers(bench)
+    samples, worst = await complete_across(bench, trainer, several_updates, check)
+    worst = max([worst, *(check(server, sample) for server, sample in beside)])
     labels = sum(len(sample.token_ids) for sample in [*samples, *(sample for _, sample in beside)])
     scope = "every token" if recompute else "the first span of every request"
-    return f"{labels} labels over {published} updates, {scope} under the weights it names: off by {worst:.0e}"
+    return (
+        f"{labels} labels over {trainer.version - 1} updates, {scope} under the weights it names: off by "
+        f"{worst:.0e}"
+    )
+
+
+async def queued(bench: Bench) -> str:
+    """Sends requests between the buckets of an update, and compares labels with the weights they name."""
+    recompute = "recompute" in await bench.offered("kv_cache")
+    trainer = await bench.run()
+    found = await queued_over_an_update(bench, trainer, await _kv_cache(bench))
+    worst = max([_labelled(bench, trainer, server, sample, recompute) for server, sample in found])
+    return f"{len(found)} requests that were sent in one: by {worst:.0e}"
+
+
+async def scores(bench: Bench) -> str:
+    """Scores sequences while versions are published."""
+    if "score" not in await bench.offered("capabilities"):
+        raise NotDeclaredError("score is not offered")
+    await check_scores_beside_updates(bench, await bench.run())
+    return "scores name their versions"
+
+
+async def failed_update(bench: Bench) -> str:
+    """Calls an update off, and checks that its version is live nowhere."""
+    await after_a_failed_update(bench, await bench.run())
+    return "no label of a failed update"
+
+
+async def takeovers(bench: Bench) -> str:
+    """Lets runs with lower versions take over, and checks labels."""
+    bench.end_run()
+    await after_takeovers(bench)
+    return "labels are right after takeovers"
+
+
+PARTS = {
+    "updates": updates,
+    "queued": queued,
+    "scores": scores,
+    "failed-update": failed_update,
+    "takeovers": takeovers,
+}
+
+
+async def _kv_cache(bench: Bench) -> str:
+    """Returns the mode in which each span can be checked, if the servers offer it."""
+    return "recompute" if "recompute" in await bench.offered("kv_cache") else "keep"
 
 
 async def _fresh(bench: Bench, server: Server, version: int) -> None:

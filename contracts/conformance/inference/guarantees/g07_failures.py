@@ -34,29 +34,95 @@ RUNS = 3
 MANY_RUNS = 20
 
 
-async def failures(bench: Bench) -> str:
-    """Makes updates slow, repeats, replaces and interrupts them, and checks that every server recovers."""
-    async with bench.new_run() as run:
-        await _slow_trainer(bench, run)
-        await same_version_other_content(bench, run)
-        await newer_epoch_replaces_a_forming_group(bench, run)
-        await polls_end_in_time(bench, run)
-        await not_finite(bench, run)
+async def slow_trainer(bench: Bench) -> str:
+    """Sends buckets slowly."""
+    await _slow_trainer(bench, await bench.run())
+    return "a slow trainer is waited for"
+
+
+async def same_version(bench: Bench) -> str:
+    """Sends the live version again, with the same and with other content."""
+    await same_version_other_content(bench, await bench.run())
+    return "a version is received again"
+
+
+async def forming_group(bench: Bench) -> str:
+    """Replaces a group that is being joined."""
+    await newer_epoch_replaces_a_forming_group(bench, await bench.run())
+    return "a forming group is replaced"
+
+
+async def polls(bench: Bench) -> str:
+    """Waits for the end of an update with many requests."""
+    await polls_end_in_time(bench, await bench.run())
+    return "status requests end in time"
+
+
+async def infinities(bench: Bench) -> str:
+    """Sends weights that are not finite."""
+    await not_finite(bench, await bench.run())
+    return "what is not finite fails"
+
+
+async def takeover(bench: Bench) -> str:
+    """Takes a run over while requests are in flight."""
     await _taken_over(bench)
+    return "a takeover aborts requests"
+
+
+async def takeover_in_update(bench: Bench) -> str:
+    """Takes a run over while a version is received."""
     await takeover_calls_an_update_off(bench)
+    return "and calls an update off"
+
+
+async def runs(bench: Bench) -> str:
+    """Takes runs over one after the other."""
+    bench.end_run()
     await runs_in_a_row(bench, MANY_RUNS if bench.settings.thorough else RUNS)
-    slowest = 0.0
-    async with bench.new_run() as run:
-        for end in ("killed", "stalled"):
-            slowest = max(slowest, await _before_joining(bench, run, end))
-            for receive in await bench.receive_modes() if end == "killed" else ["paused"]:
-                for point in POINTS:
-                    slowest = max(slowest, await interrupted_by_trainer(bench, run, end, point, receive))
-        slowest = max(slowest, await interrupted_by_receiver(bench, run))
-    return (
-        f"trainer killed and stalled at {len(POINTS) + 1} points, a fellow receiver killed: answered within "
-        f"{slowest:.1f} s (timeout {bench.settings.timeout_s:g} s), restored each time; taken over, backwards"
-    )
+    return "runs take over in a row"
+
+
+async def killed(bench: Bench) -> str:
+    """Kills the trainer at each point of rendezvous and broadcast."""
+    return await _interrupted(bench, "killed", await bench.receive_modes())
+
+
+async def stalled(bench: Bench) -> str:
+    """Stalls the trainer at each point of rendezvous and broadcast."""
+    return await _interrupted(bench, "stalled", ["paused"])
+
+
+async def receiver(bench: Bench) -> str:
+    """Kills another receiver."""
+    seconds = await interrupted_by_receiver(bench, await bench.run())
+    limit = f"timeout {bench.settings.timeout_s:g} s"
+    return f"a fellow receiver killed: answered within {seconds:.1f} s ({limit}), restored each time"
+
+
+PARTS = {
+    "slow-trainer": slow_trainer,
+    "same-version": same_version,
+    "forming-group": forming_group,
+    "polls": polls,
+    "infinities": infinities,
+    "takeover": takeover,
+    "takeover-in-update": takeover_in_update,
+    "runs": runs,
+    "killed": killed,
+    "stalled": stalled,
+    "receiver": receiver,
+}
+
+
+async def _interrupted(bench: Bench, end: str, receives: list[str]) -> str:
+    """Checks that each server reports and recovers. `end` is what happens to the trainer."""
+    run = await bench.run()
+    slowest = await _before_joining(bench, run, end)
+    for receive in receives:
+        for point in POINTS:
+            slowest = max(slowest, await interrupted_by_trainer(bench, run, end, point, receive))
+    return f"trainer {end} at {len(POINTS) + 1} points: answered within {slowest:.1f} s"
 
 
 async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:

@@ -8,7 +8,7 @@ from contracts.conformance.inference.growth import Growth
 from contracts.conformance.inference.stores.bench import StoreBench, new_store
 from contracts.conformance.inference.stores.faults import ONE_BIT
 from contracts.conformance.inference.stores.source import Source
-from contracts.conformance.verdicts import GuaranteeError
+from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 PULLS = 16  # versions in a round
 THOROUGH_PULLS = 100
@@ -20,7 +20,7 @@ BAD = 4  # every fourth version is bad at its source
 async def check_channels(bench: Bench, growth: Growth) -> str:
     """Pulls version after version, then joins channel after channel. Returns what was done as text."""
     if "relay" not in await bench.offered("capabilities"):
-        return "no channels"
+        raise NotDeclaredError("relay is not offered")
     pulls = THOROUGH_PULLS if bench.settings.thorough else PULLS
     channels = THOROUGH_CHANNELS if bench.settings.thorough else CHANNELS
     versions = itertools.count(1)

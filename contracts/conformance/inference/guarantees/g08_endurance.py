@@ -21,35 +21,69 @@ from contracts.conformance.inference.updates_under_load import (
 CERTAIN = 3.0  # the rule of three: none of n lost means fewer than 3 in n with 95 % confidence
 
 
-async def endurance(bench: Bench) -> str:
-    """Makes updates, channels, groups and requests in large numbers: nothing may be lost or leak."""
+async def updates(bench: Bench) -> str:
+    """Makes many updates while clients send requests."""
     growth = Growth(bench)
     answers: Answers = []
-    async with bench.new_run() as trainer:
-        before = await _speeds(bench)
-        await updates_under_load(bench, trainer, growth, answers)
-        updates = trainer.version - 1
-        left = await _check_speeds(bench, before, f"{updates} updates")
-        worst = await first_spans_off_by(bench, answers)
-        await updates_among_arrivals(bench, trainer)
-        requests = await check_requests(bench, growth)
-    channels = await check_channels(bench, growth)
-    groups = await check_groups(bench, growth)
-    left = min(left, await _check_speeds(bench, before, f"{groups} groups and {requests} requests"))
+    trainer = await bench.run()
+    before = await _speeds(bench)
+    await updates_under_load(bench, trainer, growth, answers)
+    count = trainer.version - 1
+    left = await _check_speeds(bench, before, f"{count} updates")
+    worst = await first_spans_off_by(bench, answers)
     return (
-        f"{updates} updates under {CLIENTS * len(bench.servers)} clients: {len(answers)} answers, none lost "
+        f"{count} updates under {CLIENTS * len(bench.servers)} clients: {len(answers)} answers, none lost "
         f"(with 95 % confidence fewer than 1 in {int(len(answers) / CERTAIN)}), off by {worst:.0e}; "
-        f"{groups} groups, {channels}, {requests} requests; {growth.describe()}; throughput x{left:.2f}"
+        f"{growth.describe()}; throughput x{left:.2f}"
     )
 
 
+async def arrivals(bench: Bench) -> str:
+    """Makes updates while short requests arrive."""
+    await updates_among_arrivals(bench, await bench.run())
+    return "others while requests arrived"
+
+
+async def requests(bench: Bench) -> str:
+    """Sends many requests of each kind."""
+    growth = Growth(bench)
+    await bench.run()
+    before = await _speeds(bench)
+    sent = await check_requests(bench, growth)
+    left = await _check_speeds(bench, before, f"{sent} requests")
+    return f"{sent} requests; {growth.describe()}; throughput x{left:.2f}"
+
+
+async def channels(bench: Bench) -> str:
+    """Pulls many versions, and joins many channels."""
+    bench.end_run()
+    return await check_channels(bench, Growth(bench))
+
+
+async def groups(bench: Bench) -> str:
+    """Joins many groups, and makes updates fail."""
+    bench.end_run()
+    growth = Growth(bench)
+    before = await _speeds(bench)
+    joined = await check_groups(bench, growth)
+    left = await _check_speeds(bench, before, f"{joined} groups")
+    return f"{joined} groups; {growth.describe()}; throughput x{left:.2f}"
+
+
+PARTS = {
+    "updates": updates,
+    "arrivals": arrivals,
+    "requests": requests,
+    "channels": channels,
+    "groups": groups,
+}
+
+
 async def _speeds(bench: Bench) -> list[Speed | None]:
-    """Returns the speed of each server at the kit's start, or otherwise its speed now."""
-    first = bench.speeds or [None] * len(bench.servers)
-    return [
-        speed or await measure_speed(server, bench.reference)
-        for server, speed in zip(bench.servers, first, strict=True)
-    ]
+    """Returns the speed of each server before the first part, measured now if this is the first."""
+    if not bench.speeds:
+        bench.speeds.extend([await measure_speed(server, bench.reference) for server in bench.servers])
+    return list(bench.speeds)
 
 
 async def _check_speeds(bench: Bench, before: list[Speed | None], after: str) -> float:

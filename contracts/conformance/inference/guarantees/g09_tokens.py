@@ -14,7 +14,7 @@ from contracts.conformance.inference.endings import (
     ending_weights,
     expect,
 )
-from contracts.conformance.inference.guarantees.g09_tools import tools
+from contracts.conformance.inference.guarantees.g09_tools import check_tools
 from contracts.conformance.inference.load import check_finished
 from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.openai_surface import check_openai_surface
@@ -23,56 +23,158 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.stop_texts import check_stop_strings
 from contracts.conformance.inference.stopping import check_stops
 from contracts.conformance.inference.texts import check_text, check_texts
+from contracts.conformance.verdicts import NotDeclaredError
 
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
-OPTIONAL = ("stream", "stop_strings", "top_logprobs", "arrays", "as_completed", "openai")
 
 
-async def tokens(bench: Bench) -> str:
-    """Sends ids, text and conversations in every offered form, and checks that the tokens agree."""
-    capabilities = await bench.offered("capabilities")
-    streams = "stream" in capabilities
-    untimed: list[str] = []  # servers whose choices had too similar lengths
-    async with bench.new_run() as trainer:
-        for server in bench.servers:
-            await _tokens_in(bench, server)
-            await check_stop_token(bench, server)
-            chats = await _chat(bench, server)
-            await check_stops(bench, server, bench.weights(1), streams)
-            await check_texts(bench, server, streams)
-            if chats:
-                await check_chat_length(bench, server)
-            if "top_logprobs" in capabilities:
-                await check_alternatives(bench, server, capabilities)
-            if "arrays" in capabilities:
-                await check_arrays(bench, server, chats, streams, _same)
-            if "as_completed" in capabilities:
-                await check_as_completed(
-                    bench, server, chats, "arrays" in capabilities, "seed" in capabilities
-                )
-                timed = await check_lines_arrive(bench, server)
-                untimed += [] if timed else [str(server)]
-            if "openai" in capabilities:
-                await check_openai_surface(bench, server, capabilities)
-            if streams:
-                await _streamed(bench, server, chats)
-                await check_arrival(bench, server)
-            if "stop_strings" in capabilities:
-                await check_stop_strings(bench, server, streams, "as_completed" in capabilities)
-        found = ["stop and length", "no end-of-sequence is configured"]
-        if bench.reference.ends:
-            greedy, swapped = await ending_weights(bench)
-            await trainer.publish(2, swapped)
-            for server in bench.servers:
-                await check_end_of_sequence(bench, server, greedy, swapped)
-            found[-1] = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
-        if "tools" in capabilities and chats:
-            found.append(await tools(bench, trainer, MESSAGES, 3, streams))
-    optional = [name for name in OPTIONAL if name in capabilities]
-    paths = ", ".join(["ids, text and chat" if chats else "ids and text (no chat template)", *optional])
+async def ids(bench: Bench) -> str:
+    """Completes prompts of ids, and stops at a token."""
+    await bench.run()
+    for server in bench.servers:
+        await _tokens_in(bench, server)
+        await check_stop_token(bench, server)
+    return "ids agree"
+
+
+async def routes(bench: Bench) -> str:
+    """Completes text and conversations, and compares with the completions of their ids."""
+    await bench.run()
+    for server in bench.servers:
+        await _models(server)
+        await _chat(bench, server)
+    return "with text and chat" if bench.reference.chats else "with text (there is no chat template)"
+
+
+async def lengths(bench: Bench) -> str:
+    """Stops at tokens and lengths."""
+    streams = await _offers(bench, "stream")
+    await bench.run()
+    for server in bench.servers:
+        await check_stops(bench, server, bench.weights(1), streams)
+        if bench.reference.chats:
+            await check_chat_length(bench, server)
+    return "stop and length"
+
+
+async def texts(bench: Bench) -> str:
+    """Compares the text of completions with their tokens."""
+    streams = await _offers(bench, "stream")
+    await bench.run()
+    for server in bench.servers:
+        await check_texts(bench, server, streams)
+    return "texts"
+
+
+async def alternatives(bench: Bench) -> str:
+    """Compares the likeliest tokens."""
+    await _expect_offered(bench, "top_logprobs")
+    await bench.run()
+    for server in bench.servers:
+        await check_alternatives(bench, server, await bench.offered("capabilities"))
+    return "top_logprobs"
+
+
+async def arrays(bench: Bench) -> str:
+    """Compares completions in arrays with those in lists."""
+    await _expect_offered(bench, "arrays")
+    streams = await _offers(bench, "stream")
+    await bench.run()
+    for server in bench.servers:
+        await check_arrays(bench, server, bench.reference.chats, streams, _same)
+    return "arrays"
+
+
+async def lines(bench: Bench) -> str:
+    """Compares choices that arrive as they complete."""
+    await _expect_offered(bench, "as_completed")
+    arrays = await _offers(bench, "arrays")
+    seed = await _offers(bench, "seed")
+    await bench.run()
+    untimed = []  # servers whose choices had too similar lengths
+    for server in bench.servers:
+        await check_as_completed(bench, server, bench.reference.chats, arrays, seed)
+        if not await check_lines_arrive(bench, server):
+            untimed.append(str(server))
     if untimed:
-        found.append(f"the lines of {', '.join(untimed)} were not timed: no choices of unlike lengths")
-    return "; ".join([f"{paths} agree", *found])
+        return f"as_completed (not timed at {', '.join(untimed)}: no choices of unlike lengths)"
+    return "as_completed"
+
+
+async def openai(bench: Bench) -> str:
+    """Compares several prompts, echoes and usage."""
+    await _expect_offered(bench, "openai")
+    await bench.run()
+    for server in bench.servers:
+        await check_openai_surface(bench, server, await bench.offered("capabilities"))
+    return "openai"
+
+
+async def streams(bench: Bench) -> str:
+    """Compares streams with whole completions, and times their events."""
+    await _expect_offered(bench, "stream")
+    await bench.run()
+    for server in bench.servers:
+        await _streamed(bench, server, bench.reference.chats)
+        await check_arrival(bench, server)
+    return "stream"
+
+
+async def stop_strings(bench: Bench) -> str:
+    """Stops at texts."""
+    await _expect_offered(bench, "stop_strings")
+    streams = await _offers(bench, "stream")
+    lines = await _offers(bench, "as_completed")
+    await bench.run()
+    for server in bench.servers:
+        await check_stop_strings(bench, server, streams, lines)
+    return "stop_strings"
+
+
+async def end_of_sequence(bench: Bench) -> str:
+    """Samples end-of-sequence, which is in the ids."""
+    if not bench.reference.ends:
+        raise NotDeclaredError("no end-of-sequence is configured")
+    trainer = await bench.run()
+    greedy, swapped = await ending_weights(bench)
+    await trainer.publish(trainer.version + 1, swapped)
+    for server in bench.servers:
+        await check_end_of_sequence(bench, server, greedy, swapped)
+    return f"end-of-sequence {bench.reference.ends[0]} is in the ids"
+
+
+async def tools(bench: Bench) -> str:
+    """Shows tools, and teaches the model to call one."""
+    await _expect_offered(bench, "tools")
+    if not bench.reference.chats:
+        raise NotDeclaredError("there is no chat template")
+    return await check_tools(bench, await bench.run(), MESSAGES, await _offers(bench, "stream"))
+
+
+PARTS = {
+    "ids": ids,
+    "routes": routes,
+    "lengths": lengths,
+    "texts": texts,
+    "alternatives": alternatives,
+    "arrays": arrays,
+    "lines": lines,
+    "openai": openai,
+    "streams": streams,
+    "stop-strings": stop_strings,
+    "end-of-sequence": end_of_sequence,
+    "tools": tools,
+}
+
+
+async def _offers(bench: Bench, capability: str) -> bool:
+    return capability in await bench.offered("capabilities")
+
+
+async def _expect_offered(bench: Bench, capability: str) -> None:
+    """Raises NotDeclaredError unless every server declares the capability."""
+    if not await _offers(bench, capability):
+        raise NotDeclaredError(f"{capability} is not offered")
 
 
 async def _tokens_in(bench: Bench, server: Server) -> None:
@@ -90,24 +192,27 @@ async def _tokens_in(bench: Bench, server: Server) -> None:
         check_finished(bench, server, sample, SHORT)
 
 
-async def _chat(bench: Bench, server: Server) -> bool:
-    """Checks that text and chat prompts give the same completion as their prompt ids.
-
-    Returns False for a model without a chat template, with which no conversation is tried.
-    """
+async def _models(server: Server) -> None:
+    """Checks that the model is listed."""
     status, models = await server.get("/v1/models")
     model = (await server.contract()).model
     listed = status == 200 and model in [entry["id"] for entry in models["data"]]
     expect(listed, f"GET /v1/models: {status} {models}", f"a list with {model!r}", "ask it")
+
+
+async def _chat(bench: Bench, server: Server) -> None:
+    """Checks that text and chat prompts give the same completion as their prompt ids.
+
+    No conversation is tried with a model without a chat template.
+    """
     await _as_ids(bench, server, await server.complete("2 + 3 = ", SHORT, temperature=0))
     if not bench.reference.chats:
-        return False
+        return
     chat = (await server.chat(MESSAGES, SHORT, temperature=0))[0]
     body = {"messages": MESSAGES, "max_tokens": SHORT, "logprobs": True, "temperature": 0}
     alias = samples(await server.generate("/v1/chat/completion", body))[0]
     _same(bench, chat, alias, f"{server}: the same at /v1/chat/completion")
     await _as_ids(bench, server, chat)
-    return True
 
 
 async def _as_ids(bench: Bench, server: Server, sample: Sample) -> None:

@@ -28,10 +28,10 @@ CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 CallsAndReason = tuple[list[tuple[str, object]], str]  # names and arguments, and the finish reason
 
 
-async def tools(
-    bench: Bench, trainer: TrainerPeer, messages: list[dict[str, Any]], version: int, streams: bool
+async def check_tools(
+    bench: Bench, trainer: TrainerPeer, messages: list[dict[str, Any]], streams: bool
 ) -> str:
-    """Checks tools on every server and returns a summary. `version` is a version that may be published."""
+    """Checks tools on every server and returns a summary."""
     for server in bench.servers:
         prompt = await _check_tools_shown(server, messages)
     call_ids = _call_ids(bench, messages)
@@ -40,7 +40,7 @@ async def tools(
     weights = overfit_weights(bench.reference, prompt, call_ids, bench.dtype)
     if not weights:
         return "tools are shown (the model is too large to be taught a call, or does not learn it)"
-    await trainer.publish(version, weights)
+    await trainer.publish(trainer.version + 1, weights)
     body = {
         "messages": messages,
         "tools": [TOOL],

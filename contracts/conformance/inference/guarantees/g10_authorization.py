@@ -56,20 +56,33 @@ HUGE = str(2**40)  # bytes, beyond any limit
 FEW = [ROUTES[0], ROUTES[4], ROUTES[8], OTHERS[1]]  # routes at which each wrong form is tried
 
 
-async def authorization(bench: Bench) -> str:
-    """Sends requests without a token and with wrong tokens to every route, and checks the responses."""
-    token = bench.settings.token
-    if not token:
-        raise NotDeclaredError("start the server and the kit with PIPELINERL_TOKEN")
-    wrong = _wrong_headers(token)
+async def routes(bench: Bench) -> str:
+    """Sends requests without a token, and with one that is nearly right, to every route."""
+    wrong = _wrong_headers(_token(bench))
     for server in bench.servers:
-        contract = await server.contract()  # the right token is accepted
+        await server.contract()  # the right token is accepted
         for method, path in [*ROUTES, *OTHERS]:
             for what in ("no token", "a token with one character more"):
                 await _closed(server, method, path, what, wrong[what])
-        for method, path in [*ROUTES, *OTHERS]:
-            if method == "POST" and contract.contract >= SINCE:
-                await _closed_whatever_is_sent(server, path)
+    return f"{len(ROUTES) + len(OTHERS)} routes are closed"
+
+
+async def bodies(bench: Bench) -> str:
+    """Sends bad bodies without a token to every route."""
+    _token(bench)
+    for server in bench.servers:
+        if (await server.contract()).contract >= SINCE:
+            for method, path in [*ROUTES, *OTHERS]:
+                if method == "POST":
+                    await _closed_whatever_is_sent(server, path)
+    return "whatever is sent"
+
+
+async def tokens(bench: Bench) -> str:
+    """Sends tokens that are wrong in every form."""
+    token = _token(bench)
+    wrong = _wrong_headers(token)
+    for server in bench.servers:
         for what, headers in wrong.items():
             for method, path in FEW:
                 await _closed(server, method, path, what, headers)
@@ -81,11 +94,41 @@ async def authorization(bench: Bench) -> str:
                 "GET /health with a wrong token is not 200", "200: /health is open", "ask it"
             )
         await check_each_request(server)
-        if contract.contract >= SINCE:
+    return f"to {len(wrong)} wrong tokens, /health open"
+
+
+async def proofs(bench: Bench) -> str:
+    """Challenges the servers to prove that they know the token."""
+    token = _token(bench)
+    for server in bench.servers:
+        if (await server.contract()).contract >= SINCE:
             await check_proofs(server, token)
             await check_malformed_challenges(server)
-    measured = f"{len(ROUTES) + len(OTHERS)} routes closed to {len(wrong)} wrong tokens, /health open"
-    return f"{measured}; metrics of the contract" if await check_metrics(bench) else measured
+    return "proofs of the token"
+
+
+async def metrics(bench: Bench) -> str:
+    """Reads `/metrics` with the token."""
+    _token(bench)
+    if not await check_metrics(bench):
+        raise NotDeclaredError("metrics are not offered")
+    return "metrics of the contract"
+
+
+PARTS = {
+    "routes": routes,
+    "bodies": bodies,
+    "tokens": tokens,
+    "proofs": proofs,
+    "metrics": metrics,
+}
+
+
+def _token(bench: Bench) -> str:
+    """Returns the token. Raises NotDeclaredError if there is none."""
+    if not bench.settings.token:
+        raise NotDeclaredError("start the server and the kit with PIPELINERL_TOKEN")
+    return bench.settings.token
 
 
 def _wrong_headers(token: str) -> dict[str, dict[str, str]]:

@@ -27,43 +27,83 @@ from contracts.conformance.inference.lasting_work import work_stops
 from contracts.conformance.inference.lost_slots import no_slot_is_lost
 from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.server import Server, poll
-from contracts.conformance.verdicts import GuaranteeError
+from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 MOST_REQUESTS = 256
 LEAVERS = 64
 MANY_LEAVERS = 1000
 
 
-async def cancellation(bench: Bench) -> str:
-    """Closes the connections of running requests and checks how soon the server is idle."""
-    slowest = 0.0
-    counts = []
-    after_a_line: list[Server] = []  # servers whose clients disconnected after the first of several lines
+async def connections(bench: Bench) -> str:
+    """Closes the connections of running requests, and checks how soon the server is idle."""
     capabilities = await bench.offered("capabilities")
     forms: list[Form] = ["whole"]
     if "stream" in capabilities:
         forms.append("streamed")
     if "as_completed" in capabilities:
         forms.append("in lines")
-    async with bench.new_run() as trainer:
-        for server in bench.servers:
-            count = await _enough(bench, server)
-            counts.append(count)
-            for form in forms:
-                slowest = max(slowest, await _closed_in_time(bench, server, count, form))
-            await left_while_read(bench, server)
-            if {"as_completed", "openai"} <= set(capabilities):
-                tried = await left_after_a_line(bench, server, count, _tokens(bench))
-                after_a_line += [server] if tried else []
-            speeds = await work_stops(bench, server)
-            await no_slot_is_lost(bench, server, MANY_LEAVERS if bench.settings.thorough else LEAVERS)
-        await left_during_an_update(bench, trainer)
+    slowest = 0.0
+    await bench.run()
+    for server in bench.servers:
+        count = await _enough(bench, server)
+        for form in forms:
+            slowest = max(slowest, await _closed_in_time(bench, server, count, form))
+    return f"{count} requests ({', '.join(forms)}) were gone {slowest:.2f} s after their connections"
+
+
+async def prompts(bench: Bench) -> str:
+    """Closes connections while long prompts are processed."""
+    await bench.run()
+    for server in bench.servers:
+        await left_while_read(bench, server)
+    return "others while they were read"
+
+
+async def lines(bench: Bench) -> str:
+    """Closes connections after the first of several lines."""
+    if not {"as_completed", "openai"} <= set(await bench.offered("capabilities")):
+        raise NotDeclaredError("as_completed and openai are not both offered")
+    await bench.run()
+    tried = [
+        await left_after_a_line(bench, server, await _enough(bench, server), _tokens(bench))
+        for server in bench.servers
+    ]
+    return f"on {sum(tried)} of {len(tried)} servers some after a first line"
+
+
+async def work(bench: Bench) -> str:
+    """Checks that the work of closed connections stops, by the speed of others."""
+    await bench.run()
+    for server in bench.servers:
+        speeds = await work_stops(bench, server)
     return (
-        f"{max(counts)} requests ({', '.join(forms)}) were gone {slowest:.2f} s after their connections; "
-        f"on {len(after_a_line)} of {len(bench.servers)} servers some after a first line; "
         f"a small one took {speeds.idle:.3f} s before, {speeds.loaded:.3f} s beside and {speeds.after:.3f} s "
         "after others"
     )
+
+
+async def slots(bench: Bench) -> str:
+    """Closes connections at many moments of their requests."""
+    await bench.run()
+    for server in bench.servers:
+        await no_slot_is_lost(bench, server, MANY_LEAVERS if bench.settings.thorough else LEAVERS)
+    return "no slot is lost"
+
+
+async def update(bench: Bench) -> str:
+    """Closes connections during an update."""
+    await left_during_an_update(bench, await bench.run())
+    return "none outlives an update"
+
+
+PARTS = {
+    "connections": connections,
+    "prompts": prompts,
+    "lines": lines,
+    "work": work,
+    "slots": slots,
+    "update": update,
+}
 
 
 async def _closed_in_time(bench: Bench, server: Server, count: int, form: Form) -> float:

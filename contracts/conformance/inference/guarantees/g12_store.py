@@ -19,39 +19,44 @@ CHAIN = 3  # deltas that are applied one after the other
 ONE_BY_ONE = 1000  # files, so that each tensor has one of its own
 
 
-async def store_content(bench: Bench) -> str:
-    """Offers full versions, deltas and chains of deltas over every kind of channel, and compares contents."""
-    kinds = await declared_kinds(bench)
-    worst = 0.0
-    told = []
-    if "relay" in kinds:
-        async with new_store(bench) as at, at.sources(2) as sources:
-            worst = max(worst, await _relay(at, sources))
-        told.append("relay")
-    if "shared" in kinds:
-        async with new_store(bench) as at:
-            worst = max(worst, await _shared(at))
-        told.append("shared")
-    deltas = f"a delta, a chain of {CHAIN}" if await delta_dtype(bench) else "no deltas"
-    return f"full versions, unchanged files, {deltas}, under load ({', '.join(told)}): off by {worst:.0e}"
+async def relay(bench: Bench) -> str:
+    """Offers full versions, deltas and chains of deltas over a relay, and compares contents."""
+    await declared_kinds(bench, ["relay"])
+    async with new_store(bench) as at, at.sources(2) as sources:
+        await at.run.join_channel(at.store, sources)
+        offers = [at.offer(1), at.offer(2, files=1), at.offer(3, files=ONE_BY_ONE)]
+        worst = max([await at.pulled(offer, f"pull version {offer.version}") for offer in offers])
+        worst = max(worst, await _unchanged_files(at, sources))
+        worst = max(worst, await _under_load(at))
+        dtype = await delta_dtype(at.bench)
+        if dtype:
+            worst = max(worst, await _deltas(at, dtype))
+    deltas = f"a delta, a chain of {CHAIN}" if dtype else "no deltas"
+    return f"full versions, unchanged files, {deltas}, under load (relay): off by {worst:.0e}"
 
 
-async def _relay(at: StoreBench, sources: list[Source]) -> float:
-    await at.run.join_channel(at.store, sources)
-    offers = [at.offer(1), at.offer(2, files=1), at.offer(3, files=ONE_BY_ONE)]
-    worst = max([await at.pulled(offer, f"pull version {offer.version}") for offer in offers])
-    worst = max(worst, await _unchanged_files(at, sources))
-    worst = max(worst, await _under_load(at))
-    if dtype := await delta_dtype(at.bench):
-        worst = max(worst, await _deltas(at, dtype))
-    return max(worst, await _followed(at, sources))
+async def follow(bench: Bench) -> str:
+    """Has the servers follow `latest.json` of a relay, and compares contents."""
+    await declared_kinds(bench, ["relay"])
+    async with new_store(bench) as at, at.sources(2) as sources:
+        return f"versions that are followed: off by {await _followed(at, sources):.0e}"
 
 
-async def _shared(at: StoreBench) -> float:
-    await at.run.join_shared(at.store)
-    offers = [at.offer(1), at.offer(2, files=1)]
-    worst = max([await at.pulled(offer, f"read version {offer.version}") for offer in offers])
-    return max(worst, await _under_load(at))
+async def shared(bench: Bench) -> str:
+    """Offers full versions in a shared directory, and compares contents."""
+    await declared_kinds(bench, ["shared"])
+    async with new_store(bench) as at:
+        await at.run.join_shared(at.store)
+        offers = [at.offer(1), at.offer(2, files=1)]
+        worst = max([await at.pulled(offer, f"read version {offer.version}") for offer in offers])
+        return f"shared: off by {max(worst, await _under_load(at)):.0e}"
+
+
+PARTS = {
+    "relay": relay,
+    "follow": follow,
+    "shared": shared,
+}
 
 
 async def _unchanged_files(at: StoreBench, sources: list[Source]) -> float:

@@ -39,6 +39,9 @@ async def skipping(bench: Bench) -> str:
     )
 
 
+PARTS = {"following": skipping}
+
+
 async def _superseded(at: StoreBench, source: Source) -> None:
     """Offers a version of which one file does not come, then a newer one."""
     held = at.offer(HELD)

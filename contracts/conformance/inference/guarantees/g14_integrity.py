@@ -7,17 +7,33 @@ from contracts.conformance.inference.stores.bad_transfers import check_transfers
 from contracts.conformance.inference.stores.bench import declared_kinds
 
 
-async def integrity(bench: Bench) -> str:
-    """Offers bad versions, serves right ones badly, and checks that only right ones become live."""
-    kinds = await declared_kinds(bench)
-    tried = transfers = latest = 0
-    if "relay" in kinds:
-        transfers = await check_transfers(bench)
-        tried = await check_attacks(bench)
-        latest = await check_latest(bench)
-    if "shared" in kinds:
-        tried += await check_shared_attacks(bench)
-    return (
-        f"{tried} bad versions and {latest} bad latest.json refused; {transfers} faults of transfers, each "
-        f"healed by a source without it ({', '.join(kinds)})"
-    )
+async def transfers(bench: Bench) -> str:
+    """Serves right versions badly."""
+    await declared_kinds(bench, ["relay"])
+    return f"{await check_transfers(bench)} faults of transfers, each healed by a source without it"
+
+
+async def versions(bench: Bench) -> str:
+    """Offers bad versions over a relay."""
+    await declared_kinds(bench, ["relay"])
+    return f"{await check_attacks(bench)} bad versions"
+
+
+async def latest(bench: Bench) -> str:
+    """Offers bad files `latest.json`."""
+    await declared_kinds(bench, ["relay"])
+    return f"{await check_latest(bench)} bad latest.json refused"
+
+
+async def shared(bench: Bench) -> str:
+    """Offers bad versions in a shared directory."""
+    await declared_kinds(bench, ["shared"])
+    return f"{await check_shared_attacks(bench)} bad versions in a shared directory refused"
+
+
+PARTS = {
+    "transfers": transfers,
+    "versions": versions,
+    "latest": latest,
+    "shared": shared,
+}

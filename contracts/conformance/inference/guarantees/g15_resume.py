@@ -18,21 +18,31 @@ LEAST = 1000  # bytes per second below which a source is given up
 HANGS = (MUTE, SILENT, STALLED, trickle(TRICKLE))
 
 
-async def resumption(bench: Bench) -> str:
-    """Kills the only source at several points, and hangs one of two, and checks that versions become live."""
+async def deaths(bench: Bench) -> str:
+    """Kills the only source at several points, and checks how much is fetched again."""
     await declared_kinds(bench, ["relay"])
     async with new_store(bench) as at:
         async with at.sources(1) as sources:
             await at.run.join_channel(at.store, sources)
             await at.run.pull(at.offer(1), "pull version 1")
         fetched = max([await _dies(at, share) for share in SHARES])
+    at_points = ", ".join(f"{share:.0%}" for share in SHARES)
+    return f"the only source died at {at_points}: {fetched:.2f} versions were fetched in all"
+
+
+async def hangs(bench: Bench) -> str:
+    """Hangs one of two sources, and checks that versions become live."""
+    await declared_kinds(bench, ["relay"])
+    async with new_store(bench) as at:
         for fault in HANGS:
             await _hangs(at, fault)
-        at_points = ", ".join(f"{share:.0%}" for share in SHARES)
-    return (
-        f"the only source died at {at_points}: {fetched:.2f} versions were fetched in all; beside "
-        f"{len(HANGS)} sources that hang, each version became live"
-    )
+    return f"beside {len(HANGS)} sources that hang, each version became live"
+
+
+PARTS = {
+    "deaths": deaths,
+    "hangs": hangs,
+}
 
 
 async def _dies(at: StoreBench, share: float) -> float:

@@ -7,10 +7,24 @@ from contracts.conformance.inference.stores.refusals import check_refusals
 from contracts.conformance.inference.stores.replaced import channels_and_groups
 
 
-async def undisturbed(bench: Bench) -> str:
-    """Generates while versions are pulled, refuses bad requests, and replaces channels by each other."""
-    kinds = await declared_kinds(bench)
-    beside = await requests_beside_pulls(bench) if "relay" in kinds else "no relay"
-    refused = await check_refusals(bench, kinds)
-    replaced = await channels_and_groups(bench, kinds)
-    return f"{beside}; {refused} bad requests refused; {replaced}"
+async def pulls(bench: Bench) -> str:
+    """Generates while versions are pulled."""
+    await declared_kinds(bench, ["relay"])
+    return await requests_beside_pulls(bench)
+
+
+async def refusals(bench: Bench) -> str:
+    """Sends bad requests for channels."""
+    return f"{await check_refusals(bench, await declared_kinds(bench))} bad requests refused"
+
+
+async def replaced(bench: Bench) -> str:
+    """Replaces channels by channels, groups and other runs."""
+    return await channels_and_groups(bench, await declared_kinds(bench))
+
+
+PARTS = {
+    "pulls": pulls,
+    "refusals": refusals,
+    "replaced": replaced,
+}

@@ -30,7 +30,7 @@ from contracts.trainer import OptimizerSpec, StepReport
 SPEC = OptimizerSpec(lr=1e-2, eps=1e-4, weight_decay=0.1, max_grad_norm=0.02, warmup_steps=2, decay_steps=400)
 
 
-def check(bench: Bench) -> str:
+def periods(bench: Bench) -> str:
     """Makes two periods of steps and one more. Checks AdamW's steps, scores at the ends, and a checkpoint."""
     model = bench.models[0]
     period = _offered(bench.session(period_of, model, SPEC, doing="worker.period"))
@@ -54,6 +54,9 @@ def check(bench: Bench) -> str:
         f"a period of {period}: {inside}; at its end scores within {worst_score:.0e} nats; a checkpoint "
         "goes on as the uninterrupted run"
     )
+
+
+PARTS = {"periods": periods}
 
 
 def _offered(found: list[object]) -> int:

@@ -17,7 +17,7 @@ from contracts.trainer import OptimizerSpec
 LONG_PACK = "more tokens than a block of the backend"
 
 
-def check(bench: Bench) -> str:
+def decoders(bench: Bench) -> str:
     """Scores several packs with every model, and compares them with the reference."""
     worst = 0.0
     for number, model in enumerate(bench.models):
@@ -37,9 +37,17 @@ def check(bench: Bench) -> str:
         reference.put(results[0].stepped_weights)
         for rank, result in enumerate(results):
             worst = max(worst, check_scores(reference, packs[0][rank], result.stepped, "after a step, "))
+    return f"log-probabilities and entropies of every token within {worst:.0e} of the unpacked forward"
+
+
+def special_models(bench: Bench) -> str:
+    """Scores models that do more than a plain decoder, unless they are refused."""
     for number, (special, make) in enumerate(SPECIAL_MODELS.items()):
         _check_special(bench, special, make(bench.directory / f"special-{number}"))
-    return f"log-probabilities and entropies of every token within {worst:.0e} of the unpacked forward"
+    return f"{len(SPECIAL_MODELS)} special models scored or refused"
+
+
+PARTS = {"decoders": decoders, "special-models": special_models}
 
 
 def _check_special(bench: Bench, special: str, model: str) -> None:

@@ -29,27 +29,39 @@ from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec
 
 
-def check(bench: Bench) -> str:
+def cuts(bench: Bench) -> str:
     """Trains on the same sequences, divided in several ways, and checks each gradient."""
     worst = 0.0
-    cuts = 0
+    count = 0
     for number, model in enumerate(bench.models):
         sequences = make_sequences(model, LENGTHS, seed=2)
         reference = bench.reference(model)
         spec = readable_optimizer(reference, sequences)
-        sessions = [_cuts(sequences, bench.ranks)]
+        steps = _cuts(sequences, bench.ranks)
         if number == 0:
-            orders = _orders(sequences, bench.ranks)
-            sessions[0] += [_long_step(bench, reference, sequences), *_groups(bench, reference, sequences)]
-            sessions += [orders[:4], orders[4:]]  # with few steps per session, weights stay small
-        for steps in sessions:
-            worst = max(worst, _check_steps(bench, reference, spec, steps))
-            cuts += len(steps)
+            steps += [_long_step(bench, reference, sequences), *_groups(bench, reference, sequences)]
+        worst = max(worst, _check_steps(bench, reference, spec, steps))
+        count += len(steps)
     within = f"within {worst:.0e} of each tensor's norm"
     if bench.ranks == 1:
         tried = "only one rank was tried"
-        return f"{cuts} cuts of a step give its sum over micro-batches, {within}; {tried}"
-    return f"{cuts} cuts of a step over {bench.ranks} ranks give its sum, {within}"
+        return f"{count} cuts of a step give its sum over micro-batches, {within}; {tried}"
+    return f"{count} cuts of a step over {bench.ranks} ranks give its sum, {within}"
+
+
+def orders(bench: Bench) -> str:
+    """Trains with other calls, or calls in another order, and checks each gradient."""
+    model = bench.models[0]
+    sequences = make_sequences(model, LENGTHS, seed=2)
+    reference = bench.reference(model)
+    spec = readable_optimizer(reference, sequences)
+    steps = _orders(sequences, bench.ranks)
+    few = (steps[:4], steps[4:])  # with few steps per session, weights stay small
+    worst = max(_check_steps(bench, reference, spec, each) for each in few)
+    return f"{len(steps)} orders of calls, within {worst:.0e}"
+
+
+PARTS = {"cuts": cuts, "orders": orders}
 
 
 def _check_steps(bench: Bench, reference: Reference, spec: OptimizerSpec, steps: list[Step]) -> float:

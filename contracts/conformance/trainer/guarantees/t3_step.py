@@ -24,7 +24,7 @@ SPEC = OptimizerSpec(
 )
 
 
-def check(bench: Bench) -> str:
+def updates(bench: Bench) -> str:
     """Makes a few special steps, and compares each update with torch's."""
     worst = 0.0
     for model in bench.models:
@@ -37,6 +37,9 @@ def check(bench: Bench) -> str:
         f"{len(steps)} updates of {reference.trains} equal torch AdamW's, within {worst:.0e} of each "
         "tensor's; norm before clipping"
     )
+
+
+PARTS = {"updates": updates}
 
 
 def _steps(reference: Reference, ranks: int) -> list[Step]:

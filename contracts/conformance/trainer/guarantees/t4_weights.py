@@ -67,7 +67,7 @@ def _kept(name: str, tensor: torch.Tensor | None) -> Gathered:
     return Gathered(name, tensor.detach().to("cpu", copy=True), tensor.is_contiguous())
 
 
-def check(bench: Bench) -> str:
+def weights(bench: Bench) -> str:
     """Gathers and exports the weights of every model, and checks manifest, order, values and export."""
     counts = []
     for number, model in enumerate(bench.models):
@@ -94,6 +94,9 @@ def check(bench: Bench) -> str:
         "manifest, iteration, checkpoint and, after a step, export agree in all parameters: "
         f"{' and '.join(counts)}"
     )
+
+
+PARTS = {"weights": weights}
 
 
 def _check_manifests(manifests: list[WeightManifest], first: list[WeightManifest], rank: int) -> None:

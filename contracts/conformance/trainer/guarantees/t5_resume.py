@@ -9,7 +9,7 @@ import torch
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.compare import compare
 from contracts.conformance.trainer.guarantees.t3_step import SPEC
-from contracts.conformance.trainer.guarantees.t5_save import check_save
+from contracts.conformance.trainer.guarantees.t5_save import saves
 from contracts.conformance.trainer.rank_programs import StepsRecord, run_steps
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequences, round_robin
@@ -68,7 +68,7 @@ def _go_on(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> Cont
     return Continued(scores, run_steps(worker, spec, steps[BEFORE:]))
 
 
-def check(bench: Bench) -> str:
+def resume(bench: Bench) -> str:
     """Compares the steps after loading with those of an uninterrupted run."""
     model = bench.models[0]
     steps = [
@@ -93,9 +93,11 @@ def check(bench: Bench) -> str:
         worst = max(worst, compare(pair[1], pair[0], TOLERANCE, noun, right, DOING))
     for rank, (one, other) in enumerate(zip(whole, resumed, strict=True)):
         _check_scores(rank, one.scores, other.scores)
-    check_save(bench)
     how = f"within {worst:.0e} of" if worst else "bit for bit those of"
     return f"losses, reports and weights of {AFTER} steps after loading are {how} an uninterrupted run"
+
+
+PARTS = {"resume": resume, "saves": saves}
 
 
 def _check_scores(rank: int, whole: torch.Tensor, loaded: torch.Tensor) -> None:

@@ -74,7 +74,7 @@ def try_to_save(worker: RecordingWorker, spec: WorkerSpec, directory: Path) -> b
     return False
 
 
-def check_save(bench: Bench) -> None:
+def saves(bench: Bench) -> str:
     """Checks saves that are followed at once by steps or by the worker's end, and saves that must fail."""
     model = make_model(bench.directory / "wide", tied=False, vocabulary=VOCABULARY)
     steps = [
@@ -92,6 +92,7 @@ def check_save(bench: Bench) -> None:
     for found, right, when in pairs:
         compare(found, right, TOLERANCE, f"weight ({when})", "the weights of the run that saved", doing)
     _check_refusals(bench, waited, root)
+    return "saves are whole, and fail aloud"
 
 
 def _check_refusals(bench: Bench, checkpoint: Path, root: Path) -> None:

@@ -20,7 +20,7 @@ from contracts.conformance.trainer.sequences import (
 )
 
 
-def check(bench: Bench) -> str:
+def idle_ranks(bench: Bench) -> str:
     """Trains on steps with idle ranks and empty micro-batches, and checks each gradient."""
     model = bench.models[0]
     reference = bench.reference(model)
@@ -34,6 +34,9 @@ def check(bench: Bench) -> str:
         tried = "only one rank was tried, so that none was idle"
         return f"{len(steps)} steps, some with empty micro-batches or none, closed, {within}; {tried}"
     return f"{len(steps)} steps of {bench.ranks} ranks, some or all of them idle, closed, {within}"
+
+
+PARTS = {"idle-ranks": idle_ranks}
 
 
 def _steps(bench: Bench, reference: Reference) -> list[Step]:

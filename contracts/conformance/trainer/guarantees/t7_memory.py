@@ -104,13 +104,8 @@ def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
     return peak_bytes(spec.device, iterate_twice), yielded
 
 
-def check(bench: Bench) -> str:
-    """Measures the memory of gathering and of scoring, and checks both."""
-    gathered = _check_gathering(bench)  # first, because it is much faster than scoring
-    return f"{_check_scoring(bench)}; {gathered}"
-
-
-def _check_gathering(bench: Bench) -> str:
+def gathering(bench: Bench) -> str:
+    """Measures the memory of gathering the weights."""
     model = make_model(bench.directory / "deep", tied=False, layers=LAYERS)
     doing = f"for _ in worker.gather_weights(): pass; a model of {LAYERS} equal layers"
     results = bench.session(gather, model, OptimizerSpec(lr=1e-3), doing=doing)
@@ -124,7 +119,8 @@ def _check_gathering(bench: Bench) -> str:
     return measured
 
 
-def _check_scoring(bench: Bench) -> str:
+def scoring(bench: Bench) -> str:
+    """Measures the memory of forward and backward."""
     model = make_model(bench.directory / "wide", tied=False, layers=1, vocabulary=VOCABULARY)
     packs = [make_sequences(model, [LENGTH] * (tokens // LENGTH), 8) for tokens in (LENGTH, SHORT, LONG)]
     sizes = f"{SHORT} and of {LONG} tokens, vocabulary {VOCABULARY}"
@@ -137,6 +133,9 @@ def _check_scoring(bench: Bench) -> str:
         for name in LEARNING
     ]
     return measured[1]
+
+
+PARTS = {"gathering": gathering, "scoring": scoring}  # the much faster one first
 
 
 def _check_growth(peaks: list[list[int]], doing: str) -> str:

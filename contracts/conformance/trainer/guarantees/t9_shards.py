@@ -29,7 +29,7 @@ DOING = (
 )
 
 
-def check(bench: Bench) -> str:
+def shards(bench: Bench) -> str:
     """Writes to the shards of every model. Checks where they show, what is scored, and the next update."""
     counts = []
     worst_score = 0.0
@@ -56,6 +56,9 @@ def check(bench: Bench) -> str:
         f"{' and '.join(map(str, counts))} elements, each in the shards of one rank; after adopt() scores "
         f"within {worst_score:.0e} nats, the next update within {worst_update:.0e}{alone}"
     )
+
+
+PARTS = {"shards": shards}
 
 
 def _row(bench: Bench, model: str, seed: int) -> list[list[list[TrainingSequence]]]:
