@@ -7,16 +7,7 @@ import pytest
 from contracts.records import WeightsPublished
 from pipelinerl.spans import Spans, spans_path
 from pipelinerl.training.phases import Phases, add_phases
-
-
-class Clock:
-    """A clock that a test moves on."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def test_every_moment_belongs_to_one_phase():
