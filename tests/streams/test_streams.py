@@ -11,7 +11,6 @@ import random
 import signal
 import threading
 import time
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -22,7 +21,7 @@ from pipelinerl.streams import StreamBusyError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis import RedisStreams
 from tests.clock import Clock
-from tests.pipeline.runs import wait_for
+from tests.threads import wait_until_it_waits
 
 SMALL_SEGMENT = 4096
 processes = multiprocessing.get_context("spawn")
@@ -127,7 +126,7 @@ def test_a_waiting_reader_gets_what_is_appended_later(make_streams):
     reader = threading.get_native_id()
 
     def append_once_it_waits(number: int) -> None:
-        wait_for(lambda: state_of(f"self/task/{reader}") == "S")
+        wait_until_it_waits(reader)
         writer.append(event(number))
 
     for number in range(20):
@@ -135,11 +134,6 @@ def test_a_waiting_reader_gets_what_is_appended_later(make_streams):
         later.start()
         assert next(reading).record.group_id == number
         later.join()
-
-
-def state_of(process: str) -> str:
-    """Returns the kernel's letter for the state of a process or thread in /proc: S if it waits."""
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def write_many(make_streams, count):

@@ -65,9 +65,7 @@ def test_the_command_writes_files_that_recipes_learn_from(tmp_path):
         command += ["--out", str(out), "--pairs", str(pairs), "--problems", "12"]
         settings = ("inference=scripted", "sampling.max_tokens=250", "~domain")
         chance = "+domain._target_=tests.scripted_domain.ScriptedDomain"
-        made = subprocess.run(
-            [*command, *settings, chance], cwd=ROOT, capture_output=True, text=True, timeout=120
-        )
+        made = subprocess.run([*command, *settings, chance], cwd=ROOT, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     assert made.stdout.startswith("12 problems, ")
     answers, preferences = read_rows(out), read_rows(pairs)

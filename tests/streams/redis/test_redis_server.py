@@ -56,7 +56,7 @@ def test_one_that_is_silent_is_not_waited_for_without_end(server, tmp_path, monk
     with server, served(tmp_path / "redis") as url:
         assert url == server.url
         server.kill()
-        monkeypatch.setattr("pipelinerl.streams.redis_server.time", clock := Clock())
+        monkeypatch.setattr("pipelinerl.streams.redis_server.time", Clock())
         silent = pytest.raises(StreamBusyError, match="has not answered for 0.5 s: try again")
         with silent, served(tmp_path / "redis", within_s=0.5):
             pass
