@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pipelinerl.paths import ROOT
 from tests.forked import Forked
+from tests.limits import HANG_S
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# (\S+\.(?:py|yaml))\n")
@@ -23,7 +24,6 @@ source $PROJECT/.venv/bin/activate
 mkdir my_research && cd my_research
 """
 INSTALLING = re.compile(r"(.*/)?pip|make|python3\.11")  # commands that a test leaves out
-LONGEST_S = 240
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -77,7 +77,7 @@ def run(words: list[str], directory: Path, overrides: tuple[str, ...]) -> str:
         words[0] = words[0].replace("python", sys.executable)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         program = subprocess.Popen(words, cwd=directory, env=environment, **pipes)
-    out, err = program.communicate(timeout=LONGEST_S)
+    out, err = program.communicate(timeout=HANG_S)
     assert program.returncode == 0, f"{shlex.join(words)}: {out}{err}"
     return out
 

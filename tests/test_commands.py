@@ -8,6 +8,7 @@ import pytest
 from pipelinerl.launcher.describe_commands import COMMANDS, described_commands
 from pipelinerl.paths import ROOT
 from tests.forked import Forked
+from tests.limits import HANG_S
 
 PACKAGES = ("benchmarks", "contracts", "examples", "inference_adapters", "pipelinerl", "trainer_adapters")
 STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's to say
@@ -65,7 +66,7 @@ def faults_of(names: list[str]) -> list[str]:
 
 def fault_of(name: str, help: Forked) -> str | None:
     """What is wrong with the help of a command, or None."""
-    printed, errors = help.communicate(timeout=60)
+    printed, errors = help.communicate(timeout=HANG_S)
     if help.returncode != 0:
         return f"{name}: exit status {help.returncode}: {errors[-200:]}"
     path = f"python {name.replace('.', '/')}.py"

@@ -2,27 +2,28 @@
 
 import errno
 import json
-import time
 
 import pytest
 
 from pipelinerl import metrics
 from pipelinerl.spans import Spans, spans_path
+from tests.clock import Clock
 
 
 def lines_of(run_dir, process="trainer-0") -> list[dict]:
     return [json.loads(line) for line in spans_path(run_dir, process).read_text().splitlines()]
 
 
-def test_a_line_says_when_a_block_began_how_long_it_took_and_its_facts(tmp_path):
-    before = time.time()
+def test_a_line_says_when_a_block_began_how_long_it_took_and_its_facts(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelinerl.spans.time", clock := Clock())
     spans = Spans(tmp_path, "trainer-0")
-    with spans("publish", version=3), spans("probe"):
-        time.sleep(0.02)
+    with spans("publish", version=3):
+        clock.now += 1
+        with spans("probe"):
+            clock.now += 2
     inner, outer = lines_of(tmp_path)  # flushed by the line
-    assert (inner["n"], outer["n"], outer["version"]) == ("probe", "publish", 3)
-    assert before <= outer["t"] <= inner["t"] <= time.time()
-    assert outer["d"] >= inner["d"] >= 0.02
+    assert outer == {"n": "publish", "t": 1000, "d": 3, "version": 3}
+    assert inner == {"n": "probe", "t": 1001, "d": 2}
 
 
 def test_a_block_that_raises_is_a_span_too(tmp_path):
@@ -31,14 +32,14 @@ def test_a_block_that_raises_is_a_span_too(tmp_path):
     assert [line["n"] for line in lines_of(tmp_path)] == ["learn"]
 
 
-def test_what_has_ended_is_added_up_until_it_is_taken(tmp_path):
+def test_what_has_ended_is_added_up_until_it_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelinerl.spans.time", clock := Clock())
     spans = Spans(tmp_path, "trainer-0")
-    for seconds in (0.5, 0.25):
-        spans.add("wait", time.time(), seconds)
-    spans.add("learn", time.time(), 0.125)
-    elapsed, seconds = spans.taken()
-    assert seconds == {"wait": 0.75, "learn": 0.125} and elapsed > 0
-    assert spans.taken()[1] == {}
+    for name, seconds in (("wait", 0.5), ("wait", 0.25), ("learn", 0.125)):
+        spans.add(name, 1.0, seconds)
+    clock.now += 7
+    assert spans.taken() == (7, {"wait": 0.75, "learn": 0.125})
+    assert spans.taken() == (0, {})
 
 
 def test_another_launch_goes_on_in_the_same_file(tmp_path):

@@ -26,13 +26,13 @@ class AttemptClock:
             self.resume()
 
     @asynccontextmanager
-    async def ending_early(self, seconds: float) -> AsyncIterator[None]:
+    async def ending_early(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
         """Raises TimeoutError in the block if it still runs `seconds` before the attempt's time ends."""
         end = self._timeout.when()
         async with asyncio.timeout_at(None if end is None else end - seconds) as limit:
             self._before_the_end[limit] = seconds
             try:
-                yield
+                yield limit
             finally:
                 del self._before_the_end[limit]
 

@@ -35,11 +35,11 @@ async def adapting(
 
     Each server begins with `at_first`. `on_more` is called when the pool takes more requests than before.
     """
-    async with in_background(_LoadWatch(pool, session, at_first, on_more).run()):
+    async with in_background(LoadWatch(pool, session, at_first, on_more).run()):
         yield
 
 
-class _LoadWatch:
+class LoadWatch:
     """A loop that polls every server of the pool."""
 
     def __init__(
@@ -54,12 +54,13 @@ class _LoadWatch:
     async def run(self) -> None:
         while True:
             try:
-                await self._look()
+                await self.look()
             except Exception:
                 log.exception("the servers' loads were not read; they keep the numbers that they have")
             await asyncio.sleep(EVERY_S)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Asks every server once."""
         urls = self._pool.urls
         loads = await asyncio.gather(*(_load_of(self._session, url) for url in urls))
         for url, load in zip(urls, loads, strict=True):

@@ -5,7 +5,6 @@ Used by `Reference`. It must not know rows.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -67,8 +66,8 @@ class ScoreRequests:
 
     async def ready(self, timeout_s: float) -> None:
         """Waits for the server. Raises TimeoutError, or ValueError if it cannot score."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        deadline = _now() + timeout_s
+        while _now() < deadline:
             try:
                 return await self._check_scores()
             except (aiohttp.ClientError, TimeoutError):
@@ -108,22 +107,22 @@ class ScoreRequests:
         self, sequences: list[list[int]], temperature: float, version: int | None
     ) -> Scores:
         request = ScoreRequest(sequences=sequences, temperature=temperature).wire()
-        deadline = time.monotonic() + self._deadline_s
+        deadline = _now() + self._deadline_s
         pause_s = FIRST_PAUSE_S
-        first_sent = time.monotonic()
+        first_sent = _now()
         while True:
             try:
                 answer = await self._answer_by(version, request)
-                self._heard_at = time.monotonic()
+                self._heard_at = _now()
                 return Scores(_arrays(answer, sequences), answer.version)
             except OtherVersionError as error:
                 self._wait_for_version(version, error)
-                first_sent = time.monotonic()
+                first_sent = _now()
                 deadline = first_sent + self._deadline_s
                 pause_s = FIRST_PAUSE_S
             except (aiohttp.ClientError, TimeoutError) as error:
                 self._listen(error, first_sent)
-                if time.monotonic() + pause_s > deadline:
+                if _now() + pause_s > deadline:
                     raise NoScoresError(
                         f"the reference server has not answered /score within {self._deadline_s:g} s; "
                         f"the last time: {type(error).__name__} {error}"
@@ -143,14 +142,14 @@ class ScoreRequests:
 
     def _wait_for_version(self, version: int, error: OtherVersionError) -> None:
         """Records a sign of life. Logs once for each version that it is waited for."""
-        self._heard_at = time.monotonic()
+        self._heard_at = _now()
         if version != self._awaited:
             self._awaited = version
             log.info("%s", error)
 
     def _listen(self, error: Exception, first_sent: float) -> None:
         """Reports a silence that is too long. A refused or reset connection ends a silence."""
-        now = time.monotonic()
+        now = _now()
         seconds = now - max(first_sent, self._heard_at)
         if not isinstance(error, TimeoutError):
             self._heard_at = now
@@ -172,6 +171,11 @@ class ScoreRequests:
             raise NoScoresError(
                 f"the reference server answered /score outside the contract: {error}"
             ) from error
+
+
+def _now() -> float:
+    """Returns the time of the running loop, which its timeouts follow too."""
+    return asyncio.get_running_loop().time()
 
 
 def _check_version(served: int, version: int) -> None:

@@ -28,11 +28,13 @@ MISSES = 3  # missing answers in a row after which a server is left out
 @asynccontextmanager
 async def watching(pools: Sequence[ServerPool]) -> AsyncIterator[None]:
     """Watches the servers of these pools while the block runs."""
-    async with in_background(_Watch(pools).run()):
+    async with in_background(ServerWatch(pools).run()):
         yield
 
 
-class _Watch:
+class ServerWatch:
+    """A loop that asks every server of some pools."""
+
     def __init__(self, pools: Sequence[ServerPool]):
         self._pools = pools
         self._misses: Counter[str] = Counter()  # missing answers in a row, by server
@@ -46,6 +48,7 @@ class _Watch:
                 await asyncio.sleep(EVERY_S)
 
     async def ask_all(self, session: aiohttp.ClientSession) -> None:
+        """Asks every server once, and waits for all answers."""
         urls = sorted({url for pool in self._pools for url in pool.urls})
         self._misses = Counter({url: self._misses[url] for url in urls})  # without servers that have left
         states = await asyncio.gather(*(_state(session, url) for url in urls))

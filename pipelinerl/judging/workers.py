@@ -51,14 +51,15 @@ class Workers:
 
     setup: the template's setup.
     workers: the number of processes that judge at the same time.
-    verdict_s: the longest wall time of a verdict, from when its worker has the text.
+    verdict_s: the longest wall time of a verdict, from when its worker has the text; for the next verdicts
+        it can be changed.
 
     restarts: how often the template was restarted.
     """
 
     def __init__(self, setup: Setup, workers: int, verdict_s: float):
         self._setup = setup
-        self._verdict_s = verdict_s
+        self.verdict_s = verdict_s
         self._environment = clean_environment({})
         self._places = asyncio.Semaphore(workers)
         self._template: Template | None = None
@@ -136,7 +137,7 @@ class Workers:
         """Returns the judgement, or how the worker ended without one."""
         kept = False
         try:
-            async with asyncio.timeout(self._verdict_s):
+            async with asyncio.timeout(self.verdict_s):
                 frame = await worker.ask(question)
             judgement = None if frame is None else self._read(frame)
             kept = is_reused and is_decided(judgement) and worker.asked < MOST_TEXTS

@@ -1,7 +1,7 @@
 """Measures the seconds of each phase of a publication."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from contracts.records import WeightsPublished
@@ -13,7 +13,8 @@ Item = TypeVar("Item")
 class Phases:
     """The seconds of each phase. A phase lasts until the next one begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._seconds: dict[str, float] = {}
         self._name: str | None = None
         self._since = 0.0
@@ -22,7 +23,7 @@ class Phases:
         """Ends the current phase, and begins or resumes this one."""
         self._seconds = self.seconds()
         self._name = name
-        self._since = time.monotonic()
+        self._since = self._clock()
 
     def inside(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
         """Yields the items. The time to produce each counts for the phase `name`."""
@@ -39,7 +40,7 @@ class Phases:
         """Returns the seconds of each phase so far."""
         so_far = dict(self._seconds)
         if self._name is not None:
-            so_far[self._name] = so_far.get(self._name, 0.0) + time.monotonic() - self._since
+            so_far[self._name] = so_far.get(self._name, 0.0) + self._clock() - self._since
         return so_far
 
 

@@ -16,6 +16,7 @@ from pipelinerl.domains.base import Answer
 from pipelinerl.domains.calculator import TOOL
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.inference_adapters.servers import serving, wait_ready
+from tests.limits import HANG_S
 from tests.talking_domain import TalkingDomain
 
 
@@ -66,6 +67,6 @@ async def attempts(url: str, model: str):
     await pool.set_servers([url])
     async with open_session(token=None) as session:
         client = LLMClient(session, pool, Sampling(model, 1.0, 6), template=ChatTemplate(model))
-        attempt = RolloutRunner("r", domain, client, RolloutConfig(retries=0, timeout_s=60))
+        attempt = RolloutRunner("r", domain, client, RolloutConfig(retries=0, timeout_s=HANG_S))
         specs = [RolloutSpec(index, f"{index}", f"{index}") for index in range(8)]
         return await asyncio.gather(*(attempt(domain.train_problem(spec.group_id), spec) for spec in specs))

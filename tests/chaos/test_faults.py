@@ -19,6 +19,7 @@ from contracts.records import StepClosed
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.files import FileStreams
 from tests.inference_adapters.servers import contract, serving, wait_ready
+from tests.limits import HANG_S
 from tests.pipeline.runs import wait_for
 
 
@@ -47,7 +48,7 @@ def test_a_frail_server_answers_wrongly_for_a_while_and_then_not_at_all():
 def answer(url: str) -> bytes | None:
     """Returns the body that a relay sends; None if it cannot be reached, or the body is not whole."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
+        with urllib.request.urlopen(url, timeout=HANG_S) as response:
             return response.read()
     except (OSError, HTTPException):
         return None

@@ -1,16 +1,15 @@
 """Whole runs with faults: each goes on, and nothing is lost."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos.plan import Fault, Plan, draw_plan
-from benchmarks.chaos.running import Result, run_plan
+from benchmarks.chaos.plan import Fault, draw_plan
+from benchmarks.chaos.recovery import Recovery
+from benchmarks.chaos.running import Outcome, Result, run_plan
 from benchmarks.chaos.saved import json_line, result_of
 from benchmarks.chaos.table import faults_table, kinds_table
 from pipelinerl.paths import ROOT
-from tests.forked import Forked
 from tests.pipeline.runs import SEED
 
 WITHIN_S = 180.0  # without a step; also of the first one, which waits until everything is imported
@@ -19,25 +18,6 @@ PARTS = 25  # of `make soak`, a run each
 FAULTS = 20  # in each of them
 FAULTS_ON_RAY = 10
 RESULTS = ROOT / "runs" / "chaos"
-FEW = (
-    Fault("truncate log", "actor", after_steps=0, delay_s=0.0),
-    Fault("kill", "preprocessor", after_steps=1, delay_s=0.0),
-    Fault("stop", "trainer-0", after_steps=0, delay_s=0.0, seconds=30.0),
-    Fault("kill", "server-0", after_steps=0, delay_s=0.1),
-)
-
-
-def start(arguments, environment, shown: Path, said: Path) -> Forked:
-    return Forked(*arguments, environment=environment, outputs=[shown, said])
-
-
-def assert_survived(result: Result, number: int) -> None:
-    assert result.failures == [], "\n".join(result.failures)
-    assert len(result.outcomes) == number and result.steps > number
-    assert f"| kill | server-0 | {result.outcomes[3].at_s:.1f} s |" in faults_table(result)
-    assert "| kill server | 1 |" in kinds_table([result])
-    line = json_line(result)
-    assert '"failures": []' in line and result_of(line) == result
 
 
 def assert_all_done(result: Result) -> None:
@@ -46,13 +26,16 @@ def assert_all_done(result: Result) -> None:
     assert not any(outcome.skipped for outcome in result.outcomes)
 
 
-@pytest.mark.in_turn
-def test_a_run_survives_four_faults(tmp_path):
-    shape = replace(
-        draw_plan(2, 1, "scripted", 1.0).shape, servers=1, ranks=1, streams="files", heartbeat_s=3
-    )
-    result = run_plan(Plan(2, shape, FEW), tmp_path / "chaos", WITHIN_S, start)
-    assert_survived(result, 4)
+def test_a_result_is_a_line_of_json_and_rows_of_tables():
+    plan = draw_plan(2, 2, "scripted", 1.0)
+    kill = Fault("kill", "server-0", after_steps=0, delay_s=0.1)
+    stop = Fault("stop", "trainer-0", after_steps=1, delay_s=0.0, seconds=30.0)
+    outcomes = [Outcome(kill, 4.25, Recovery(noticed_s=1.0, recovered_s=2.5)), Outcome(stop, 9.0, Recovery())]
+    result = Result(replace(plan, faults=(kill, stop)), outcomes, steps=3)
+    assert "| kill | server-0 | 4.2 s | 1.0 s | 2.5 s | ok |" in faults_table(result)
+    assert "| stop for 30 s | trainer-0 | 9.0 s | – | – | ok |" in faults_table(result)
+    assert "| kill server | 1 | 1.0 s | 1.0 s | 2.5 s | 2.5 s | 0 |" in kinds_table([result])
+    assert '"failures": []' in json_line(result) and result_of(json_line(result)) == result
 
 
 @pytest.mark.long

@@ -5,11 +5,12 @@ import copy
 import gzip
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
+HANGS = "hangs"  # the fault of a server that never answers
 ROUTES = ("/v1/chat/completions", "/v1/completions")
 
 
@@ -31,7 +32,7 @@ def good_answer(tokens: int = 2, finish_reason: str = "stop") -> dict:
 
 @dataclass
 class FakeServer:
-    """A server. delay_s: of a correct response. fault: a key of FAULTS, or None."""
+    """A server. delay_s: of a correct response. fault: a key of FAULTS, HANGS, or None."""
 
     delay_s: float = 0.0
     fault: str | None = None
@@ -45,6 +46,8 @@ class FakeServer:
     url: str = ""
     requests: list[dict] = field(default_factory=list)
     in_flight: int = 0
+    held: int = 0  # completions that wait for time to pass
+    health_held: int = 0
     most_in_flight: int = 0
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
@@ -52,9 +55,9 @@ class FakeServer:
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            if self.fault:
+            if self.fault in FAULTS:
                 return await FAULTS[self.fault](request)
-            await asyncio.sleep(self.delay_s)
+            await self._hold()
             if self.requests[-1].get("arrays"):
                 if self.array_answer is None:
                     return await _error(400, "unsupported_parameter")(request)
@@ -67,6 +70,18 @@ class FakeServer:
         finally:
             self.in_flight -= 1
 
+    async def _hold(self) -> None:
+        self.held += 1
+        try:
+            await self._wait(self.delay_s)
+        finally:
+            self.held -= 1
+
+    async def _wait(self, seconds: float) -> None:
+        if self.fault == HANGS:
+            await asyncio.Event().wait()
+        await asyncio.sleep(seconds)
+
     async def contract(self, request: web.Request) -> web.Response:
         self.contracts += 1
         if self.capabilities is None:
@@ -77,31 +92,38 @@ class FakeServer:
         return web.Response(text=self.metrics()) if self.metrics else web.Response(status=404)
 
     async def health(self, request: web.Request) -> web.Response:
-        if self.fault == "hangs":
-            await asyncio.Event().wait()
-        await asyncio.sleep(self.health_delay_s)
+        self.health_held += 1
+        try:
+            await self._wait(self.health_delay_s)
+        finally:
+            self.health_held -= 1
         return web.json_response({"status": "ready"}, status=self.health_status)
 
 
 @asynccontextmanager
-async def served(*servers: FakeServer) -> AsyncIterator[None]:
-    runners = []
-    for server in servers:
-        app = web.Application()
-        app.router.add_get("/health", server.health)
-        app.router.add_get("/contract", server.contract)
-        app.router.add_get("/metrics", server.measured)
-        for route in ROUTES:
-            app.router.add_post(route, server.complete)
-        runners.append(web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1))
-        await runners[-1].setup()
-        site = web.TCPSite(runners[-1], "127.0.0.1", 0)
-        await site.start()
-        server.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+async def serving(*routes: web.RouteDef) -> AsyncIterator[str]:
+    """Yields the URL of a server with these routes. Its handlers end with their connections."""
+    app = web.Application()
+    app.add_routes(routes)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
-        await asyncio.gather(*(runner.cleanup() for runner in runners))
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def served(*servers: FakeServer) -> AsyncIterator[None]:
+    async with AsyncExitStack() as stack:
+        for server in servers:
+            routes = [web.post(route, server.complete) for route in ROUTES]
+            routes.append(web.get("/health", server.health))
+            routes.append(web.get("/contract", server.contract))
+            routes.append(web.get("/metrics", server.measured))
+            server.url = await stack.enter_async_context(serving(*routes))
+        yield
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -157,11 +179,6 @@ async def _reset(request: web.Request) -> web.Response:
     return web.Response()
 
 
-async def _hangs(request: web.Request) -> web.Response:
-    await asyncio.Event().wait()
-    return web.Response()
-
-
 FAULTS = {
     "plain-text 500": _text(500),
     "engine failed": _error(500, "engine_failed"),
@@ -203,5 +220,4 @@ FAULTS = {
     "compressed": _compressed,
     "aborted": _changed(finish_reason="abort"),
     "connection reset": _reset,
-    "hangs": _hangs,
 }

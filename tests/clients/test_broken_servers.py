@@ -12,7 +12,9 @@ from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
-from tests.clients.fake_servers import FAULTS, FakeServer, served
+from tests.clients.fake_servers import FAULTS, HANGS, FakeServer, served
+from tests.limits import HANG_S
+from tests.virtual_time import in_virtual_time, time_passes
 
 LIMIT = 8
 ROLLOUTS = 120
@@ -34,7 +36,7 @@ class OneQuestion(Domain):
 def rollouts_of(
     *servers: FakeServer,
     retries: int = 2,
-    timeout_s: float = 30,
+    timeout_s: float = HANG_S,
     seed: int | None = None,
     count: int = ROLLOUTS,
 ) -> list[Rollout]:
@@ -53,12 +55,13 @@ def rollouts_of(
                 async with places:
                     return await run(OneQuestion().train_problem(0), RolloutSpec(0, f"0-{index}", f"{index}"))
 
-            return await asyncio.gather(*(one(index) for index in range(count)))
+            async with time_passes(lambda: pool.in_flight == sum(server.held for server in servers)):
+                return await asyncio.gather(*(one(index) for index in range(count)))
 
-    return asyncio.run(scenario())
+    return in_virtual_time(scenario())
 
 
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "hangs"])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_one_broken_server_of_two_fails_no_rollout(fault):
     broken, good = FakeServer(fault=fault), FakeServer(delay_s=0.005)
     rollouts = rollouts_of(broken, good)
@@ -95,7 +98,7 @@ def test_a_request_that_breaks_every_connection_is_not_asked_for_ever():
 
 
 def test_a_server_that_makes_attempts_time_out_loses_its_places():
-    hung, good = FakeServer(fault="hangs"), FakeServer(delay_s=0.005)
+    hung, good = FakeServer(fault=HANGS), FakeServer(delay_s=0.05)
     rollouts = rollouts_of(hung, good, timeout_s=0.3)
     assert Counter(rollout.status for rollout in rollouts) == {"ok": ROLLOUTS}
     assert len(hung.requests) <= LIMIT + 2

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import aiohttp
 import pytest
 
-from pipelinerl.clients import adaptive_limit, load_watch
-from pipelinerl.clients.load_watch import adapting
+from pipelinerl.clients.load_watch import EVERY_S, LoadWatch
 from pipelinerl.clients.server_pool import ServerPool
 from tests.clients.fake_servers import FakeServer, served
+from tests.virtual_time import in_virtual_time, pass_time
 
 AT_FIRST = 4
 TEXT = """# TYPE contract_requests gauge
@@ -23,14 +23,6 @@ contract_weight_update_paused_seconds_total 0.5
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{{model="m"}} 7
 """
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(load_watch, "EVERY_S", 0.01)
-    monkeypatch.setattr(load_watch, "ANSWER_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(adaptive_limit, "WINDOW_S", 0.03)
-    monkeypatch.setattr(adaptive_limit, "SETTLES_S", 0.03)
 
 
 async def hold(pool: ServerPool) -> None:
@@ -49,15 +41,15 @@ def capacity_after(
             await pool.set_servers([server.url])
             server.pool = pool
             holding = [tasks.create_task(hold(pool)) for _ in range(requests)]
-            more = adapting(pool, session, AT_FIRST, lambda: on_more(pool.capacity))
-            async with more, asyncio.timeout(20):
-                while server.looks < looks:
-                    await asyncio.sleep(0.01)
+            watch = LoadWatch(pool, session, AT_FIRST, lambda: on_more(pool.capacity))
+            for _ in range(looks):
+                await watch.look()
+                pass_time(EVERY_S)
             for task in holding:
                 task.cancel()
         return pool.capacity
 
-    return asyncio.run(scenario())
+    return in_virtual_time(scenario())
 
 
 class Measured(FakeServer):

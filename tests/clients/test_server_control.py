@@ -11,21 +11,15 @@ from aiohttp import web
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
 from pipelinerl.training.candidates import is_hopeless
+from tests.clients.fake_servers import serving
+from tests.limits import HANG_S
 
 
 @asynccontextmanager
 async def answering(answer):
     gc.collect()  # a finalizer that runs amid a deep answer would meet the recursion limit too
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
-    finally:
-        await runner.cleanup()
+    async with serving(web.route("*", "/{path:.*}", answer)) as url:
+        yield url
 
 
 async def endless(request: web.Request) -> web.StreamResponse:
@@ -45,7 +39,7 @@ def says(text: str, status: int, **headers: str):
 def failure_of(answer) -> Exception:
     async def scenario() -> None:
         async with answering(answer) as url, open_session(None) as session:
-            await ServerControl(session, url).contract(wait_s=5)
+            await ServerControl(session, url).contract(HANG_S)
 
     with pytest.raises((aiohttp.ClientError, ContractRefusalError)) as caught:
         asyncio.run(scenario())

@@ -5,7 +5,16 @@ import pytest
 
 from pipelinerl.clients.attempt_clock import AttemptClock
 from pipelinerl.clients.faults import ServerUnavailableError
+from pipelinerl.clients.routing import SHORTEST_REST_S
 from pipelinerl.clients.server_pool import ServerPool
+from tests.virtual_time import in_virtual_time, pass_time
+
+TURNS = 6  # of the loop, in which all that a freed place sets off has run
+
+
+async def turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 def test_spreads_requests_and_respects_the_limit():
@@ -64,15 +73,13 @@ def test_a_failing_server_rests_while_the_others_are_busy():
                 if url == "dead":
                     attempted += 1
                     raise ServerUnavailableError
-                await asyncio.sleep(0.05)
 
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
-                while True:
-                    await asyncio.gather(*(request() for _ in range(8)), return_exceptions=True)
-        assert 1 <= attempted <= 2 + 3  # two at once before the first failed; then after 0.2, 0.4, 0.8 s
+        for _ in range(20 * 14):
+            await asyncio.gather(*(request() for _ in range(8)), return_exceptions=True)
+            pass_time(SHORTEST_REST_S / 20)
+        assert attempted == 1 + 3  # once more after 1, 2 and 4 rests; 14 have passed
 
-    asyncio.run(scenario())
+    in_virtual_time(scenario())
 
 
 def test_a_failing_server_is_trusted_again_when_it_is_named_again():
@@ -136,7 +143,10 @@ def test_requests_on_a_server_that_is_left_out_are_called_off_and_the_others_are
         pool.take_back("b")
         async with pool.server() as one, pool.server() as other:
             assert {one, other} == {"a", "b"}
-            assert not await is_given_a_place(pool, avoid="a")  # b begins with one request
+            third = asyncio.create_task(pool.server(avoid="a").__aenter__())
+            await turns()
+            assert not third.done()  # b begins with one request
+            third.cancel()
 
     asyncio.run(scenario())
 
@@ -167,7 +177,7 @@ def test_requests_wait_for_the_only_servers_return_and_their_time_stands_still()
         await pool.set_servers(["a"])
 
         async def attempt():
-            async with asyncio.timeout(0.2) as timeout:
+            async with asyncio.timeout(1) as timeout:
                 with pool.timing(AttemptClock(timeout)):
                     with contextlib.suppress(ServerUnavailableError):
                         async with pool.server() as url:
@@ -181,15 +191,18 @@ def test_requests_wait_for_the_only_servers_return_and_their_time_stands_still()
         pool.forget("a")
         late = asyncio.create_task(attempt())
         assert (pool.capacity, pool.urls) == (0, [])
-        await asyncio.sleep(0.4)
+        await turns()
+        pass_time(10)
+        await turns()
         assert asked == ["a"] and not late.done()
         await pool.set_servers(["b"])
         await task
         assert asked == ["a", "b", "b"]
+        pass_time(1)  # of an attempt that waits for its server
         with pytest.raises(TimeoutError):
-            await late  # from here on its time passes again
+            await late
 
-    asyncio.run(scenario())
+    in_virtual_time(scenario())
 
 
 def test_a_server_that_drains_ends_its_requests_and_gets_no_more():
@@ -225,12 +238,12 @@ def test_a_request_avoids_a_server_as_long_as_there_is_another():
         with pytest.raises(ServerUnavailableError, match="left_out"):
             async with pool.server(avoid="a") as url:
                 assert url == "b"
-                assert not await is_given_a_place(pool, avoid="a")
-                waiting = asyncio.create_task(is_given_a_place(pool, avoid="a", within_s=5))
-                await asyncio.sleep(0)
+                waiting = asyncio.create_task(pool.server(avoid="a").__aenter__())
+                await turns()
+                assert not waiting.done()
                 pool.leave_out("b")
                 await asyncio.Event().wait()
-        assert await waiting
+        assert await waiting == "a"
 
     asyncio.run(scenario())
 
@@ -243,9 +256,6 @@ class CountingLoop(asyncio.SelectorEventLoop):
     def call_soon(self, *arguments, **options):
         self.callbacks += 1
         return super().call_soon(*arguments, **options)
-
-
-TURNS = 6  # of the loop, in which all that a freed place sets off has run
 
 
 def wakeups_of(failing: int, freed: int = 100) -> float:
@@ -264,18 +274,14 @@ def wakeups_of(failing: int, freed: int = 100) -> float:
                         held.append(asyncio.get_running_loop().create_future())
                         await held[-1]
 
-        async def run_loop():
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
-
         clients = [asyncio.create_task(client()) for _ in range(128)]
-        await run_loop()
+        await turns()
         assert len(held) == 8 * (16 - failing)
         loop = asyncio.get_running_loop()
         before = loop.callbacks
         for _ in range(freed):
             held.pop(0).set_result(None)
-            await run_loop()
+            await turns()
         counted = loop.callbacks - before
         for task in clients:
             task.cancel()
@@ -290,15 +296,6 @@ def test_a_freed_place_wakes_one_request_however_many_wait():
     assert wakeups_of(failing=4) == 2  # its holder, and one of the 32 that wait
 
 
-async def is_given_a_place(pool: ServerPool, avoid: str, within_s: float = 0.01) -> bool:
-    try:
-        async with asyncio.timeout(within_s), pool.server(avoid):
-            return True
-    except TimeoutError:
-        return False
-
-
 async def wait_until(condition) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0)
+    while not condition():
+        await asyncio.sleep(0)

@@ -1,29 +1,28 @@
 """Requests on a server that hangs are asked elsewhere; those on one that is merely slow stay."""
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 
 from contracts.records import Rollout
 from pipelinerl.clients import server_watch
+from pipelinerl.clients.background import in_background
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.clients.server_watch import watching
+from pipelinerl.clients.server_watch import ServerWatch
 from pipelinerl.config import RolloutConfig
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
-from tests.clients.fake_servers import FakeServer, served
+from tests.clients.fake_servers import HANGS, FakeServer, served
 from tests.clients.test_broken_servers import OneQuestion
+from tests.limits import HANG_S
+from tests.virtual_time import Traffic, in_virtual_time, time_passes
 
 WHOLE = SegmentPolicy()
 QUESTION = [{"role": "user", "content": "x"}]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(server_watch, "EVERY_S", 0.02)
-    monkeypatch.setattr(server_watch, "ANSWER_TIMEOUT_S", 0.1)
 
 
 def sampled(scenario, *servers: FakeServer, limit: int = 2, policy: SegmentPolicy = WHOLE):
@@ -31,22 +30,45 @@ def sampled(scenario, *servers: FakeServer, limit: int = 2, policy: SegmentPolic
 
     async def run():
         pool = ServerPool(limit)
-        async with served(*servers), aiohttp.ClientSession() as session:
+        async with served(*servers), aiohttp.ClientSession() as session, asked_again_and_again(pool, servers):
             await pool.set_servers([server.url for server in servers])
-            async with watching([pool]), asyncio.timeout(20):
-                return await scenario(LLMClient(session, pool, Sampling("m", 1.0, 8, seed=5), policy))
+            return await scenario(LLMClient(session, pool, Sampling("m", 1.0, 8, seed=5), policy))
 
-    return asyncio.run(run())
+    return in_virtual_time(run())
+
+
+@asynccontextmanager
+async def asked_again_and_again(pool: ServerPool, servers: Sequence[FakeServer]) -> AsyncIterator[None]:
+    """Asks for the servers' health. Time passes while they hold all requests that are under way."""
+    watch, traffic = ServerWatch([pool]), Traffic()
+
+    def is_still() -> bool:
+        completions = sum(server.held for server in servers)
+        questions = sum(server.health_held for server in servers)
+        return pool.in_flight == completions and traffic.under_way == questions
+
+    async def ask() -> None:
+        while True:
+            await watch.ask_all(session)
+            await asyncio.sleep(server_watch.EVERY_S)
+
+    limit = aiohttp.ClientTimeout(total=server_watch.ANSWER_TIMEOUT_S)
+    async with (
+        aiohttp.ClientSession(timeout=limit, trace_configs=[traffic.trace]) as session,
+        in_background(ask()),
+        time_passes(is_still),
+    ):
+        yield
 
 
 async def four_rollouts(client: LLMClient) -> list[Rollout]:
-    run = RolloutRunner("r", OneQuestion(), client, RolloutConfig(retries=0, timeout_s=600))
+    run = RolloutRunner("r", OneQuestion(), client, RolloutConfig(retries=0, timeout_s=HANG_S))
     problem = OneQuestion().train_problem(0)
     return await asyncio.gather(*(run(problem, RolloutSpec(0, f"0-{i}", f"{i}")) for i in range(4)))
 
 
 def test_requests_on_a_hung_server_are_asked_elsewhere_at_no_cost_and_with_the_same_seed():
-    hung, good = FakeServer(fault="hangs"), FakeServer()
+    hung, good = FakeServer(fault=HANGS), FakeServer()
     rollouts = sampled(four_rollouts, hung, good)
     assert [(r.status, r.metrics["retries"]) for r in rollouts] == [("ok", 0)] * 4
     assert {r.completions[0].server for r in rollouts} == {good.url}
@@ -57,7 +79,7 @@ def test_requests_on_a_hung_server_are_asked_elsewhere_at_no_cost_and_with_the_s
 
 
 def test_a_server_that_comes_to_itself_gets_requests_again():
-    hung, good = FakeServer(fault="hangs"), FakeServer(delay_s=0.02)
+    hung, good = FakeServer(fault=HANGS), FakeServer(delay_s=1)
 
     async def scenario(client: LLMClient) -> None:
         await four_rollouts(client)
@@ -71,7 +93,7 @@ def test_a_server_that_comes_to_itself_gets_requests_again():
 @pytest.mark.parametrize("health_status", [200, 503])
 def test_a_slow_server_that_answers_keeps_its_requests(health_status):
     """As one that loads weights, or generates nothing during an update."""
-    slow = FakeServer(delay_s=0.6, health_delay_s=0.06, health_status=health_status)
+    slow = FakeServer(delay_s=60, health_delay_s=3, health_status=health_status)
     good = FakeServer()
     rollouts = sampled(four_rollouts, slow, good)
     assert [r.status for r in rollouts] == ["ok"] * 4
@@ -79,7 +101,7 @@ def test_a_slow_server_that_answers_keeps_its_requests(health_status):
 
 
 def test_the_only_server_is_waited_for():
-    hung = FakeServer(health_delay_s=600, delay_s=0.6)
+    hung = FakeServer(health_delay_s=600, delay_s=60)
     assert [r.status for r in sampled(four_rollouts, hung, limit=4)] == ["ok"] * 4
     assert len(hung.requests) == 4
 
@@ -89,7 +111,7 @@ def test_a_hung_server_costs_a_completion_its_current_segment_alone():
 
     async def scenario(client: LLMClient):
         async def turn() -> None:  # after the first segment, the server that the second will be on hangs
-            first.fault = "hangs"
+            first.fault = HANGS
 
         client.turn = turn
         return await client.chat(QUESTION)
@@ -106,13 +128,16 @@ def test_a_hung_server_costs_a_completion_its_current_segment_alone():
 
 
 def test_a_server_that_left_is_asked_no_more_and_another_at_its_url_begins_anew():
-    hung, good = FakeServer(fault="hangs"), FakeServer()
+    hung, good = FakeServer(fault=HANGS), FakeServer()
 
     async def scenario() -> None:
         pool = ServerPool(2)
-        watch = server_watch._Watch([pool])
-        timeout = aiohttp.ClientTimeout(total=0.1)
-        async with served(hung, good), aiohttp.ClientSession(timeout=timeout) as session:
+        watch, traffic = ServerWatch([pool]), Traffic()
+        async with (
+            served(hung, good),
+            aiohttp.ClientSession(trace_configs=[traffic.trace]) as session,
+            time_passes(lambda: traffic.under_way == hung.health_held > 0),
+        ):
             await pool.set_servers([hung.url, good.url])
             for _ in range(server_watch.MISSES):
                 await watch.ask_all(session)
@@ -123,4 +148,4 @@ def test_a_server_that_left_is_asked_no_more_and_another_at_its_url_begins_anew(
             await watch.ask_all(session)
             assert pool.has_other(good.url)
 
-    asyncio.run(scenario())
+    in_virtual_time(scenario())

@@ -21,7 +21,7 @@ from pipelinerl.clients.faults import (
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.shared_requests import SharedRequests
-from tests.clients.fake_servers import good_answer
+from tests.clients.fake_servers import good_answer, serving
 
 SAMPLING = Sampling("m", 1.0, 64)
 ASKED = Asked([{"role": "user", "content": "x"}], SAMPLING)
@@ -48,17 +48,8 @@ async def served(handler: Handler, limits: dict | None = MOST_4) -> AsyncIterato
     async def contract(request: web.Request) -> web.Response:
         return web.json_response({"capabilities": ["as_completed"], "limits": limits})
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", complete)
-    app.router.add_get("/contract", contract)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}", bodies
-    finally:
-        await runner.cleanup()
+    async with serving(web.post("/v1/chat/completions", complete), web.get("/contract", contract)) as url:
+        yield url, bodies
 
 
 async def sent(request: web.Request, *lines: bytes) -> web.StreamResponse:
@@ -157,7 +148,7 @@ async def test_who_leaves_takes_nothing_from_the_others_and_the_last_one_ends_th
         assert lengths([await tasks[1]]) == [2]
         assert not is_closed.is_set()
         tasks[2].cancel()
-        await asyncio.wait_for(is_closed.wait(), 10)
+        await is_closed.wait()
 
 
 BROKEN = {
@@ -282,7 +273,7 @@ async def test_a_body_that_does_not_end_keeps_no_connection():
     async with served(without_an_end) as (url, _), open_session(token=None) as session:
         shared = SharedRequests(session)
         answers = await asyncio.gather(*(shared.complete(url, ASKED, 8) for _ in range(2)))
-        await asyncio.wait_for(closed.wait(), 10)
+        await closed.wait()
     assert lengths(answers) == [1, 2]
 
 

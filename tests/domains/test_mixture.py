@@ -18,6 +18,7 @@ from pipelinerl.domains.mixture import Mixture
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.inference_adapters.servers import serving, wait_ready
+from tests.limits import HANG_S
 from tests.samplers.domains import Labelled
 
 
@@ -115,7 +116,7 @@ def test_the_rollout_record_names_the_part():
         await pool.set_servers([url])
         async with aiohttp.ClientSession() as session, judge_of(mixture) as judge:
             client = LLMClient(session, pool, Sampling("scripted", 1.0, 4), judge=judge)
-            run = RolloutRunner("r", mixture, client, RolloutConfig(retries=0, timeout_s=60))
+            run = RolloutRunner("r", mixture, client, RolloutConfig(retries=0, timeout_s=HANG_S))
             return [await run(mixture.heldout_problem(i), RolloutSpec(i, f"{i}-0", "n")) for i in range(2)]
 
     with serving("inference_adapters.scripted") as server:

@@ -80,7 +80,6 @@ def test_the_weight_group_part_runs_dry():
     ]
 
 
-@pytest.mark.in_turn
 @pytest.mark.engines
 @pytest.mark.parametrize("part", ["publication-gloo", "head", "train-0.5b"])
 def test_a_part_runs_dry(part):

@@ -1,6 +1,5 @@
 """The verdicts of a kit as a part's lines: a guarantee that fails, or nothing that holds, fails the part."""
 
-import time
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from benchmarks.gpu_check.outcomes import FailedError
 from benchmarks.gpu_check.verdicts import lines_of, side_by_side
 from contracts.conformance.verdicts import Guarantee, Verdict
+from tests.pipeline.runs import wait_for
 
 CONTENT = Verdict(Guarantee("G1", "content"), "pass", "equal", 3.2)
 ENDURANCE = Verdict(Guarantee("G8", "endurance"), "fail", "memory grew", 40.0, "flat memory", "50 updates")
@@ -37,10 +37,7 @@ def test_nothing_declared_is_no_pass():
 def meet(folder: Path, code: str) -> list[Verdict]:
     """Returns a verdict once the other guarantee's process is here as well."""
     (folder / code).touch()
-    deadline = time.monotonic() + 60
-    while len(list(folder.iterdir())) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: len(list(folder.iterdir())) == 2)
     return [CONTENT if code == "G1" else TOOLS]
 
 

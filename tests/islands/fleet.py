@@ -11,15 +11,13 @@ import torch
 from contracts.trainer import WorkerSpec
 from tests.islands.groups import gloo, in_threads, new_prefix
 from tests.islands.workers import OPTIMIZER, TinyWorker
+from tests.limits import HANG_S
 from trainer_adapters.diloco import DiLoCoTrainer
 from trainer_adapters.islands.island import Others
 from trainer_adapters.islands.membership import Meeting, Membership
 from trainer_adapters.islands.outer import OuterGradient, Snapshot
 from trainer_adapters.islands.ranks import IslandRanks
 from trainer_adapters.islands.rounds import NoRounds, RoundStore
-
-WAIT_S = 30  # for the other islands
-TIMEOUT_S = 5  # of an exchange
 
 
 class JoinedTrainer(DiLoCoTrainer):
@@ -61,11 +59,11 @@ class Lighthouse:
             self._rounds[name] = round
             self._lineages[name] = lineage
             self._form()
-            assert self._asked.wait_for(lambda: name in self._formed, WAIT_S), f"{name} waits in vain"
+            assert self._asked.wait_for(lambda: name in self._formed, HANG_S), f"{name} waits in vain"
             meeting = self._formed.pop(name)
         if meeting.size == 1:
             return replace(meeting, group=None)
-        group = gloo(meeting.group, meeting.rank, meeting.size, TIMEOUT_S)
+        group = gloo(meeting.group, meeting.rank, meeting.size)
         return replace(meeting, group=self.wrapped.pop(name, lambda group: group)(group))
 
     def _form(self) -> None:
@@ -152,7 +150,7 @@ class Fleet:
         self.trainers: dict[str, DiLoCoTrainer] = {}
         self.workers: dict[str, TinyWorker] = {}
         self.rounds: dict[str, KeptRounds] = {}
-        self._options = {"every": 4, "timeout_s": TIMEOUT_S} | options
+        self._options = {"every": 4, "timeout_s": HANG_S} | options
         self._seeds = itertools.count(1)
 
     def add(self, name: str, worker: TinyWorker | None = None, **options: object) -> DiLoCoTrainer:

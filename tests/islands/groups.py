@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from tests.limits import HANG_S
+
 STORE = dist.HashStore()
 NUMBERS = itertools.count()
 
@@ -16,7 +18,7 @@ def new_prefix() -> str:
 
 
 def gloo(
-    prefix: str, rank: int, size: int, timeout_s: float = 20, store: dist.Store = STORE
+    prefix: str, rank: int, size: int, timeout_s: float = HANG_S, store: dist.Store = STORE
 ) -> dist.ProcessGroupGloo:
     """Returns one member's group, once all have asked for theirs under the same prefix."""
     options = dist.ProcessGroupGloo._Options()
@@ -28,7 +30,7 @@ def gloo(
 def in_threads(size: int, job: Callable[[int], object]) -> list:
     """Returns what `job(rank)` returns in a thread for each rank. Raises the first error."""
     with ThreadPoolExecutor(size) as threads:
-        return [future.result(60) for future in [threads.submit(job, rank) for rank in range(size)]]
+        return [future.result(HANG_S) for future in [threads.submit(job, rank) for rank in range(size)]]
 
 
 def over_gloo(size: int, job: Callable[[dist.ProcessGroupGloo, int], object]) -> list:

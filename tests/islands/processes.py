@@ -13,15 +13,16 @@ from pathlib import Path
 
 from contracts.support.addresses import LOOPBACK
 from pipelinerl.paths import ROOT
+from tests.limits import HANG_S
 
+LIMITS = {"wait_s": HANG_S, "timeout_s": HANG_S}  # for the others, and of an exchange
 LIGHTHOUSE = Path(sys.executable).with_name("torchft_lighthouse")
-WITHIN_S = 240  # the start of a process is most of it
 
 
 class LighthouseProcess:
     """A lighthouse that waits for islands for so long: join_s once most have come, dead_s without a sign."""
 
-    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 2.0, address: str = LOOPBACK):
+    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 10.0, address: str = LOOPBACK):
         self.url = f"http://{address}:{port}"
         self._at = address, port
         self._command = [LIGHTHOUSE, "--min_replicas", "1"]
@@ -32,9 +33,8 @@ class LighthouseProcess:
     def start(self) -> None:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(self._command, cwd=ROOT, **quiet)
-        until = time.monotonic() + WITHIN_S
         while not self._listens():
-            if self._process.poll() is not None or time.monotonic() > until:
+            if self._process.poll() is not None:
                 raise RuntimeError(f"the lighthouse does not listen at {self.url}")
             time.sleep(0.05)
 
@@ -61,7 +61,7 @@ class IslandProcess:
         inside: Sequence[str] = (),
         **options: object,
     ):
-        given = {"lighthouse": lighthouse, "island": name, "every": 4, "wait_s": 20, "timeout_s": 5} | options
+        given = LIMITS | {"lighthouse": lighthouse, "island": name, "every": 4} | options
         command = [sys.executable, "-m", "tests.islands.one_island", str(directory), json.dumps(given)]
         self.name = name
         self.log = directory / f"{name}.log"
@@ -81,7 +81,7 @@ class IslandProcess:
         lines = []
         while not lines or not wanted(lines[-1]):
             try:
-                lines.append(self._lines.get(timeout=WITHIN_S))
+                lines.append(self._lines.get(timeout=HANG_S))
             except queue.Empty:
                 log = self.log.read_text()[-2000:]
                 raise AssertionError(f"{self.name} after {lines[-1:]}: {log}") from None
@@ -104,7 +104,7 @@ class IslandProcess:
     def end(self) -> int:
         """Ends the island as it would end by itself. Returns its exit status."""
         self._process.stdin.close()
-        return self._process.wait(WITHIN_S)
+        return self._process.wait(HANG_S)
 
 
 def together(islands: int) -> Callable[[dict], bool]:

@@ -1,7 +1,7 @@
 """A saved and loaded island continues bit for bit: at a round, inside one, and after a failed one."""
 
 import errno
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -60,13 +60,20 @@ def test_a_loaded_island_continues_bit_for_bit(tmp_path, updates, fresh):
 
 
 def test_a_round_waits_until_the_state_before_it_is_written(tmp_path, monkeypatch):
-    write = saves._write
+    write, wait_ended = saves._write, saves.OuterSaves.wait_ended
+    is_waited_for = threading.Event()
 
     def write_late(*arguments: object) -> None:
-        time.sleep(0.3)
+        is_waited_for.wait()
         write(*arguments)
 
+    def wait_for_writing(of: saves.OuterSaves) -> None:
+        if of._written:
+            is_waited_for.set()
+        wait_ended(of)
+
     monkeypatch.setattr(saves, "_write", write_late)
+    monkeypatch.setattr(saves.OuterSaves, "wait_ended", wait_for_writing)
     fleet = fleet_of_two()
     anchor = fleet.anchor("a")
     handle = fleet.trainers["a"].save(tmp_path)

@@ -10,7 +10,6 @@ import pytest
 from contracts.support.addresses import LOOPBACK
 from contracts.trainer import WorkerSpec
 from tests.islands.processes import (
-    WITHIN_S,
     IslandProcess,
     LighthouseProcess,
     alone,
@@ -18,6 +17,7 @@ from tests.islands.processes import (
     together,
 )
 from tests.islands.workers import OPTIMIZER
+from tests.limits import HANG_S
 from tests.ports import free_port
 from trainer_adapters.islands.lighthouse import LighthouseMembership, _client
 from trainer_adapters.islands.links import linked
@@ -65,9 +65,9 @@ def test_an_island_that_is_killed_costs_the_others_one_attempt_and_rejoins_by_re
     assert [island.end() for island in (*islands[:2], again)] == [0, 0, 0]
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_islands_train_alone_without_their_lighthouse_and_meet_when_it_is_back(start, lighthouse):
-    islands = [start("island-0"), start("island-1")]
+    islands = [start(f"island-{number}", wait_s=20, timeout_s=5) for number in range(2)]
     for island in islands:
         island.next(together(2))
     lighthouse.kill()
@@ -81,7 +81,7 @@ def test_islands_train_alone_without_their_lighthouse_and_meet_when_it_is_back(s
     assert all(island.is_running for island in islands)
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift(start):
     islands = [start("island-0", timeout_s=2), start("island-1", timeout_s=2)]
     for island in islands:
@@ -98,7 +98,9 @@ def test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift(start):
 
 def membership(lighthouse: LighthouseProcess, name: str, wait_s: float) -> LighthouseMembership:
     ranks = IslandRanks(WorkerSpec(model_path="", optimizer=OPTIMIZER))
-    return LighthouseMembership(ranks, lighthouse.url, name, LOOPBACK, f"http://{name}/", wait_s, timeout_s=5)
+    return LighthouseMembership(
+        ranks, lighthouse.url, name, LOOPBACK, f"http://{name}/", wait_s, timeout_s=HANG_S
+    )
 
 
 def test_an_island_that_asked_in_vain_is_not_taken_for_present(lighthouse):
@@ -113,10 +115,10 @@ def test_an_island_that_asked_in_vain_is_not_taken_for_present(lighthouse):
 
 
 def test_two_islands_are_told_of_each_other(lighthouse):
-    both = [membership(lighthouse, name, wait_s=30) for name in ("first", "second")]
+    both = [membership(lighthouse, name, wait_s=HANG_S) for name in ("first", "second")]
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(each.quorum, 3, "same") for each in both]
-        found = [meeting.result(WITHIN_S) for meeting in asked]
+        found = [meeting.result(HANG_S) for meeting in asked]
     assert [(meeting.size, meeting.rank, meeting.round) for meeting in found] == [(2, 0, 3), (2, 1, 3)]
     assert found[0].lineage == "same" and found[0].sources == ["http://second/"]
     for each in both:
@@ -125,13 +127,13 @@ def test_two_islands_are_told_of_each_other(lighthouse):
 
 def test_who_is_no_island_is_left_out_of_a_round(lighthouse):
     """One that asks the lighthouse with nothing to say, under names that come first and last."""
-    both = [membership(lighthouse, name, wait_s=30) for name in ("first", "second")]
+    both = [membership(lighthouse, name, wait_s=HANG_S) for name in ("first", "second")]
     strangers = [_client(lighthouse.url), _client(lighthouse.url)]
     with ThreadPoolExecutor(4) as threads:
         asked = [threads.submit(each.quorum, 3, "same") for each in both]
         for name, client in zip(("aaa", "zzz"), strangers, strict=True):
             threads.submit(client.quorum, name, timedelta(seconds=30), step=10**9)
-        found = [meeting.result(WITHIN_S) for meeting in asked]
+        found = [meeting.result(HANG_S) for meeting in asked]
     assert [(meeting.size, meeting.rank, meeting.round) for meeting in found] == [(2, 0, 3), (2, 1, 3)]
     for each in both:
         each.leave()
@@ -144,12 +146,12 @@ def test_a_rendezvous_that_is_none_is_an_exchange_that_fails(store):
         group.send([], 1, 0)
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_an_island_with_other_settings_ends_with_one_sentence(start):
     island = start("island-0")
     island.next()
     other = start("island-1", outer_lr=0.5)
-    assert other._process.wait(60) != 0
+    assert other._process.wait() != 0
     last = other.log.read_text().strip().splitlines()[-1]
     assert "the other islands have other settings" in last
     island.next()

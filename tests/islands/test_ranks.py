@@ -13,6 +13,7 @@ from contracts.trainer import SaveHandle, WorkerSpec
 from tests.islands.fleet import JoinedTrainer
 from tests.islands.groups import DyingGroup, gloo
 from tests.islands.workers import OPTIMIZER, TinyWorker
+from tests.limits import HANG_S
 from tests.ports import free_port
 from tests.trainer_adapters.workers import run_ranks
 from trainer_adapters.islands.members import IslandRefusedError
@@ -58,7 +59,7 @@ class StoreMembership:
     def quorum(self, round: int, lineage: str) -> Meeting:
         self._quorums += 1
         prefix = f"{self._rank}-{self._quorums}"
-        group = gloo(prefix, self._island, ISLANDS, timeout_s=20, store=self._store)
+        group = gloo(prefix, self._island, ISLANDS, store=self._store)
         if self.dying:
             group = DyingGroup(group, 3)
             self.dying = False
@@ -79,7 +80,9 @@ class Process:
     def __init__(self, process: int, ports: list[int], **options: object):
         self.island = process // RANKS
         self.rank = process % RANKS
-        store = dist.TCPStore("127.0.0.1", ports[-1], is_master=process == 0, timeout=timedelta(seconds=20))
+        store = dist.TCPStore(
+            "127.0.0.1", ports[-1], is_master=process == 0, timeout=timedelta(seconds=HANG_S)
+        )
         self.membership = StoreMembership(store, self.island, self.rank)
         self.worker = RankedWorker(seed=self.island + 1)
         self.trainer = JoinedTrainer(
@@ -98,7 +101,7 @@ class Process:
                 rank=self.rank,
                 world_size=RANKS,
                 master_port=ports[self.island],
-                timeout_s=20,
+                timeout_s=HANG_S,
             )
         )
 

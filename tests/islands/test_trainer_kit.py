@@ -28,7 +28,7 @@ def test_weights_are_those_of_the_inner_trainer_bit_for_bit(wrapper, tmp_path):
     assert rounds == ([1, 2, 3, 4] if wrapper is AloneAfterEveryUpdate else [None] * 4)
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 @pytest.mark.engines
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_the_guarantees_of_trainers_hold_on_two_ranks(wrapper):

@@ -64,11 +64,23 @@ def test_what_was_asked_when_the_service_ended_is_asked_again(tmp_path):
     assert set(seen) == set(map(str, range(8))) and len(seen) >= 12
 
 
-def test_a_service_that_begins_later_is_waited_for(tmp_path):
+def test_a_service_that_begins_later_is_waited_for(tmp_path, monkeypatch):
+    connect = asyncio.open_unix_connection
+    failed = asyncio.Event()
+
+    async def connected(path: str):
+        try:
+            return await connect(path)
+        except OSError:
+            failed.set()
+            raise
+
+    monkeypatch.setattr(asyncio, "open_unix_connection", connected)
+
     async def scenario():
         client = JudgingClient(tmp_path / "socket", JudgingConfig())
         judgement = asyncio.create_task(client.judged("v", None, "a"))
-        await asyncio.sleep(0.1)
+        await failed.wait()
         async with await serving(tmp_path / "socket", lambda question: Reply(question.number, RIGHT)):
             assert await judgement == RIGHT
             await client.close()
@@ -109,9 +121,11 @@ def test_a_service_that_says_nothing_is_given_up(tmp_path):
     def reply(question: Question) -> Reply:
         return Reply(question.number + 1000, RIGHT)
 
+    async def ask(client: JudgingClient):
+        return await client.judged("v", None, "a")
+
     with pytest.raises(JudgeError, match="no reply within 0.1 s"):
-        options = {"queue_s": 0.06, "verdict_s": 0.02, "retries": 0}
-        asked(tmp_path, reply, lambda client: client.judged("v", None, "a"), **options)
+        asked(tmp_path, reply, ask, queue_s=0.06, verdict_s=0.02, retries=0)
 
 
 def test_a_text_of_megabytes_and_half_a_surrogate_pair(tmp_path):

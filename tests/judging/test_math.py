@@ -6,48 +6,46 @@ end undecided.
 """
 
 import asyncio
+import pickle
 
 import pytest
 
 from benchmarks.judge import Pair, judged, options, pairs
 from pipelinerl.judging.child import judging_service
-from tests.rotation import eighth
+from pipelinerl.judging.verifiers import build_judge
+from tests.judging.honest import judged_at_last
+from tests.limits import HANG_S
 
 WORKERS = 2
+SHORT_S = 2.0  # hostile answers exceed it
 HOSTILE = [pair for pair in pairs() if pair.kind == "hostile" and pair.decidable]
 ORDINARY = [pair for pair in pairs() if pair.kind != "hostile" and pair.decidable]
 
 
-def test_some_of_the_decidable_judgements_are_the_expected_ones():
-    assert_as_expected(eighth(ORDINARY)[::3])
-
-
-@pytest.mark.engines
 def test_every_decidable_judgement_is_the_expected_one():
+    """In this process, for these answers are harmless."""
     assert len(ORDINARY) >= 300
-    assert_as_expected(ORDINARY)
-
-
-def assert_as_expected(chosen: list[Pair]) -> None:
-    async def scenario():
-        async with judging_service(options(WORKERS, verdict_s=10.0)) as judge:
-            return await judged(judge, chosen, WORKERS)
-
-    results = asyncio.run(scenario())
-    assert [(r.pair, r.outcome) for r in results if r.outcome != r.pair.expected] == []
+    judge = build_judge(options(WORKERS, HANG_S).verifiers, max_characters=2000)
+    found = [(pair, judge("math", pickle.dumps(pair.gold), pair.answer).word) for pair in ORDINARY]
+    assert [(pair, word) for pair, word in found if word != pair.expected] == []
 
 
 @pytest.mark.engines
-def test_all_hostile_answers_in_eight_runs():
+def test_some_hostile_answers():
+    assert_withstood(HOSTILE[::8])
+
+
+@pytest.mark.long
+def test_all_hostile_answers():
     assert len(HOSTILE) > 150
-    assert_withstood(eighth(HOSTILE))
+    assert_withstood(HOSTILE)
 
 
 def assert_withstood(chosen: list[Pair]) -> None:
     async def scenario():
-        async with judging_service(options(WORKERS, verdict_s=2.0)) as judge:
+        async with judging_service(options(WORKERS, SHORT_S)) as judge:
             results = await judged(judge, chosen, WORKERS)
-            return results, await judge.judged("math", "2", r"\boxed{\frac{4}{2}}")
+            return results, await judged_at_last(judge, "math", "2", r"\boxed{\frac{4}{2}}")
 
     results, afterwards = asyncio.run(scenario())
     assert [r for r in results if r.outcome not in (r.pair.expected, "undecided")] == []

@@ -13,9 +13,10 @@ from pipelinerl.judging.measurements import Measurements
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.service import Service
 from pipelinerl.judging.wire import Judgement
+from tests.limits import HANG_S
 
 RIGHT = Judgement(1.0, True, "right")
-OPTIONS = JudgingConfig(workers=1, retries=0, queue_s=5, verdict_s=1)
+OPTIONS = JudgingConfig(workers=1, retries=0, queue_s=HANG_S, verdict_s=HANG_S)
 
 
 class Answering:
@@ -34,7 +35,7 @@ def served(socket: Path, workers: Answering, ask: Callable[[JudgingClient], Awai
         client = JudgingClient(socket, OPTIONS)
         async with await asyncio.start_unix_server(service.serve, socket):
             try:
-                return await asyncio.wait_for(ask(client), 10)
+                return await ask(client)
             finally:
                 await client.close()
 

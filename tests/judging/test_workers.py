@@ -5,23 +5,41 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
 from pipelinerl.judging.isolation import Level, Limits
+from pipelinerl.judging.template import Template, TemplateError
 from pipelinerl.judging.wire import Judgement
-from pipelinerl.judging.workers import Setup, TemplateError, VerifierError, Workers
+from pipelinerl.judging.workers import Setup, VerifierError, Workers
+from tests.limits import HANG_S
 
-LIMITS = Limits(memory_bytes=1 << 28, cpu_s=1)
+MEMORY_BYTES = 1 << 28
 JUDGE = "tests.judging.hostile_judge.ExecutingJudge"
 RIGHT = Judgement(1.0, True, "right")
 IGNORING = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
-SLOW = "import time; time.sleep(0.3); reward = 1"
 
 
-def pool(workers: int = 2, verdict_s: float = 5, maker: str = JUDGE, **options) -> Workers:
-    return Workers(Setup(maker, {}, Level.PROCESS, LIMITS, **options), workers, verdict_s)
+def pool(workers: int = 2, maker: str = JUDGE, cpu_s: int | None = None, **options) -> Workers:
+    return Workers(Setup(maker, {}, Level.PROCESS, Limits(MEMORY_BYTES, cpu_s), **options), workers, HANG_S)
+
+
+def held(directory: Path) -> str:
+    """Returns a text that makes a file in the directory and is right once there is another, `go`."""
+    return f"""
+import os, time
+open(f"{directory}/begun-{{os.getpid()}}", "w")
+while not os.path.exists("{directory}/go"):
+    time.sleep(0.01)
+reward = 1
+"""
+
+
+async def until_begun(directory: Path, texts: int) -> None:
+    while len(list(directory.glob("begun-*"))) < texts:
+        await asyncio.sleep(0.01)
 
 
 def children() -> list[psutil.Process]:
@@ -48,24 +66,32 @@ async def test_verdicts_are_given_at_the_same_time_and_processes_end_with_the_po
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_template_that_is_lost_costs_no_verdict(number, monkeypatch):
-    monkeypatch.setattr("pipelinerl.judging.template.START_S", 1)
+async def test_a_template_that_is_lost_costs_no_verdict(number, monkeypatch, tmp_path):
+    lose = Template.lose
+
+    def lost(template: Template) -> None:
+        monkeypatch.setattr("pipelinerl.judging.template.START_S", HANG_S)
+        lose(template)
+
+    monkeypatch.setattr(Template, "lose", lost)
     async with pool() as workers:
-        under_way = [asyncio.create_task(workers.judged("v", b"", SLOW)) for _ in range(4)]
-        await asyncio.sleep(0)
+        under_way = [asyncio.create_task(workers.judged("v", b"", held(tmp_path))) for _ in range(4)]
+        await until_begun(tmp_path, 2)
         os.kill(workers.template_process, number)
+        monkeypatch.setattr("pipelinerl.judging.template.START_S", 0.1)
+        (tmp_path / "go").touch()
         assert await asyncio.gather(*under_way) == [RIGHT] * 4
         assert workers.restarts == 1
     assert children() == []
 
 
 @pytest.mark.asyncio
-async def test_a_worker_that_somebody_kills_is_asked_again():
+async def test_a_worker_that_somebody_kills_is_asked_again(tmp_path):
     async with pool(workers=1) as workers:
-        under_way = asyncio.create_task(workers.judged("v", b"", SLOW))
-        while not (found := psutil.Process(workers.template_process).children()):
-            await asyncio.sleep(0.01)
-        found[0].kill()
+        under_way = asyncio.create_task(workers.judged("v", b"", held(tmp_path)))
+        await until_begun(tmp_path, 1)
+        psutil.Process(workers.template_process).children()[0].kill()
+        (tmp_path / "go").touch()
         assert await under_way == RIGHT
         assert workers.restarts == 0
 
@@ -73,7 +99,7 @@ async def test_a_worker_that_somebody_kills_is_asked_again():
 @pytest.mark.asyncio
 @pytest.mark.parametrize("ignoring", ["", pytest.param(IGNORING, marks=pytest.mark.engines)])
 async def test_cpu_time_is_a_limit_of_its_own(ignoring):
-    async with pool(verdict_s=60) as workers:
+    async with pool(cpu_s=1) as workers:
         judgement = await workers.judged("v", b"", ignoring + "while True:\n    pass")
         assert judgement.outcome == "undecided:time"
 
@@ -155,16 +181,14 @@ async def test_the_words_of_a_failure_are_one_short_line():
 
 OWNER = """
 import asyncio, pathlib, psutil, sys
-from tests.judging.test_workers import pool
+from tests.judging.test_workers import held, pool, until_begun
 
 begun = pathlib.Path(sys.argv[1])
-SLEEPING = f"open('{begun}', 'w'); import time; time.sleep(1000)"
 
 async def main():
-    async with pool(verdict_s=1000) as workers:
-        verdict = asyncio.create_task(workers.judged("v", b"", SLEEPING))
-        while not begun.exists():
-            await asyncio.sleep(0.01)
+    async with pool() as workers:
+        verdict = asyncio.create_task(workers.judged("v", b"", held(begun)))
+        await until_begun(begun, 1)
         template = psutil.Process(workers.template_process)
         print(template.pid, template.children()[0].pid, flush=True)
         await verdict
@@ -174,10 +198,9 @@ asyncio.run(main())
 
 
 def test_template_and_workers_end_with_the_service(tmp_path):
-    command = [sys.executable, "-c", OWNER, str(tmp_path / "begun")]
+    command = [sys.executable, "-c", OWNER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         processes = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
         owner.kill()
     assert len(processes) == 2
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert alive == []
+    psutil.wait_procs(processes)

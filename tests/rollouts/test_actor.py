@@ -48,7 +48,7 @@ def test_a_limit_that_is_raised_starts_rollouts_and_moves_the_bounds_at_once(tmp
         async with served(server), open_session(token=None) as session:
             publish(FileStreams(tmp_path / "streams"), server.url)
             actor = Actor(config, tmp_path, session)
-            async with actor.adapting(), asyncio.timeout(20):
+            async with actor.adapting():
                 running = asyncio.create_task(actor.run())
                 while server.in_flight <= 1.5 * CONCURRENCY_AT_FIRST:
                     await asyncio.sleep(0.05)

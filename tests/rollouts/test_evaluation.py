@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from contracts.records import Evaluated, Pinned, Record, Released, Rollout, SetResult, WeightsPublished
-from pipelinerl.clients import server_watch
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.clients.server_watch import watching
 from pipelinerl.components import build_client, build_domain
 from pipelinerl.config import EvalConfig, RunConfig
 from pipelinerl.launcher.compose import compose_config
@@ -24,10 +22,11 @@ from pipelinerl.streams.events import evaluated_versions
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
 from tests.builders import completion, rollout
-from tests.clients.fake_servers import FakeServer, served
+from tests.clients.fake_servers import HANGS, FakeServer, served
 from tests.exams_domain import Exams
 from tests.pipeline.runs import MINIATURE
 from tests.ports import free_port
+from tests.virtual_time import in_virtual_time
 
 
 def attempt(problem: int, success: float, version: int = 5) -> Rollout:
@@ -86,6 +85,7 @@ def events_of(
     first_version: int = 1,
     evaluated: Collection[int] = (),
     versions: Sequence[int] = (),
+    at_last: Callable[[], None] = lambda: None,
 ) -> list[Record]:
     """What an evaluator writes when one version after the other, or these, are published to these servers."""
     streams, begun = FileStreams(tmp_path), []
@@ -109,6 +109,7 @@ def events_of(
                 await evaluator.on_published(
                     WeightsPublished(run="r", version=version, servers=servers, **figures)
                 )
+            at_last()
             for task in begun:
                 with contextlib.suppress(asyncio.CancelledError):  # called off
                     await task
@@ -136,13 +137,14 @@ PIN, RELEASE = Pinned(server="b"), Released(server="b")
 )
 def test_an_evaluation_begins_when_its_server_is_out(config, tmp_path, publications, begun, written):
     started = []
+    all_are_published = asyncio.Event()
 
     def start(work: Coroutine) -> asyncio.Task:
         started.append(work)
         work.close()
-        return asyncio.create_task(asyncio.sleep(0.1))
+        return asyncio.create_task(all_are_published.wait())
 
-    assert events_of(config, tmp_path, publications, start) == written
+    assert events_of(config, tmp_path, publications, start, at_last=all_are_published.set) == written
     assert len(started) == begun
 
 
@@ -155,7 +157,7 @@ def test_a_server_that_was_left_out_because_it_is_gone_is_not_evaluated_on(confi
 @pytest.mark.parametrize("begun", [False, True])
 def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tmp_path, begun):
     """With only the second publication the server is still in the weight group."""
-    silent = FakeServer(fault="hangs")
+    silent = FakeServer(fault=HANGS)
 
     async def scenario() -> list[Record]:
         streams = FileStreams(tmp_path)
@@ -178,13 +180,12 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
             if begun:
                 await evaluator.on_published(WeightsPublished(version=3, servers=["a"], **figures))
                 while not silent.requests:
-                    await asyncio.sleep(0.01)
-            async with asyncio.timeout(0.5):  # it is asked once a second whether it is there
-                await evaluator.forget(silent.url)
-                await asyncio.gather(*tasks)
+                    await asyncio.sleep(0)
+            await evaluator.forget(silent.url)  # time stands still: nobody asks again whether it is there
+            await asyncio.gather(*tasks)
         return [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
 
-    pinned, *results, released = asyncio.run(scenario())
+    pinned, *results, released = in_virtual_time(scenario())
     assert (pinned, released) == (Pinned(server=silent.url), Released(server=silent.url))
     assert [(result.version, result.failed) for result in results] == ([(2, 16)] if begun else [])
 
@@ -240,35 +241,6 @@ def test_what_is_due_at_the_version_that_a_run_goes_on_with_is_evaluated_once(
     config, tmp_path, version, evaluated, written
 ):
     assert events_of(config, tmp_path, [BOTH], first_version=version, evaluated=evaluated) == written
-
-
-def test_a_hung_server_does_not_hold_up_an_evaluation(config, tmp_path, monkeypatch):
-    """Nor the last, in which nothing is published that would leave it out."""
-    monkeypatch.setattr(server_watch, "EVERY_S", 0.02)
-    monkeypatch.setattr(server_watch, "ANSWER_TIMEOUT_S", 0.2)
-    hung, good = FakeServer(fault="hangs"), FakeServer()
-    streams = FileStreams(tmp_path)
-
-    async def scenario():
-        async with served(hung, good), open_session(token=None) as session:
-            client = build_client(config, session, ServerPool(1))
-            writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path)
-            spans = Spans(tmp_path, "actor")
-            spawn = asyncio.create_task
-            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, spans, (), spawn)
-            servers = [hung.url, good.url]
-            figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
-            await evaluator.on_published(WeightsPublished(run="r", version=1, servers=servers, **figures))
-            async with watching([evaluator.pool]), asyncio.timeout(20):
-                await evaluator.evaluate(1)
-
-    asyncio.run(scenario())
-    (result,) = [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
-    assert (result.version, result.problems, result.failed) == (1, 16, 0)
-    rollouts = [entry.record for entry in streams.reader("eval_rollouts").read(timeout_s=0)]
-    assert [rollout.metrics["retries"] for rollout in rollouts] == [0] * 16
-    assert 1 <= len(hung.requests) <= config.eval.concurrency and len(good.requests) == 16
 
 
 def test_a_version_that_servers_have_skipped_is_not_due_again():

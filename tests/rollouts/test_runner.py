@@ -16,7 +16,11 @@ from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
+from tests.clients.fake_servers import serving
+from tests.limits import HANG_S
+from tests.virtual_time import in_virtual_time, time_passes
 
+SAMPLING = Sampling("m", 1.0, 8)
 CODES = {422: "invalid_request", 500: "engine_failed", 503: "unhealthy"}
 GOOD = {
     "prompt_token_ids": [1, 2],
@@ -61,7 +65,7 @@ def attempt(
     answers: list,
     domain: Domain = ECHO,
     retries: int = 0,
-    timeout_s: float = 5,
+    timeout_s: float = HANG_S,
     seed: int | None = None,
     name: str = "train 0 0",
     seeds: list | None = None,
@@ -79,25 +83,30 @@ def attempt(
         return web.json_response(next_one)
 
     async def scenario():
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]
-        pool = ServerPool(limit=2)
-        await pool.set_servers([f"http://127.0.0.1:{port}"])
-        async with aiohttp.ClientSession() as session:
-            client = LLMClient(session, pool, Sampling("m", 1.0, 8, seed))
+        async with serving(web.post("/v1/chat/completions", answer)) as url:
             policy = RolloutConfig(retries=retries, timeout_s=timeout_s)
-            run = RolloutRunner("r", domain, client, policy, token_fields)
-            rollout = await run(domain.train_problem(0), RolloutSpec(0, "0-0", name))
-        await runner.cleanup()
-        assert pool.in_flight == 0
-        return rollout
+            return await rollout_of(url, domain, policy, Sampling("m", 1.0, 8, seed), name, token_fields)
 
-    return asyncio.run(scenario())
+    return in_virtual_time(scenario())
+
+
+async def rollout_of(
+    url: str,
+    domain: Domain,
+    policy: RolloutConfig,
+    sampling: Sampling = SAMPLING,
+    name: str = "train 0 0",
+    token_fields: dict[str, TokenField] | None = None,
+):
+    """The rollout of a domain by one server. Time passes while no request is under way."""
+    pool = ServerPool(limit=2)
+    await pool.set_servers([url])
+    async with aiohttp.ClientSession() as session, time_passes(lambda: pool.in_flight == 0):
+        client = LLMClient(session, pool, sampling)
+        run = RolloutRunner("r", domain, client, policy, token_fields)
+        rollout = await run(domain.train_problem(0), RolloutSpec(0, "0-0", name))
+    assert pool.in_flight == 0
+    return rollout
 
 
 def test_a_good_answer():
@@ -207,15 +216,8 @@ def test_a_server_that_is_gone(retries, status, monkeypatch):
     monkeypatch.setattr(routing, "SHORTEST_REST_S", 60.0)
     monkeypatch.setattr(routing, "LONGEST_REST_S", 60.0)
 
-    async def scenario():
-        pool = ServerPool(limit=1)
-        await pool.set_servers(["http://127.0.0.1:9"])
-        async with aiohttp.ClientSession() as session:
-            client = LLMClient(session, pool, Sampling("m", 1.0, 8))
-            run = RolloutRunner("r", Echo(), client, RolloutConfig(retries=retries, timeout_s=0.2))
-            return await run(Echo().train_problem(0), RolloutSpec(0, "0-0", "train 0 0"))
-
-    assert asyncio.run(scenario()).status == status
+    policy = RolloutConfig(retries=retries, timeout_s=0.2)
+    assert in_virtual_time(rollout_of("http://127.0.0.1:9", ECHO, policy)).status == status
 
 
 # --- seeds ------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Pools by the latest group, chosen by weight whatever their size, uniform within."""
 
-import time
 from collections import Counter
 
 import pytest
@@ -47,11 +46,3 @@ def test_an_empty_pool_takes_no_part():
     sampler.observe(0, 0.0)
     sampler.observe(1, 1.0)
     assert shares(sampler, 10_000)[0] == pytest.approx(0.5, abs=0.02)  # hard 0.2, easy 0.2, no normal
-
-
-def test_a_hundred_thousand_problems():
-    sampler = pools(100_000)
-    began = time.process_time()
-    for draw in range(200):
-        sampler.observe(sampler.next(version=0), draw % 9 / 8)
-    assert (time.process_time() - began) / 200 < 0.01

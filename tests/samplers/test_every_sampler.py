@@ -20,6 +20,7 @@ from pipelinerl.samplers.mixed import Mixed
 from pipelinerl.samplers.prioritised import Prioritised
 from pipelinerl.samplers.retiring import Retiring
 from pipelinerl.samplers.shuffled_epochs import ShuffledEpochs
+from tests.counts import lines_run
 from tests.samplers.domains import Labelled
 
 MIXTURE = Mixture({"small": Labelled(7), "large": Labelled(43)})
@@ -100,6 +101,14 @@ def test_the_seed_decides_the_order(name):
 def test_every_problem_comes_and_none_beyond(name):
     drawn = live(make(name), 3000, random.Random(0))
     assert set(drawn) == set(range(50))
+
+
+@every_sampler
+def test_a_draw_looks_at_no_problem_one_by_one(name):
+    """A loop over the problems, at each draw, would be 50,000,000 lines."""
+    sampler = make(name, domain=Mixture({"small": Labelled(7), "large": Labelled(100_000)}))
+    live(sampler, 10, random.Random(0))  # the first draw may look at all of them
+    assert lines_run(lambda: live(sampler, 500, random.Random(1))) < 100_000
 
 
 @every_sampler

@@ -6,8 +6,6 @@ import os
 import resource
 import shutil
 import signal
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,8 @@ from contracts.records import SamplerState, Started
 from pipelinerl.streams import StreamCorruptError, StreamError, StreamTrimmedError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.segments import HEADER_BYTES, seal, segment_path, segment_starts
+from tests.clock import Clock
+from tests.limits import HANG_S
 
 SMALL_SEGMENT = 4096
 processes = multiprocessing.get_context("spawn")
@@ -63,7 +63,7 @@ def test_a_record_torn_at_any_byte_is_ignored_then_replaced(files, directory):
     for cut in range(begin, end):
         path.write_bytes(whole[:cut])
         assert there(files, "events") == [0, 1]
-        reading = files.reader("events").read(begin, timeout_s=20)
+        reading = files.reader("events").read(begin, timeout_s=HANG_S)
         writer = files.writer("events")
         assert writer.last() == event(1)
         assert writer.append(event(7)) == end  # as long as the torn one, and not mixed up with it
@@ -72,22 +72,16 @@ def test_a_record_torn_at_any_byte_is_ignored_then_replaced(files, directory):
         assert there(files, "events") == [0, 1, 7]
 
 
-def test_a_reader_waits_for_the_rest_of_a_torn_record(files, directory):
+def test_a_reader_waits_for_the_rest_of_a_torn_record(files, directory, monkeypatch):
     *_, begin, end = fill(files, 3)
     path, whole = segment_path(directory, 0), segment_path(directory, 0).read_bytes()
     path.write_bytes(whole[: begin + 5])
-    reading = files.reader("events").read(begin, timeout_s=20)
+    rest = iter(range(begin + 5, end))
     with path.open("ab", buffering=0) as file:
-
-        def dribble():
-            for byte in range(begin + 5, end):
-                file.write(whole[byte : byte + 1])
-                time.sleep(0.001)  # so that the reader looks in between
-
-        writer = threading.Thread(target=dribble)
-        writer.start()
-        assert next(reading).record == event(2)
-        writer.join()
+        clock = Clock(on_sleep=lambda: file.write(whole[(byte := next(rest)) : byte + 1]))
+        monkeypatch.setattr("pipelinerl.streams.files.time", clock)
+        assert next(files.reader("events").read(begin)).record == event(2)
+    assert clock.sleeps == end - begin - 5
 
 
 def test_a_damaged_byte_in_the_middle_is_an_error_that_names_the_place(files, directory):
@@ -143,7 +137,7 @@ def test_a_writer_that_died_between_two_segments_goes_on(files, directory):
 
 def test_a_trimmed_offset_is_an_error_and_disk_use_is_bounded(files, directory):
     writer = files.writer("events")
-    late, middle = files.reader("events").read(timeout_s=20), None
+    late, middle = files.reader("events").read(timeout_s=HANG_S), None
     for number in range(2000):
         offset = writer.append(event(number))
         if number == 10:
@@ -198,17 +192,18 @@ def test_a_full_disk_leaves_no_half_record(tmp_path):
     ours, theirs = processes.Pipe()
     writer = processes.Process(target=append_until_the_disk_is_full, args=(make_streams, theirs))
     writer.start()
-    assert ours.poll(20)
     failed_at = ours.recv()
     writer.join()
     assert there(make_streams(), "events") == list(range(failed_at + 1))
 
 
-def test_an_idle_reader_costs_little(files):
+def test_an_idle_reader_looks_forty_times_a_second_until_its_time_is_over(files, monkeypatch):
     *_, end = fill(files, 3)
-    begin = time.process_time()
-    assert list(files.reader("events").read(end, timeout_s=1.0)) == []
-    assert time.process_time() - begin < 0.2
+    monkeypatch.setattr("pipelinerl.streams.files.time", clock := Clock())
+    began = clock.now
+    assert list(files.reader("events").read(end, timeout_s=HANG_S)) == []
+    assert clock.now == pytest.approx(began + HANG_S)
+    assert clock.sleeps < 41 * HANG_S
 
 
 def test_what_is_protected_stays_beyond_keep_bytes_until_less_is(directory):

@@ -32,9 +32,7 @@ def url() -> Iterator[str]:
 
 def difficulty(url: str, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pipelinerl.tools.difficulty", "--url", url, "--out", str(out)]
-    return subprocess.run(
-        [*command, *MINIATURE, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    return subprocess.run([*command, *MINIATURE, *arguments], cwd=ROOT, capture_output=True, text=True)
 
 
 def lines(path: Path) -> list[dict]:

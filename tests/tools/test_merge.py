@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,8 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contracts.conformance.tiny_model import make_tiny_model
 from pipelinerl.errors import PlanError
-from pipelinerl.paths import ROOT
 from pipelinerl.tools.merge import merge
+from tests.forked import Forked
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +44,11 @@ def test_each_tensor_is_the_weighted_mean(models, tmp_path, weight):
     assert all(torch.equal(tensor, same[name]) for name, tensor in merged.items())
 
 
-@pytest.mark.in_turn
 def test_the_command_makes_a_model_that_can_be_loaded(models, tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "pipelinerl.tools.merge", *map(str, models), "--out", str(out)]
-    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (made.returncode, made.stdout) == (0, f"{out}\n"), made.stderr
+    made = Forked("-m", "pipelinerl.tools.merge", *map(str, models), "--out", str(out))
+    said, errors = made.communicate()
+    assert (made.returncode, said) == (0, f"{out}\n"), errors
     model = AutoModelForCausalLM.from_pretrained(out)
     assert model(torch.tensor([[1, 2, 3]])).logits.isfinite().all()
     assert AutoTokenizer.from_pretrained(out).chat_template

@@ -2,17 +2,15 @@
 
 import itertools
 import json
-import subprocess
-import sys
 
 import pytest
 
 from pipelinerl.components import build_domain
 from pipelinerl.domains.demonstration_rows import read_rows
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.paths import ROOT
 from pipelinerl.tools.shortest import Sample, main, rejected, sample_of, shortest
 from tests.builders import completion, rollout
+from tests.forked import Forked
 from tests.inference_adapters.servers import serving, wait_ready
 
 
@@ -56,20 +54,18 @@ def test_one_file_for_both(tmp_path):
         main(["--url", "http://127.0.0.1:9", "--out", same, "--pairs", same])
 
 
-@pytest.mark.in_turn
 def test_the_command_writes_files_that_recipes_learn_from(tmp_path):
     out, pairs = tmp_path / "short.jsonl", tmp_path / "pairs.jsonl"
     with serving("inference_adapters.scripted") as server:
         wait_ready(server.url)
-        command = [sys.executable, "-m", "pipelinerl.tools.shortest", "--url", server.url]
+        command = ["-m", "pipelinerl.tools.shortest", "--url", server.url]
         command += ["--out", str(out), "--pairs", str(pairs), "--problems", "12"]
         settings = ("inference=scripted", "sampling.max_tokens=250", "~domain")
         chance = "+domain._target_=tests.scripted_domain.ScriptedDomain"
-        made = subprocess.run(
-            [*command, *settings, chance], cwd=ROOT, capture_output=True, text=True, timeout=120
-        )
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.startswith("12 problems, ")
+        made = Forked(*command, *settings, chance)
+        said, errors = made.communicate()
+    assert made.returncode == 0, errors
+    assert said.startswith("12 problems, ")
     answers, preferences = read_rows(out), read_rows(pairs)
     shortest_of = {row.problem_id: row.token_ids for row in answers}
     assert 0 < len(answers) <= 12 and len(preferences) > 4

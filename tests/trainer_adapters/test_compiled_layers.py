@@ -14,7 +14,7 @@ def compiled_graphs() -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 @pytest.mark.engines
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_gradients_are_those_of_layers_that_are_not_compiled(models, checkpointing):

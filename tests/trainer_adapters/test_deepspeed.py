@@ -13,6 +13,7 @@ from contracts.conformance.trainer.reference import Reference
 from contracts.records import MicroBatchRow, TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, TrainerWorker, WorkerSpec
 from pipelinerl.streams.files import FileStreams
+from tests.limits import HANG_S
 from tests.ports import free_port
 from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import make_sequences
@@ -45,7 +46,12 @@ def started(
     worker = backend(name)
     worker.init_worker(
         WorkerSpec(
-            model_path=model, optimizer=optimizer, rank=rank, world_size=size, master_port=port, timeout_s=60
+            model_path=model,
+            optimizer=optimizer,
+            rank=rank,
+            world_size=size,
+            master_port=port,
+            timeout_s=HANG_S,
         )
     )
     return worker

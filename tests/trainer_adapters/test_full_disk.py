@@ -12,6 +12,7 @@ from contracts.records import CheckpointSaved
 from contracts.trainer import SaveHandle
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import Checkpoints, Position
+from tests.limits import HANG_S
 from tests.ports import free_port
 from tests.small_disk import fill, make_room
 from trainer_adapters.checkpoint import ShardedCheckpoints
@@ -37,7 +38,7 @@ def save_thrice(rank: int, port: int, directory: Path) -> None:
     """The second save finds no room for the shard of rank 1, which rank 0 hears of."""
     init = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("gloo", init_method=init, rank=rank, world_size=2)
-    checkpoints = ShardedCheckpoints(timeout_s=60)
+    checkpoints = ShardedCheckpoints(timeout_s=HANG_S)
     disk = Disk(rank, directory)
     state = {f"tensor.{rank}": torch.full((10, 500_000)[rank : rank + 1], float(rank))}
     checkpoints.save(state, directory / "1").wait()

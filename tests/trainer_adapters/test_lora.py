@@ -143,7 +143,7 @@ def test_activation_checkpointing_changes_nothing(models, fsdp, tmp_path, checkp
     reference.assert_close(result["weights"], fsdp[2][0]["weights"], tolerance=0)
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 @pytest.mark.engines  # compiling takes half a minute; the kit tries two ranks
 def test_compiled_layers_change_nothing(models, fsdp, tmp_path):
     result, _ = learned(models, tmp_path, "fsdp", 1, compile_layers=True)

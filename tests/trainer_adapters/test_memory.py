@@ -46,7 +46,6 @@ def scorer(dtype: torch.dtype, checkpointing: Checkpointing) -> TokenScorer:
     return made
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("checkpointing", [False, True, "selective"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_pass_holds_what_is_estimated(dtype, checkpointing):

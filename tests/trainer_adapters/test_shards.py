@@ -113,7 +113,6 @@ def test_what_two_ranks_adopt_is_what_a_checkpoint_has(models, tmp_path):
     check_two_ranks("fsdp-bf16-values", models["llama"], tmp_path)
 
 
-@pytest.mark.in_turn
 @pytest.mark.engines
 @pytest.mark.parametrize(
     "name", ["zero1-bf16", "zero2-values", "zero2-bf16-lora", "zero3-bf16-values", "zero3-values-lora"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.threads import wait_until_it_waits_or_ends
 from tests.trainer_adapters.test_output_head import CHUNK, inputs
 from trainer_adapters.output_head import HeadScores
 from trainer_adapters.tf32 import tf32_products
@@ -92,7 +93,7 @@ def test_a_thread_waits_until_another_has_restored_the_setting(before):
     thread = threading.Thread(target=multiply)
     with tf32_products(True):
         thread.start()
-        thread.join(0.2)
+        wait_until_it_waits_or_ends(thread)
         assert found == []
     thread.join()
     assert found == ["tf32"]

@@ -9,6 +9,7 @@ import torch
 from contracts.conformance.processes import fork_server
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, StepReport, TrainerWorker, WorkerSpec
+from tests.limits import HANG_S
 from tests.ports import free_port
 from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import make_sequences
@@ -40,7 +41,7 @@ def started(
             rank=rank,
             world_size=world_size,
             master_port=port or free_port(),
-            timeout_s=60,
+            timeout_s=HANG_S,
         )
     )
     try:
@@ -79,7 +80,7 @@ def run_ranks(world_size: int, job: Callable[..., object], directory: Path, *arg
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(HANG_S)
         process.kill()
     assert [process.exitcode for process in processes] == [0] * world_size
     return [torch.load(result) for result in results]

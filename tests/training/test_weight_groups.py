@@ -8,6 +8,7 @@ from contracts.inference import ContractInfo
 from pipelinerl.clients.server_control import ContractRefusalError
 from pipelinerl.training.servers import Servers
 from pipelinerl.training.weight_groups import WeightGroups, blame_for_joining
+from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 
 
@@ -35,7 +36,9 @@ def info(version: int) -> ContractInfo:
 def test_nccl_is_probed_when_every_member_knows_probes(backend, versions, probed):
     groups = WeightGroups("run", None, "127.0.0.1", backend)
     groups._store = SimpleNamespace(address="127.0.0.1", port=1)
-    requests = groups._requests({str(i): info(version) for i, version in enumerate(versions)}, timeout_s=1)
+    requests = groups._requests(
+        {str(i): info(version) for i, version in enumerate(versions)}, timeout_s=HANG_S
+    )
     assert [request.wire().get("probe", False) for request in requests.values()] == [probed, probed]
 
 

@@ -154,7 +154,7 @@ async def test_an_outcome_that_the_table_does_not_have_is_undecided(sources):
             {"sources": {"exam": {"path": "a.json", "field": "x"}}},
             "sources.exam: no field 'field'; there are path",
         ),
-        ({"judge": {"timeout_s": 2.0}}, "domain.judge has moved to judging, .* judging.verdict_s"),
+        ({"judge": {"timeout_s": 600.0}}, "domain.judge has moved to judging, .* judging.verdict_s"),
         ({"sources": {"exam": {"problem": "x"}}}, "sources.exam needs a path"),
         (
             {"sources": {"exam": {"path": "org/exam", "made_by": "tests.domains.math.made.exam"}}},

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ from pipelinerl.judging.isolation import Level, Limits, imported_paths, stronges
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.workers import Setup, VerifierError, Workers
 from tests.judging.isolation.hostile import NUMBERS, PREAMBLE
+from tests.limits import HANG_S
+from tests.pipeline.runs import wait_for
 
-SHORT_S = 0.4
-LONG_S = 20
-LIMITS = Limits(memory_bytes=1 << 27, cpu_s=20)
+LIMITS = Limits(memory_bytes=1 << 27)
 JUDGE = "tests.judging.hostile_judge.ExecutingJudge"
 
 
@@ -31,8 +30,9 @@ class Court:
     marker: Path
     victim: int
 
-    def judged(self, text: str) -> Judgement | None:
+    def judged(self, text: str, verdict_s: float = HANG_S) -> Judgement | None:
         """Returns the judgement, or None if the text raised."""
+        self.workers.verdict_s = verdict_s
         names = PREAMBLE.format(
             marker=str(self.marker), service=os.getpid(), victim=self.victim, numbers=NUMBERS
         )
@@ -45,15 +45,10 @@ class Court:
         judgement = self.judged(text + "\nreward = 1")
         return judgement is not None and judgement.success
 
-    def survivors(self) -> list[psutil.Process]:
-        """Returns the remaining processes of verdicts, a moment after the last one."""
-        ends = time.monotonic() + 1
-        while time.monotonic() < ends and (left := self._left()):
-            time.sleep(0.01)
-        return left
-
-    def _left(self) -> list[psutil.Process]:
-        return psutil.Process(self.workers.template_process).children(recursive=True)
+    def wait_for_the_end_of_all(self) -> None:
+        """Waits until no process of a verdict remains."""
+        template = psutil.Process(self.workers.template_process)
+        wait_for(lambda: not template.children(recursive=True))
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +58,11 @@ def secret_variable() -> Iterator[str]:
         yield "a-secret-of-the-service"
 
 
-def court(level: Level, verdict_s: float, directory: Path, runner: asyncio.Runner, victim: int) -> Court:
+def court(level: Level, directory: Path, runner: asyncio.Runner, victim: int) -> Court:
     strongest, reason = strongest_level(imported_paths())
     if level is Level.SEALED and strongest is not level:
         pytest.skip(reason)
-    workers = Workers(Setup(JUDGE, {}, level, LIMITS), workers=2, verdict_s=verdict_s)
+    workers = Workers(Setup(JUDGE, {}, level, LIMITS), workers=2, verdict_s=HANG_S)
     runner.run(workers.start())
     marker = directory / "marker"
     (directory / "marker.secret").write_text("a-secret-of-the-service")
@@ -76,22 +71,17 @@ def court(level: Level, verdict_s: float, directory: Path, runner: asyncio.Runne
 
 @pytest.fixture(scope="module", params=list(Level))
 def at_each_level(request, secret_variable, tmp_path_factory) -> Iterator[Court]:
-    yield from opened(request.param, LONG_S, tmp_path_factory.mktemp("outside"))
-
-
-@pytest.fixture(scope="module")
-def in_short_time(request, secret_variable, tmp_path_factory) -> Iterator[Court]:
-    yield from opened(request.param, SHORT_S, tmp_path_factory.mktemp("outside"))
+    yield from opened(request.param, tmp_path_factory.mktemp("outside"))
 
 
 @pytest.fixture(scope="module")
 def sealed(secret_variable, tmp_path_factory) -> Iterator[Court]:
-    yield from opened(Level.SEALED, LONG_S, tmp_path_factory.mktemp("outside"))
+    yield from opened(Level.SEALED, tmp_path_factory.mktemp("outside"))
 
 
-def opened(level: Level, verdict_s: float, directory: Path) -> Iterator[Court]:
+def opened(level: Level, directory: Path) -> Iterator[Court]:
     with asyncio.Runner() as runner, subprocess.Popen(["sleep", "1000"]) as victim:
-        found = court(level, verdict_s, directory, runner, victim.pid)
+        found = court(level, directory, runner, victim.pid)
         yield found
         runner.run(found.workers.close())
         assert victim.poll() is None

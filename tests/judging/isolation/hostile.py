@@ -157,7 +157,6 @@ ENDLESS = {
         "    except (OSError, ValueError):\n        pass\nsignal.pause()"
     ),
     "output": "while True:\n    print('x' * 9999)\n    os.write(2, b'x' * 9999)",
-    "closed channel": "os.closerange(0, 64)\nwhile True:\n    pass",
 }
 FOREIGN_CALL = (  # fork, in the convention of 32-bit programs
     "import mmap\npage = mmap.mmap(-1, 4096, prot=7)\npage.write(bytes.fromhex('b802000000cd80c3'))\n"

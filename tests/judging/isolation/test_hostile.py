@@ -3,19 +3,16 @@
 import os
 import pickle
 import platform
-import time
 from contextlib import suppress
 
 import pytest
 
-from pipelinerl.judging.isolation import Level
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.workers import WorkerLostError
 from tests.judging.hostile_judge import ExecutingJudge
-from tests.judging.isolation.conftest import SHORT_S
 from tests.judging.isolation.hostile import ALL, ENDLESS, FOREIGN_CALL, HARMLESS, UNBOUNDED
 
-PATIENCE_S = 0.5
+SHORT_S = 0.1
 INNOCENT = {"reward = 1": Judgement(1.0, True, "right"), "reward = 0.25": Judgement(0.25, False, "wrong")}
 SECRETS = """
 import contextlib
@@ -53,7 +50,7 @@ def test_a_sealed_worker_cannot(sealed, text):
     assert sealed.judged("reward = 0.25").reward == 0.25
     assert sorted(path.name for path in sealed.marker.parent.iterdir()) == ["marker.secret"]
     assert not any(os.path.exists(f"{place}/{sealed.marker.name}") for place in ("/tmp", "/dev/shm"))
-    assert sealed.survivors() == []
+    sealed.wait_for_the_end_of_all()
 
 
 def test_no_secret_is_in_a_worker(at_each_level):
@@ -67,21 +64,18 @@ def test_what_a_worker_uses_is_bounded(at_each_level, text, why):
     assert innocent_verdicts_are_right(at_each_level)
 
 
-@pytest.mark.parametrize(
-    ("in_short_time", "name"),
-    [(Level.SEALED, name) for name in ENDLESS]
-    + [(Level.PROCESS, name) for name in ("ignored signals", "output", "loop that catches all")],
-    indirect=["in_short_time"],
-)
-def test_what_does_not_end_is_ended(in_short_time, name, capfd):
-    text = ENDLESS[name]
-    began = time.monotonic()
-    outcome = in_short_time.judged(text).outcome
-    assert time.monotonic() - began < SHORT_S + PATIENCE_S
-    assert outcome == ("undecided:memory" if name == "closed channel" else "undecided:time")
-    assert in_short_time.survivors() == []
+@pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS)
+def test_what_does_not_end_is_ended(at_each_level, text, capfd):
+    assert at_each_level.judged(text, verdict_s=SHORT_S).outcome == "undecided:time"
+    at_each_level.wait_for_the_end_of_all()
     assert capfd.readouterr() == ("", "")
-    assert innocent_verdicts_are_right(in_short_time)
+    assert innocent_verdicts_are_right(at_each_level)
+
+
+def test_who_closes_its_channel_is_ended_without_waiting(at_each_level):
+    text = "os.closerange(0, 64)\nwhile True:\n    pass"
+    assert at_each_level.judged(text).outcome == "undecided:memory"
+    at_each_level.wait_for_the_end_of_all()
 
 
 @pytest.mark.parametrize("text", PATCHES.values(), ids=PATCHES)
@@ -134,7 +128,7 @@ def test_a_judgement_that_could_harm_who_reads_it_is_none(sealed, fields):
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="there is no other convention")
 def test_a_call_in_another_convention_ends_the_worker(sealed):
     assert sealed.judged(FOREIGN_CALL).outcome == "undecided:output"
-    assert sealed.survivors() == []
+    sealed.wait_for_the_end_of_all()
 
 
 @pytest.mark.parametrize("text", HARMLESS.values(), ids=HARMLESS)

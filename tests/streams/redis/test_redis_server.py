@@ -6,7 +6,6 @@ import socket
 import stat
 import subprocess
 import sys
-from threading import Timer
 
 import pytest
 import redis
@@ -24,6 +23,7 @@ from pipelinerl.streams.of_run import open_streams, recorded_streams, resolve_st
 from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.redis_connection import Connection
 from pipelinerl.streams.redis_server import served
+from tests.clock import Clock
 from tests.streams.redis.records import event, there
 
 pytestmark = pytest.mark.engines
@@ -42,20 +42,21 @@ def test_the_password_is_not_seen_by_others(server, tmp_path, monkeypatch):
     assert not file.exists()
 
 
-def test_one_that_is_ending_is_waited_for(server, tmp_path):
+def test_one_that_is_ending_is_waited_for(server, tmp_path, monkeypatch):
     server.__enter__()
     (tmp_path / "redis" / "url").unlink()
-    later = Timer(0.5, server.__exit__)
-    later.start()
+    clock = Clock(on_sleep=lambda: server.status is None and clock.sleeps == 3 and server.__exit__())
+    monkeypatch.setattr("pipelinerl.streams.redis_server.time", clock)
     with served(tmp_path / "redis") as url:
         assert url != server.url and server.status == 0
-    later.join()
+    assert clock.sleeps >= 3
 
 
-def test_one_that_is_silent_is_not_waited_for_without_end(server, tmp_path):
+def test_one_that_is_silent_is_not_waited_for_without_end(server, tmp_path, monkeypatch):
     with server, served(tmp_path / "redis") as url:
         assert url == server.url
         server.kill()
+        monkeypatch.setattr("pipelinerl.streams.redis_server.time", Clock())
         silent = pytest.raises(StreamBusyError, match="has not answered for 0.5 s: try again")
         with silent, served(tmp_path / "redis", within_s=0.5):
             pass
