@@ -170,7 +170,7 @@ def test_it_ends_on_sigterm_also_while_somebody_reads_slowly(tmp_path):
             slow.sendall(f"GET {OBJECT} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
             assert slow.recv(10) == b"HTTP/1.1 2"
             process.send_signal(signal.SIGTERM)
-            process.wait(timeout=5)
+            process.wait()
 
 
 def test_what_cannot_be_served_is_said_in_one_line(tmp_path):

@@ -17,7 +17,7 @@ from contracts.store.errors import (
 )
 from contracts.store.layout import manifest_path, object_path
 from contracts.store.model_check import MANIFEST_NAME
-from contracts.store.puller import PullProgress, PullRules
+from contracts.store.puller import PullProgress
 from tests.contracts.store import http_source
 from tests.contracts.store.builders import new_writer, publish, some_weights, stepped
 from tests.contracts.store.conftest import FILE_BYTES
@@ -105,7 +105,7 @@ async def test_whatever_lies_in_the_directory_makes_way(tmp_path, writer):
         (weights / "objects" / ("0" * 64)).mkdir()
         for file in second.manifest.full.files:
             os.mkfifo(weights / "objects" / file.sha256)
-        async with asyncio.timeout(60), pulling(tmp_path, source) as puller:
+        async with pulling(tmp_path, source) as puller:
             assert content(await pull(puller, second)) == as_bytes(some_weights(2))
             puller.keep([2])
     assert [path.name for path in (weights / "versions").iterdir()] == [version_name(second.manifest)]
@@ -277,7 +277,7 @@ async def test_closing_ends_what_waits(tmp_path, writer):
     published = publish(writer, 1, some_weights())
     async with HttpSource(tmp_path / "store") as source:
         source.faults["objects/"] = http_source.hang
-        async with pulling(tmp_path, source, rules=PullRules()) as puller:
+        async with pulling(tmp_path, source, rules=RULES) as puller:
             task = asyncio.create_task(pull(puller, published))
             while not any(path.startswith("objects") for path in source.paths()):
                 await asyncio.sleep(0.005)
