@@ -354,13 +354,13 @@ def test_a_second_writer_of_the_run_is_refused(store, writer):
 
 
 KILLED = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from tests.contracts.store.builders import items, new_writer, some_weights
 writer = new_writer(Path(sys.argv[1]), "killed")
 writer.write_full_files(0, items(some_weights()))
 print("written", flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 
