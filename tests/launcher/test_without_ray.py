@@ -7,7 +7,7 @@ import pytest
 from tests.pipeline.runs import MINIATURE, finish, launch
 
 
-@pytest.mark.in_turn
+@pytest.mark.long
 def test_a_local_run_never_imports_ray(tmp_path: Path):
     trap = tmp_path / "trap"
     (trap / "ray").mkdir(parents=True)
