@@ -1,4 +1,4 @@
-"""The trainer's side of weight channels, with real parts: a store, and a source that serves it."""
+"""The trainer's side of weight channels: a store, and a source that serves it."""
 
 import asyncio
 import contextlib
@@ -16,51 +16,42 @@ from contracts.store.signing import SigningKey
 from contracts.store.writer import Published, StoreWriter
 from contracts.weights import dtype_name
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
+from tests.contracts.store.http_source import Asked, HttpSource
 from tests.limits import HANG_S
 
 FILE_BYTES = 1024  # so that a version has several files
 
 
-class Source:
-    """A relay: it serves a directory, holds back objects while `open` is not set, and can do worse."""
-
-    def __init__(self, store: Path):
-        self.store = store
-        self.open = asyncio.Event()
-        self.open.set()
-        self.missing = False  # whether it has no objects
-        self.paths: list[str] = []  # that were asked for
-        self.url = ""
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.paths.append(request.path)
-        path = self.store / request.path[1:]
-        if request.path.startswith("/objects/"):
-            await self.open.wait()
-            if self.missing:
-                return web.Response(status=404)
-        return web.FileResponse(path) if path.is_file() else web.Response(status=404)
-
-    @property
-    def objects_asked(self) -> int:
-        return sum(path.startswith("/objects/") for path in self.paths)
-
-    async def is_looked_at(self, run: str) -> None:
-        """Waits until the newest version has been looked for twice more: once since now began."""
-        looks = self.paths.count(f"/{latest_path(run)}")
-        await until(lambda: self.paths.count(f"/{latest_path(run)}") >= looks + 2)
-
-
 class ChannelPeer:
     """One run of a trainer that stores its versions."""
 
-    def __init__(self, store: Path, source: Source):
+    def __init__(self, store: Path, source: HttpSource):
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.source = source
+        self.open = asyncio.Event()  # unset, the source holds files back
+        self.open.set()
+        source.faults["objects/"] = self._once_open
         self.key = SigningKey.load_or_create(store.parent / f"{self.run}.key")
         self.writer = StoreWriter(store, self.run, self.key, {HEAD: EMBED}, (), FILE_BYTES)
         self.seed = secrets.randbits(32)  # so that no file is in a server's directory already
+
+    async def _once_open(self, source: HttpSource, request: web.Request, asked: Asked) -> web.StreamResponse:
+        await self.open.wait()
+        return await source.serve(request, asked)
+
+    @property
+    def objects_asked(self) -> int:
+        return sum(path.startswith("objects/") for path in self.source.paths())
+
+    async def is_looked_for(self) -> None:
+        """Waits until the newest version has been looked for twice more: once since now began."""
+
+        def looks() -> int:
+            return self.source.paths().count(latest_path(self.run))
+
+        before = looks()
+        await until(lambda: looks() >= before + 2)
 
     def weights(self, version: int) -> dict[str, torch.Tensor]:
         """Returns the weights that the run stores under a version."""
@@ -102,20 +93,13 @@ async def channel_peer(directory: Path) -> AsyncIterator[ChannelPeer]:
     """Yields a new run with a store, and a source of that store."""
     store = directory / "store"
     store.mkdir(parents=True)
-    source = Source(store)
-    app = web.Application()
-    app.router.add_get("/{path:.*}", source.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    source.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    peer = ChannelPeer(store, source)
-    try:
-        yield peer
-    finally:
-        source.open.set()
-        await runner.cleanup()
-        peer.writer.close()
+    async with HttpSource(store) as source:
+        peer = ChannelPeer(store, source)
+        try:
+            yield peer
+        finally:
+            peer.open.set()
+            peer.writer.close()
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -17,6 +17,7 @@ from contracts.inference import AbortWeightUpdateRequest, WeightUpdateStatus
 from contracts.weights import WeightStore
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
+from tests.contracts.store import http_source
 from tests.forked import Forked
 from tests.inference_adapters.channel_peer import ChannelPeer, channel_peer, until
 from tests.inference_adapters.servers import contract, serving, wait_ready
@@ -78,14 +79,14 @@ async def member(directory: Path, engine: ScriptedEngine | None = None, **join) 
         try:
             yield found
         finally:
-            peer.source.open.set()
+            peer.open.set()
             await found.updates.close()
 
 
 @on_moved_loop
 async def test_of_versions_that_come_faster_than_they_are_fetched_every_second_is_completed(tmp_path):
     async with member(tmp_path, follow=True) as at:
-        at.source.open.clear()
+        at.peer.open.clear()
         at.store(1, follow=True)
         await until(lambda: at.target == 1)
         at.store(2, follow=True)
@@ -95,7 +96,7 @@ async def test_of_versions_that_come_faster_than_they_are_fetched_every_second_i
         await until(lambda: at.updates.contract().channel.newest_seen == 3)
         at.store(4, follow=True)
         assert (await at.updates.status(3, HANG_S)).state == "skipped"  # it was not begun
-        at.source.open.set()
+        at.peer.open.set()
         assert (await at.updates.status(2, HANG_S)).state == "live"
         await until(lambda: at.updates.version == 4)
 
@@ -104,12 +105,12 @@ async def test_of_versions_that_come_faster_than_they_are_fetched_every_second_i
 @on_moved_loop
 async def test_what_passes_is_tried_again(tmp_path, follow):
     async with member(tmp_path, follow=follow) as at:
-        at.source.missing = True
+        at.source.faults["objects/"] = http_source.status(404)
         at.store(1, follow)
         await until(lambda: 1 in at.updates._updates and at.updates._updates[1].outcome.error)
         status = await at.updates.status(1, 0)
         assert status.state == "receiving" and status.error.startswith("gone: ")
-        at.source.missing = False
+        at.source.faults.clear()
         ended = await at.ended(1)
         assert (ended.state, ended.error) == ("live", None)
 
@@ -117,16 +118,15 @@ async def test_what_passes_is_tried_again(tmp_path, follow):
 @on_moved_loop
 async def test_a_requested_version_fails_at_its_timeout_and_the_channel_goes_on(tmp_path):
     async with member(tmp_path) as at:
-        at.source.missing = True
+        at.source.faults["objects/"] = http_source.status(404)
         at.store(1, follow=False)
         ended = await at.ended(1)
         assert (ended.state, ended.touched) == ("failed", False) and ended.error.startswith("gone: ")
-        at.source.missing = False
-        at.source.open.clear()
+        at.source.faults["objects/"] = http_source.hang
         at.store(2, follow=False)
         ended = await at.ended(2)
         assert ended.state == "failed" and ended.error.startswith("no_source: ")
-        at.source.open.set()
+        at.source.faults.clear()
         at.store(3, follow=False)
         assert (await at.ended(3)).state == "live"
 
@@ -140,7 +140,7 @@ async def test_a_followed_version_that_is_not_finite_is_not_tried_again(tmp_path
         ended = await at.ended(1)
         assert (ended.state, ended.touched) == ("failed", False) and "not finite" in ended.error
         let_pass(HANG_S)  # longer than any pause
-        await at.source.is_looked_at(at.peer.run)
+        await at.peer.is_looked_for()
         assert at.updates._updates[1].task is None and at.target is None and at.engine.loads == 0
         at.store(2, follow=True)
         await until(lambda: at.updates.version == 2)
@@ -164,7 +164,7 @@ async def test_weights_that_were_lost_are_pulled_again(tmp_path):
 @on_moved_loop
 async def test_a_version_that_is_fetched_may_be_aborted(tmp_path, follow):
     async with member(tmp_path, follow=follow) as at:
-        at.source.open.clear()
+        at.peer.open.clear()
         at.store(1, follow)
         await until(lambda: at.target == 1)
         request = AbortWeightUpdateRequest(run=at.peer.run, epoch=1, version=1)
@@ -173,9 +173,9 @@ async def test_a_version_that_is_fetched_may_be_aborted(tmp_path, follow):
         assert await at.updates.abort(request) == ended
         let_pass(HANG_S)  # longer than any pause
         if follow:
-            await at.source.is_looked_at(at.peer.run)
+            await at.peer.is_looked_for()
         assert at.target is None
-        at.source.open.set()
+        at.peer.open.set()
         at.store(2, follow)
         await until(lambda: at.updates.version == 2)
         assert (await at.updates.status(1, 0)).state == "failed"
@@ -184,17 +184,17 @@ async def test_a_version_that_is_fetched_may_be_aborted(tmp_path, follow):
 @on_moved_loop
 async def test_a_new_epoch_does_not_wait_for_a_version_that_is_being_fetched(tmp_path):
     async with member(tmp_path, follow=True) as at:
-        at.source.open.clear()
+        at.peer.open.clear()
         at.store(1, follow=True)
         await until(lambda: at.target == 1)
         await at.updates.join_channel(at.peer.join(follow=True))
-        at.source.open.set()
+        at.peer.open.set()
         await until(lambda: at.updates.version == 1)
         assert (await at.updates.status(1, 0)).epoch == 2
-        asked = at.source.objects_asked
+        asked = at.peer.objects_asked
         await at.updates.join_channel(at.peer.join(follow=True))  # what is live is not pulled again
-        await at.source.is_looked_at(at.peer.run)
-        assert at.source.objects_asked == asked
+        await at.peer.is_looked_for()
+        assert at.peer.objects_asked == asked
 
 
 @pytest.mark.asyncio
@@ -295,7 +295,7 @@ async def pull(url: str, directory: Path, version: int) -> int:
             assert json.load(answer)["proof"] is None
         while (await asyncio.to_thread(contract, url))["weights"]["version"] != version:
             await asyncio.sleep(0.01)
-        return peer.source.objects_asked
+        return peer.objects_asked
 
 
 def test_the_temporary_directory_is_removed_at_the_end(tmp_path):

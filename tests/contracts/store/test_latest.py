@@ -13,8 +13,9 @@ from tests.contracts.store.conftest import FILE_BYTES
 from tests.contracts.store.http_source import HttpSource
 from tests.contracts.store.pulling import pulling
 
+pytestmark = pytest.mark.asyncio
 
-@pytest.mark.asyncio
+
 async def test_a_look_returns_a_version_once_and_then_newer_ones(tmp_path, writer):
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
         assert await puller.look() is None
@@ -29,7 +30,6 @@ async def test_a_look_returns_a_version_once_and_then_newer_ones(tmp_path, write
         assert (await puller.look()).version == 2
 
 
-@pytest.mark.asyncio
 async def test_a_newer_signature_of_the_same_version_shows_that_the_run_goes_on(
     tmp_path, writer, monkeypatch
 ):
@@ -43,7 +43,6 @@ async def test_a_newer_signature_of_the_same_version_shows_that_the_run_goes_on(
         assert puller.seen_at > seen
 
 
-@pytest.mark.asyncio
 async def test_a_replayed_latest_is_ignored_and_counted(tmp_path, writer):
     path = tmp_path / "store" / latest_path("run")
     publish(writer, 1, some_weights())
@@ -58,7 +57,6 @@ async def test_a_replayed_latest_is_ignored_and_counted(tmp_path, writer):
         assert puller.seen_at == seen
 
 
-@pytest.mark.asyncio
 async def test_a_source_that_lags_is_not_accused(tmp_path, writer):
     publish(writer, 1, some_weights())
     old = (tmp_path / "store" / latest_path("run")).read_bytes()
@@ -87,7 +85,6 @@ async def test_a_source_that_lags_is_not_accused(tmp_path, writer):
         assert puller.seen_at == seen
 
 
-@pytest.mark.asyncio
 async def test_two_manifests_under_one_version_the_first_one_stays(tmp_path, writer):
     first = publish(writer, 1, some_weights())
     other = new_writer(
@@ -106,7 +103,6 @@ async def test_two_manifests_under_one_version_the_first_one_stays(tmp_path, wri
     other.close()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("fault", [http_source.hang, http_source.status(500), http_source.trickle])
 async def test_a_bad_source_does_not_delay_what_another_one_says(tmp_path, writer, fault):
     publish(writer, 1, some_weights())
@@ -117,7 +113,6 @@ async def test_a_bad_source_does_not_delay_what_another_one_says(tmp_path, write
             assert await puller.look() is None
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("what", ["other key", "other run", "no JSON", "huge", "manifest"])
 async def test_a_latest_that_the_run_did_not_sign_is_ignored(tmp_path, writer, what):
     path = tmp_path / "store" / latest_path("run")

@@ -16,10 +16,11 @@ from tests.contracts.store.builders import SHAPES, new_writer, publish, some_wei
 from tests.contracts.store.http_source import HttpSource
 from tests.contracts.store.pulling import as_bytes, content, pull, pulling, total_bytes
 
+pytestmark = pytest.mark.asyncio
+
 # --- resuming
 
 
-@pytest.mark.asyncio
 async def test_a_source_that_dies_and_returns_sends_little_twice(tmp_path):
     writer = new_writer(tmp_path / "store")  # one large file
     weights = some_weights()
@@ -40,7 +41,6 @@ async def test_a_source_that_dies_and_returns_sends_little_twice(tmp_path):
         assert source.sent() <= 1.1 * total
 
 
-@pytest.mark.asyncio
 async def test_a_cancelled_fetch_is_resumed_by_the_next_process(tmp_path):
     writer = new_writer(tmp_path / "store")
     published = publish(writer, 1, some_weights())
@@ -76,7 +76,6 @@ async def start_pull(tmp_path, source, shapes=SHAPES):
     )
 
 
-@pytest.mark.asyncio
 async def test_a_killed_process_is_resumed_by_the_next_one(tmp_path):
     writer = new_writer(tmp_path / "store")
     published = publish(writer, 1, some_weights())
@@ -95,7 +94,6 @@ async def test_a_killed_process_is_resumed_by_the_next_one(tmp_path):
         assert source.sent() <= 1.1 * total_bytes(published)
 
 
-@pytest.mark.asyncio
 async def test_memory_is_bounded_whatever_the_size_of_the_model(tmp_path):
     shapes = {f"layer.{number}": (2**20,) for number in range(48)}
     weights = (
