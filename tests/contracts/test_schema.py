@@ -89,19 +89,13 @@ def test_a_schema_draws_the_bounds_where_the_server_does(model):
     assert tried >= VALID[model].keys()
 
 
-@pytest.mark.parametrize(
-    ("model", "changes"),
-    [
-        (InitProcessGroupRequest, {"run": "ü"}),
-        (WeightUpdateRequest, {"kv_cache": "burn"}),
-        (InitWeightChannelRequest, {"run": "a/b"}),
-        (InitWeightChannelRequest, {"kind": "swarm"}),
-        (InitWeightChannelRequest, {"sources": ["ftp://127.0.0.1/"]}),
-        (InitWeightChannelRequest, {"proof": "../proof"}),
-        (ChannelUpdateRequest, {"parameters": []}),
-        (CompletionRequest, {"temperature": 1e-5}),
-    ],
-)
+@pytest.mark.parametrize(("model", "changes"), [
+     (InitProcessGroupRequest, {"run": "ü"}), (WeightUpdateRequest, {"kv_cache": "burn"}),
+     (InitWeightChannelRequest, {"run": "a/b"}), (InitWeightChannelRequest, {"kind": "swarm"}),
+     (InitWeightChannelRequest, {"sources": ["ftp://127.0.0.1/"]}),
+     (InitWeightChannelRequest, {"proof": "../proof"}), (ChannelUpdateRequest, {"parameters": []}),
+     (CompletionRequest, {"temperature": 1e-5}),
+])  # fmt: skip
 def test_so_it_does_for_texts_and_what_lies_between_bounds(model, changes):
     with pytest.raises(ValidationError):
         model.model_validate(VALID[model] | changes)

@@ -21,21 +21,11 @@ UPDATE = {
     "timeout_s": 1.0,
 }
 OF_VERSION_1 = {
-    "contract": 1,
-    "engine": "e",
-    "engine_version": "1",
-    "model": "m",
-    "ranks": 1,
-    "backends": ["gloo"],
-    "nccl_version": None,
-    "accepts_dtypes": ["float32"],
-    "kv_cache": ["keep"],
-    "capabilities": [],
-    "run": None,
-    "group": None,
-    "weights": {"version": 0, "state": "live"},
+    "contract": 1, "engine": "e", "engine_version": "1", "model": "m", "ranks": 1, "backends": ["gloo"],
+    "nccl_version": None, "accepts_dtypes": ["float32"], "kv_cache": ["keep"], "capabilities": [],
+    "run": None, "group": None, "weights": {"version": 0, "state": "live"},
     "process": {"resident_bytes": 1, "running": 0, "waiting": 0},
-}
+}  # fmt: skip
 
 
 def test_both_versions_are_spoken_and_servers_here_keep_the_newest():

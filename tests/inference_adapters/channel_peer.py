@@ -61,15 +61,10 @@ class ChannelPeer:
         """Returns the request to join the next epoch as a channel."""
         self.epoch += 1
         request = {
-            "run": self.run,
-            "takeover": True,
-            "epoch": self.epoch,
-            "kind": "relay",
-            "sources": [self.source.url],
-            "public_keys": [self.key.public.model_dump()],
-            "poll_s": 0.05,
+            "run": self.run, "takeover": True, "epoch": self.epoch, "kind": "relay",
+            "sources": [self.source.url], "public_keys": [self.key.public.model_dump()], "poll_s": 0.05,
             "idle_timeout_s": HANG_S,
-        }
+        }  # fmt: skip
         return InitWeightChannelRequest(**request | changes)
 
     def store_version(self, version: int, stored: dict[str, torch.Tensor] | None = None) -> Published:

@@ -36,16 +36,11 @@ def test_rows_without_a_distribution_say_so_and_leave_the_others_alone():
     logits[5] = torch.nan
     logits[6, 3] = torch.inf
     rows = [
-        SamplingParameters(1, temperature=0.7),
-        SamplingParameters(1, temperature=1e-38),
-        SamplingParameters(1, temperature=1e-45),
-        SamplingParameters(1, temperature=1e-46, top_p=1e-300),
-        SamplingParameters(1, top_k=10**400),
-        SamplingParameters(1),
-        SamplingParameters(1, top_p=0.5),
-        SamplingParameters(1, temperature=0),
-        SamplingParameters(1, temperature=1e300),
-    ]
+        SamplingParameters(1, temperature=0.7), SamplingParameters(1, temperature=1e-38),
+        SamplingParameters(1, temperature=1e-45), SamplingParameters(1, temperature=1e-46, top_p=1e-300),
+        SamplingParameters(1, top_k=10**400), SamplingParameters(1), SamplingParameters(1, top_p=0.5),
+        SamplingParameters(1, temperature=0), SamplingParameters(1, temperature=1e300),
+    ]  # fmt: skip
     ids, logprobs = sample(logits, rows, [None] * len(rows))
     assert logprobs.isfinite().tolist() == [True, False, False, True, True, False, False, True, True]
     assert ((ids >= 0) & (ids < 50)).all() and ids[7] == logits[0].argmax()

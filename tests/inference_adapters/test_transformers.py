@@ -33,16 +33,10 @@ UPDATES = [  # seed, dtype on the wire, and the tensor that holds a NaN
     (7, torch.float32, None),
 ]
 SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 1024,
-    "initializer_range": 0.15,
-    "bos_token_id": None,
-}
+    "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024,
+    "initializer_range": 0.15, "bos_token_id": None,
+}  # fmt: skip
 
 
 def qwen2(seed: int) -> PreTrainedModel:

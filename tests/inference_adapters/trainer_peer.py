@@ -46,17 +46,10 @@ class TrainerPeer:
 
     def join_request(self, port: int, **changes) -> dict:
         request = {
-            "run": self.run,
-            "takeover": True,
-            "epoch": self.epoch,
-            "group_name": f"weights-{uuid.uuid4().hex}",
-            "backend": "gloo",
-            "master_address": "127.0.0.1",
-            "master_port": port,
-            "rank_offset": 1,
-            "world_size": 2,
-            "timeout_s": HANG_S,
-        }
+            "run": self.run, "takeover": True, "epoch": self.epoch,
+            "group_name": f"weights-{uuid.uuid4().hex}", "backend": "gloo", "master_address": "127.0.0.1",
+            "master_port": port, "rank_offset": 1, "world_size": 2, "timeout_s": HANG_S,
+        }  # fmt: skip
         return request | changes
 
     async def join(self, **changes) -> tuple[int, dict]:
@@ -80,16 +73,10 @@ class TrainerPeer:
             for name, t in weights.items()
         ]
         request = {
-            "run": self.run,
-            "epoch": self.epoch,
-            "version": version,
-            "parameters": parameters,
-            "tied": {HEAD: EMBED},
-            "bucket_bytes": BUCKET_BYTES,
-            "kv_cache": "keep",
-            "receive": "paused",
+            "run": self.run, "epoch": self.epoch, "version": version, "parameters": parameters,
+            "tied": {HEAD: EMBED}, "bucket_bytes": BUCKET_BYTES, "kv_cache": "keep", "receive": "paused",
             "timeout_s": HANG_S,
-        }
+        }  # fmt: skip
         return request | changes
 
     async def request_update(self, version: int, weights: Weights, **changes) -> tuple[int, dict]:

@@ -206,22 +206,15 @@ def test_configuration(capsys, case):
     assert line.startswith("launch.py: ") and says in line
 
 
-@pytest.mark.parametrize(
-    ("argument", "says"),
-    [
-        ("run_dir=a=b", """written in quotes inside the shell's: run_dir="'a=b'\""""),
-        ("run_dir=$(a)", """run_dir="'\\$(a)'\""""),
-        ("run_dir=it's", "run_dir=\"'it\\\\'s'\""),
-        ("run_dir=~/ü", """run_dir="'~/ü'\""""),
-        ("run_dir=a,b", "a run has one value of each key"),
-        ("rewards=[a", "the list or mapping is not complete"),
-        ("model.shape={a: 1", "the list or mapping is not complete"),
-        ("batch size=3", "'batch size' is not the name of a key"),
-        ("=3", "the name of the key is missing"),
-        ("--multirun", "settings are written KEY=VALUE"),
-        ("", "settings are written KEY=VALUE"),
-    ],
-)
+@pytest.mark.parametrize(("argument", "says"), [
+     ("run_dir=a=b", """written in quotes inside the shell's: run_dir="'a=b'\""""),
+     ("run_dir=$(a)", """run_dir="'\\$(a)'\""""), ("run_dir=it's", "run_dir=\"'it\\\\'s'\""),
+     ("run_dir=~/ü", """run_dir="'~/ü'\""""), ("run_dir=a,b", "a run has one value of each key"),
+     ("rewards=[a", "the list or mapping is not complete"),
+     ("model.shape={a: 1", "the list or mapping is not complete"),
+     ("batch size=3", "'batch size' is not the name of a key"), ("=3", "the name of the key is missing"),
+     ("--multirun", "settings are written KEY=VALUE"), ("", "settings are written KEY=VALUE"),
+])  # fmt: skip
 def test_an_argument_that_cannot_be_read(capsys, argument, says):
     line = refused(capsys, argument)
     assert says in line

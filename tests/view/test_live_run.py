@@ -117,16 +117,9 @@ def test_a_run_that_cannot_be_written_to_is_shown(run, tmp_path):
         assert viewer.get("runs/run/rollouts")["total"] == 2
 
 
-@pytest.mark.parametrize(
-    ("identifier", "offsets"),
-    [
-        ("actor:12,trainer-0:7", {"actor": 12, "trainer-0": 7}),
-        ("", {}),
-        ("actor:-1", {}),
-        ("actor:1,", {}),
-        ("actor", {}),
-        ("a:" + "9" * 30, {}),
-    ],
-)
+@pytest.mark.parametrize(("identifier", "offsets"), [
+     ("actor:12,trainer-0:7", {"actor": 12, "trainer-0": 7}), ("", {}), ("actor:-1", {}), ("actor:1,", {}),
+     ("actor", {}), ("a:" + "9" * 30, {}),
+])  # fmt: skip
 def test_an_identifier_of_an_event_is_offsets_or_the_beginning(identifier, offsets):
     assert offsets_of(identifier) == offsets

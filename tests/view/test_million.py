@@ -60,17 +60,11 @@ def record(run: RecordedRun) -> None:
 
 
 QUERIES = (
-    "",
-    "&sort=worst",
-    "&sort=longest",
-    "&outcome=trained&sort=best",
-    "&outcome=dropped: zero_advantage&reward_from=0.999",
-    "&version_from={version}&version_to={version}",
-    "&version_from={version}&sort=worst",
-    "&reward_from=0.5&reward_to=0.5001",
-    "&mixed=true&version_to={version}",
-    "&status=failed",
-)
+    "", "&sort=worst", "&sort=longest", "&outcome=trained&sort=best",
+    "&outcome=dropped: zero_advantage&reward_from=0.999", "&version_from={version}&version_to={version}",
+    "&version_from={version}&sort=worst", "&reward_from=0.5&reward_to=0.5001",
+    "&mixed=true&version_to={version}", "&status=failed",
+)  # fmt: skip
 
 
 def page_times(viewer: Viewer) -> list[float]:
