@@ -164,23 +164,6 @@ async def test_the_token_that_stops_is_in_the_ids(served):
 # --- weights -------------------------------------------------------------------------------------
 
 
-async def test_scores_are_a_plain_forward_pass_and_disturb_nobody(served):
-    async with trainer_of(served.url) as trainer:
-        model = await fresh(served, trainer)
-        generating = asyncio.create_task(served.complete(trainer, prompt_of(30), 60))
-        sequences = [prompt_of(n, seed=n) for n in (1, 2, 50, 300, 7)]
-        request = {"sequences": sequences, "temperature": 0.8}
-        for _ in range(3):
-            status, body = await trainer.post("/score", request)
-            assert status == 200 and body["version"] == 1, body
-            for ids, scored in zip(sequences, body["logprobs"], strict=True):
-                with torch.no_grad():
-                    log_p = (model(torch.tensor([ids])).logits[0, :-1] / 0.8).log_softmax(-1)
-                expected = log_p.gather(1, torch.tensor(ids[1:], dtype=torch.long)[:, None])[:, 0]
-                assert scored == pytest.approx(expected.tolist(), abs=1e-4)
-        assert (await generating).error(model).max() < 1e-4
-
-
 async def test_each_update_is_served_until_the_next_is_live(served):
     """The server takes turns with its memory, also after updates that fail or that it has to cast."""
     ids = prompt_of(20)

@@ -281,18 +281,6 @@ def test_a_model_whose_configuration_is_broken(capsys, tmp_path, text, says):
     assert says in refused(capsys, f"model.path={tmp_path}", "plan=true")
 
 
-def test_a_model_that_is_a_file_or_incomplete(capsys, tmp_path, model):
-    given = [f"run_dir={tmp_path}/run", "sampling.max_prompt_tokens=48"]
-    file = model / "config.json"
-    assert f"model.path={file} is a file" in refused(capsys, f"model.path={file}", *given)
-    (model / "tokenizer.json").write_text("{")
-    assert "has no usable tokenizer" in refused(capsys, f"model.path={model}", *given)
-    (model / "tokenizer.json").unlink()
-    assert "has no tokenizer (none of" in refused(capsys, f"model.path={model}", *given)
-    (model / "model.safetensors").unlink()
-    assert "has no weights (none of" in refused(capsys, f"model.path={model}", *given)
-
-
 @pytest.mark.parametrize("address", ["203.0.113.9", "no.such.host.invalid"])
 def test_an_address_that_rank_0_could_not_listen_at(capsys, tmp_path, address):
     given = [f"run_dir={tmp_path}/run", "inference=scripted", "trainer=scripted"]
@@ -321,40 +309,52 @@ def test_run_directory_that_exists_is_never_overwritten(capsys, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
 
 
-def test_model_directory_is_missing(capsys, tmp_path):
-    assert "no config.json there" in refused(capsys, f"model.path={tmp_path}/none", f"run_dir={tmp_path}/run")
+def written(model: Path, name: str, **changes) -> None:
+    path = model / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_model_without_a_chat_template(capsys, tmp_path, model):
+def without_template(model: Path) -> None:
     (model / "chat_template.jinja").unlink(missing_ok=True)
-    settings = json.loads((model / "tokenizer_config.json").read_text())
-    settings.pop("chat_template", None)
-    (model / "tokenizer_config.json").write_text(json.dumps(settings))
-    settings = ["sampling.max_prompt_tokens=48", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "has no chat template" in refused(capsys, *settings)
+    written(model, "tokenizer_config.json", chat_template=None)
 
 
-def test_a_model_whose_config_tells_that_it_would_be_scored_wrongly(capsys, tmp_path, model):
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"final_logit_softcapping": 30.0}))
-    settings = ["sampling.max_prompt_tokens=48", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "qwen2 transforms its logits (final_logit_softcapping)" in refused(capsys, *settings)
+NO_TOOLS = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+MODELS = {  # what is done to the model, what is set, and what is said
+    "no template": (without_template, [], "has no chat template"),
+    "scored wrongly": (
+        lambda model: written(model, "config.json", final_logit_softcapping=30.0),
+        [], "qwen2 transforms its logits (final_logit_softcapping)",
+    ),
+    "too long": (None, ["sampling.max_tokens=60"], "exceeds the model's context of 64"),
+    "long prompts": (None, ["sampling.max_prompt_tokens=5"], "the domain's prompts have up to"),
+    "no tools": (
+        lambda model: (model / "chat_template.jinja").write_text(NO_TOOLS),
+        ["domain=calculator"], "the domain calculator needs tools",
+    ),
+    "tokenizer": (
+        lambda model: (model / "tokenizer.json").write_text("{"), [], "has no usable tokenizer",
+    ),
+    "no tokenizer": (
+        lambda model: (model / "tokenizer.json").unlink(), [], "has no tokenizer (none of",
+    ),
+    "no weights": (lambda model: (model / "model.safetensors").unlink(), [], "has no weights (none of"),
+    "none": (lambda model: (model / "config.json").unlink(), [], "no config.json there"),
+}  # fmt: skip
 
 
-def test_context_longer_than_the_models(capsys, tmp_path, model):
-    settings = ["sampling.max_tokens=60", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "exceeds the model's context of 64" in refused(capsys, *settings)
+@pytest.mark.parametrize("case", MODELS)
+def test_a_model_that_cannot_be_used(capsys, tmp_path, model, case):
+    spoil, settings, says = MODELS[case]
+    if spoil:
+        spoil(model)
+    settings = ["sampling.max_prompt_tokens=48", *settings, f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert says in refused(capsys, *settings)
 
 
-def test_prompts_longer_than_expected(capsys, tmp_path, model):
-    settings = ["sampling.max_prompt_tokens=5", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "the domain's prompts have up to" in refused(capsys, *settings)
-
-
-def test_a_model_that_was_never_shown_a_tool(capsys, tmp_path, model):
-    (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
-    settings = ["domain=calculator", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "the domain calculator needs tools" in refused(capsys, *settings)
+def test_a_model_that_is_a_file(capsys, tmp_path, model):
+    file = model / "config.json"
+    assert f"model.path={file} is a file" in refused(capsys, f"model.path={file}", f"run_dir={tmp_path}/run")
 
 
 def test_a_tracker_whose_library_is_not_installed(capsys, tmp_path, monkeypatch):

@@ -28,6 +28,7 @@ from tests.moved_loop import let_pass, on_moved_loop
 CONTENT = bytes(range(256)) * 400
 WANTED = Wanted(hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 PATH = f"objects/{WANTED.sha256}"
+NO_LIMIT = aiohttp.ClientTimeout(total=None)
 RULES = PullRules(idle_timeout_s=HANG_S, min_bytes_per_s=1000)
 
 
@@ -36,7 +37,10 @@ async def serving(tmp_path, fault=None):
     """Yields a source of one file, and a function that transfers it into a part."""
     (tmp_path / "objects").mkdir()
     (tmp_path / PATH).write_bytes(CONTENT)
-    async with HttpSource(tmp_path) as source, aiohttp.ClientSession(auto_decompress=False) as http:
+    async with (
+        HttpSource(tmp_path) as source,
+        aiohttp.ClientSession(auto_decompress=False, timeout=NO_LIMIT) as http,
+    ):
         if fault:
             source.faults["objects/"] = fault
 
@@ -137,9 +141,10 @@ async def test_a_source_that_is_silent_is_given_up_after_the_idle_timeout(tmp_pa
     async with serving(tmp_path, fault) as (source, transfer):
         task = asyncio.create_task(transfer(new_part(tmp_path)))
         await source.silent.wait()
-        while not task.done():  # what was sent may arrive in between
-            let_pass(HANG_S)
+        for _ in range(19):  # less than the longest time of a transfer, which is twice that
+            let_pass(HANG_S / 10)
             await asyncio.sleep(0.01)
+        assert task.done()
         with pytest.raises(SlowError, match="silent"):
             await task
 
@@ -203,7 +208,7 @@ async def test_a_source_that_is_not_there_or_has_an_impossible_address_is_a_fail
 
 @pytest.mark.asyncio
 async def test_small_files_are_bounded_and_sent_again_only_if_changed(tmp_path):
-    async with serving(tmp_path) as (source, _), aiohttp.ClientSession() as http:
+    async with serving(tmp_path) as (source, _), aiohttp.ClientSession(timeout=NO_LIMIT) as http:
 
         def transfer():
             return Transfer(http, source.url, RULES, HANG_S)

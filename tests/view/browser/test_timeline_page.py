@@ -9,7 +9,7 @@ from contracts.records import Rollout, ServerJoined, VersionSpan, WeightsPublish
 from tests.builders import completion
 from tests.view.browser.real_runs import records_at, rollouts_of
 from tests.view.browser.tabs import run_fragment
-from tests.view.browser.timelines import LABELS, Timeline, colour_of
+from tests.view.browser.timelines import Timeline, colour_of
 from tests.view.recorded_run import BEGIN, SERVERS, RecordedRun, member_of, published
 from tests.view.viewers import viewing
 
@@ -49,35 +49,6 @@ def test_each_request_is_where_it_was_and_none_overlaps_another(real_run, public
         for first, second in pairwise(row):
             ended = first.end if first.width > 1 else first.x  # none is drawn narrower than a pixel
             assert second.x >= ended - 0.01
-
-
-def test_a_request_across_an_update_has_two_colours_and_its_border_is_there(real_run, publications, real_tab):
-    rollouts = rollouts_of(real_run)
-    borders = 0
-    for version in range(1, max(publications)):
-        update = publications[version]
-        timeline = Timeline(real_tab, "run", update.at - 0.4, update.at + 0.4)
-        lines = [timeline.x_of(event.at) for event in publications.values()]
-        bars = timeline.bars
-        if not bars:
-            continue  # nothing was sampled around this update
-        rows = timeline.colours(bars)
-        ends = [timeline.x_of(update.at - update.seconds), timeline.x_of(update.at)]
-        for bar in [bar for bar in bars if version in bar.versions]:
-            early = rows[bar.y][max(int(bar.x), 0) : max(int(min(ends[0], bar.end)), 0)]
-            assert colour_of(version) not in early
-        for bar in [bar for bar in bars if bar.versions == [version - 1, version]]:
-            (made,) = rollouts[bar.r].completions
-            evenly = bar.x + made.spans[0].end / len(made.token_ids) * bar.width
-            border = sorted([*ends, evenly])[1]
-            before = publications[version - 1]
-            begin = max(bar.x, timeline.x_of(before.at - before.seconds))
-            for left, right, of in ((begin, border, version - 1), (border, bar.end, version)):
-                inside = range(max(int(left) + 2, LABELS + 2), min(int(right) - 2, timeline.width - 2))
-                pixels = [rows[bar.y][x] for x in inside if all(abs(x - line) > NEAR for line in lines)]
-                assert {*pixels} <= {colour_of(of)}
-            borders += 1
-    assert borders
 
 
 def test_the_trainer_always_does_something_that_has_a_name(publications, real_tab):
