@@ -4,13 +4,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from contracts import CONTRACT_VERSION, CONTRACT_VERSIONS
-from contracts.inference import (
-    ContractInfo,
-    Health,
-    Parameter,
-    WeightUpdateRequest,
-    WeightUpdateStatus,
-)
+from contracts.inference import ContractInfo, Health, Parameter, WeightUpdateRequest, WeightUpdateStatus
 
 UPDATE = {
     "run": "r",

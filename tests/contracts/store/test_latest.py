@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from contracts.store.layout import latest_path, manifest_path
+from contracts.store.layout import latest_path
 from contracts.store.signing import SigningKey
-from tests.contracts.store import http_source
 from tests.contracts.store.builders import new_writer, publish, some_weights
 from tests.contracts.store.conftest import FILE_BYTES
 from tests.contracts.store.http_source import HttpSource
@@ -101,38 +100,3 @@ async def test_two_manifests_under_one_version_the_first_one_stays(tmp_path, wri
         publish(other, 2, some_weights(2))
         assert (await puller.look()).version == 2
     other.close()
-
-
-@pytest.mark.parametrize("fault", [http_source.hang, http_source.status(500), http_source.trickle])
-async def test_a_bad_source_does_not_delay_what_another_one_says(tmp_path, writer, fault):
-    publish(writer, 1, some_weights())
-    async with HttpSource(tmp_path / "store") as bad, HttpSource(tmp_path / "store") as good:
-        bad.faults["runs/"] = fault
-        async with pulling(tmp_path, bad, good) as puller:
-            assert (await puller.look()).version == 1
-            assert await puller.look() is None
-
-
-@pytest.mark.parametrize("what", ["other key", "other run", "no JSON", "huge", "manifest"])
-async def test_a_latest_that_the_run_did_not_sign_is_ignored(tmp_path, writer, what):
-    path = tmp_path / "store" / latest_path("run")
-    publish(writer, 1, some_weights())
-    stranger = new_writer(
-        tmp_path / "strange",
-        run="run" if what == "other key" else "other",
-        key=(SigningKey.load_or_create(tmp_path / ("run.key" if what == "other run" else "stranger.key"))),
-    )
-    publish(stranger, 2, some_weights(2))
-    stranger.close()
-    path.write_bytes(
-        {
-            "other key": lambda: (tmp_path / "strange" / latest_path("run")).read_bytes(),
-            "other run": lambda: (tmp_path / "strange" / latest_path("other")).read_bytes(),
-            "no JSON": lambda: b"[" * 10_000,
-            "huge": lambda: path.read_bytes() + b" " * 2**20,
-            "manifest": lambda: (tmp_path / "store" / manifest_path("run", 1)).read_bytes(),
-        }[what]()
-    )
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        assert await puller.look() is None
-        assert puller.seen_at is None

@@ -4,13 +4,7 @@ import hashlib
 import pytest
 from pydantic import ValidationError
 
-from contracts.store.manifest import (
-    LatestVersion,
-    StoredParameter,
-    VersionManifest,
-    canonical,
-    digest_of,
-)
+from contracts.store.manifest import LatestVersion, StoredParameter, VersionManifest, canonical, digest_of
 
 A, B, C, D = ("abcd"[i] * 64 for i in range(4))
 PARAMETERS = [

@@ -9,7 +9,6 @@ import pytest
 from contracts.store.assembly import version_name
 from contracts.store.errors import (
     BadManifestError,
-    BadSignatureError,
     GoneError,
     NoBaseError,
     NoSourceError,
@@ -46,25 +45,6 @@ async def test_a_version_is_found_and_fetched_and_is_a_checkpoint(tmp_path, writ
     assert (info.failures, info.success) == (0, 1.0)
     assert info.bytes > total_bytes(published)  # with the manifest
     assert info.bytes_per_s > 0
-
-
-async def test_unchanged_files_are_not_fetched_again(tmp_path, writer):
-    weights = some_weights()
-    first = publish(writer, 1, weights)
-    second = publish(writer, 2, stepped(weights, 1, names=["head"]))
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        await pull(puller, first)
-        before = source.sent()
-        await pull(puller, second)
-        puller.keep([2])
-        left = {path.name for path in (tmp_path / "weights" / "objects").iterdir()}
-        again = await pull(puller, second)
-        sent = source.sent() - before
-    assert content(again) == as_bytes(stepped(weights, 1, names=["head"]))
-    files = {file.sha256: file.bytes for file in second.manifest.full.files}
-    assert sent == sum(size for name, size in files.items() if name not in str(first.manifest.full))
-    assert left == files.keys() | {file.sha256 for file in second.manifest.model_files}
-    assert len(list((tmp_path / "weights" / "versions").iterdir())) == 1
 
 
 async def test_after_a_restart_what_is_here_is_used_and_what_was_altered_is_fetched_again(tmp_path, writer):
@@ -158,22 +138,6 @@ async def test_after_a_restart_the_files_beside_the_weights_are_right_as_well(tm
 # --- deltas
 
 
-async def test_a_chain_of_deltas_is_applied_to_an_assembled_base(tmp_path, delta_writer):
-    weights = [some_weights()]
-    published = [publish(delta_writer, 0, weights[0])]
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        await pull(puller, published[0])
-        before = source.sent()
-        for version in (1, 2, 3):
-            weights.append(stepped(weights[-1], version))
-            published.append(publish(delta_writer, version, weights[-1]))
-        assert published[3].manifest.full is None
-        assert content(await pull(puller, published[3])) == as_bytes(weights[3])
-        assert source.sent() - before == sum(
-            file.bytes for each in published[1:] for file in each.manifest.delta.files
-        )
-
-
 async def test_a_delta_whose_base_is_not_here_begins_with_the_full_files_of_an_earlier_version(
     tmp_path, delta_writer
 ):
@@ -222,21 +186,6 @@ async def test_where_the_delta_is_gone_the_full_files_are_fetched(tmp_path):
 
 
 # --- manifests
-
-
-async def test_a_manifest_of_another_key_run_model_or_hash_is_refused(tmp_path, writer):
-    published = publish(writer, 1, some_weights())
-    async with HttpSource(tmp_path / "store") as source:
-        async with pulling(tmp_path, source, shapes={"embed": (1,)}) as puller:
-            with pytest.raises(BadManifestError, match="head is no parameter of the model"):
-                await pull(puller, published)
-        async with pulling(tmp_path, source, tied={"head": "embed"}) as puller:
-            with pytest.raises(BadManifestError, match="head is tied otherwise"):
-                await pull(puller, published)
-        (tmp_path / "run.key").rename(tmp_path / "own.key")
-        async with pulling(tmp_path, source) as puller:
-            with pytest.raises(BadSignatureError, match="no key of the run"):
-                await pull(puller, published)
 
 
 async def test_a_manifest_is_proven_bad_only_by_the_run_itself(tmp_path, writer):

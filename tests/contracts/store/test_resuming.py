@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from contracts.store.errors import NoSourceError
 from contracts.store.puller import PullProgress
 from contracts.store.signing import SigningKey
 from tests.contracts.store import http_source
@@ -19,26 +18,6 @@ from tests.contracts.store.pulling import as_bytes, content, pull, pulling, tota
 pytestmark = pytest.mark.asyncio
 
 # --- resuming
-
-
-async def test_a_source_that_dies_and_returns_sends_little_twice(tmp_path):
-    writer = new_writer(tmp_path / "store")  # one large file
-    weights = some_weights()
-    published = publish(writer, 1, weights)
-    writer.close()
-    total = total_bytes(published)
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        manifest = await puller.manifest(1, published.manifest_sha256)
-        source.faults["objects/"] = http_source.cut_off(0.5)
-        with pytest.raises(NoSourceError):
-            await puller.fetch(manifest, PullProgress())
-        await source.stop()
-        with pytest.raises(NoSourceError, match="ClientConnector"):
-            await puller.fetch(manifest, PullProgress())
-        source.faults.clear()
-        await source.start()
-        assert content(await puller.fetch(manifest, PullProgress())) == as_bytes(weights)
-        assert source.sent() <= 1.1 * total
 
 
 async def test_a_cancelled_fetch_is_resumed_by_the_next_process(tmp_path):

@@ -9,15 +9,7 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from contracts.records import (
-    Evaluated,
-    Rollout,
-    ServerJoined,
-    SetResult,
-    Settled,
-    Started,
-    VersionSpan,
-)
+from contracts.records import Evaluated, Rollout, ServerJoined, SetResult, Settled, Started, VersionSpan
 from pipelinerl.spans import Spans
 from tests.builders import completion
 from tests.view.recorded_run import BEGIN, LAUNCHER, SERVERS, RecordedRun, member_of, published
