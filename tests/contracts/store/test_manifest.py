@@ -4,7 +4,9 @@ import hashlib
 import pytest
 from pydantic import ValidationError
 
+from contracts.store.errors import BadManifestError
 from contracts.store.manifest import LatestVersion, StoredParameter, VersionManifest, canonical, digest_of
+from contracts.store.model_check import check_model
 
 A, B, C, D = ("abcd"[i] * 64 for i in range(4))
 PARAMETERS = [
@@ -113,6 +115,22 @@ def test_a_wrong_manifest_is_refused(message):
     with pytest.raises(ValidationError) as raised:
         read(WRONG[message])
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "tied", "says"),
+    [
+        ({"w": (2, 3)}, TIED, "v is no parameter of the model"),
+        ({"w": (2, 3), "v": (), "u": (1,)}, TIED, "u is missing"),
+        ({"w": (3, 2), "v": ()}, TIED, "w has the shape"),
+        ({"w": (2, 3), "v": ()}, {}, "head is tied otherwise"),
+        ({"w": (2, 3), "v": ()}, {"head": "v"}, "head is tied otherwise"),
+    ],
+)
+def test_a_manifest_of_another_model_is_refused(shapes, tied, says):
+    check_model(read(MANIFEST), {"w": (2, 3), "v": ()}, TIED)
+    with pytest.raises(BadManifestError, match=says):
+        check_model(read(MANIFEST), shapes, tied)
 
 
 def test_the_newest_is_named_exactly():
