@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from contracts.inference import InferenceEngine
 from contracts.limits import LONGEST_S, MAX_INTEGER, Limits
@@ -125,7 +126,19 @@ def run(
         served_names=args.served_model_name or (),
         channels=channels,
     )
-    server = Server(
+    server = server_of(app, limits)
+    print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
+    spare_collector()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
+    if failures:
+        traceback.print_exception(failures[0])
+        sys.exit(1)
+
+
+def server_of(app: FastAPI, limits: Limits) -> "Server":
+    """Returns the server of an app, with these limits on connections and headers."""
+    return Server(
         uvicorn.Config(
             app,
             http=partial(LimitedProtocol, limits),
@@ -137,13 +150,6 @@ def run(
             log_level="error",  # a warning for each malformed request would fill a disk
         )
     )
-    print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
-    spare_collector()
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=[listener])
-    if failures:
-        traceback.print_exception(failures[0])
-        sys.exit(1)
 
 
 class Server(uvicorn.Server):

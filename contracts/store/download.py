@@ -6,7 +6,6 @@ compress, or give another length than they should. Nothing here knows other sour
 
 import asyncio
 import ssl
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -84,7 +83,7 @@ class Transfer:
             most -= len(chunk)
             self.bytes += len(chunk)
             yield chunk
-            now = time.monotonic()
+            now = asyncio.get_running_loop().time()
             began = now if began is None else began
             in_window += len(chunk)
             if now - began >= window_s:

@@ -1,7 +1,6 @@
 """Obtains a file from whichever source gives it: source after source, until one does or none is left."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -45,7 +44,7 @@ class Tries:
         A source that was given all its time and was silent is not asked for the file again.
         """
         self._reasons[source] = str(error)
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         if isinstance(error, MissingError):
             self._missing.add(source)
             source.missed(now)
@@ -76,7 +75,7 @@ class Tries:
 
     def has_untried_besides(self, source: Source) -> bool:
         """Returns whether a source other than this one has not been asked yet, and does not rest."""
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         others = set(self._sources.all) - self._reasons.keys() - {source}
         return any(other.rests_until <= now for other in others)
 
@@ -124,7 +123,7 @@ class SourceClient:
         raise tries.error(name)
 
     async def _free_source(self, name: str, refused: set[Source]) -> Source:
-        while (source := self.sources.pick(time.monotonic(), name, refused)) is None:
+        while (source := self.sources.pick(asyncio.get_running_loop().time(), name, refused)) is None:
             self._ended.clear()
             await self._ended.wait()
         return source
@@ -133,7 +132,7 @@ class SourceClient:
         self, source: Source, patience_s: float, fetch: Callable[[Transfer], Awaitable[Result]]
     ) -> Result:
         transfer = self.transfer(source, patience_s)
-        began = time.monotonic()
+        began = asyncio.get_running_loop().time()
         source.running += 1
         try:
             result = await fetch(transfer)
@@ -141,7 +140,7 @@ class SourceClient:
             source.running -= 1
             source.bytes += transfer.bytes
             self._ended.set()
-        source.succeeded(transfer.bytes, time.monotonic() - began)
+        source.succeeded(transfer.bytes, asyncio.get_running_loop().time() - began)
         return result
 
     def transfer(self, source: Source, patience_s: float) -> Transfer:

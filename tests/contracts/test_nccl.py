@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 
 import pytest
 import torch
@@ -10,6 +9,9 @@ import torch.distributed as dist
 
 from contracts import nccl
 from contracts.nccl import BLOCKING_WAIT, NcclGroup
+from tests.limits import HANG_S
+
+ALWAYS_PASSES_S = 0.2  # for nobody ever connects or sends
 
 
 class Work:
@@ -36,8 +38,10 @@ class StandIn:
         self.connected = threading.Event()
         self.aborted = threading.Event()
         self.work = Work(completed=True, success=True)
+        self.when_asked = lambda: None
 
     def broadcast(self, tensors, options):
+        self.when_asked()
         self.connected.wait()
         return self.work
 
@@ -66,12 +70,10 @@ def test_the_group_alone_is_made_without_a_watchdog(monkeypatch, request, before
 
 
 def test_connecting_ends_at_its_deadline_and_leaving_does_not_wait_for_it(group):
-    began = time.monotonic()
     with pytest.raises(RuntimeError, match="did not connect within 0.2 s"):
-        broadcast(group, 0.2)
+        broadcast(group, ALWAYS_PASSES_S)
     group.close()
-    assert time.monotonic() - began < 2
-    assert group._group.aborted.wait(5)
+    group._group.aborted.wait()
 
 
 @pytest.mark.parametrize(
@@ -80,26 +82,26 @@ def test_connecting_ends_at_its_deadline_and_leaving_does_not_wait_for_it(group)
 )
 def test_a_broadcast_that_hangs_or_fails_is_an_error(group, completed, success, says):
     group._group.connected.set()
-    broadcast(group, 5)
+    broadcast(group, HANG_S)
     assert group._group.work.waited  # until then torch holds the tensor
     group._group.work = Work(completed, success)
     with pytest.raises(RuntimeError, match=says):
-        broadcast(group, 0.2)
+        broadcast(group, ALWAYS_PASSES_S)
 
 
 @pytest.mark.parametrize("connected", [False, True])
 def test_a_broadcast_ends_when_another_thread_aborts_it(group, connected):
     if connected:
         group._group.connected.set()
-        broadcast(group, 5)
+        broadcast(group, HANG_S)
         group._group.work = Work(completed=False, success=False)
-    threading.Timer(0.2, group._aborted.set).start()
-    began = time.monotonic()
+        group._group.work.is_completed = lambda: bool(group._aborted.set())
+    else:
+        group._group.when_asked = group._aborted.set
     with pytest.raises(RuntimeError, match="aborted"):
-        broadcast(group, 60)
-    assert time.monotonic() - began < 10
+        broadcast(group, HANG_S)
 
 
 def test_an_error_while_connecting_is_raised_as_it_is():
     with pytest.raises(ZeroDivisionError):
-        nccl._within(5, lambda: 1 / 0, threading.Event())
+        nccl._within(HANG_S, lambda: 1 / 0, threading.Event())

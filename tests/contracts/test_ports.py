@@ -8,6 +8,7 @@ import pytest
 
 from contracts.support.ports import ReservedPort
 from contracts.weights import connected_store, listening_store
+from tests.limits import HANG_S
 
 IP_LOCAL_PORT_RANGE = 51  # <linux/in.h>
 
@@ -44,9 +45,9 @@ def test_the_kernel_gives_it_to_no_connection():
 def test_who_was_told_listens_there_again_and_again():
     with ReservedPort() as port:
         for value in ("first", "second"):
-            store = listening_store("127.0.0.1", port.number, 5)
+            store = listening_store("127.0.0.1", port.number, HANG_S)
             store.set("life", value)
-            assert connected_store("127.0.0.1", port.number, 5).get("life") == value.encode()
+            assert connected_store("127.0.0.1", port.number, HANG_S).get("life") == value.encode()
             with pytest.raises(OSError, match="in use"):
                 bound(port.number, socket.SO_REUSEADDR)
             del store

@@ -22,37 +22,19 @@ def arrays(tokens: int) -> dict[str, np.ndarray]:
 
 def sequence(tokens: int, **changes) -> TrainingSequence:
     values = {
-        "rollout_id": "r",
-        "group_id": 0,
-        "temperature": 1.0,
-        "loss_weight": 1.0,
-        "token_ids": np.arange(tokens, dtype=np.int32),
-        "loss_mask": np.ones(tokens, dtype=bool),
+        "rollout_id": "r", "group_id": 0, "temperature": 1.0, "loss_weight": 1.0,
+        "token_ids": np.arange(tokens, dtype=np.int32), "loss_mask": np.ones(tokens, dtype=bool),
         "behaviour_logprobs": np.zeros(tokens, dtype=np.float32),
-        "versions": np.zeros(tokens, dtype=np.int32),
-        "advantages": np.zeros(tokens, dtype=np.float32),
-    }
+        "versions": np.zeros(tokens, dtype=np.int32), "advantages": np.zeros(tokens, dtype=np.float32),
+    }  # fmt: skip
     return TrainingSequence(**values | changes)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "fill"),
-    [
-        ("float64", 0.0),
-        ("float32", "0"),
-        ("float32", True),
-        ("float32", float("nan")),
-        ("float32", 1e39),
-        ("float32", None),
-        ("int32", 0.0),
-        ("int32", 2**31),
-        ("int32", False),
-        ("bool", 0),
-        ("uint8", -1),
-        ("uint8", 256),
-        ("uint16", 65536),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "fill"), [
+     ("float64", 0.0), ("float32", "0"), ("float32", True), ("float32", float("nan")), ("float32", 1e39),
+     ("float32", None), ("int32", 0.0), ("int32", 2**31), ("int32", False), ("bool", 0), ("uint8", -1),
+     ("uint8", 256), ("uint16", 65536),
+])  # fmt: skip
 def test_a_declaration_whose_fill_does_not_fit_its_dtype_is_refused(dtype, fill):
     with pytest.raises(ValidationError):
         TokenField(dtype=dtype, fill=fill)

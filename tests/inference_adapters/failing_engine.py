@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import threading
 import time
 
 import torch
@@ -13,6 +14,7 @@ from inference_adapters.serve import arguments, run
 POISON = 666  # applying this version fails midway
 ONCE = 777  # applying this version fails midway, the first time only
 CURSED = [13]  # sampling after this prompt raises
+HELD = [14]  # sampling after this prompt goes on once weights were lost
 
 
 class FailingEngine(ScriptedEngine):
@@ -22,6 +24,7 @@ class FailingEngine(ScriptedEngine):
         self.options = options
         self.received = 0
         self.poisonous = {POISON, ONCE}
+        self.lost = threading.Event()
 
     def info(self) -> EngineInfo:
         """Declares no seeds, because it could not repeat itself."""
@@ -44,6 +47,8 @@ class FailingEngine(ScriptedEngine):
             yield delta
             if prompt == CURSED:
                 raise ArithmeticError("cursed")
+            while prompt == HELD and not self.lost.is_set():
+                await asyncio.sleep(0.005)
 
     async def receive_weights(self, request, progress) -> None:
         self.received = 0
@@ -59,6 +64,7 @@ class FailingEngine(ScriptedEngine):
         if version in self.poisonous:
             self.poisonous.discard(ONCE)
             next(iter(self._weights.values())).zero_()
+            self.lost.set()
             raise torch.OutOfMemoryError("poisoned")
         super().apply_weights(tensors, tied, version, kv_cache)
 

@@ -5,6 +5,8 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.limits import HANG_S
+
 Labels = frozenset[tuple[str, str]]
 
 
@@ -12,7 +14,7 @@ def told(url: str, token: str | None = None) -> str:
     """Returns the text of `/metrics`."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with urllib.request.urlopen(
-        urllib.request.Request(f"{url}/metrics", headers=headers), timeout=10
+        urllib.request.Request(f"{url}/metrics", headers=headers), timeout=HANG_S
     ) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         return answer.read().decode()
@@ -34,7 +36,7 @@ def value(samples: dict[str, dict[Labels, float]], name: str, **labels: str) -> 
 
 def status_without_token(url: str) -> int:
     try:
-        with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=HANG_S) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code

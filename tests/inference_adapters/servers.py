@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.forked import Forked
+from tests.limits import HANG_S
+
+LOOK_S = 0.02  # between two looks at a server that starts
 
 
 @dataclass
@@ -45,23 +48,24 @@ def serving(
 def health(url: str) -> int:
     """Returns the HTTP status of /health; 0 if there is no server or no response."""
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/health", timeout=HANG_S) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
-    except (urllib.error.URLError, TimeoutError):  # a busy machine takes longer to respond
+    except (urllib.error.URLError, TimeoutError):
         return 0
 
 
 def contract(url: str, token: str | None = None) -> dict:
     """Returns the response to `GET /contract`."""
     request = urllib.request.Request(f"{url}/contract", headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=HANG_S) as answer:
         return json.load(answer)
 
 
-def wait_ready(url: str, within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
-    while health(url) != 200:
-        assert time.monotonic() < deadline, f"{url} is not ready after {within_s} s"
-        time.sleep(0.02)
+def wait_ready(url: str, within_s: float = HANG_S) -> None:
+    for _ in range(round(within_s / LOOK_S)):
+        if health(url) == 200:
+            return
+        time.sleep(LOOK_S)
+    raise AssertionError(f"{url} is not ready after {within_s} s")

@@ -9,6 +9,7 @@ import pytest
 from contracts.metrics import METRICS
 from inference_adapters.app import create_app
 from inference_adapters.scripted import ScriptedEngine
+from tests.inference_adapters.held_engine import HELD
 from tests.inference_adapters.metrics import scraped, status_without_token, told, value
 from tests.inference_adapters.servers import contract, serving, wait_ready
 from tests.inference_adapters.test_app import status_of
@@ -21,9 +22,8 @@ RUNNING = 3
 
 async def grown_to(url: str, name: str, at_least: float, **labels: str) -> float:
     """Returns the value of a metric once it has reached `at_least`."""
-    async with asyncio.timeout(10):
-        while (found := value(await asyncio.to_thread(scraped, url), name, **labels)) < at_least:
-            await asyncio.sleep(0.01)
+    while (found := value(await asyncio.to_thread(scraped, url), name, **labels)) < at_least:
+        await asyncio.sleep(0.01)
     return found
 
 
@@ -70,7 +70,7 @@ async def test_requests_are_counted_while_they_run_and_by_the_status_of_their_an
         tokens = value(before, "contract_sampled_tokens_total") + sampled
         assert value(scraped(server.url), "contract_sampled_tokens_total") == tokens
 
-        long = {"model": "scripted", "prompt": "hello", "max_tokens": 2000, "n": RUNNING}
+        long = {"model": "scripted", "prompt": HELD, "max_tokens": 2000, "n": RUNNING}
         stream = await trainer.http.post(f"{server.url}/v1/completions", json=long | {"stream": True})
         waits = asyncio.create_task(trainer.post("/v1/completions", long | {"n": 1}))
         await grown_to(server.url, "contract_requests", RUNNING + 1, state="running")

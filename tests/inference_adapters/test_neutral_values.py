@@ -13,25 +13,12 @@ def test_only_neutral_values_are_left_out(name):
         assert asked_for({name: value}) == {name: value}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"presence_penalty": False},
-        {"store": 0},
-        {"echo": 0.0},
-        {"min_p": "0"},
-        {"best_of": 2},
-        {"best_of": True},
-        {"best_of": 1, "n": 2},
-        {"tools": [{}], "tool_choice": "none"},
-        {"tool_choice": "required"},
-        {"tool_choice": {"type": "function"}},
-        {"user": 5},
-        {"no_such_field": 0},
-        {"logprobs": False},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("body", [
+     {"presence_penalty": False}, {"store": 0}, {"echo": 0.0}, {"min_p": "0"}, {"best_of": 2},
+     {"best_of": True}, {"best_of": 1, "n": 2}, {"tools": [{}], "tool_choice": "none"},
+     {"tool_choice": "required"}, {"tool_choice": {"type": "function"}}, {"user": 5}, {"no_such_field": 0},
+     {"logprobs": False},
+], ids=str)  # fmt: skip
 def test_what_asks_for_something_stays(body):
     assert asked_for(body) == body
 

@@ -10,12 +10,14 @@ from tests.inference_adapters.servers import serving, wait_ready
 
 
 @pytest.fixture(scope="module", params=["scripted", "transformers"])
-def surface(request, tmp_path_factory) -> Iterator[Surface]:
-    model = tmp_path_factory.mktemp("model")
-    options = ["--model", make_tiny_model(model)] if request.param == "transformers" else []
-    with serving(f"inference_adapters.{request.param}", "--served-model-name", NAME, *options) as server:
-        wait_ready(server.url)
+def surface(request, server, tmp_path_factory) -> Iterator[Surface]:
+    if request.param == "scripted":
         yield Surface(server.url)
+        return
+    options = ["--model", make_tiny_model(tmp_path_factory.mktemp("model")), "--served-model-name", NAME]
+    with serving("inference_adapters.transformers", *options) as other:
+        wait_ready(other.url)
+        yield Surface(other.url)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -15,6 +15,7 @@ from contracts.inference import Parameter, ScoreRequest
 from contracts.weights import pack_bucket, parameter_bytes, plan_buckets
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
 from tests.inference_adapters.servers import Server
+from tests.limits import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = ROOT / "examples" / "own_trainer.py"
@@ -24,7 +25,7 @@ def test_a_trainer_of_ones_own_puts_its_weights_into_a_server(server: Server, tm
     weights = ScriptedEngine.initial_weights(seed=7)
     torch.save(weights | {HEAD: weights[EMBED]}, tmp_path / "weights.pt")  # one memory, two names
     command = (sys.executable, TRAINER, tmp_path / "weights.pt", server.url)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{server.url} [{{'version': 1, 'start': 0, ")
 
@@ -32,7 +33,7 @@ def test_a_trainer_of_ones_own_puts_its_weights_into_a_server(server: Server, tm
     expected = asyncio.run(ScriptedEngine(seed=7).score(ScoreRequest(sequences=sequences)))
     body = json.dumps({"sequences": sequences}).encode()
     asked = urllib.request.Request(f"{server.url}/score", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked, timeout=30) as answer:
+    with urllib.request.urlopen(asked, timeout=HANG_S) as answer:
         scored = json.load(answer)
     assert scored["version"] == 1
     for found, wanted in zip(scored["logprobs"], expected.logprobs, strict=True):

@@ -7,16 +7,11 @@ from contracts.inference import ChatCompletionRequest
 from inference_adapters.request_checks import check_capabilities
 
 ASKING = [
-    ({"top_p": 0.9}, "truncation"),
-    ({"top_k": 1}, "truncation"),
-    ({"seed": 0}, "seed"),
-    ({"stop": "."}, "stop_strings"),
-    ({"stop": ["."]}, "stop_strings"),
-    ({"tools": [{}]}, "tools"),
-    ({"stream": True}, "stream"),
-    ({"arrays": True, "logprobs": True}, "arrays"),
+    ({"top_p": 0.9}, "truncation"), ({"top_k": 1}, "truncation"), ({"seed": 0}, "seed"),
+    ({"stop": "."}, "stop_strings"), ({"stop": ["."]}, "stop_strings"), ({"tools": [{}]}, "tools"),
+    ({"stream": True}, "stream"), ({"arrays": True, "logprobs": True}, "arrays"),
     ({"as_completed": True}, "as_completed"),
-]
+]  # fmt: skip
 NEUTRAL = [{}, {"top_p": 1}, {"top_k": 0}, {"top_k": -1}, {"top_k": None}, {"stop": []}, {"tools": []}]
 
 

@@ -12,23 +12,27 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, InitProcessGroupRequest, WeightUpdateRequest
 from contracts.weights import WeightGroup, WeightStore
 from inference_adapters import update_record
+from inference_adapters.membership import NOTICE_S
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.inference_adapters.trainer_peer import packed, parameters_of, weights
+from tests.limits import HANG_S
+from tests.moved_loop import let_pass, on_moved_loop
 
-pytestmark = pytest.mark.asyncio
+
+def join_request(port: int, **changes) -> InitProcessGroupRequest:
+    request = {"run": "r", "takeover": False, "epoch": 1, "group_name": uuid.uuid4().hex, "backend": "gloo"}
+    request |= {"master_address": "127.0.0.1", "master_port": port, "rank_offset": 1, "world_size": 2}
+    return InitProcessGroupRequest(**request | {"timeout_s": HANG_S} | changes)
 
 
 async def joined(version: int, takeover: bool) -> tuple[WeightUpdates, WeightGroup]:
     """A server of its own that started with `version` and has joined run "r", epoch 1."""
-    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=1)
+    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S)
     await updates.start(version)
-    store = WeightStore("127.0.0.1", 0, 5)
-    request = InitProcessGroupRequest(
-        run="r", takeover=takeover, epoch=1, group_name=uuid.uuid4().hex, backend="gloo",
-        master_address="127.0.0.1", master_port=store.port, rank_offset=1, world_size=2, timeout_s=5,
-    )  # fmt: skip
-    form = asyncio.to_thread(store.group, request.group_name, 2, "gloo", 5)
+    store = WeightStore("127.0.0.1", 0, HANG_S)
+    request = join_request(store.port, takeover=takeover)
+    form = asyncio.to_thread(store.group, request.group_name, 2, "gloo", HANG_S)
     _, group = await asyncio.gather(updates.join(request), form)
     return updates, group
 
@@ -36,10 +40,11 @@ async def joined(version: int, takeover: bool) -> tuple[WeightUpdates, WeightGro
 def update(version: int) -> WeightUpdateRequest:
     return WeightUpdateRequest(
         run="r", epoch=1, version=version, parameters=list(parameters_of(weights(1))), tied={HEAD: EMBED},
-        bucket_bytes=512, timeout_s=5,
+        bucket_bytes=512, timeout_s=HANG_S,
     )  # fmt: skip
 
 
+@pytest.mark.asyncio
 async def test_an_update_may_be_called_off_before_it_began():
     updates, group = await joined(0, takeover=False)
     updates.request(update(1))
@@ -49,6 +54,30 @@ async def test_an_update_may_be_called_off_before_it_began():
     group.close()
 
 
+@on_moved_loop
+async def test_a_join_waits_for_an_update_as_long_as_that_may_be_silent_and_is_then_refused():
+    updates, group = await joined(0, takeover=False)
+    updates.request(update(1))
+    store = WeightStore("127.0.0.1", 0, HANG_S)
+    request = join_request(store.port, epoch=2)
+    joining = asyncio.create_task(updates.join(request))
+    await asyncio.sleep(0)
+    let_pass(HANG_S)
+    await asyncio.sleep(0.01)
+    assert not joining.done()
+    let_pass(NOTICE_S)  # by then it would have failed, had it been silent
+    with pytest.raises(ContractError) as refused:
+        await joining
+    assert refused.value.code is ErrorCode.UPDATE_IN_PROGRESS
+    again = asyncio.create_task(updates.join(request))
+    group.close()  # the update fails, and the join goes on
+    second = await asyncio.to_thread(store.group, request.group_name, 2, "gloo", HANG_S)
+    assert await again == [1] == await updates.join(request)
+    assert (await updates.status(1, 0)).state == "failed"
+    second.close()
+
+
+@pytest.mark.asyncio
 async def test_a_manifest_that_is_refused_is_not_hashed(monkeypatch):
     updates, group = await joined(0, takeover=False)
     updates.request(update(1))
@@ -62,6 +91,7 @@ async def test_a_manifest_that_is_refused_is_not_hashed(monkeypatch):
     group.close()
 
 
+@pytest.mark.asyncio
 async def test_a_server_that_starts_late_takes_lower_versions_only_from_a_takeover():
     updates, group = await joined(5, takeover=False)
     with pytest.raises(ContractError) as refused:
@@ -72,20 +102,21 @@ async def test_a_server_that_starts_late_takes_lower_versions_only_from_a_takeov
     updates, group = await joined(5, takeover=True)
     updates.request(update(4))
     group.close()
-    assert (await updates.status(4, wait_s=5)).state == "failed"
+    assert (await updates.status(4, HANG_S)).state == "failed"
 
 
+@pytest.mark.asyncio
 async def test_of_a_failed_update_neither_buffers_nor_manifest_are_kept(caplog):
     caplog.set_level(logging.CRITICAL)  # a log record kept by pytest would keep the traceback
     gc.collect()  # what other tests left behind
     updates, group = await joined(0, takeover=False)
     updates.request(update(1))
     first = packed(weights(1))[0]
-    await asyncio.to_thread(group.broadcast, first, 5)
+    await asyncio.to_thread(group.broadcast, first, HANG_S)
     received = first.nbytes
     del first
     group.close()
-    ended = await updates.status(1, wait_s=5)
+    ended = await updates.status(1, HANG_S)
     assert ended.state == "failed" and ended.bytes == received
     # At once, not when the garbage collector finds the traceback: they are as large as the model.
     buffers = [

@@ -8,15 +8,9 @@ from inference_adapters.transformers import scoring
 
 VOCABULARY = 97
 SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "initializer_range": 0.2,
-}
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.2,
+}  # fmt: skip
 CAPPED = {"final_logit_softcapping": 2.0, "sliding_window": 16}
 LENGTHS = [90, 1, 40, 2, 88, 41, 5, 4, 2, 3]
 

@@ -1,6 +1,5 @@
 """How an engine loads stored weights: it keeps no file, applies a whole version, and tries again."""
 
-import asyncio
 import os
 
 import pytest
@@ -13,10 +12,6 @@ from inference_adapters.finite_weights import NotFiniteError
 from inference_adapters.resident_memory import resident_bytes, resident_bytes_of_family
 from inference_adapters.scripted import EMBED, HEAD, NORM, ScriptedEngine
 from inference_adapters.stored_tensors import stored_tensors
-from tests.inference_adapters.channel_peer import channel_peer
-from tests.inference_adapters.failing_engine import ONCE
-from tests.inference_adapters.metrics import scraped, value
-from tests.inference_adapters.servers import health, serving, wait_ready
 from tests.inference_adapters.trainer_peer import weights
 
 MEBIBYTE = 2**20
@@ -108,20 +103,3 @@ def test_mapped_files_do_not_count_as_resident(tmp_path):
     copy = tensors["a"].clone()
     assert resident_bytes() - before > size / 2 and len(copy) == size // 4
     assert resident_bytes_of_family(os.getpid()) >= resident_bytes() - MEBIBYTE
-
-
-@pytest.mark.asyncio
-async def test_weights_that_were_lost_are_pulled_again(tmp_path):
-    with serving("tests.inference_adapters.failing_engine") as server:
-        wait_ready(server.url)
-        async with channel_peer(server.url, tmp_path) as (peer, _):
-            await peer.join_channel(follow=True)
-            held = asyncio.create_task(peer.complete(max_tokens=300))
-            await peer.wait_running(1)
-            peer.store_version(ONCE)  # applying it fails midway, once
-            await peer.until_live(ONCE)
-            assert health(server.url) == 200
-            samples = scraped(server.url)
-            for state in ("failed", "live"):
-                assert value(samples, "contract_weight_updates_total", state=state) == 1
-            assert (await held)["choices"][0]["weight_versions"][-1]["version"] == ONCE

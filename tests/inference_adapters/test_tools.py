@@ -1,22 +1,17 @@
 """Calls of tools in chat completions, as OpenAI's client gets them."""
 
 import json
-from collections.abc import Iterator
 
 import openai
 import pytest
-
-from tests.inference_adapters.servers import serving, wait_ready
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 CALL = '<tool_call>\n{"name": "f", "arguments": {"x": [1, "</a>"]}}\n</tool_call>'
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[openai.OpenAI]:
-    with serving("tests.inference_adapters.echo_engine") as server:
-        wait_ready(server.url)
-        yield openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+def client(echo) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{echo.url}/v1", api_key="none", max_retries=0)
 
 
 def say(client: openai.OpenAI, text: str | list[dict], **options):

@@ -3,19 +3,17 @@ models. The random weights are large, so that every token depends sharply on the
 """
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from openai import AsyncOpenAI
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.inference import SamplingParameters
+from inference_adapters.transformers.__main__ import main
 from inference_adapters.transformers.engine import TransformersEngine
 from inference_adapters.transformers.sampling import sample
 from tests.inference_adapters.servers import serving, wait_ready
@@ -35,16 +33,10 @@ UPDATES = [  # seed, dtype on the wire, and the tensor that holds a NaN
     (7, torch.float32, None),
 ]
 SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 1024,
-    "initializer_range": 0.15,
-    "bos_token_id": None,
-}
+    "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024,
+    "initializer_range": 0.15, "bos_token_id": None,
+}  # fmt: skip
 
 
 def qwen2(seed: int) -> PreTrainedModel:
@@ -107,7 +99,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
     with serving(
         "inference_adapters.transformers", "--model", str(path), "--max-batch-tokens", "64"
     ) as server:
-        wait_ready(server.url, within_s=60)
+        wait_ready(server.url)
         yield Served(server.url, str(path))
 
 
@@ -169,34 +161,6 @@ async def test_the_token_that_stops_is_in_the_ids(served):
         assert not set(ENDS) & set(ended.ids[:-1])
 
 
-async def test_ids_outside_the_vocabulary_are_refused_and_harm_nobody(served):
-    async with trainer_of(served.url) as trainer:
-        request = {"model": served.model, "prompt": [VOCABULARY], "max_tokens": 2}
-        status, body = await trainer.post("/v1/completions", request)
-        assert (status, body["error"]["code"]) == (400, "invalid_request")
-        assert (await trainer.get("/health"))[0] == 200
-
-
-# --- weights -------------------------------------------------------------------------------------
-
-
-async def test_scores_are_a_plain_forward_pass_and_disturb_nobody(served):
-    async with trainer_of(served.url) as trainer:
-        model = await fresh(served, trainer)
-        generating = asyncio.create_task(served.complete(trainer, prompt_of(30), 60))
-        sequences = [prompt_of(n, seed=n) for n in (1, 2, 50, 300, 7)]
-        request = {"sequences": sequences, "temperature": 0.8}
-        for _ in range(3):
-            status, body = await trainer.post("/score", request)
-            assert status == 200 and body["version"] == 1, body
-            for ids, scored in zip(sequences, body["logprobs"], strict=True):
-                with torch.no_grad():
-                    log_p = (model(torch.tensor([ids])).logits[0, :-1] / 0.8).log_softmax(-1)
-                expected = log_p.gather(1, torch.tensor(ids[1:], dtype=torch.long)[:, None])[:, 0]
-                assert scored == pytest.approx(expected.tolist(), abs=1e-4)
-        assert (await generating).error(model).max() < 1e-4
-
-
 # --- weights -------------------------------------------------------------------------------------
 
 
@@ -224,18 +188,6 @@ async def test_each_update_is_served_until_the_next_is_live(served):
 
 
 # --- the server ----------------------------------------------------------------------------------
-
-
-async def test_openai_client_chats(served):
-    async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none") as client:
-        messages = [{"role": "user", "content": "1 + 1 ="}]
-        asked = {"model": served.model, "messages": messages, "max_tokens": 12, "temperature": 0}
-        whole = await client.chat.completions.create(**asked, logprobs=True)
-        assert len(whole.choices[0].logprobs.content) == len(whole.choices[0].token_ids)
-        pieces = [chunk async for chunk in await client.chat.completions.create(**asked, stream=True)]
-        text = "".join(piece.choices[0].delta.content or "" for piece in pieces)
-        assert text == whole.choices[0].message.content
-        assert sum((piece.choices[0].token_ids for piece in pieces), []) == whole.choices[0].token_ids
 
 
 async def test_a_full_cache_delays_requests_and_changes_nothing(tmp_path):
@@ -276,9 +228,8 @@ async def test_the_queue_moves_on_when_all_that_run_are_cancelled(tmp_path):
                     cancelled = list(scheduler.active_requests)
                     for request_id in cancelled:
                         batcher.cancel_request(request_id)
-        async with asyncio.timeout(20):  # or what waited was never started
-            while sum(task.done() for task in tasks) < len(tasks) - len(cancelled):
-                await asyncio.sleep(0.01)
+        while sum(task.done() for task in tasks) < len(tasks) - len(cancelled):
+            await asyncio.sleep(0.01)  # it hangs if what waited was never started
     finally:
         await engine.abort_requests()
         await asyncio.gather(*tasks)
@@ -295,14 +246,13 @@ async def run_to_end(engine: TransformersEngine, prompt: list[int], max_tokens: 
 
 
 @pytest.mark.parametrize("spoil", ["not a model directory", "no chat template"])
-async def test_a_model_that_cannot_be_served_is_one_line_and_status_1(tmp_path, spoil):
+async def test_a_model_that_cannot_be_served_is_one_line(tmp_path, monkeypatch, spoil):
     path = Path(make_tiny_model(tmp_path))
     if spoil == "not a model directory":
         path = Path(tmp_path, "nothing")
     else:
         (path / "chat_template.jinja").unlink()
-    command = [sys.executable, "-m", "inference_adapters.transformers", "--model", str(path), "--port", "0"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1 and ended.stdout == ""
-    lines = ended.stderr.strip().splitlines()
-    assert len(lines) == 1 and str(path) in lines[0] and spoil in lines[0], ended.stderr
+    monkeypatch.setattr("sys.argv", ["transformers", "--model", str(path), "--port", "0"])
+    with pytest.raises(SystemExit, match="^cannot serve: [^\n]*$") as ended:
+        main()
+    assert str(path) in ended.value.code and spoil in ended.value.code

@@ -1,10 +1,10 @@
 """What of the vLLM adapter needs no vLLM: its refusals to start, and what it adds to answers."""
 
-import subprocess
-import sys
+import re
 
 import pytest
 
+from inference_adapters.vllm.__main__ import main
 from inference_adapters.vllm.responses import (
     event,
     event_body,
@@ -26,16 +26,15 @@ SPANS = {0: [{"version": 3, "start": 0, "end": 2}], 1: [{"version": 4, "start": 
         ("0.320.0", "vLLM 0.320.0 is installed; this adapter knows 0.32"),
     ],
 )
-def test_an_engine_that_is_not_the_one_it_knows(tmp_path, installed, says):
+def test_an_engine_that_is_not_the_one_it_knows(tmp_path, monkeypatch, installed, says):
     if installed:
         (tmp_path / f"vllm-{installed}.dist-info").mkdir()
         metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {installed}\n"
         (tmp_path / f"vllm-{installed}.dist-info" / "METADATA").write_text(metadata)
-    command = [sys.executable, "-m", "inference_adapters.vllm", "--model", "m"]
-    ended = subprocess.run(command, text=True, capture_output=True, env={"PYTHONPATH": f"{tmp_path}:."})
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("cannot serve: ") and ended.stderr.count("\n") == 1
-    assert says in ended.stderr
+        monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("sys.argv", ["vllm", "--model", "m"])
+    with pytest.raises(SystemExit, match=f"^cannot serve: {re.escape(says)}[^\n]*$"):
+        main()
 
 
 def test_the_likeliest_tokens_are_in_order_and_possible():

@@ -1,268 +1,324 @@
-"""Versions over a weight channel: requested and followed, relay and shared."""
+"""Weight channels of a server without HTTP: moments that the kit's G12 to G16 cannot bring about."""
 
 import asyncio
+import json
+import sys
+import threading
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import torch
 
-from tests.inference_adapters.channel_peer import ChannelPeer, channel_peer, objects_of
-from tests.inference_adapters.metrics import scraped, value
-from tests.inference_adapters.reference import continuation_logprobs
-from tests.inference_adapters.servers import Server
-from tests.inference_adapters.trainer_peer import TIMEOUT_S, expect, logprobs, state_of
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import AbortWeightUpdateRequest, WeightUpdateStatus
+from contracts.weights import WeightStore
+from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.weight_updates import WeightUpdates
+from tests.contracts.store import http_source
+from tests.forked import Forked
+from tests.inference_adapters.channel_peer import ChannelPeer, channel_peer, until
+from tests.inference_adapters.servers import contract, serving, wait_ready
+from tests.inference_adapters.test_rules import join_request, joined, update
+from tests.limits import HANG_S
+from tests.moved_loop import let_pass, on_moved_loop
 
-pytestmark = pytest.mark.asyncio
-
-
-def ended_updates(server: Server) -> float:
-    return value(scraped(server.url), "contract_weight_updates_total")
-
-
-async def check_content(peer: ChannelPeer, version: int, sent) -> None:
-    """Checks that the server samples with these weights, under this version."""
-    answer = await peer.complete(max_tokens=20)
-    choice = answer["choices"][0]
-    expected = continuation_logprobs(sent, answer["prompt_token_ids"], choice["token_ids"])
-    assert logprobs(choice) == pytest.approx(expected, abs=1e-5)
-    assert [span["version"] for span in choice["weight_versions"]] == [version]
+BOTH_WAYS = pytest.mark.parametrize("follow", [True, False])
 
 
-@pytest.mark.parametrize("kind", ["relay", "shared"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-async def test_a_requested_version_is_served(server: Server, tmp_path, kind, dtype):
-    async with channel_peer(server.url, tmp_path) as (peer, _):
-        sent = {name: tensor.to(dtype) for name, tensor in peer.weights(7).items()}
-        published = peer.store_version(3, sent)
-        changes = peer.shared_request() if kind == "shared" else {}
-        changes.pop("epoch", None)
-        assert (await peer.join_channel(**changes))[0] == 200
-        status = await peer.pulled(3, published)
-        assert (status["state"], status["touched"], status["error"]) == ("live", True, None)
-        assert status["bytes"] >= sum(tensor.nbytes for tensor in sent.values())
-        assert 0 < status["transfer_s"] < TIMEOUT_S and 0 < status["paused_s"] < TIMEOUT_S
-        await check_content(peer, 3, sent)
-        _, contract = await peer.get("/contract")
-        digest = published.manifest.digest
-        assert contract["weights"] == {"version": 3, "state": "live", "run": peer.run, "digest": digest}
-        channel = contract["channel"]
-        assert (channel["kind"], channel["epoch"], channel["follow"]) == (kind, 1, False)
-        assert channel["target"] is None and contract["group"] is None
-        assert [source["url"] for source in channel["sources"]] == changes.get("sources", peer.sources)
+class CountsLoads(ScriptedEngine):
+    """Counts the versions that it was told to load, and loses its weights at the first if it is told to."""
+
+    loads = 0
+    loses = False
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        self.loads += 1
+        if self.loses and self.loads == 1:
+            next(iter(self._weights.values())).zero_()
+            raise torch.OutOfMemoryError("lost half-way")
+        super().apply_weights(tensors, tied, version, kv_cache)
 
 
-async def test_newer_versions_are_followed(server: Server, tmp_path):
-    async with channel_peer(server.url, tmp_path) as (peer, source):
-        assert (await peer.join_channel(follow=True))[0] == 200
-        for version in (1, 2):
-            peer.store_version(version)
-            contract = await peer.until_live(version)
-            await check_content(peer, version, peer.weights(version))
-        assert contract["channel"]["newest_seen"] == 2 and contract["channel"]["stale_s"] < TIMEOUT_S
-        assert (await peer.ended(1))["state"] == (await peer.ended(2))["state"] == "live"
-        asked = source.objects_asked
-        await peer.join_channel(follow=True)  # what is live is not pulled again
-        await peer.until(lambda contract: contract["channel"]["newest_seen"] == 2)
-        assert source.objects_asked == asked and (await peer.ended(2))["epoch"] == 1
+class Member:
+    """A server of its own in the run's channel."""
 
+    def __init__(self, peer: ChannelPeer, engine: ScriptedEngine):
+        self.peer = peer
+        self.source = peer.source
+        self.engine = engine
+        self.updates = WeightUpdates(engine, hold_timeout_s=HANG_S)
 
-async def test_requests_in_flight_go_on_while_a_version_is_fetched(server: Server, tmp_path):
-    async with channel_peer(server.url, tmp_path) as (peer, source):
-        await peer.join_channel(follow=True)
-        source.open.clear()
-        published = peer.store_version(1)
-        contract = await peer.until(lambda contract: contract["channel"]["bytes_total"] > 0)
-        assert contract["channel"]["target"] == 1 and contract["channel"]["bytes_done"] == 0
-        assert contract["weights"]["state"] == "live"
-        await peer.complete(max_tokens=20)
-        status, body = await peer.get("/weight_update/1")
-        assert (status, body["state"]) == (200, "receiving")
-        running = asyncio.create_task(peer.complete(max_tokens=400, temperature=0))
-        await peer.wait_running(1)
-        source.open.set()
-        await peer.ended(1)
-        spans = (await running)["choices"][0]["weight_versions"]
-        assert [span["version"] for span in spans][-1] == 1 and len(spans) == 2
-        assert (await peer.get("/contract"))[1]["weights"]["digest"] == published.manifest.digest
-
-
-async def test_a_version_that_is_superseded_is_skipped(server: Server, tmp_path):
-    async with channel_peer(server.url, tmp_path) as (peer, source):
-        await peer.join_channel(follow=True)
-        source.open.clear()
-        peer.store_version(1)
-        await peer.until(lambda contract: contract["channel"]["target"] == 1)
-        peer.store_version(2)
-        skipped = await peer.ended(1)
-        assert skipped["state"] == "skipped" and skipped["error"].startswith("superseded")
-        peer.store_version(3)  # of two in a row, the second one is completed
-        await peer.until(lambda contract: contract["channel"]["newest_seen"] == 3)
-        peer.store_version(4)
-        assert (await peer.ended(3))["state"] == "skipped"  # it was not begun
-        source.open.set()
-        assert (await peer.ended(2))["state"] == (await peer.ended(4))["state"] == "live"
-        await check_content(peer, 4, peer.weights(4))
-
-
-@pytest.mark.parametrize("follow", [True, False])
-async def test_what_passes_is_tried_again(server: Server, tmp_path, follow):
-    async with channel_peer(server.url, tmp_path) as (peer, source):
-        await peer.join_channel(follow=follow)
-        source.missing = True
-        published = peer.store_version(1)
+    def store(self, version: int, follow: bool, weights=None) -> None:
+        """Publishes a version, and requests it unless it is followed."""
+        published = self.peer.store_version(version, weights)
         if not follow:
-            assert (await peer.request_stored(1, published))[0] == 202
-        status = await peer.until_status(1, lambda status: status["error"])
-        assert status["state"] == "receiving" and status["error"].startswith("gone: ")
-        source.missing = False
-        ended = await peer.ended(1)
-        assert (ended["state"], ended["error"]) == ("live", None)
+            self.updates.request(self.peer.update(published))
+
+    async def ended(self, version: int) -> WeightUpdateStatus:
+        """Returns the state of a version once it has ended. Pauses pass at once."""
+        await until(lambda: version in self.updates._updates)
+        while (found := await self.updates.status(version, 0)).state == "receiving":
+            let_pass(20.0)
+            await asyncio.sleep(0.005)
+        return found
+
+    @property
+    def target(self) -> int | None:
+        return self.updates.contract().channel.target
 
 
-async def test_a_requested_version_fails_at_its_timeout(server: Server, tmp_path):
-    async with channel_peer(server.url, tmp_path) as (peer, source):
-        await peer.join_channel()
-        source.missing = True
-        ended = await peer.pulled(1, peer.store_version(1), timeout_s=0.3)
-        assert (ended["state"], ended["touched"]) == ("failed", False)
-        assert ended["error"].startswith("gone: ")
-        source.missing = False
-        source.open.clear()
-        ended = await peer.pulled(2, peer.store_version(2), timeout_s=0.3)
-        assert ended["state"] == "failed" and ended["error"].startswith("no_source: ")
-        source.open.set()
-        assert (await peer.get("/contract"))[1]["channel"] is not None  # unlike a group's, it goes on
-        assert (await peer.pulled(2, peer.store_version(2)))["state"] == "live"
+@asynccontextmanager
+async def member(directory: Path, engine: ScriptedEngine | None = None, **join) -> AsyncIterator[Member]:
+    async with channel_peer(directory) as peer:
+        found = Member(peer, engine or CountsLoads())
+        await found.updates.start(0)
+        await found.updates.join_channel(peer.join(**join))
+        try:
+            yield found
+        finally:
+            peer.open.set()
+            await found.updates.close()
 
 
-@pytest.mark.parametrize("follow", [True, False])
-async def test_a_bad_version_is_skipped_and_the_next_one_served(server: Server, tmp_path, follow):
-    async with channel_peer(server.url, tmp_path) as (peer, source):
-        await peer.join_channel(follow=follow)
-        before = await peer.greedy()
-        source.spoils = True
-        published = peer.store_version(1)
-        if not follow:
-            await peer.request_stored(1, published)
-        await peer.until(lambda contract: source.objects_asked > 0)
-        ended = await peer.ended(1)
-        assert (ended["state"], ended["touched"]) == ("skipped", False)
-        assert ended["error"].startswith("digest: ")
-        _, contract = await peer.get("/contract")
-        assert state_of(contract)[1] == "live" and await peer.greedy() == before
-        source.spoils = False
-        published = peer.store_version(2)
-        if not follow:
-            await peer.request_stored(2, published)
-        await peer.until_live(2)
+@on_moved_loop
+async def test_of_versions_that_come_faster_than_they_are_fetched_every_second_is_completed(tmp_path):
+    async with member(tmp_path, follow=True) as at:
+        at.peer.open.clear()
+        at.store(1, follow=True)
+        await until(lambda: at.target == 1)
+        at.store(2, follow=True)
+        skipped = await at.updates.status(1, HANG_S)
+        assert skipped.state == "skipped" and skipped.error.startswith("superseded")
+        at.store(3, follow=True)  # of two in a row, the second one is completed
+        await until(lambda: at.updates.contract().channel.newest_seen == 3)
+        at.store(4, follow=True)
+        assert (await at.updates.status(3, HANG_S)).state == "skipped"  # it was not begun
+        at.peer.open.set()
+        assert (await at.updates.status(2, HANG_S)).state == "live"
+        await until(lambda: at.updates.version == 4)
 
 
-async def test_manifests_of_another_key_are_not_served(server: Server, tmp_path):
-    async with channel_peer(server.url, tmp_path) as (peer, _):
-        other = {"id": "other", "ed25519": "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"}
-        await peer.join_channel(public_keys=[other])
-        ended = await peer.pulled(1, peer.store_version(1))
-        assert ended["state"] == "skipped" and ended["error"].startswith("signature: ")
-        peer.store_version(2)
-        await peer.join_channel(public_keys=[other], follow=True)
-        contract = await peer.until(lambda c: c["channel"]["sources"][0]["failures"] > 0)
-        assert contract["channel"]["newest_seen"] is None
+@BOTH_WAYS
+@on_moved_loop
+async def test_what_passes_is_tried_again(tmp_path, follow):
+    async with member(tmp_path, follow=follow) as at:
+        at.source.faults["objects/"] = http_source.status(404)
+        at.store(1, follow)
+        await until(lambda: 1 in at.updates._updates and at.updates._updates[1].outcome.error)
+        status = await at.updates.status(1, 0)
+        assert status.state == "receiving" and status.error.startswith("gone: ")
+        at.source.faults.clear()
+        ended = await at.ended(1)
+        assert (ended.state, ended.error) == ("live", None)
 
 
-@pytest.mark.parametrize("kind", ["relay", "shared"])
-async def test_weights_that_are_not_finite_change_nothing(server: Server, tmp_path, kind):
-    async with channel_peer(server.url, tmp_path) as (peer, _):
-        good = peer.store_version(1)
-        changes = peer.shared_request() if kind == "shared" else {}
-        changes.pop("epoch", None)
-        await peer.join_channel(**changes)
-        assert (await peer.pulled(1, good))["state"] == "live"
-        before = await peer.greedy()
-        spoilt = peer.weights(2)
-        next(iter(spoilt.values())).view(-1)[3] = torch.nan
-        ended = await peer.pulled(2, peer.store_version(2, spoilt))
-        assert (ended["state"], ended["touched"]) == ("failed", False) and "finite" in ended["error"]
-        assert await peer.greedy() == before
-        assert (await peer.pulled(3, peer.store_version(3)))["state"] == "live"
+@on_moved_loop
+async def test_a_requested_version_fails_at_its_timeout_and_the_channel_goes_on(tmp_path):
+    async with member(tmp_path) as at:
+        at.source.faults["objects/"] = http_source.status(404)
+        at.store(1, follow=False)
+        ended = await at.ended(1)
+        assert (ended.state, ended.touched) == ("failed", False) and ended.error.startswith("gone: ")
+        at.source.faults["objects/"] = http_source.hang
+        at.store(2, follow=False)
+        ended = await at.ended(2)
+        assert ended.state == "failed" and ended.error.startswith("no_source: ")
+        at.source.faults.clear()
+        at.store(3, follow=False)
+        assert (await at.ended(3)).state == "live"
 
 
-async def test_a_followed_version_that_is_not_finite_is_not_tried_again(server: Server, tmp_path):
-    async with channel_peer(server.url, tmp_path) as (peer, source):
-        await peer.join_channel(follow=True)
-        spoilt = peer.weights(1)
+@on_moved_loop
+async def test_a_followed_version_that_is_not_finite_is_not_tried_again(tmp_path):
+    async with member(tmp_path, follow=True) as at:
+        spoilt = at.peer.weights(1)
         next(iter(spoilt.values())).view(-1)[3] = torch.inf
-        peer.store_version(1, spoilt)
-        await peer.until(lambda contract: contract["channel"]["newest_seen"] == 1)
-        assert (await peer.ended(1))["state"] == "failed"
-        ended = ended_updates(server)
-        await asyncio.sleep(0.6)  # longer than the first pause
-        assert ended_updates(server) == ended
-        peer.store_version(2)
-        await peer.until_live(2)
+        at.store(1, True, spoilt)
+        ended = await at.ended(1)
+        assert (ended.state, ended.touched) == ("failed", False) and "not finite" in ended.error
+        let_pass(HANG_S)  # longer than any pause
+        await at.peer.is_looked_for()
+        assert at.updates._updates[1].task is None and at.target is None and at.engine.loads == 0
+        at.store(2, follow=True)
+        await until(lambda: at.updates.version == 2)
 
 
-@pytest.mark.parametrize("follow", [True, False])
-async def test_a_version_that_is_fetched_may_be_aborted(server: Server, tmp_path, follow):
-    async with channel_peer(server.url, tmp_path) as (peer, source):
-        await peer.join_channel(follow=follow)
-        source.open.clear()
+@on_moved_loop
+async def test_weights_that_were_lost_are_pulled_again(tmp_path):
+    engine = CountsLoads()
+    engine.loses = True
+    async with member(tmp_path, engine, follow=True) as at:
+        at.store(1, follow=True)
+        await until(lambda: engine.loads == 1)
+        await until(lambda: at.updates.health().status == "unhealthy")
+        while at.updates.version != 1:
+            let_pass(1.0)
+            await asyncio.sleep(0.005)
+        assert at.updates.health().status == "ready" and engine.loads == 2
+
+
+@BOTH_WAYS
+@on_moved_loop
+async def test_a_version_that_is_fetched_may_be_aborted(tmp_path, follow):
+    async with member(tmp_path, follow=follow) as at:
+        at.peer.open.clear()
+        at.store(1, follow)
+        await until(lambda: at.target == 1)
+        request = AbortWeightUpdateRequest(run=at.peer.run, epoch=1, version=1)
+        ended = await at.updates.abort(request)
+        assert (ended.state, ended.touched) == ("failed", False)
+        assert await at.updates.abort(request) == ended
+        let_pass(HANG_S)  # longer than any pause
+        if follow:
+            await at.peer.is_looked_for()
+        assert at.target is None
+        at.peer.open.set()
+        at.store(2, follow)
+        await until(lambda: at.updates.version == 2)
+        assert (await at.updates.status(1, 0)).state == "failed"
+
+
+@on_moved_loop
+async def test_a_new_epoch_does_not_wait_for_a_version_that_is_being_fetched(tmp_path):
+    async with member(tmp_path, follow=True) as at:
+        at.peer.open.clear()
+        at.store(1, follow=True)
+        await until(lambda: at.target == 1)
+        await at.updates.join_channel(at.peer.join(follow=True))
+        at.peer.open.set()
+        await until(lambda: at.updates.version == 1)
+        assert (await at.updates.status(1, 0)).epoch == 2
+        asked = at.peer.objects_asked
+        await at.updates.join_channel(at.peer.join(follow=True))  # what is live is not pulled again
+        await at.peer.is_looked_for()
+        assert at.peer.objects_asked == asked
+
+
+@pytest.mark.asyncio
+async def test_a_failed_join_keeps_the_group(tmp_path):
+    updates, group = await joined(0, takeover=False)
+    async with channel_peer(tmp_path) as peer:
+        peer.epoch = 1
+        request = peer.join(run="r", sources=["http://127.0.0.1:9/"])  # where no server listens
+        with pytest.raises(ContractError) as refused:
+            await updates.join_channel(request)
+        assert refused.value.code is ErrorCode.NO_SOURCE
+        assert updates.contract().group.epoch == 1 and updates.contract().channel is None
+        updates.request(update(1))
+    group.close()
+    assert (await updates.status(1, HANG_S)).state == "failed"
+
+
+@pytest.mark.asyncio
+async def test_a_newer_channel_replaces_a_group_that_is_forming(tmp_path):
+    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S)
+    await updates.start(0)
+    async with channel_peer(tmp_path) as peer:
+        store = WeightStore("127.0.0.1", 0, HANG_S)  # rank 0 never comes
+        forming = asyncio.create_task(updates.join(join_request(store.port, run=peer.run, takeover=True)))
+        await asyncio.sleep(0)
+        peer.epoch = 1
+        stored = peer.update(peer.store_version(1))
+        with pytest.raises(ContractError) as refused:
+            updates.request(stored)
+        assert refused.value.code is ErrorCode.JOINING
+        await updates.join_channel(peer.join())
+        with pytest.raises(ContractError) as given_up:
+            await forming
+        assert given_up.value.code is ErrorCode.STALE_EPOCH
+        updates.request(stored.model_copy(update={"epoch": 2}))
+        assert (await updates.status(1, HANG_S)).state == "live"
+        store.abort()
+        await updates.close()
+
+
+def puller_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "weight puller"]
+
+
+@pytest.mark.asyncio
+async def test_of_racing_joins_the_newest_stays_and_no_thread_is_left(tmp_path):
+    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S)
+    await updates.start(0)
+    async with channel_peer(tmp_path) as peer:
         published = peer.store_version(1)
-        if not follow:
-            await peer.request_stored(1, published)
-        await peer.until(lambda contract: contract["channel"]["target"] == 1)
-        body = {"run": peer.run, "epoch": peer.epoch, "version": 1}
-        status, ended = await peer.post("/abort_weight_update", body)
-        assert (status, ended["state"], ended["touched"]) == (200, "failed", False)
-        assert await peer.post("/abort_weight_update", body) == (200, ended)
-        await asyncio.sleep(0.6)  # longer than the first pause
-        assert (await peer.get("/contract"))[1]["channel"]["target"] is None
-        source.open.set()
-        published = peer.store_version(2)
-        if not follow:
-            await peer.request_stored(2, published)
-        await peer.until_live(2)
-        assert (await peer.ended(1))["state"] == "failed"
+        joins = []
+        for epoch in range(1, 9):
+            joins.append(asyncio.create_task(updates.join_channel(peer.join(follow=epoch % 2 == 0))))
+            for _ in range(epoch**2):  # each join is at another point when the next one comes
+                await asyncio.sleep(0)
+        answers = await asyncio.gather(*joins, return_exceptions=True)
+        assert answers[-1].version in (0, 1)
+        for answer in answers[:-1]:
+            stale = isinstance(answer, ContractError) and answer.code is ErrorCode.STALE_EPOCH
+            assert stale or answer.version in (0, 1)
+        assert updates.contract().channel.epoch == 8 and len(puller_threads()) == 1
+        await until(lambda: updates.contract().weights.digest == published.manifest.digest)
+        await updates.close()
+        assert puller_threads() == [] and updates.contract().channel is None
+        assert not [task for task in asyncio.all_tasks() if "Follower" in repr(task)]
 
 
-async def test_requests_are_checked_like_those_of_a_group(server: Server, tmp_path):
-    async with channel_peer(server.url, tmp_path) as (peer, source):
-        published = peer.store_version(2)
-        expect(await peer.request_stored(2, published), 409, "other_run")
-        await peer.join_channel()
-        accepted = await peer.request_stored(2, published)
-        assert accepted == (202, {"state": "receiving"})
-        assert (await peer.ended(2))["state"] == "live"
-        asked = source.objects_asked
-        assert await peer.request_stored(2, published) == accepted and source.objects_asked == asked
-        expect(await peer.request_stored(3, published, epoch=7), 409, "stale_epoch")
-        expect(await peer.request_stored(1, published), 409, "stale_version")
-        expect(await peer.request_stored(3, published, kv_cache="burn"), 422, "unsupported_kv_cache")
-        expect(await peer.request_update(3, peer.weights(3)), 409, "no_group")
-        answer = await peer.request_stored(3, published, manifest_sha256="0f")
-        expect(answer, 422, "invalid_request")
-        assert answer[1]["error"]["param"] == "manifest_sha256"
-        answer = await peer.request_stored(3, published, parameters=[])
-        expect(answer, 422, "invalid_request")
-        assert answer[1]["error"]["param"] == "parameters"
-        source.open.clear()
-        published = peer.store_version(4)
-        await peer.request_stored(4, published)
-        expect(await peer.request_stored(5, published), 409, "update_in_progress")
-        source.open.set()
-        assert (await peer.ended(4))["state"] == "live"
-        await peer.join_channel(follow=True)
-        expect(await peer.request_stored(9, published), 422, "invalid_request")
+@pytest.mark.asyncio
+async def test_a_run_that_takes_over_is_followed_from_its_first_version_on(tmp_path):
+    class Aborts(ScriptedEngine):
+        async def abort_requests(self) -> None:
+            assert updates.contract().channel is None  # a follower would take its versions for older ones
+            await super().abort_requests()
+
+    updates = WeightUpdates(Aborts(), hold_timeout_s=HANG_S)
+    await updates.start(0)
+    for run, version in (("before", 50), ("after", 41)):
+        async with channel_peer(tmp_path / run) as peer:
+            peer.store_version(version)
+            await updates.join_channel(peer.join(follow=True))
+            await until(lambda version=version: updates.version == version)
+            assert updates.contract().weights.run == peer.run
+    await updates.close()
 
 
-async def test_a_damaged_file_of_a_shared_store_is_not_served(server: Server, tmp_path):
-    async with channel_peer(server.url, tmp_path) as (peer, _):
-        published = peer.store_version(1)
-        changes = peer.shared_request()
-        del changes["epoch"]
-        await peer.join_channel(**changes)
-        before = await peer.greedy()
-        path = objects_of(peer.store, published.manifest)[0]
-        path.chmod(0o600)
-        path.write_bytes(path.read_bytes()[:-8])
-        ended = await peer.pulled(1, published)
-        assert ended["state"] == "skipped" and ended["touched"] is False
-        assert await peer.greedy() == before
+# --- the server's directory
+
+
+async def pull(url: str, directory: Path, version: int) -> int:
+    """Has a server follow a run, whose weights depend on nothing; returns the files that it asked for."""
+    async with channel_peer(directory) as peer:
+        peer.seed = 0
+        peer.store_version(version, peer.weights(1))
+        body = peer.join(follow=True).model_dump_json().encode()
+        headers = {"Content-Type": "application/json"}
+        asked = urllib.request.Request(f"{url}/init_weight_channel", body, headers)
+        with await asyncio.to_thread(urllib.request.urlopen, asked) as answer:
+            assert json.load(answer)["proof"] is None
+        while (await asyncio.to_thread(contract, url))["weights"]["version"] != version:
+            await asyncio.sleep(0.01)
+        return peer.objects_asked
+
+
+def test_the_temporary_directory_is_removed_at_the_end(tmp_path):
+    environment = {"TMPDIR": str(tmp_path)}
+    with serving("inference_adapters.scripted", python=sys.executable, environment=environment) as server:
+        wait_ready(server.url)
+        assert asyncio.run(pull(server.url, tmp_path / "run", 1))
+        assert list(tmp_path.glob("weights-*"))
+        server.process.terminate()
+        server.process.wait()
+        assert not list(tmp_path.glob("weights-*"))
+
+
+def test_fetched_files_are_used_again_after_a_restart(tmp_path):
+    options = ("--weight-directory", str(tmp_path / "weights"))
+    with serving("inference_adapters.scripted", *options) as server:
+        wait_ready(server.url)
+        assert asyncio.run(pull(server.url, tmp_path / "first", 1)) > 1
+        second = Forked("-m", "inference_adapters.scripted", "--port", "0", *options)
+        _, told = second.communicate()
+        assert second.returncode == 1
+        said = [line for line in told.splitlines() if "RuntimeWarning" not in line]  # of a forked process
+        assert len(said) == 1 and said[0].startswith("cannot serve: ")
+    with serving("inference_adapters.scripted", *options) as server:
+        wait_ready(server.url)
+        assert asyncio.run(pull(server.url, tmp_path / "second", 2)) == 0

@@ -19,9 +19,9 @@ from contracts.weights import (
     send_weights,
 )
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
+from tests.limits import HANG_S
 
 Weights = Mapping[str, torch.Tensor]
-TIMEOUT_S = 10.0
 BUCKET_BYTES = 512  # of about 3.9 kB in total
 
 
@@ -46,27 +46,19 @@ class TrainerPeer:
 
     def join_request(self, port: int, **changes) -> dict:
         request = {
-            "run": self.run,
-            "takeover": True,
-            "epoch": self.epoch,
-            "group_name": f"weights-{uuid.uuid4().hex}",
-            "backend": "gloo",
-            "master_address": "127.0.0.1",
-            "master_port": port,
-            "rank_offset": 1,
-            "world_size": 2,
-            "timeout_s": TIMEOUT_S,
-        }
+            "run": self.run, "takeover": True, "epoch": self.epoch,
+            "group_name": f"weights-{uuid.uuid4().hex}", "backend": "gloo", "master_address": "127.0.0.1",
+            "master_port": port, "rank_offset": 1, "world_size": 2, "timeout_s": HANG_S,
+        }  # fmt: skip
         return request | changes
 
     async def join(self, **changes) -> tuple[int, dict]:
         """Opens the next epoch, as rank 0 of a new store."""
         self.leave()
         self.epoch += 1
-        store = WeightStore("127.0.0.1", 0, TIMEOUT_S)
+        store = WeightStore("127.0.0.1", 0, HANG_S)
         request = self.join_request(store.port, **changes)
-        probe = request.get("probe", False)
-        form = asyncio.to_thread(store.group, request["group_name"], 2, "gloo", TIMEOUT_S, probe)
+        form = asyncio.to_thread(store.group, request["group_name"], 2, "gloo", HANG_S)
         answer, self.group = await asyncio.gather(self.post("/init_process_group", request), form)
         return answer
 
@@ -81,16 +73,10 @@ class TrainerPeer:
             for name, t in weights.items()
         ]
         request = {
-            "run": self.run,
-            "epoch": self.epoch,
-            "version": version,
-            "parameters": parameters,
-            "tied": {HEAD: EMBED},
-            "bucket_bytes": BUCKET_BYTES,
-            "kv_cache": "keep",
-            "receive": "paused",
-            "timeout_s": TIMEOUT_S,
-        }
+            "run": self.run, "epoch": self.epoch, "version": version, "parameters": parameters,
+            "tied": {HEAD: EMBED}, "bucket_bytes": BUCKET_BYTES, "kv_cache": "keep", "receive": "paused",
+            "timeout_s": HANG_S,
+        }  # fmt: skip
         return request | changes
 
     async def request_update(self, version: int, weights: Weights, **changes) -> tuple[int, dict]:
@@ -99,15 +85,11 @@ class TrainerPeer:
     async def send(self, weights: Weights, bucket_bytes: int = BUCKET_BYTES) -> None:
         manifest = WeightManifest(parameters_of(weights), {HEAD: EMBED})
         await asyncio.to_thread(
-            send_weights, self.group, manifest, iter(weights.items()), bucket_bytes, TIMEOUT_S
+            send_weights, self.group, manifest, iter(weights.items()), bucket_bytes, HANG_S
         )
 
     async def broadcast(self, bucket: torch.Tensor) -> None:
-        await asyncio.to_thread(self.group.broadcast, bucket, TIMEOUT_S)
-
-    async def send_first_bucket(self, weights: Weights) -> None:
-        """Sends only the first bucket; the test continues from there."""
-        await self.broadcast(packed(weights)[0])
+        await asyncio.to_thread(self.group.broadcast, bucket, HANG_S)
 
     async def publish(self, version: int, weights: Weights, **changes) -> dict:
         """Makes a complete update and returns its final status."""
@@ -116,8 +98,8 @@ class TrainerPeer:
         await self.send(weights, changes.get("bucket_bytes", BUCKET_BYTES))
         return await self.ended(version)
 
-    async def ended(self, version: int, within_s: float = TIMEOUT_S) -> dict:
-        status, body = await self.get(f"/weight_update/{version}?wait_s={within_s}")
+    async def ended(self, version: int) -> dict:
+        status, body = await self.get(f"/weight_update/{version}?wait_s={HANG_S}")
         assert status == 200 and body["state"] != "receiving", body
         return body
 
@@ -142,16 +124,14 @@ class TrainerPeer:
     async def running(self) -> int:
         return (await self.get("/contract"))[1]["process"]["running"]
 
-    async def wait_running(self, count: int, within_s: float = 5.0) -> None:
-        deadline = asyncio.get_running_loop().time() + within_s
+    async def wait_running(self, count: int) -> None:
         while await self.running() != count:
-            assert asyncio.get_running_loop().time() < deadline, f"not {count} requests running"
             await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
 async def trainer_of(url: str) -> AsyncIterator[TrainerPeer]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as http:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(HANG_S)) as http:
         trainer = TrainerPeer(http, url)
         yield trainer
         trainer.leave()

@@ -1,4 +1,4 @@
-"""The launcher has the libraries of the jobs that it forks, and no part that only its checks need."""
+"""What processes of a run import: no tracker and no Ray; and the launcher no part that only its checks need."""
 
 import subprocess
 import sys
@@ -27,3 +27,17 @@ def test_the_launcher_imports_no_part_of_the_run(tmp_path):
     )
     assert "cannot listen at 203.0.113.1" in done.stderr
     assert done.stdout.split() == ["2", "torch"]
+
+
+def test_no_process_of_a_local_run_imports_a_tracker_or_ray():
+    """The launcher, its jobs and the trainer's adapters, with what they import at their start."""
+    modules = ["launch", "pipelinerl.actor", "pipelinerl.preprocessor", "pipelinerl.trainer"]
+    modules += ["pipelinerl.judging.__main__", "pipelinerl.launcher.supervisor", "pipelinerl.launcher.checks"]
+    modules += ["pipelinerl.launcher.executors.local", "trainer_adapters.fsdp", "trainer_adapters.scripted"]
+    modules += ["inference_adapters.serve"]
+    code = (
+        f"import sys, importlib\nfor name in {modules}: importlib.import_module(name)\n"
+        "print(sorted({'wandb', 'trackio', 'tensorboard', 'ray'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

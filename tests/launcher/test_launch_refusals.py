@@ -6,6 +6,7 @@ import os
 import shlex
 import socket
 from pathlib import Path
+from string import Template
 
 import pytest
 import yaml
@@ -68,250 +69,152 @@ class OldPacking:
     def close_step(self): ...
 
 
-@pytest.mark.parametrize(
-    ("override", "says"),
-    [
-        ("batch_sizes=8", "did you mean batch_size?"),
-        ("objctive=ppo_clip", "did you mean objective?"),
-        ("objective=gpso", "did you mean gspo?"),
-        ("+exp=dappo", "did you mean dapo?"),
-        ("+exp.lr=3", "is set by its own key, without exp"),
-        ("+objective=gspo", "write objective=NAME, without the plus"),
-        ("hydra.run.dir=here", "Hydra only composes"),
-        ("domain=5", "domain=5: domain is one of calculator, "),
-        ("reference=null", "reference is one of scripted, transformers"),
-        ("filters._target_=mine.Filter", "filters is a list, which is written whole"),
-        ("filters={_target_: mine.Filter}", "filters is a list, which is written whole"),
-        ("filters=[{_target_: pipelinerl.filters.ZeroAdvantag}]", "did you mean ZeroAdvantage?"),
-        ("filters=[3]", "filters.0: must be a mapping, like {key: value}"),
-        ("stop_at=1", "stop_at: must be a mapping"),
-        ("optimizer.betas=0.9", "optimizer.betas: must be a list"),
-        ("+nokey=3", "nokey: there is no such key"),
-        (
-            ["resume=maybe", "run_dir=runs/latest"],
-            "resume=maybe: resume=true resumes from the newest checkpoint",
-        ),
-        ("run_dir=???", "Missing mandatory value: run_dir"),
-        ("run_dir=''", "run_dir: String should have at least 1 character"),
-        ("seed=99999999999999999999", "seed: Input should be less than 9007199254740992"),
-        ("batch_size=1000000000000000000", "batch_size: Input should be less than or equal to 1048576"),
-        ("world.servers=5000", "world.servers: Input should be less than or equal to 1024"),
-        ("world.threads=100000000", "world.threads"),
-        ("eval.attempts=1000000000", "eval.attempts"),
-        ("sampling.max_tokens=99999999999", "sampling.max_tokens"),
-        ("sampling.temperature=inf", "sampling.temperature"),
-        ("sampling.temperature=1e-9", "sampling.temperature"),
-        ("optimizer.betas=[0.9,1.5]", "optimizer.betas.1: Input should be less than 1"),
-        ("rollout.timeout_s=1e300", "rollout.timeout_s: Input should be less than 86400"),
-        ("inference.base_port=70000", "inference.base_port"),
-        (["schedule=conventional", "max_lag=4"], "leave max_lag out, or set schedule=async"),
-        ("eval.problems=100000", "the domain chain_sum holds out 1000; set eval.problems=1000"),
-        ("domain.heldout_size=0", "the domain chain_sum holds out no problems, and every run is evaluated"),
-        ("objective={_target_: os.getcwd}", "objective._target_=os.getcwd is builtin_function_or_method"),
-        ("objective={_target_: nowhere.Nothing}", "nowhere"),
-        ("domain._target_=os.getcwd", "domain._target_=os.getcwd is"),
-        ("trainer={_target_: builtins.object}", "is no TrainerWorker"),
-        ("world.server=2", "did you mean world.servers?"),
-        ("streams.keep_byte=9", "did you mean streams.keep_bytes?"),
-        ("domain=nonsense", "nonsense"),
-        ("batch_size=many", "batch_size"),
-        ("schedule=sometimes", "schedule"),
-        ("max_lag=-1", "max_lag"),
-        ("trackers=[tensorboard,wand]", "trackers: 'wand' is no tracker; there are: wandb, trackio"),
-        ("max_steps=true", "max_steps"),
-        ("batch_size=128.0", "batch_size"),
-        (["advantage=value", "trainer.value_head=true"], "advantage: Return takes no baseline off"),
-        (
-            ["objective=value_baseline", "trainer.value_head=true"],
-            "objective: ValueBaseline takes a learned baseline off, and advantage LeaveOneOut another one",
-        ),
-        (
-            ["advantage=max_rl", OVERLONG],
-            "MaxRL needs rewards that are not negative, and Overlong of rewards",
-        ),
-        (
-            ["advantage=max_rl", "domain=math", "domain.rewards.wrong=-1.0"],
-            "MaxRL needs rewards that are not negative; domain.rewards has -1.0",
-        ),
-        (["advantage=pass_at_k", OVERLONG], "PassAtK needs rewards of 0 and 1, and rewards adds Overlong"),
-        (
-            ["advantage=pass_at_k", "domain=math", "domain.rewards.wrong=-1.0"],
-            "PassAtK needs rewards of 0 and 1, and domain.rewards has 1, -1, 0, 0",
-        ),
-        (["advantage=pass_at_k", "advantage.k=17"], "advantage.k=17 is more than the group_size=16 attempts"),
-        (
-            ["advantage=step_std", "advantage@advantage.advantage=max_rl", OVERLONG],
-            "MaxRL needs rewards that are not negative",
-        ),
-        (
-            ["advantage=gdpo", OVERLONG],
-            "Gdpo gives overlong of rewards no weight; set +advantage.components.overlong to one, or to 0",
-        ),
-        (["advantage=gdpo", "credit=turn"], "the rewards of turns have none; set credit=trajectory"),
-        (["advantage=gdpo", "advantage.components=null"], "components must be weights by name"),
-        (
-            ["advantage=step_std", "advantage@advantage.advantage=gdpo"],
-            "an advantage is scaled over the step once",
-        ),
-        (["objective=gspo", "objective.base=proximal"], "set epochs=2 or more, or base=behaviour"),
-        (["objective=mirror_descent", "objective.base=proximal"], "set epochs=2 or more"),
-        (
-            ["trainer=scripted", f"trainer._target_={__name__}.Periodic", "epochs=4"],
-            "trainer: Periodic has a period of 10 updates, which is no multiple of epochs=4",
-        ),
-        (
-            [
-                "objective=masked",
-                "objective@objective.policy=gspo",
-                "objective.policy.base=proximal",
-                "objective.rules=[]",
-            ],
-            "set epochs=2 or more",
-        ),
-        (
-            ["objective=distillation", "reference=transformers"],
-            "needs a teacher: set +reference.arguments.model",
-        ),
-        (["group_size=1"], "advantage LeaveOneOut compares the attempts of a group; set group_size=2"),
-        (
-            ["objective=dpo", "reference=transformers"],
-            "Dpo learns from answers of a file: set domain=demonst",
-        ),
-        (["credit=completion"], "gives each completion its own reward, for pairs of answers (objective=dpo)"),
-        (["advantage=gdpo", "advantage.components.task=0"], "components must have a weight other than 0"),
-        (["domain=informed"], "tells the reference more, and no term of the loss needs a reference"),
-        (
-            ["domain=informed", "domain.template=answer"],
-            "domain: template 'answer' does not contain {prompt}",
-        ),
-        (["domain=demonstrations"], "domain: path is needed: of a .jsonl file"),
-        (
-            ["+exp=sft", f"domain.path={DATA}/pairs.jsonl"],
-            "2 answer(s) a line, and objective CrossEntropy does",
-        ),
-        (
-            ["+exp=dpo", f"domain.path={DATA}/pairs.jsonl", "credit=trajectory"],
-            "Dpo tells the preferred answer by its reward: set credit=completion",
-        ),
-        (
-            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", "group_size=4"],
-            "group_size=4: a line is one attempt; set group_size=1",
-        ),
-        (
-            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", OVERLONG],
-            "no term of the reward counts; set rewards=[]",
-        ),
-        (
-            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", "sampler=retiring"],
-            "sampler: Retiring chooses by success, and answers of a file have no other",
-        ),
-        (
-            ["+exp=sft", f"domain.path={DATA}/answers.jsonl", "+token_fields.w={dtype: float32, fill: 0.0}"],
-            "token_fields: answers of a file have none",
-        ),
-        (
-            [
-                "+exp=sft",
-                f"domain.path={DATA}/answers.jsonl",
-                "filters=[{_target_: pipelinerl.filters.ZeroAdvantage}]",
-            ],
-            "ZeroAdvantage compares the attempts of a group, and group_size=1 has one; set filters=[]",
-        ),
-        (
-            ["objective=cross_entropy"],
-            "CrossEntropy learns from answers of a file: set domain=demonstrations",
-        ),
-        (["advantage=constant"], "from which objective Reinforce learns nothing; choose another advantage"),
-        (
-            ["objective=value_baseline", "trainer.value_head=true", "advantage=value", "group_size=1"],
-            "ZeroAdvantage compares the attempts of a group",
-        ),
-        (
-            ["domain=demonstrations", f"domain.path={DATA}/answers.jsonl"],
-            "has 1 answer(s) a line, and objective Reinforce does not learn from those; set objective=cross_",
-        ),
-        ("reference.renew_every=5", "reference.renew_every=5; it belongs to another choice of reference"),
-        (["reference=transformers", "reference.renew_every=0"], "reference.renew_every"),
-        (["reference=transformers", "reference.renew_every=5"], "no term of the loss needs a reference"),
-        (
-            [KL, "reference=transformers", "reference.renew_every=5", "+reference.arguments.model=teacher"],
-            "reference.renew_every=5: a teacher, which has a model of its own, is never renewed",
-        ),
-        (
-            [
-                "objective=distillation",
-                "reference=transformers",
-                "reference.renew_every=5",
-                "+reference.arguments.model=teacher",
-            ],
-            "is never renewed",
-        ),
-        ([OVERLONG, "sampling.max_tokens=8"], "Overlong.max_tokens=16 is above the 8 tokens"),
-        ("batch_size=12", "not divisible by group_size"),
-        ("sampling.top_p=0.9", "bias the importance ratio"),
-        ("sampling.top_p=1.5", "bias the importance ratio"),
-        ("sampling.top_k=50", "bias the importance ratio"),
-        ("sampling.top_p=nan", "sampling.top_p"),
-        ("optimizer.lr=inf", "optimizer.lr"),
-        ("optimizer.decay_steps=0", "optimizer.decay_steps"),
-        ("domain=null", "domain=null: domain is one of calculator, "),
-        (
-            "packing.micro_batch_tokens=0",
-            "packing: micro_batch_tokens must be a positive whole number, not 0",
-        ),
-        ("packing.micro_batch_tokens=many", "must be a positive whole number, not many"),
-        (f"packing._target_={__name__}.OldPacking", "packing: OldPacking has no method add_rollout"),
-        ("sampling.temperature=0", "sampling.temperature"),
-        ("world.gpus=1", "needs 2 GPUs"),
-        ("optimizer.lr=-1", "optimizer.lr"),
-        ("objective.max_importance_weight=0", "max_importance_weight must be positive"),
-        ("+objective.epsilon=0.2", "epsilon"),
-        ("trainer.compute_dtype=float8", "compute_dtype must be float32 or bfloat16"),
-        ("domain.task=chain_some", "chain_sum"),
-        (["eval.pinned=true", "world.servers=2", "eval.every=null"], "set eval.every"),
-        ("eval.pinned=true", "would leave none to train with; set world.servers=2"),
-        ("+eval.attempts_of.aime_2024=16", "attempts_of names aime_2024; the 256 held-out problems"),
-        ("+eval.attempts_of.chain_sum=0", "eval.attempts_of.chain_sum"),
-        ("eval.attempts_of.chain_sum=4", "added with a plus: +eval.attempts_of.chain_sum=4"),
-        ("world.nodes=2", "world.nodes=2: a run over several nodes is started with executor=ray"),
-        ("executor=ray", "executor=ray needs streams=redis"),
-        (["executor=ray", "streams=redis", "executor.forward_env=[a b]"], "should match pattern"),
-        ("exp=dapo", "exp=dapo: it is added with a plus: +exp=dapo"),
-        ("+token_fields.mine={dtype: float64, fill: 0.0}", "token_fields.mine.dtype"),
-        ("+token_fields.mine={dtype: bool, fill: 1}", "token_fields.mine.fill: 1 is not true or false"),
-        ("+token_fields.mine={dtype: uint8, fill: 300}", "300 is not a whole number from 0 to 255"),
-        ("+token_fields.mine={dtype: float32}", "token_fields.mine.fill"),
-        ("+token_fields.mine=float32", "token_fields.mine"),
-        ("+token_fields.my-own={dtype: float32, fill: 0}", "token_fields: my-own is no name"),
-        ("token_fields.mine={dtype: float32, fill: 0}", "added with a plus: +token_fields.mine"),
-        (
-            [f"objective._target_={__name__}.Needy", "~objective.max_importance_weight"],
-            "objective: Needy needs token_fields.mine: declare its dtype and fill",
-        ),
-    ],
-)
-def test_configuration(capsys, override, says):
-    overrides = [override] if isinstance(override, str) else override
-    line = refused(capsys, *overrides, "plan=true")
+WORDS = {
+    "DATA": str(DATA),
+    "HERE": __name__,
+    "KL": f'"{KL}"',
+    "OVERLONG": f'"{OVERLONG}"',
+    "TEACHER": "reference=transformers +reference.arguments.model=teacher",
+    "ANSWERS": f"domain=demonstrations domain.path={DATA}/answers.jsonl",
+    "SFT": f"+exp=sft domain.path={DATA}/answers.jsonl",
+    "FILTERS": '"filters=[{_target_: pipelinerl.filters.ZeroAdvantage}]"',
+    "MASKED": "objective=masked objective@objective.policy=gspo objective.rules=[]",
+}
+# Overrides as in a shell, and a part of the line with which they are refused.
+CONFIGURATIONS = r"""
+batch_sizes=8 | did you mean batch_size?
+objctive=ppo_clip | did you mean objective?
+objective=gpso | did you mean gspo?
++exp=dappo | did you mean dapo?
++exp.lr=3 | is set by its own key, without exp
++objective=gspo | write objective=NAME, without the plus
+hydra.run.dir=here | Hydra only composes
+domain=5 | domain=5: domain is one of calculator, 
+reference=null | reference is one of scripted, transformers
+filters._target_=mine.Filter | filters is a list, which is written whole
+"filters=[{_target_: pipelinerl.filters.ZeroAdvantag}]" | did you mean ZeroAdvantage?
+filters=[3] | filters.0: must be a mapping, like {key: value}
+stop_at=1 | stop_at: must be a mapping
+optimizer.betas=0.9 | optimizer.betas: must be a list
++nokey=3 | nokey: there is no such key
+resume=maybe run_dir=runs/latest | resume=maybe: resume=true resumes from the newest checkpoint
+run_dir=??? | Missing mandatory value: run_dir
+run_dir='' | run_dir: String should have at least 1 character
+seed=99999999999999999999 | seed: Input should be less than 9007199254740992
+batch_size=1000000000000000000 | batch_size: Input should be less than or equal to 1048576
+world.servers=5000 | world.servers: Input should be less than or equal to 1024
+world.threads=100000000 | world.threads
+eval.attempts=1000000000 | eval.attempts
+sampling.max_tokens=99999999999 | sampling.max_tokens
+sampling.temperature=inf | sampling.temperature
+sampling.temperature=1e-9 | sampling.temperature
+optimizer.betas=[0.9,1.5] | optimizer.betas.1: Input should be less than 1
+rollout.timeout_s=1e300 | rollout.timeout_s: Input should be less than 86400
+inference.base_port=70000 | inference.base_port
+schedule=conventional max_lag=4 | leave max_lag out, or set schedule=async
+eval.problems=100000 | the domain chain_sum holds out 1000; set eval.problems=1000
+domain.heldout_size=0 | the domain chain_sum holds out no problems, and every run is evaluated
+"objective={_target_: os.getcwd}" | objective._target_=os.getcwd is builtin_function_or_method
+"objective={_target_: nowhere.Nothing}" | nowhere
+domain._target_=os.getcwd | domain._target_=os.getcwd is
+"trainer={_target_: builtins.object}" | is no TrainerWorker
+world.server=2 | did you mean world.servers?
+streams.keep_byte=9 | did you mean streams.keep_bytes?
+schedule=sometimes | schedule
+max_lag=-1 | max_lag
+trackers=[tensorboard,wand] | trackers: 'wand' is no tracker; there are: wandb, trackio
+max_steps=true | max_steps
+batch_size=128.0 | batch_size
+advantage=value trainer.value_head=true | advantage: Return takes no baseline off
+objective=value_baseline trainer.value_head=true | takes a learned baseline off, and advantage LeaveOneOut
+advantage=max_rl $OVERLONG | MaxRL needs rewards that are not negative, and Overlong of rewards
+advantage=max_rl domain=math domain.rewards.wrong=-1.0 | not negative; domain.rewards has -1.0
+advantage=pass_at_k $OVERLONG | PassAtK needs rewards of 0 and 1, and rewards adds Overlong
+advantage=pass_at_k domain=math domain.rewards.wrong=-1.0 | 0 and 1, and domain.rewards has 1, -1, 0, 0
+advantage=pass_at_k advantage.k=17 | advantage.k=17 is more than the group_size=16 attempts
+advantage=step_std advantage@advantage.advantage=max_rl $OVERLONG | MaxRL needs rewards that are not neg
+advantage=gdpo $OVERLONG | no weight; set +advantage.components.overlong to one, or to 0
+advantage=gdpo credit=turn | the rewards of turns have none; set credit=trajectory
+advantage=gdpo advantage.components=null | components must be weights by name
+advantage=step_std advantage@advantage.advantage=gdpo | an advantage is scaled over the step once
+objective=gspo objective.base=proximal | set epochs=2 or more, or base=behaviour
+trainer=scripted trainer._target_=$HERE.Periodic epochs=4 | a period of 10 updates, which is no multiple
+$MASKED objective.policy.base=proximal | set epochs=2 or more
+objective=distillation reference=transformers | needs a teacher: set +reference.arguments.model
+group_size=1 | advantage LeaveOneOut compares the attempts of a group; set group_size=2
+objective=dpo reference=transformers | Dpo learns from answers of a file: set domain=demonst
+credit=completion | gives each completion its own reward, for pairs of answers (objective=dpo)
+advantage=gdpo advantage.components.task=0 | components must have a weight other than 0
+domain=informed | tells the reference more, and no term of the loss needs a reference
+domain=informed domain.template=answer | domain: template 'answer' does not contain {prompt}
+domain=demonstrations | domain: path is needed: of a .jsonl file
++exp=sft domain.path=$DATA/pairs.jsonl | 2 answer(s) a line, and objective CrossEntropy does
++exp=dpo domain.path=$DATA/pairs.jsonl credit=trajectory | by its reward: set credit=completion
+$SFT group_size=4 | group_size=4: a line is one attempt; set group_size=1
+$SFT $OVERLONG | no term of the reward counts; set rewards=[]
+$SFT sampler=retiring | Retiring chooses by success, and
+$SFT "+token_fields.w={dtype: float32, fill: 0.0}" | answers of a file have none
+$SFT $FILTERS | group_size=1 has one; set filters=[]
+objective=cross_entropy | CrossEntropy learns from answers of a file: set domain=demonstrations
+advantage=constant | from which objective Reinforce learns nothing; choose another advantage
+objective=value_baseline trainer.value_head=true advantage=value group_size=1 | ZeroAdvantage compares
+$ANSWERS | Reinforce does not learn from those; set objective=cross_
+reference.renew_every=5 | reference.renew_every=5; it belongs to another choice of reference
+reference=transformers reference.renew_every=0 | reference.renew_every
+reference=transformers reference.renew_every=5 | no term of the loss needs a reference
+$KL $TEACHER reference.renew_every=5 | a teacher, which has a model of its own, is never renewed
+objective=distillation $TEACHER reference.renew_every=5 | is never renewed
+$OVERLONG sampling.max_tokens=8 | Overlong.max_tokens=16 is above the 8 tokens
+batch_size=12 | not divisible by group_size
+sampling.top_p=0.9 | bias the importance ratio
+sampling.top_k=50 | bias the importance ratio
+sampling.top_p=nan | sampling.top_p
+optimizer.lr=inf | optimizer.lr
+optimizer.decay_steps=0 | optimizer.decay_steps
+packing.micro_batch_tokens=0 | packing: micro_batch_tokens must be a positive whole number, not 0
+packing.micro_batch_tokens=many | must be a positive whole number, not many
+packing._target_=$HERE.OldPacking | packing: OldPacking has no method add_rollout
+sampling.temperature=0 | sampling.temperature
+world.gpus=1 | needs 2 GPUs
+optimizer.lr=-1 | optimizer.lr
+objective.max_importance_weight=0 | max_importance_weight must be positive
++objective.epsilon=0.2 | epsilon
+trainer.compute_dtype=float8 | compute_dtype must be float32 or bfloat16
+domain.task=chain_some | chain_sum
+eval.pinned=true world.servers=2 eval.every=null | set eval.every
+eval.pinned=true | would leave none to train with; set world.servers=2
++eval.attempts_of.aime_2024=16 | attempts_of names aime_2024; the 256 held-out problems
++eval.attempts_of.chain_sum=0 | eval.attempts_of.chain_sum
+eval.attempts_of.chain_sum=4 | added with a plus: +eval.attempts_of.chain_sum=4
+world.nodes=2 | world.nodes=2: a run over several nodes is started with executor=ray
+executor=ray | executor=ray needs streams=redis
+executor=ray streams=redis "executor.forward_env=[a b]" | should match pattern
+exp=dapo | exp=dapo: it is added with a plus: +exp=dapo
+"+token_fields.mine={dtype: float64, fill: 0.0}" | token_fields.mine.dtype
+"+token_fields.mine={dtype: float32}" | token_fields.mine.fill
++token_fields.mine=float32 | token_fields.mine
+"+token_fields.my-own={dtype: float32, fill: 0}" | token_fields: my-own is no name
+"token_fields.mine={dtype: float32, fill: 0}" | added with a plus: +token_fields.mine
+objective._target_=$HERE.Needy ~objective.max_importance_weight | Needy needs token_fields.mine: declare
+"""
+
+
+@pytest.mark.parametrize("case", CONFIGURATIONS.strip().splitlines())
+def test_configuration(capsys, case):
+    overrides, says = case.split(" | ")
+    line = refused(capsys, *shlex.split(Template(overrides).substitute(WORDS)), "plan=true")
     assert line.startswith("launch.py: ") and says in line
 
 
-@pytest.mark.parametrize(
-    ("argument", "says"),
-    [
-        ("run_dir=a=b", """written in quotes inside the shell's: run_dir="'a=b'\""""),
-        ("run_dir=$(a)", """run_dir="'\\$(a)'\""""),
-        ("run_dir=it's", "run_dir=\"'it\\\\'s'\""),
-        ("run_dir=~/ü", """run_dir="'~/ü'\""""),
-        ("run_dir=a,b", "a run has one value of each key"),
-        ("rewards=[a", "the list or mapping is not complete"),
-        ("model.shape={a: 1", "the list or mapping is not complete"),
-        ("batch size=3", "'batch size' is not the name of a key"),
-        ("=3", "the name of the key is missing"),
-        ("--multirun", "settings are written KEY=VALUE"),
-        ("", "settings are written KEY=VALUE"),
-    ],
-)
+@pytest.mark.parametrize(("argument", "says"), [
+     ("run_dir=a=b", """written in quotes inside the shell's: run_dir="'a=b'\""""),
+     ("run_dir=$(a)", """run_dir="'\\$(a)'\""""), ("run_dir=it's", "run_dir=\"'it\\\\'s'\""),
+     ("run_dir=~/ü", """run_dir="'~/ü'\""""), ("run_dir=a,b", "a run has one value of each key"),
+     ("rewards=[a", "the list or mapping is not complete"),
+     ("model.shape={a: 1", "the list or mapping is not complete"),
+     ("batch size=3", "'batch size' is not the name of a key"), ("=3", "the name of the key is missing"),
+     ("--multirun", "settings are written KEY=VALUE"), ("", "settings are written KEY=VALUE"),
+])  # fmt: skip
 def test_an_argument_that_cannot_be_read(capsys, argument, says):
     line = refused(capsys, argument)
     assert says in line
@@ -378,18 +281,6 @@ def test_a_model_whose_configuration_is_broken(capsys, tmp_path, text, says):
     assert says in refused(capsys, f"model.path={tmp_path}", "plan=true")
 
 
-def test_a_model_that_is_a_file_or_incomplete(capsys, tmp_path, model):
-    given = [f"run_dir={tmp_path}/run", "sampling.max_prompt_tokens=48"]
-    file = model / "config.json"
-    assert f"model.path={file} is a file" in refused(capsys, f"model.path={file}", *given)
-    (model / "tokenizer.json").write_text("{")
-    assert "has no usable tokenizer" in refused(capsys, f"model.path={model}", *given)
-    (model / "tokenizer.json").unlink()
-    assert "has no tokenizer (none of" in refused(capsys, f"model.path={model}", *given)
-    (model / "model.safetensors").unlink()
-    assert "has no weights (none of" in refused(capsys, f"model.path={model}", *given)
-
-
 @pytest.mark.parametrize("address", ["203.0.113.9", "no.such.host.invalid"])
 def test_an_address_that_rank_0_could_not_listen_at(capsys, tmp_path, address):
     given = [f"run_dir={tmp_path}/run", "inference=scripted", "trainer=scripted"]
@@ -418,40 +309,52 @@ def test_run_directory_that_exists_is_never_overwritten(capsys, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
 
 
-def test_model_directory_is_missing(capsys, tmp_path):
-    assert "no config.json there" in refused(capsys, f"model.path={tmp_path}/none", f"run_dir={tmp_path}/run")
+def written(model: Path, name: str, **changes) -> None:
+    path = model / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_model_without_a_chat_template(capsys, tmp_path, model):
+def without_template(model: Path) -> None:
     (model / "chat_template.jinja").unlink(missing_ok=True)
-    settings = json.loads((model / "tokenizer_config.json").read_text())
-    settings.pop("chat_template", None)
-    (model / "tokenizer_config.json").write_text(json.dumps(settings))
-    settings = ["sampling.max_prompt_tokens=48", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "has no chat template" in refused(capsys, *settings)
+    written(model, "tokenizer_config.json", chat_template=None)
 
 
-def test_a_model_whose_config_tells_that_it_would_be_scored_wrongly(capsys, tmp_path, model):
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"final_logit_softcapping": 30.0}))
-    settings = ["sampling.max_prompt_tokens=48", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "qwen2 transforms its logits (final_logit_softcapping)" in refused(capsys, *settings)
+NO_TOOLS = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+MODELS = {  # what is done to the model, what is set, and what is said
+    "no template": (without_template, [], "has no chat template"),
+    "scored wrongly": (
+        lambda model: written(model, "config.json", final_logit_softcapping=30.0),
+        [], "qwen2 transforms its logits (final_logit_softcapping)",
+    ),
+    "too long": (None, ["sampling.max_tokens=60"], "exceeds the model's context of 64"),
+    "long prompts": (None, ["sampling.max_prompt_tokens=5"], "the domain's prompts have up to"),
+    "no tools": (
+        lambda model: (model / "chat_template.jinja").write_text(NO_TOOLS),
+        ["domain=calculator"], "the domain calculator needs tools",
+    ),
+    "tokenizer": (
+        lambda model: (model / "tokenizer.json").write_text("{"), [], "has no usable tokenizer",
+    ),
+    "no tokenizer": (
+        lambda model: (model / "tokenizer.json").unlink(), [], "has no tokenizer (none of",
+    ),
+    "no weights": (lambda model: (model / "model.safetensors").unlink(), [], "has no weights (none of"),
+    "none": (lambda model: (model / "config.json").unlink(), [], "no config.json there"),
+}  # fmt: skip
 
 
-def test_context_longer_than_the_models(capsys, tmp_path, model):
-    settings = ["sampling.max_tokens=60", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "exceeds the model's context of 64" in refused(capsys, *settings)
+@pytest.mark.parametrize("case", MODELS)
+def test_a_model_that_cannot_be_used(capsys, tmp_path, model, case):
+    spoil, settings, says = MODELS[case]
+    if spoil:
+        spoil(model)
+    settings = ["sampling.max_prompt_tokens=48", *settings, f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert says in refused(capsys, *settings)
 
 
-def test_prompts_longer_than_expected(capsys, tmp_path, model):
-    settings = ["sampling.max_prompt_tokens=5", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "the domain's prompts have up to" in refused(capsys, *settings)
-
-
-def test_a_model_that_was_never_shown_a_tool(capsys, tmp_path, model):
-    (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
-    settings = ["domain=calculator", f"model.path={model}", f"run_dir={tmp_path}/run"]
-    assert "the domain calculator needs tools" in refused(capsys, *settings)
+def test_a_model_that_is_a_file(capsys, tmp_path, model):
+    file = model / "config.json"
+    assert f"model.path={file} is a file" in refused(capsys, f"model.path={file}", f"run_dir={tmp_path}/run")
 
 
 def test_a_tracker_whose_library_is_not_installed(capsys, tmp_path, monkeypatch):

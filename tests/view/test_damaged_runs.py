@@ -27,26 +27,19 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_run_with_a_damaged_file_is_shown_without_it(tmp_path, damage):
-    run = small_run(tmp_path / "runs" / "run").run_dir
-    DAMAGES[damage](run)
+def test_damaged_files_are_left_out_or_named_and_hide_no_other_run(tmp_path):
+    for damage, spoil in DAMAGES.items():
+        spoil(small_run(tmp_path / "runs" / damage).run_dir)
+    for name, content in (("no-yaml", "a: ["), ("no-mapping", "- 1\n- 2\n")):
+        (small_run(tmp_path / "runs" / name).run_dir / "config.yaml").write_text(content)
     with viewing(tmp_path / "runs") as viewer:
-        assert [row["name"] for row in viewer.get("runs")] == ["run"]
-        assert viewer.get("runs/run")["step"] == 4
-        for page in ("charts", "timeline", "servers", "rollouts", "groups/2", "accounting", "files"):
-            viewer.get(f"runs/run/{page}")
-
-
-@pytest.mark.parametrize("content", ["a: [", "- 1\n- 2\n"])
-def test_a_damaged_configuration_is_named_and_hides_no_other_run(tmp_path, content):
-    damaged = small_run(tmp_path / "runs" / "damaged").run_dir
-    small_run(tmp_path / "runs" / "sound")
-    (damaged / "config.yaml").write_text(content)
-    with viewing(tmp_path / "runs") as viewer:
-        assert {row["name"] for row in viewer.get("runs")} == {"damaged", "sound"}
-        assert "config.yaml is damaged" in viewer.get("runs/damaged", status=503)["error"]
-        assert viewer.get("runs/sound")["step"] == 4
+        assert {row["name"] for row in viewer.get("runs")} == {*DAMAGES, "no-yaml", "no-mapping"}
+        for damage in DAMAGES:
+            assert viewer.get(f"runs/{damage}")["step"] == 4
+            for page in ("charts", "timeline", "servers", "rollouts", "groups/2", "accounting", "files"):
+                viewer.get(f"runs/{damage}/{page}")
+        for name in ("no-yaml", "no-mapping"):
+            assert "config.yaml is damaged" in viewer.get(f"runs/{name}", status=503)["error"]
 
 
 @pytest.mark.parametrize("stream", ["rollouts", "trainer_events"])

@@ -39,20 +39,11 @@ def test_the_token_is_taken_out_of_the_address(viewer):
     )
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("127.0.0.1:1", 200),
-        ("localhost", 200),
-        ("localhost:99999", 200),
-        ("[::1]:80", 200),
-        ("evil.example", 400),
-        ("127.0.0.1.evil.example:80", 400),
-        ("localhost:80@evil.example", 400),
-        ("", 400),
-        ("localhost.", 400),
-    ],
-)
+@pytest.mark.parametrize(("host", "status"), [
+     ("127.0.0.1:1", 200), ("localhost", 200), ("localhost:99999", 200), ("[::1]:80", 200),
+     ("evil.example", 400), ("127.0.0.1.evil.example:80", 400), ("localhost:80@evil.example", 400),
+     ("", 400), ("localhost.", 400),
+])  # fmt: skip
 def test_only_this_machines_names_are_answered(viewer, host, status):
     assert viewer.ask("/api/runs", Cookie=viewer.cookie, Host=host).status == status
 
@@ -62,47 +53,24 @@ def test_only_get_is_answered(viewer, method):
     assert viewer.ask("/api/runs", method, Cookie=viewer.cookie).status == 405
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/runs/..%2fa-run",
-        "/api/runs/no-run",
-        "/api/runs/link",
-        "/api/runs/%00",
-        f"{RUN}/files/..%2fconfig.yaml",
-        f"{RUN}/files/logs%2f..%2fconfig.yaml",
-        f"{RUN}/files/%2fetc%2fpasswd",
-        f"{RUN}/files/redis/url",
-        "/static/..%2fserver%2fguard.py",
-        "/static/../server/guard.py",
-        "/static/%2e%2e/%2e%2e/config.py",
-        f"{RUN}/groups/999999",
-        f"{RUN}/rollouts/train/1",
-        f"{RUN}/rollouts/train/99999999",
-    ],
-)
+@pytest.mark.parametrize("path", [
+     "/api/runs/..%2fa-run", "/api/runs/no-run", "/api/runs/link", "/api/runs/%00",
+     f"{RUN}/files/..%2fconfig.yaml", f"{RUN}/files/logs%2f..%2fconfig.yaml", f"{RUN}/files/%2fetc%2fpasswd",
+     f"{RUN}/files/redis/url", "/static/..%2fserver%2fguard.py", "/static/../server/guard.py",
+     "/static/%2e%2e/%2e%2e/config.py", f"{RUN}/groups/999999", f"{RUN}/rollouts/train/1",
+     f"{RUN}/rollouts/train/99999999",
+])  # fmt: skip
 def test_what_is_not_shown_is_not_found(viewer, path):
     answer = viewer.ask(path, Cookie=viewer.cookie)
     assert answer.status == 404, answer.read()
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "rollouts?reward_from=abc",
-        "rollouts?reward_from=nan",
-        "rollouts?version_from=99999999999999999999",
-        "rollouts?sort=colour",
-        "rollouts?unknown=1",
-        "rollouts?stream=rows",
-        "rollouts?after=1",
-        "rollouts/rows/0",
-        "rollouts/train/x",
-        "rollouts/train/0?turn=-1",
-        "groups/x",
-        "timeline?began=inf&ended=1",
-    ],
-)
+@pytest.mark.parametrize("path", [
+     "rollouts?reward_from=abc", "rollouts?reward_from=nan", "rollouts?version_from=99999999999999999999",
+     "rollouts?sort=colour", "rollouts?unknown=1", "rollouts?stream=rows", "rollouts?after=1",
+     "rollouts/rows/0", "rollouts/train/x", "rollouts/train/0?turn=-1", "groups/x",
+     "timeline?began=inf&ended=1",
+])  # fmt: skip
 def test_a_question_that_makes_no_sense_gets_a_line(viewer, path):
     answer = viewer.get(f"runs/a-run/{path}", status=400)
     assert len(answer["error"]) > 10 and "\n" not in answer["error"]

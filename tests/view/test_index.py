@@ -44,9 +44,17 @@ def all_rows(queries: Queries, filters: Filters = EVERYTHING) -> list[sqlite3.Ro
     return rows
 
 
-def test_each_row_is_what_the_records_say(tmp_path):
-    run = small_run(tmp_path / "run")
-    rows = {row["rollout_id"]: row for row in all_rows(built(run.run_dir, tmp_path / "i"))}
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> tuple[RecordedRun, Queries]:
+    """A run that has ended, and its index."""
+    directory = tmp_path_factory.mktemp("small")
+    run = small_run(directory / "run")
+    return run, built(run.run_dir, directory / "i")
+
+
+def test_each_row_is_what_the_records_say(small):
+    run, queries = small
+    rows = {row["rollout_id"]: row for row in all_rows(queries)}
     records = [entry.record for entry in run.streams.reader("rollouts").read(timeout_s=0)]
     assert rows.keys() == {record.rollout_id for record in records} and len(records) == 32
     for record in records:
@@ -79,20 +87,13 @@ def test_each_row_is_what_the_records_say(tmp_path):
     ],
 )
 @pytest.mark.parametrize("sort", ["newest", "longest", "shortest", "best", "worst"])
-def test_filters_find_what_they_say_in_the_order_that_is_asked_for(tmp_path, filters, wanted, sort):
-    run = small_run(tmp_path / "run")
-    filters = filters.model_copy(update={"sort": sort})
-    rows = all_rows(built(run.run_dir, tmp_path / "i"), filters)
+def test_filters_find_what_they_say_in_the_order_that_is_asked_for(small, filters, wanted, sort):
+    run, queries = small
+    rows = all_rows(queries, filters.model_copy(update={"sort": sort}))
     records = [entry.record for entry in run.streams.reader("rollouts").read(timeout_s=0)]
     assert {row["rollout_id"] for row in rows} == {record.rollout_id for record in records if wanted(record)}
-    keys = {
-        "newest": "offset",
-        "longest": "tokens",
-        "shortest": "tokens",
-        "best": "reward",
-        "worst": "reward",
-    }
-    values = [row[keys[sort]] for row in rows]
+    key = {"newest": "offset", "best": "reward", "worst": "reward"}.get(sort, "tokens")
+    values = [row[key] for row in rows]
     assert values == sorted(values, reverse=sort not in ("shortest", "worst"))
 
 
@@ -118,10 +119,9 @@ def test_pages_visit_each_rollout_once_while_others_are_appended(tmp_path):
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "1", "1:x", "nan:", ":", "1:2:3"])
-def test_a_cursor_that_no_page_has_given_is_refused(tmp_path, cursor):
-    queries = built(small_run(tmp_path / "run").run_dir, tmp_path / "i")
+def test_a_cursor_that_no_page_has_given_is_refused(small, cursor):
     with pytest.raises(NoSuchCursorError, match="is not a cursor of a page"):
-        queries.page(Filters(), cursor)
+        small[1].page(Filters(), cursor)
 
 
 BUILD = """

@@ -79,36 +79,27 @@ def test_the_stream_ends_with_the_run(run):
         assert viewer.get("runs/run")["state"] == "ended"
 
 
-def test_rollouts_that_come_later_are_counted_and_shown(run):
-    with viewing(run.run_dir) as viewer:
-        page = viewer.get("runs/run/rollouts")
-        assert page["total"] == 2
-        step(run, 1)
-        count = f"runs/run/rollouts/count?since={page['newest']}"
-        wait_for(lambda: viewer.get(count)["new"] == 2)
-        assert len(viewer.get("runs/run/rollouts")["rows"]) == 4
-
-
 def test_a_viewer_that_ends_with_its_run_keeps_its_address_when_it_is_started_again(run):
     file = run.run_dir / "view" / "url"
     with viewing(run.run_dir, "--end-with-run") as viewer:
         assert file.read_text() == viewer.url and file.stat().st_mode & 0o777 == 0o600
         os.kill(viewer.process.pid, signal.SIGKILL)
         viewer.process.wait()
-        viewer.process.returncode = 0
         with viewing(run.run_dir, "--end-with-run") as again:
             assert again.url == viewer.url
             run.end(1)
-            assert again.process.wait(30) == 0
+            assert again.process.wait() == 0
 
 
 def test_two_viewers_of_a_run_do_not_disturb_each_other(run):
     with viewing(run.run_dir) as first, viewing(run.run_dir) as second:
         for viewer in (first, second):
-            assert viewer.get("runs/run/rollouts")["total"] == 2
+            page = viewer.get("runs/run/rollouts")
+            assert page["total"] == 2
         step(run, 1)
         for viewer in (first, second):
             wait_for(lambda viewer=viewer: viewer.get("runs/run/rollouts")["total"] == 4)
+        assert viewer.get(f"runs/run/rollouts/count?since={page['newest']}")["new"] == 2
 
 
 def test_a_run_that_cannot_be_written_to_is_shown(run, tmp_path):
@@ -118,16 +109,9 @@ def test_a_run_that_cannot_be_written_to_is_shown(run, tmp_path):
         assert viewer.get("runs/run/rollouts")["total"] == 2
 
 
-@pytest.mark.parametrize(
-    ("identifier", "offsets"),
-    [
-        ("actor:12,trainer-0:7", {"actor": 12, "trainer-0": 7}),
-        ("", {}),
-        ("actor:-1", {}),
-        ("actor:1,", {}),
-        ("actor", {}),
-        ("a:" + "9" * 30, {}),
-    ],
-)
+@pytest.mark.parametrize(("identifier", "offsets"), [
+     ("actor:12,trainer-0:7", {"actor": 12, "trainer-0": 7}), ("", {}), ("actor:-1", {}), ("actor:1,", {}),
+     ("actor", {}), ("a:" + "9" * 30, {}),
+])  # fmt: skip
 def test_an_identifier_of_an_event_is_offsets_or_the_beginning(identifier, offsets):
     assert offsets_of(identifier) == offsets

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.run_directory import InvalidInputError
-from pipelinerl.view.parquet import export_rollouts
+from pipelinerl.view.parquet import export_rollouts, main
 from pipelinerl.view.shards import ShardWriter
 from tests.builders import completion, rollout
 
@@ -38,16 +39,16 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "pipelinerl.view.parquet", *map(str, arguments)]
 
 
-def parquet(*arguments: object) -> subprocess.CompletedProcess:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT)
+@pytest.fixture
+def parquet(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """A function that runs the command here, and returns its status, its stdout and its stderr."""
 
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["parquet", *map(str, arguments)])
+        capsys.readouterr()
+        return main(), *capsys.readouterr()
 
-def refused(*arguments: object) -> str:
-    """Returns the one line on stderr."""
-    done = parquet(*arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    (line,) = done.stderr.splitlines()
-    return line
+    return run
 
 
 def records(run_dir: Path, name: str) -> list[Record]:
@@ -55,10 +56,9 @@ def records(run_dir: Path, name: str) -> list[Record]:
         return list(recorded(streams, name))
 
 
-def test_the_data_set_is_what_the_run_recorded(tmp_path):
-    done = parquet(RECORDED, "--out", tmp_path / "out")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"rollouts in {tmp_path / 'out'}: train 352, held_out 48\n"
+def test_the_data_set_is_what_the_run_recorded(tmp_path, parquet):
+    said = f"rollouts in {tmp_path / 'out'}: train 352, held_out 48\n"
+    assert parquet(RECORDED, "--out", tmp_path / "out") == (0, said, "")
     splits = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
     for split, stream in [("train", "rollouts"), ("held_out", "eval_rollouts")]:
         recorded_ones = records(RECORDED, stream)
@@ -149,11 +149,11 @@ def test_hostile_text_survives(tmp_path):
     assert columns["token_fields"] == [{"name": "mark", "values": [1.5]}, {"name": "tool", "values": [1.0]}]
 
 
-def test_a_run_that_is_running_is_copied_as_far_as_it_is_recorded(tmp_path):
+def test_a_run_that_is_running_is_copied_as_far_as_it_is_recorded(tmp_path, parquet):
     streams = FileStreams(tmp_path / "streams")
     rollouts, events = streams.writer("rollouts"), streams.writer("actor_events")
-    refusal = refused(tmp_path, "--out", tmp_path / "out")
-    assert refusal == f"pipelinerl.view.parquet: {tmp_path} has recorded no rollouts yet"
+    said = f"pipelinerl.view.parquet: {tmp_path} has recorded no rollouts yet\n"
+    assert parquet(tmp_path, "--out", tmp_path / "out") == (1, "", said)
     for group in range(2):
         events.append(Started(group_id=group, rollouts=1, draw=group, problem=0))
         rollouts.append(rollout(group))
@@ -199,7 +199,7 @@ def test_a_shard_that_was_not_closed_is_no_parquet_file(tmp_path):
     assert pq.ParquetFile(tmp_path / "train" / "00000.parquet").metadata.num_rows == 1
 
 
-def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path):
+def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path, parquet):
     run_dir, out = tmp_path / "run", tmp_path / "out"
     writer = FileStreams(run_dir / "streams").writer("rollouts")
     for group in range(5_000):
@@ -211,7 +211,7 @@ def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not out.exists() and left[0].name == f".out.{process.pid}.partial"
-    assert parquet(run_dir, "--out", out).returncode == 0
+    assert parquet(run_dir, "--out", out)[0] == 0
     assert len(pandas.read_parquet(out / "train")) == 5_000
 
 
@@ -231,16 +231,14 @@ def test_the_card_names_the_splits_and_what_was_deleted(tmp_path):
     assert [name for names in described for name in names.strip().split(", ")] == columns
 
 
-def test_what_cannot_be_is_refused_in_one_line(tmp_path):
+def test_what_cannot_be_is_refused_in_one_line(tmp_path, parquet):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
     for full in (tmp_path / "full", tmp_path / "full" / "mine"):
         with pytest.raises(InvalidInputError, match=f"{full} exists and is never overwritten; choose a new"):
             export_rollouts(RECORDED, full)
-    shown = [sys.executable, "-m", "pipelinerl.streams", "list", str(tmp_path / "full")]
-    line = subprocess.run(shown, capture_output=True, text=True, cwd=ROOT).stderr.strip()
-    said = refused(tmp_path / "full", "--out", tmp_path / "out")
-    assert said == line.replace("pipelinerl.streams", "pipelinerl.view.parquet")
+    status, out, said = parquet(tmp_path / "full", "--out", tmp_path / "out")
+    assert (status, out, said.count("\n")) == (1, "", 1) and str(tmp_path / "full") in said
     assert not (tmp_path / "out").exists()
 
 

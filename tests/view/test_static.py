@@ -10,25 +10,12 @@ from pipelinerl.view.server.app import STATIC
 
 MODULES = {path.name: path.read_text() for path in sorted(STATIC.glob("*.js"))}
 NEVER = (
-    r"\.innerHTML",
-    r"\.outerHTML",
-    r"insertAdjacentHTML",
-    r"document\.write",
-    r"createContextualFragment",
-    r"parseFromString",
-    r"srcdoc",
-    r"\beval\b",
-    r"new Function",
-    r"""setAttribute\(\s*["'](?:style|on\w+)""",
-    r"\.on[a-z]+\s*=[^=]",
-    r"""["']?\bon[a-z]+["']?\s*:\s*(?:\(|function|async|[a-z]+\s*=>)""",
-    r"""(?:setTimeout|setInterval)\(\s*["'`]""",
-    r"javascript:",
-    r"\bimport\s*\(",
-    r"import\.meta",
-    r"^export (?:default|\{)",
-    r"^(?:const|let) .*= await\b|^await\b",
-)
+    r"\.innerHTML", r"\.outerHTML", r"insertAdjacentHTML", r"document\.write", r"createContextualFragment",
+    r"parseFromString", r"srcdoc", r"\beval\b", r"new Function", r"""setAttribute\(\s*["'](?:style|on\w+)""",
+    r"\.on[a-z]+\s*=[^=]", r"""["']?\bon[a-z]+["']?\s*:\s*(?:\(|function|async|[a-z]+\s*=>)""",
+    r"""(?:setTimeout|setInterval)\(\s*["'`]""", r"javascript:", r"\bimport\s*\(", r"import\.meta",
+    r"^export (?:default|\{)", r"^(?:const|let) .*= await\b|^await\b",
+)  # fmt: skip
 TOP_LEVEL = re.compile(r"^(?:export )?(?:async )?(?:function|const|let|var|class) +(\w+)", re.MULTILINE)
 NAMED_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([^"]+)";$', re.MULTILINE)
 EXPORTED = re.compile(r"^export (?:async )?(?:function|const|let|class) +(\w+)", re.MULTILINE)
@@ -45,20 +32,11 @@ def test_no_module_makes_text_into_html_or_code(never):
     assert found == []
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "place.innerHTML = text;",
-        "eval(text);",
-        "new Function(text)();",
-        'node.setAttribute("style", text);',
-        "node.onclick = open;",
-        "const handlers = { onclick: () => open() };",
-        'setTimeout("open()", 1);',
-        "const module = await import(name);",
-        "export default function open() {}",
-    ],
-)
+@pytest.mark.parametrize("line", [
+     "place.innerHTML = text;", "eval(text);", "new Function(text)();", 'node.setAttribute("style", text);',
+     "node.onclick = open;", "const handlers = { onclick: () => open() };", 'setTimeout("open()", 1);',
+     "const module = await import(name);", "export default function open() {}",
+])  # fmt: skip
 def test_what_is_never_used_would_be_found(line):
     code = code_of(f"// a comment\n{line}\n")
     assert [never for never in NEVER if re.search(never, code, re.MULTILINE)]

@@ -60,7 +60,7 @@ class Run:
 
     def follow_to_the_end(self, *options: str) -> str:
         """Returns what the command printed."""
-        out, _ = self.followed(*options).communicate(timeout=120)
+        out, _ = self.followed(*options).communicate()
         return out
 
     def progress(self, name: str) -> Path:
@@ -106,7 +106,7 @@ def test_each_line_once_for_a_run_that_grows_a_follower_that_is_killed_and_a_res
     wait_for(run.written)
     run.grow(14)
     run.end()
-    assert follower.wait(60) == 0
+    assert follower.wait() == 0
     run.check()
 
     run.resume()
@@ -147,7 +147,7 @@ def test_trackio_on_a_network_s_file_system_takes_each_line_once(run, monkeypatc
     monkeypatch.setenv("TRACKIO_STORAGE_MODE", "jsonl")
     run.grow(*range(4))
     for _ in range(2):
-        assert run.followed("--once", names=("trackio",)).wait(60) == 0
+        assert run.followed("--once", names=("trackio",)).wait() == 0
         saved = json.loads(run.progress("trackio").read_text())
         run.progress("trackio").write_text(json.dumps(saved | {"offsets": {}, "is_closed": False}))
     held, config, runs = in_trackio(run.directory, run.trackio)
@@ -170,12 +170,12 @@ def test_it_ends_when_its_user_says_so_and_when_the_launcher_is_gone(run):
     follower = run.followed(names=("tensorboard",))
     wait_for(lambda: run.progress("tensorboard").exists())
     follower.send_signal(signal.SIGINT)
-    assert follower.wait(30) == 0
+    assert follower.wait() == 0
     lock = run.directory / "streams" / "launcher_events" / "writer.lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
     run.grow(1)
-    assert run.followed(names=("tensorboard",)).wait(30) == 0
+    assert run.followed(names=("tensorboard",)).wait() == 0
     assert in_tensorboard(run.directory) == as_tensorboard_has_them(lines_of(run.directory))
 
 
@@ -201,16 +201,3 @@ def test_a_library_that_is_missing_is_named_with_its_extra(run, capsys, monkeypa
     assert track.main([str(run.directory), "--to", "wandb"]) == 2
     said = "track: the tracker wandb is not installed: pip install -e '.[wandb]'\n"
     assert capsys.readouterr().err == said
-
-
-def test_no_process_of_a_run_imports_a_tracker():
-    """The launcher, its jobs and the trainer's adapters, with what they import at their start."""
-    modules = ["launch", "pipelinerl.actor", "pipelinerl.preprocessor", "pipelinerl.trainer"]
-    modules += ["pipelinerl.judging.__main__", "pipelinerl.launcher.supervisor", "pipelinerl.launcher.checks"]
-    modules += ["trainer_adapters.fsdp", "trainer_adapters.scripted", "inference_adapters.serve"]
-    code = (
-        f"import sys, importlib\nfor name in {modules}: importlib.import_module(name)\n"
-        f"print(sorted({{*{TRACKERS}}} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

@@ -1,23 +1,22 @@
-"""Starts the viewer as users do, and asks it."""
+"""Starts the viewer, and asks it."""
 
 import http.client
 import json
-import os
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipelinerl.paths import ROOT
+from tests.forked import Forked
+from tests.limits import HANG_S
 
 
 class Viewer:
     """A viewer that listens at `url`, which has its token."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str):
+    def __init__(self, process: Forked, url: str):
         self.process = process
         self.url = url
         self.port = urlsplit(url).port
@@ -26,7 +25,7 @@ class Viewer:
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> HTTPResponse:
         """Returns the answer to a request without a cookie, but with these headers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, headers=names)
         return connection.getresponse()
@@ -42,15 +41,11 @@ class Viewer:
 @contextmanager
 def viewing(path: Path, *arguments: str) -> Iterator[Viewer]:
     """Yields a viewer of a run, or of a directory of runs, which ends with the block."""
-    command = [sys.executable, "-m", "pipelinerl.view", str(path), *arguments]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | {"PYTHONUNBUFFERED": "1"}, text=True, stdout=subprocess.PIPE
-    )
+    process = Forked("-m", "pipelinerl.view", str(path), *arguments)
     try:
-        line = process.stdout.readline()
+        line = process.first_line()
         assert line.startswith("view at http://127.0.0.1:"), line
         yield Viewer(process, line.split()[2])
     finally:
-        process.terminate()
-        assert process.wait(20) in (0, -15)
-        process.stdout.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() in (0, -signal.SIGTERM, -signal.SIGKILL)

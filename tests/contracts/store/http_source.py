@@ -29,7 +29,7 @@ class HttpSource:
         self.store = store
         self.asked: list[Asked] = []
         self.faults: dict[str, Fault] = {}
-        self.pace_s = 0.0  # after each piece of a body
+        self.silent = asyncio.Event()  # set once a fault sends nothing more, or hardly anything
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -98,8 +98,6 @@ class HttpSource:
             for at in range(0, len(data), PIECE_BYTES):
                 await response.write(data[at : at + PIECE_BYTES])
                 asked.sent += len(data[at : at + PIECE_BYTES])
-                if self.pace_s:
-                    await asyncio.sleep(self.pace_s)
         return response
 
 
@@ -164,6 +162,7 @@ def cut_off(share: float) -> Fault:
 
 async def hang(source: HttpSource, request: web.Request, asked: Asked) -> web.StreamResponse:
     """Never answers."""
+    source.silent.set()
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -175,14 +174,13 @@ def stalled(share: float) -> Fault:
         data = (source.store / asked.path).read_bytes()
         response = web.StreamResponse(headers={"Content-Length": str(len(data))})
         await source.send(request, asked, response, data[: int(share * len(data))])
-        await asyncio.Event().wait()
-        return response
+        return await hang(source, request, asked)
 
     return fault
 
 
 async def trickle(source: HttpSource, request: web.Request, asked: Asked) -> web.StreamResponse:
-    """Sends a byte at a time, 50 in a second."""
+    """Sends a byte at a time, as often as the loop comes round."""
     data = (source.store / asked.path).read_bytes()
     response = web.StreamResponse(headers={"Content-Length": str(len(data))})
     await response.prepare(request)
@@ -190,5 +188,6 @@ async def trickle(source: HttpSource, request: web.Request, asked: Asked) -> web
         for byte in data:
             await response.write(bytes([byte]))
             asked.sent += 1
-            await asyncio.sleep(0.02)
+            source.silent.set()
+            await asyncio.sleep(0.001)
     return response

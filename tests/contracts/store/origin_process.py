@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pipelinerl.paths import ROOT
+from tests.limits import HANG_S
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def running_origin(store: Path) -> Iterator[tuple[str, subprocess.Popen]]:
 def ask(url: str, path: str, headers=None, method: str = "GET") -> Answer:
     """Returns the response to one request. The path is sent as it is."""
     address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=10)
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=HANG_S)
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)
         for name, value in (headers or {}).items():

@@ -11,9 +11,10 @@ from contracts.store.tensor_file import TensorFile
 from contracts.store.writer import Published
 from tests.contracts.store.builders import SHAPES, Weights
 from tests.contracts.store.http_source import HttpSource
+from tests.limits import HANG_S
 
 NO_SERVER = "http://127.0.0.1:1"
-RULES = PullRules(poll_s=0.05, idle_timeout_s=1.5, min_bytes_per_s=1000)
+RULES = PullRules(poll_s=0.05, idle_timeout_s=HANG_S, min_bytes_per_s=1000)
 
 
 def new_puller(tmp_path: Path, *urls: str, rules: PullRules = RULES, run: str = "run", **options) -> Puller:

@@ -4,13 +4,9 @@ import hashlib
 import pytest
 from pydantic import ValidationError
 
-from contracts.store.manifest import (
-    LatestVersion,
-    StoredParameter,
-    VersionManifest,
-    canonical,
-    digest_of,
-)
+from contracts.store.errors import BadManifestError
+from contracts.store.manifest import LatestVersion, StoredParameter, VersionManifest, canonical, digest_of
+from contracts.store.model_check import check_model
 
 A, B, C, D = ("abcd"[i] * 64 for i in range(4))
 PARAMETERS = [
@@ -27,17 +23,10 @@ def digest(parameters=PARAMETERS, tied=TIED) -> str:
 
 
 MANIFEST = {
-    "format": 1,
-    "run": "run-1",
-    "epoch": 2,
-    "version": 4,
-    "tied": TIED,
-    "parameters": PARAMETERS,
-    "digest": digest(),
-    "full": {"files": FILES},
-    "delta": DELTA,
+    "format": 1, "run": "run-1", "epoch": 2, "version": 4, "tied": TIED, "parameters": PARAMETERS,
+    "digest": digest(), "full": {"files": FILES}, "delta": DELTA,
     "model_files": [{"name": "config.json", "sha256": C, "bytes": 7}],
-}
+}  # fmt: skip
 
 
 def read(value) -> VersionManifest:
@@ -103,12 +92,9 @@ WRONG = {
     "base 4 is not before 4": changed("delta.base_version", 4),
     "a delta of float32 weights": MANIFEST | {"parameters": WIDE, "digest": digest(WIDE)},
     "config.json is listed twice": changed("model_files", MANIFEST["model_files"] * 2),
-    "base_version\n": changed("delta.base_version", -1),
-    "format\n": changed("format", 2),
-    "codec\n": changed("delta.codec", "other/1"),
-    "run\n": changed("run", "../run"),
-    "parameters\n": changed("parameters", []),
-    "full.files\n": changed("full.files", []),
+    "base_version\n": changed("delta.base_version", -1), "format\n": changed("format", 2),
+    "codec\n": changed("delta.codec", "other/1"), "run\n": changed("run", "../run"),
+    "parameters\n": changed("parameters", []), "full.files\n": changed("full.files", []),
     "full.files.0.bytes\n": changed("full.files.0.bytes", -1),
     "full.files.1.bytes\n": changed("full.files.1.bytes", "5"),
     "full.files.0.sha256\n": changed("full.files.0.sha256", "../" + A),
@@ -118,12 +104,10 @@ WRONG = {
     "parameters.0.shape\n": changed("parameters.0.shape", [2**40, 2**40]),
     "parameters.1.shape.0\n": changed("parameters.1.shape", ["2"]),
     "parameters.0.name\n": changed("parameters.0.name", "w\n"),
-    "model_files.0.name\n": changed("model_files.0.name", "a/b"),
-    "version\n": changed("version", 1.0),
-    "epoch\n": changed("epoch", True),
-    "unknown\n": MANIFEST | {"unknown": 1},
+    "model_files.0.name\n": changed("model_files.0.name", "a/b"), "version\n": changed("version", 1.0),
+    "epoch\n": changed("epoch", True), "unknown\n": MANIFEST | {"unknown": 1},
     "delta.unknown\n": changed("delta.unknown", 1),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", WRONG)
@@ -131,6 +115,22 @@ def test_a_wrong_manifest_is_refused(message):
     with pytest.raises(ValidationError) as raised:
         read(WRONG[message])
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "tied", "says"),
+    [
+        ({"w": (2, 3)}, TIED, "v is no parameter of the model"),
+        ({"w": (2, 3), "v": (), "u": (1,)}, TIED, "u is missing"),
+        ({"w": (3, 2), "v": ()}, TIED, "w has the shape"),
+        ({"w": (2, 3), "v": ()}, {}, "head is tied otherwise"),
+        ({"w": (2, 3), "v": ()}, {"head": "v"}, "head is tied otherwise"),
+    ],
+)
+def test_a_manifest_of_another_model_is_refused(shapes, tied, says):
+    check_model(read(MANIFEST), {"w": (2, 3), "v": ()}, TIED)
+    with pytest.raises(BadManifestError, match=says):
+        check_model(read(MANIFEST), shapes, tied)
 
 
 def test_the_newest_is_named_exactly():

@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from contracts.store.errors import NoSourceError
 from contracts.store.puller import PullProgress
 from contracts.store.signing import SigningKey
 from tests.contracts.store import http_source
@@ -16,32 +15,11 @@ from tests.contracts.store.builders import SHAPES, new_writer, publish, some_wei
 from tests.contracts.store.http_source import HttpSource
 from tests.contracts.store.pulling import as_bytes, content, pull, pulling, total_bytes
 
+pytestmark = pytest.mark.asyncio
+
 # --- resuming
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-async def test_a_source_that_dies_and_returns_sends_little_twice(tmp_path, share):
-    writer = new_writer(tmp_path / "store")  # one large file
-    weights = some_weights()
-    published = publish(writer, 1, weights)
-    writer.close()
-    total = total_bytes(published)
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        manifest = await puller.manifest(1, published.manifest_sha256)
-        source.faults["objects/"] = http_source.cut_off(share)
-        with pytest.raises(NoSourceError):
-            await puller.fetch(manifest, PullProgress())
-        await source.stop()
-        with pytest.raises(NoSourceError, match="ClientConnector"):
-            await puller.fetch(manifest, PullProgress())
-        source.faults.clear()
-        await source.start()
-        assert content(await puller.fetch(manifest, PullProgress())) == as_bytes(weights)
-        assert source.sent() <= 1.1 * total
-
-
-@pytest.mark.asyncio
 async def test_a_cancelled_fetch_is_resumed_by_the_next_process(tmp_path):
     writer = new_writer(tmp_path / "store")
     published = publish(writer, 1, some_weights())
@@ -77,7 +55,6 @@ async def start_pull(tmp_path, source, shapes=SHAPES):
     )
 
 
-@pytest.mark.asyncio
 async def test_a_killed_process_is_resumed_by_the_next_one(tmp_path):
     writer = new_writer(tmp_path / "store")
     published = publish(writer, 1, some_weights())
@@ -96,7 +73,6 @@ async def test_a_killed_process_is_resumed_by_the_next_one(tmp_path):
         assert source.sent() <= 1.1 * total_bytes(published)
 
 
-@pytest.mark.asyncio
 async def test_memory_is_bounded_whatever_the_size_of_the_model(tmp_path):
     shapes = {f"layer.{number}": (2**20,) for number in range(48)}
     weights = (

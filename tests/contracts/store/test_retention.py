@@ -1,3 +1,4 @@
+import fcntl
 import os
 import subprocess
 import sys
@@ -180,24 +181,35 @@ def test_a_run_that_has_ended_is_removed(store):
     assert objects(store) == named(store)
 
 
-def test_deleting_waits_for_who_publishes(store):
+@pytest.fixture
+def asked(monkeypatch) -> threading.Event:
+    """An event that is set when somebody is about to wait for the lock, once it is cleared."""
+    event = threading.Event()
+    flock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", lambda *arguments: (event.set(), flock(*arguments)))
+    return event
+
+
+def test_deleting_waits_for_who_publishes(store, asked):
     publish_full(store, range(3)).close()
     with locked(store):
+        asked.clear()
         deleting = threading.Thread(target=retain, args=(store, "run", 1, 0, time.time()))
         deleting.start()
-        deleting.join(0.2)
+        asked.wait()
         assert stored_versions(store, "run") == [0, 1, 2]
     deleting.join()
     assert stored_versions(store, "run") == [2]
 
 
-def test_publishing_waits_for_who_deletes(store):
+def test_publishing_waits_for_who_deletes(store, asked):
     writer = publish_full(store, range(1))
     before = objects(store)
     with locked(store):
+        asked.clear()
         publishing = threading.Thread(target=publish, args=(writer, 1, some_weights(1)))
         publishing.start()
-        publishing.join(0.3)
+        asked.wait()
         assert objects(store) == before and publishing.is_alive()
     publishing.join()
     assert stored_versions(store, "run") == [0, 1]

@@ -5,13 +5,7 @@ import os
 
 import pytest
 
-from contracts.store.errors import (
-    BadDigestError,
-    BadManifestError,
-    BadSignatureError,
-    GoneError,
-    NoBaseError,
-)
+from contracts.store.errors import BadDigestError, BadManifestError, BadSignatureError, GoneError, NoBaseError
 from contracts.store.layout import manifest_path, object_path
 from contracts.store.shared import NotSharedError, SharedStore
 from contracts.store.signing import SigningKey

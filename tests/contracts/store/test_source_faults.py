@@ -1,50 +1,18 @@
 """Pulling from sources that lie, fail or hang."""
 
 import asyncio
-import hashlib
-import time
 
 import pytest
 
 from contracts.store import source_client
-from contracts.store.errors import BadDigestError, GoneError, NoSourceError
-from contracts.store.layout import manifest_path, object_path
-from contracts.store.puller import PullProgress, PullRules
-from contracts.store.signing import MANIFEST_TYPE, SigningKey
+from contracts.store.errors import GoneError, NoSourceError
+from contracts.store.layout import object_path
+from contracts.store.puller import PullProgress
 from tests.contracts.store import http_source
 from tests.contracts.store.builders import publish, some_weights
 from tests.contracts.store.http_source import HttpSource
 from tests.contracts.store.pulling import NO_SERVER, as_bytes, content, one_bit, pull, pulling
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "fault",
-    [
-        http_source.changed(one_bit),
-        http_source.changed(lambda data: data[:100]),
-        http_source.changed(lambda data: data + b"\0"),
-        http_source.chunked(lambda data: data * 3),
-        http_source.with_headers(Content_Length="99"),
-        http_source.status(302, Location="/elsewhere"),
-        http_source.status(404),
-        http_source.status(503),
-        http_source.cut_off(0.5),
-        http_source.hang,
-        http_source.stalled(0.5),
-        http_source.trickle,
-    ],
-)
-async def test_beside_a_good_source_a_bad_one_does_no_harm(tmp_path, writer, fault):
-    published = publish(writer, 1, some_weights())
-    async with HttpSource(tmp_path / "store") as bad, HttpSource(tmp_path / "store") as good:
-        bad.faults["objects/"] = fault
-        async with pulling(tmp_path, bad, good) as puller:
-            began = time.monotonic()
-            assert content(await pull(puller, published)) == as_bytes(some_weights())
-            assert time.monotonic() - began < 30
-    assert bad.sent("elsewhere") == 0
-    assert "elsewhere" not in bad.paths()
+from tests.moved_loop import let_pass, on_moved_loop
 
 
 @pytest.mark.asyncio
@@ -57,50 +25,41 @@ async def test_a_silent_source_is_left_for_another_one_long_before_the_idle_time
     async with (
         HttpSource(tmp_path / "store") as bad,
         HttpSource(tmp_path / "store") as good,
-        pulling(tmp_path, bad, good, rules=PullRules(idle_timeout_s=600)) as puller,
+        pulling(tmp_path, bad, good) as puller,
     ):
         bad.faults["objects/"] = fault
-        async with asyncio.timeout(60):
-            assert content(await pull(puller, published)) == as_bytes(some_weights())
+        assert content(await pull(puller, published)) == as_bytes(some_weights())
 
 
-@pytest.mark.asyncio
-async def test_all_sources_lie_and_the_version_is_bad(tmp_path, writer):
-    published = publish(writer, 1, some_weights())
-    async with HttpSource(tmp_path / "store") as one, HttpSource(tmp_path / "store") as two:
-        one.faults["objects/"] = http_source.changed(one_bit)
-        two.faults["objects/"] = http_source.changed(one_bit)
-        async with pulling(tmp_path, one, two) as puller:
-            with pytest.raises(BadDigestError, match="^digest: the file .* gave other bytes"):
-                await pull(puller, published)
-
-
-@pytest.mark.asyncio
+@on_moved_loop
 async def test_wrong_bytes_of_the_only_source_may_be_an_accident_once(tmp_path, writer):
     """It is asked again only after a while, because what damages bytes may last for moments."""
     published = publish(writer, 1, some_weights())
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        met = set()
+        met = {}
 
         async def wrong_at_first(served, request, asked):
+            now = asyncio.get_running_loop().time()
             is_first = asked.path not in met
-            met.add(asked.path)
+            assert now - met.setdefault(asked.path, now) > source_client.WRONG_REST_S or is_first
             return await served.serve(request, asked, one_bit if is_first else bytes)
 
         source.faults["objects/"] = wrong_at_first
-        began = time.monotonic()
-        assert content(await pull(puller, published)) == as_bytes(some_weights())
+        task = asyncio.create_task(pull(puller, published))
+        while not task.done():
+            let_pass(0.1 * source_client.WRONG_REST_S)
+            await asyncio.sleep(0.001)
+        assert content(await task) == as_bytes(some_weights())
         assert puller.sources_info()[0].failures == len(met) > 0
-        assert time.monotonic() - began > source_client.WRONG_REST_S
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("other", [NO_SERVER, "missing", "hang"])
+@pytest.mark.parametrize("other", [NO_SERVER, "missing"])
 async def test_one_source_lies_and_the_other_fails_which_may_pass(tmp_path, writer, other):
     published = publish(writer, 1, some_weights())
     async with HttpSource(tmp_path / "store") as liar, HttpSource(tmp_path / "store") as second:
         liar.faults["objects/"] = http_source.changed(one_bit)
-        second.faults["objects/"] = http_source.hang if other == "hang" else http_source.status(404)
+        second.faults["objects/"] = http_source.status(404)
         async with pulling(tmp_path, liar, NO_SERVER if other == NO_SERVER else second) as puller:
             manifest = await puller.manifest(1, published.manifest_sha256)
             with pytest.raises(NoSourceError):
@@ -120,25 +79,3 @@ async def test_a_file_is_gone_only_if_every_source_says_so(tmp_path, writer):
         async with pulling(tmp_path, one, two, NO_SERVER) as puller:
             with pytest.raises(NoSourceError):
                 await pull(puller, published)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("files_are_here", [False, True])
-async def test_files_whose_parameters_are_not_those_of_the_manifest_are_refused(
-    tmp_path, writer, files_are_here
-):
-    """The run signs files that hold other weights than it states."""
-    stated = publish(writer, 1, some_weights()).manifest
-    published = publish(writer, 2, some_weights(2))
-    other = published.manifest
-    key = SigningKey.load_or_create(tmp_path / "run.key")
-    mixed = other.model_copy(update={"parameters": stated.parameters, "digest": stated.digest, "version": 3})
-    envelope = key.sign(mixed.canonical(), MANIFEST_TYPE)
-    (tmp_path / "store" / manifest_path("run", 3)).write_bytes(envelope)
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        if files_are_here:
-            await pull(puller, published)
-        manifest = await puller.manifest(3, hashlib.sha256(envelope).hexdigest())
-        with pytest.raises(BadDigestError, match="does not have the bytes"):
-            await puller.fetch(manifest, PullProgress())
-    assert len(list((tmp_path / "weights" / "versions").iterdir())) == files_are_here

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from contracts.errors import ErrorCode
 from tests.inference_adapters.hostile.http_bytes import Hostile
+from tests.limits import HANG_S
 
 PATIENCE_S = 2.0  # for the response to a mutation, which may request the longest possible completion
-LIMIT_S = 60.0  # for the response to a request of the table
 CODES = {code.code: code for code in ErrorCode}
 FIELDS = {"code", "message", "type", "param"}  # of an error
 
@@ -26,11 +26,11 @@ async def fault_of(url: str, request: Hostile, answers: Counter[int]) -> str | N
             await writer.drain()
         if request.hang_up == "unread":
             return None
-        async with asyncio.timeout(LIMIT_S if must_answer else PATIENCE_S):
+        async with asyncio.timeout(HANG_S if must_answer else PATIENCE_S):
             received = await _received(reader, 1 if request.hang_up == "after a byte" else None)
     except TimeoutError:
         if must_answer:
-            return f"no answer in {LIMIT_S:g} s"
+            return f"no answer in {HANG_S:g} s"
         raise
     finally:
         writer.close()

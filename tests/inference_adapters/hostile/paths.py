@@ -5,36 +5,20 @@ from typing import Any
 from tests.inference_adapters.hostile.http_bytes import BIG, DEEP, REFUSED, SURROGATE, Raw
 
 BODIES: dict[str, bytes] = {
-    "no body": b"",
-    "null": b"null",
-    "a list": b"[]",
-    "a number": b"1e999",
-    "half": b'{"model": "x", "prompt": [1,',
-    "bad UTF-8": b'{"model": "\xff\xfe"}',
-    "deep lists": b"[" * DEEP,
-    "deep objects": b'{"a":' * DEEP + b"1" + b"}" * DEEP,
-    "NUL": b"\0" * 100,
+    "no body": b"", "null": b"null", "a list": b"[]", "a number": b"1e999",
+    "half": b'{"model": "x", "prompt": [1,', "bad UTF-8": b'{"model": "\xff\xfe"}',
+    "deep lists": b"[" * DEEP, "deep objects": b'{"a":' * DEEP + b"1" + b"}" * DEEP, "NUL": b"\0" * 100,
     "a number of 5000 digits": b'{"n": ' + b"1" * 5000 + b"}",
     "gzip": b"\x1f\x8b\x08\x00" + bytes(range(256)),
-}
+}  # fmt: skip
 PATHS = {
-    "/": (404, 405),
-    "/v1": (404, 405),
-    "/v1/engines": (404, 405),
-    "/weight_update/": (404, 405),
-    "/weight_update/abc": REFUSED,
-    "/weight_update/-1": REFUSED,
-    "/weight_update/1" + "0" * 400: REFUSED,
-    "/weight_update/1?wait_s=NaN": REFUSED,
-    "/weight_update/1?wait_s=1e400": REFUSED,
-    "/weight_update/99?wait_s=-1": REFUSED,
-    "/weight_update/99?wait_s=" + "9" * 5000: REFUSED,
-    "/%00%ff": (404, 405),
-    "/../../etc/passwd": (404, 405),
-    "/v1/models/%ed%a0%80": (404, 405),
-    "/health?challenge=" + "x" * 5000: None,
-    "/health?challenge=%ed%a0%80": None,
-}
+    "/": (404, 405), "/v1": (404, 405), "/v1/engines": (404, 405), "/weight_update/": (404, 405),
+    "/weight_update/abc": REFUSED, "/weight_update/-1": REFUSED, "/weight_update/1" + "0" * 400: REFUSED,
+    "/weight_update/1?wait_s=NaN": REFUSED, "/weight_update/1?wait_s=1e400": REFUSED,
+    "/weight_update/99?wait_s=-1": REFUSED, "/weight_update/99?wait_s=" + "9" * 5000: REFUSED,
+    "/%00%ff": (404, 405), "/../../etc/passwd": (404, 405), "/v1/models/%ed%a0%80": (404, 405),
+    "/health?challenge=" + "x" * 5000: None, "/health?challenge=%ed%a0%80": None,
+}  # fmt: skip
 ELSEWHERE = [  # paths of other servers' APIs, and of vLLM's own
     "/tokenize", "/detokenize", "/v1/responses", "/v1/messages", "/v1/embeddings", "/pooling", "/classify",
     "/rerank", "/invocations", "/inference/v1/generate", "/v1/audio/transcriptions", "/v1/load_lora_adapter",

@@ -13,15 +13,6 @@ from tests.inference_adapters.openai_surface import (
 from tests.inference_adapters.openai_surface.client import CHECKS, NAME, Surface
 
 __all__ = [
-    "CHECKS",
-    "NAME",
-    "Surface",
-    "forced_calls",
-    "logprobs",
-    "messages",
-    "names",
-    "prompts",
-    "refusals",
-    "stop_strings",
-    "streams",
-]
+    "CHECKS", "NAME", "Surface", "forced_calls", "logprobs", "messages", "names", "prompts", "refusals",
+    "stop_strings", "streams",
+]  # fmt: skip

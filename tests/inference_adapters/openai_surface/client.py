@@ -16,6 +16,7 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.inference_adapters.servers import contract
+from tests.limits import HANG_S
 
 MESSAGES = [{"role": "user", "content": "1 + 1 ="}]
 NAME = "a-name"  # in addition to the model's own: `--served-model-name`
@@ -31,7 +32,7 @@ class Surface:
 
     def __post_init__(self) -> None:
         self.client = openai.OpenAI(
-            base_url=f"{self.url}/v1", api_key=self.token or "none", max_retries=0, timeout=60
+            base_url=f"{self.url}/v1", api_key=self.token or "none", max_retries=0, timeout=HANG_S
         )
         self.contract = contract(self.url, self.token)
         self.model = self.contract["model"]
@@ -91,7 +92,7 @@ class Surface:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
-        return urllib.request.urlopen(request, timeout=60)
+        return urllib.request.urlopen(request, timeout=HANG_S)
 
 
 MESSAGE_FIELDS = {"messages": MESSAGES}

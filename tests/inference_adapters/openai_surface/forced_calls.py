@@ -11,10 +11,7 @@ NAMED = {"type": "function", "function": {"name": "add"}}
 SIGN = {"type": "object", "properties": {"sign": {"type": "boolean"}}, "required": ["sign"]}
 SIGN["additionalProperties"] = False  # with `strict`, the model's choice is short
 TOOLS = [
-    {
-        "type": "function",
-        "function": {"name": name, "description": name, "parameters": SIGN, "strict": True},
-    }
+    {"type": "function", "function": {"name": name, "description": name, "parameters": SIGN, "strict": True}}
     for name in ("add", "negate")
 ]
 

@@ -57,6 +57,10 @@ def errors_are_openais(server: Surface) -> None:
         server.chat(model="no-such-model")
     assert (unknown.value.param, unknown.value.type) == ("model", "invalid_request_error")
     assert refused(server.chat, temperature=-1).param == "temperature"
+    if server.strict:
+        assert (
+            refused(server.chat, max_completion_tokens=4).param == "max_completion_tokens"
+        )  # and max_tokens
     assert refused(server.chat, max_tokens=10**7).code == "context_length_exceeded"
     assert refused(server.text, prompt="").param == "prompt"
     assert refused(server.text, stop=[""]).param == "stop"

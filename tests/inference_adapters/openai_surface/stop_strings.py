@@ -38,25 +38,3 @@ def of_several_stop_strings_the_first_one_counts(server: Surface) -> None:
     stops = [text[6:8], text[2:4], "never said", "nor this", "nor that"]
     first = min(text.index(stop) + 2 for stop in stops[:2])
     assert server.text(stop=stops).choices[0].text == text[: first - 2]
-
-
-@check
-def the_last_token_of_all_may_complete_a_stop_string(server: Surface) -> None:
-    free = server.chat(logprobs=True).choices[0]
-    stop = free.message.content[3:5]
-    kept = len(server.chat(logprobs=True, stop=stop).choices[0].token_ids)
-    last = server.chat(logprobs=True, stop=stop, max_tokens=kept).choices[0]
-    assert (last.finish_reason, last.token_ids) == ("stop", free.token_ids[:kept])
-    assert stop not in last.message.content
-
-
-@check
-def each_of_several_prompts_ends_at_the_stop_string(server: Surface) -> None:
-    prompts = [[5, 6, 7], [20, 21]]
-    stop = server.text(prompt=prompts[0]).choices[0].text[4:6]
-    alone = [server.text(prompt=prompt, stop=stop).choices[0] for prompt in prompts]
-    together = server.text(prompt=prompts, stop=stop).choices
-    assert [(one.text, one.finish_reason) for one in together] == [
-        (one.text, one.finish_reason) for one in alone
-    ]
-    assert alone[0].finish_reason == "stop" and stop not in alone[0].text

@@ -9,32 +9,17 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from contracts.records import (
-    Evaluated,
-    Rollout,
-    ServerJoined,
-    SetResult,
-    Settled,
-    Started,
-    VersionSpan,
-)
+from contracts.records import Evaluated, Rollout, ServerJoined, SetResult, Settled, Started, VersionSpan
 from pipelinerl.spans import Spans
 from tests.builders import completion
 from tests.view.recorded_run import BEGIN, LAUNCHER, SERVERS, RecordedRun, member_of, published
 
 PARTS = (
-    "<script>alert('script')</script>",
-    "<img src=x onerror=alert('image')>",
-    "</script><script>alert('end')</script>",
-    "</textarea></title></style><svg onload=alert('svg')>",
-    "<!--<script>",
-    "javascript:alert('link')",
-    "__proto__",
-    "\u202egnp.exe\u2066",
-    "nul\0nul",
-    "\x1b]0;title\x07",
-    "&lt;&#60; %3Cscript%3E {{7*7}} ${alert(1)}",
-)
+    "<script>alert('script')</script>", "<img src=x onerror=alert('image')>",
+    "</script><script>alert('end')</script>", "</textarea></title></style><svg onload=alert('svg')>",
+    "<!--<script>", "javascript:alert('link')", "__proto__", "\u202egnp.exe\u2066", "nul\0nul",
+    "\x1b]0;title\x07", "&lt;&#60; %3Cscript%3E {{7*7}} ${alert(1)}",
+)  # fmt: skip
 POISON = " ".join(PARTS)
 SURROGATE = "\ud800"  # half of a pair, as JSON may hold it
 # A name of a file has no slash and no NUL, but bytes that are no text.
@@ -97,16 +82,11 @@ def poisoned(
         list(prompt), list(answer), spans=spans if answer else [], server=server, began=began, ended=began + 3
     )
     values = {
-        "rollout_id": f"{POISON} {group}-{member}",
-        "completions": [made],
-        "started_at": began,
-        "finished_at": made.ended,
-        "problem_id": POISON,
-        "domain": POISON,
-        "status": f"failed:{POISON}" if group else "ok",
-        "metrics": {POISON: 1.0},
+        "rollout_id": f"{POISON} {group}-{member}", "completions": [made], "started_at": began,
+        "finished_at": made.ended, "problem_id": POISON, "domain": POISON,
+        "status": f"failed:{POISON}" if group else "ok", "metrics": {POISON: 1.0},
         "reward_components": {POISON: reward},
-    }
+    }  # fmt: skip
     return member_of(group, member, group, reward, **(values | changes))
 
 

@@ -8,11 +8,11 @@ from urllib.parse import quote, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
 
-from tests.pipeline.runs import wait_for
+from tests.limits import HANG_S
 from tests.view.viewers import Viewer
 
 SIZE = {"width": 1280, "height": 800}
-PATIENCE_MS = 30_000
+PATIENCE_MS = 1000 * HANG_S
 READY = "body[data-ready=true]"
 NOTE_VIOLATIONS = """
     addEventListener("securitypolicyviolation", (event) => {
@@ -109,14 +109,11 @@ class Tab:
         """The hosts that were asked for anything."""
         return {host for url in self.asked if (host := urlsplit(url).hostname)}
 
-    def wait_until(self, condition: Callable[[], object], within_s: float = 120) -> object:
+    def wait_until(self, condition: Callable[[], object]) -> object:
         """Returns what the condition returns, once that is true, while the page lives on."""
-
-        def look() -> object:
+        while not (found := condition()):
             self.page.wait_for_timeout(50)  # lets the page's events come
-            return condition()
-
-        return wait_for(look, within_s)
+        return found
 
     def _note_dialog(self, dialog) -> None:
         self.offences.append(f"dialog: {dialog.message}")

@@ -119,7 +119,7 @@ def test_keys_of_a_field_lead_nowhere(viewer_tab):
     tab.find("input[value=weights]").focus()
     tab.page.keyboard.press("ArrowRight")
     assert tab.find("input[value=log-probability]").is_checked()
-    tab.page.wait_for_timeout(200)
+    tab.page.evaluate("() => new Promise(requestAnimationFrame)")
     assert tab.fragment == before
     tab.go(LIST)
     tab.find("form [name=version_from]").focus()

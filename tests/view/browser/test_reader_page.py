@@ -1,16 +1,12 @@
 """The reader in the browser: every token with what the records say of it."""
 
-import random
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
 
-from contracts.records import Completion, MicroBatchRow, Rollout, Settled, TrainingSequence, VersionSpan
-from pipelinerl.streams.drop_reasons import meaning_of
-from pipelinerl.streams.show import load_tokenizer
+from contracts.records import MicroBatchRow, Rollout, TrainingSequence, VersionSpan
 from tests.builders import completion
 from tests.view.browser.poison import byte_level_tokenizer
 from tests.view.browser.real_runs import records_at, rollouts_of
@@ -19,7 +15,6 @@ from tests.view.recorded_run import RecordedRun, member_of
 from tests.view.viewers import viewing
 
 pytestmark = pytest.mark.engines
-DRAWN = 100
 # All that the page has of its tokens, turn by turn.
 TOKENS = """() => [...document.querySelectorAll(".turn")].map((turn) => ({
     prompt: turn.querySelector(".prompt-text").textContent,
@@ -35,8 +30,6 @@ class Told(NamedTuple):
 
     rollouts: dict[str, Rollout]
     trained: dict[str, tuple[int, TrainingSequence]]  # step and sequence, by rollout
-    reasons: dict[int, str | None]  # of groups
-    tokenizer: Tokenizer | None
 
 
 def told_by(run_dir: Path) -> Told:
@@ -47,11 +40,7 @@ def told_by(run_dir: Path) -> Told:
         for sequences in row.micro_batches
         for sequence in sequences
     }
-    events = [*records_at(run_dir, "trainer_events"), *records_at(run_dir, "preprocessor_events")]
-    settled = [record for _, record in events if isinstance(record, Settled)]
-    reasons = {group: event.reason for event in settled for group in event.group_ids}
-    held_out = {f"held-out/{offset}": record for offset, record in records_at(run_dir, "eval_rollouts")}
-    return Told(rollouts_of(run_dir) | held_out, trained, reasons, load_tokenizer(run_dir))
+    return Told(rollouts_of(run_dir), trained)
 
 
 def shown(tab: Tab, run: str, name: str) -> list[dict]:
@@ -61,21 +50,6 @@ def shown(tab: Tab, run: str, name: str) -> list[dict]:
 
 def numbers(pieces: list[dict], key: str) -> list[float]:
     return [float(part) for piece in pieces for part in piece[key].split(",") if part != ""]
-
-
-def assert_tokens(turn: dict, made: Completion) -> None:
-    """The tokens of a turn are those of the record, each once, with their log-probabilities and versions."""
-    pieces = turn["pieces"]
-    assert numbers(pieces, "ids") == made.token_ids.tolist()
-    np.testing.assert_allclose(numbers(pieces, "logprobs"), made.logprobs, rtol=1e-6, atol=1e-6)
-    versions = [span.version for span in made.spans for _ in range(span.start, span.end)]
-    assert numbers(pieces, "versions") == versions
-    firsts = [int(piece["index"]) for piece in pieces]
-    counts = [len(piece["ids"].split(",")) for piece in pieces]
-    assert firsts == [sum(counts[:index]) for index in range(len(counts))]
-    changes = {index for index in range(1, len(versions)) if versions[index] != versions[index - 1]}
-    assert {index for _, index in turn["borders"]} == changes
-    assert all(label == f"v{versions[index]}" for label, index in turn["borders"])
 
 
 def assert_training(turn: dict, record: Rollout, told: Told) -> None:
@@ -94,38 +68,6 @@ def assert_training(turn: dict, record: Rollout, told: Told) -> None:
     )
     in_loss = [part for piece in turn["pieces"] for part in piece["loss"].split(",") if part]
     assert in_loss == ["true" if kept else "false" for kept in sequence.loss_mask[sampled]]
-
-
-def test_a_hundred_rollouts_are_as_their_records_say(real_run: Path, real_tab):
-    told = told_by(real_run)
-    trained = {name for name in told.rollouts if name.startswith("train")}
-    chosen = random.Random(5).sample(sorted(told.rollouts), DRAWN)
-    assert {*chosen} & trained and {*chosen} - trained
-    dropped = 0
-    for name in chosen:
-        record = told.rollouts[name]
-        turns = shown(real_tab, real_run.name, name)
-        assert real_tab.text("h1") == f"Rollout {record.rollout_id}"
-        for turn, made in zip(turns, record.completions, strict=True):
-            assert_tokens(turn, made)
-            assert "".join(piece["text"] for piece in turn["pieces"]) == as_shown(told, made.token_ids)
-            assert turn["prompt"] == as_shown(told, made.prompt_token_ids)
-        if name not in trained:
-            continue
-        assert_training(turns[0], record, told)
-        reason = told.reasons[record.group_id]
-        facts = real_tab.text(".facts")
-        if reason is None:
-            assert "trained → " in facts
-        else:
-            assert f"dropped: {reason}" in facts and meaning_of(reason).full in real_tab.text()
-            dropped += 1
-    assert dropped >= 5
-
-
-def as_shown(told: Told, ids: np.ndarray) -> str:
-    text = told.tokenizer.decode(ids.tolist(), skip_special_tokens=False)
-    return text.replace("\n", "↵\n")
 
 
 # Characters of one, two, three and four bytes, of which a token is one each; the end breaks off in one.
