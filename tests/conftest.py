@@ -11,7 +11,6 @@ import pytest
 
 from pipelinerl.launcher import interruptions
 from pipelinerl.paths import ROOT
-from tests import rotation
 from tests.meter import Meter, budget
 
 # Tests run in many processes at a time, so one thread each is fastest. It must be set before torch is
@@ -32,22 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent.name not in LONG_ONES)
 
 
-class Turns:
-    """Leaves out marked tests whose turn it is not, of those that `-m` and `-k` have selected."""
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        by_name = config.option.keyword or config.args != config.getini("testpaths")
-        if by_name or config.option.lf:  # such as those that failed, once more
-            return
-        marked = [item for item in items if item.get_closest_marker("in_turn")]
-        others = rotation.of_other_turns(marked, rotation.chosen())
-        config.hook.pytest_deselected(items=list(others))
-        items[:] = [item for item in items if item not in others]
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Turns())
     config.pluginmanager.register(Meter(budget()))
 
 
@@ -64,8 +48,6 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:  # a worker process: the process that collects the results decides
         return
-    reporter.write("\n")
-    reporter.write_line(rotation.description())
     if part := os.environ.get("SOAK_PART"):
         record_soak(part, {name: len(reporter.stats[name]) for name in OUTCOMES if reporter.stats.get(name)})
     if not session.config.getoption("markexpr").startswith("engines"):

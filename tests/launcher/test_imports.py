@@ -1,4 +1,4 @@
-"""What processes of a run import: no tracker and no Ray; and the launcher no part that only its checks need."""
+"""What processes of a run import: no tracker, no Ray, and the launcher no part that only its checks need."""
 
 import subprocess
 import sys
