@@ -18,7 +18,7 @@ APT_GET := flock Makefile apt-get -qq
 .PHONY: help demo test test-engines test-browser redis-server nginx chromium vllm-env sglang-env grid recipes gpu-check soak mutants lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 2 minutes.
 	$(VENV)/bin/python launch.py
@@ -80,112 +80,7 @@ recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of do
 gpu-check: $(VENV)/demo $(VENV)/deepspeed  ## Check on a GPU what tests on CPUs do not reach, and write a table (docs/gpu.md). 40 minutes.
 	$(VENV)/bin/python -m benchmarks.gpu_check
 
-# What takes minutes to learn or to fail, and every broken adapter: docs/soak.md. `make soak-updates` runs that part.
-HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
-GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
-SERVERS := $(addprefix soak-servers-,$(shell seq 0 7))
-TURNS := $(addprefix soak-turns-,$(shell seq 0 7))
-ENGINES_TURNS := $(subst soak-,soak-engines-,$(TURNS))
-THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
-PARALLEL := soak-parallel-vllm soak-parallel-sglang
-KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed
-CHAOS_OF := soak-chaos-relay soak-chaos-shared
-CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-ISLANDS := soak-islands-0 soak-islands-1 soak-islands-2
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(TURNS) $(ENGINES_TURNS) $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(ISLANDS) soak-islands-network $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
-.PHONY: $(SOAK) soak-chaos soak-due soak-under-load
-
-soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
-
-MINUTES := 30
-
-soak-due: $(VENV)/test-engines  ## Run the parts of the soak that ran longest ago, for MINUTES.
-	$(VENV)/bin/python -m tests.soak_due --minutes $(MINUTES) $(SOAK)
-
-soak-under-load: $(VENV)/test  ## Run the tests beside six busy processes: load must fail none.
-	$(VENV)/bin/python -m tests.under_load $(MAKE) test
-
-soak-chaos: $(CHAOS)
-
-$(SOAK): $(VENV)/test-engines
-$(SOAK): export SOAK_PART = $@
-$(SOAK): export PYTEST_ADDOPTS = -o faulthandler_timeout=0
-$(SOAK): export SEED ?= 0
-soak-engines: .venv-vllm/ready redis-server
-soak-hostile-vllm soak-thorough-vllm soak-parallel-vllm: .venv-vllm/ready
-soak-hostile-sglang soak-thorough-sglang soak-parallel-sglang: .venv-sglang/ready
-soak-runs: redis-server
-
-$(GROUPS_AT): soak-groups-%:
-	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" \
-		"tests/pipeline/test_accounting.py::test_every_group_is_accounted_for[$*]"
-
-$(HOSTILE): soak-hostile-%:
-	HOSTILE_REQUESTS=10000 $(VENV)/bin/python -m pytest -m engines -k hostile tests/engines/test_$*.py
-
-soak-updates:
-	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k "transformers and G8" tests/conformance/test_inference_kit.py
-
-soak-trainers:
-	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_trainer_mutants.py
-
-$(SERVERS): soak-servers-%:
-	ROTATION=$* $(VENV)/bin/python -m pytest -m "" \
-		tests/conformance/test_broken_servers.py tests/conformance/test_odd_servers.py
-
-$(TURNS): soak-turns-%:
-	ROTATION=$* $(VENV)/bin/python -m pytest -m "in_turn and not engines and not long"
-
-$(ENGINES_TURNS): soak-engines-turns-%: .venv-vllm/ready .venv-sglang/ready redis-server
-	ROTATION=$* $(VENV)/bin/python -m pytest -m "in_turn and engines and not long"
-
-soak-judging:
-	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/judging/test_math.py
-
-$(KITS): soak-kit-%:
-	$(VENV)/bin/python -m pytest -m long -k $* \
-		tests/conformance/test_inference_kit.py tests/conformance/test_trainer_kit.py
-
-soak-engines:
-	$(VENV)/bin/python -m pytest -m long -k "not tensor_parallel" --ignore tests/engines/test_thorough.py tests/engines
-
-$(PARALLEL): soak-parallel-%:
-	$(VENV)/bin/python -m pytest -m long -k tensor_parallel tests/engines/test_$*.py
-
-$(THOROUGH): soak-thorough-%:
-	$(VENV)/bin/python -m pytest -m long -k $* tests/engines/test_thorough.py
-
-soak-runs:
-	$(VENV)/bin/python -m pytest -m long --ignore tests/pipeline/test_ray_runs.py \
-		tests/pipeline tests/judging
-
-soak-ray:
-	$(VENV)/bin/python -m pytest -m long tests/pipeline/test_ray_runs.py tests/launcher
-
-soak-viewer:
-	$(VENV)/bin/python -m pytest -s -m long tests/view
-
-soak-slurm:
-	$(VENV)/bin/python -m pytest -m long tests/slurm
-
-$(CHAOS): soak-chaos-%: redis-server
-	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_a_drawn_run_survives[$*]"
-
-$(CHAOS_OF): soak-chaos-%: redis-server
-	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_a_run_with_other_weights_survives[$*]"
-
-soak-islands-network:
-	$(VENV)/bin/python -m pytest -m "" tests/islands/test_cut_network.py
-
-$(ISLANDS): soak-islands-%:
-	$(VENV)/bin/python -m pytest -s -m long \
-		"tests/islands/test_learning.py::test_islands_learn_what_one_run_learns_and_end_with_one_model[$*]"
-
-soak-chaos-ray: redis-server
-	$(VENV)/bin/python -m pytest -s -m long tests/chaos/test_runs.py::test_a_run_on_ray_survives_ten_faults
-
-soak-chaos-real: redis-server
-	$(VENV)/bin/python -m pytest -s -m long tests/chaos/test_runs.py::test_a_run_of_real_engines_survives
+include soak.mk
 
 mutants: $(VENV)/mutants  ## Draw mutants of the adapters and tell what kills each (docs/mutants.md). Hours.
 	$(VENV)/bin/python -m benchmarks.mutants --part server --sample 75 --out runs/mutants-server.jsonl

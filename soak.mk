@@ -1,0 +1,126 @@
+# What takes too long for every commit, in parts: docs/soak.md. `make soak-updates` runs that part.
+HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
+GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
+SERVERS := $(addprefix soak-servers-G,$(shell seq 1 16))
+THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
+PARALLEL := soak-parallel-vllm soak-parallel-sglang
+KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed soak-kit-unusual
+RUNS := soak-runs-workers soak-runs-servers soak-runs-weights soak-runs-others
+CHAOS_OF := soak-chaos-relay soak-chaos-shared
+CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
+ISLANDS := soak-islands-0 soak-islands-1 soak-islands-2
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-odd-servers soak-judging $(KITS) soak-adapters \
+	soak-engines-vllm soak-engines-sglang soak-math-7b $(PARALLEL) $(THOROUGH) $(RUNS) soak-viewer soak-ray soak-slurm \
+	soak-islands $(ISLANDS) soak-islands-network $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
+MINUTES := 30
+LONG := $(VENV)/bin/python -m pytest -m long
+.PHONY: soak soak-due soak-under-load soak-chaos $(SOAK)
+
+soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Hours.
+
+soak-due: $(VENV)/test-engines  ## Run the parts of the soak that ran longest ago, for MINUTES.
+	$(VENV)/bin/python -m tests.soak_due --minutes $(MINUTES) $(SOAK)
+
+soak-under-load: $(VENV)/test  ## Run the tests beside six busy processes: load must fail none.
+	$(VENV)/bin/python -m tests.under_load $(MAKE) test
+
+soak-chaos: $(CHAOS)
+
+$(SOAK): $(VENV)/test-engines
+$(SOAK): export SOAK_PART = $@
+$(SOAK): export PYTEST_ADDOPTS = -o faulthandler_timeout=0
+$(SOAK): export SEED ?= 0
+$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-vllm soak-math-7b: .venv-vllm/ready
+$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-sglang: .venv-sglang/ready
+$(RUNS) $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-ray soak-math-7b: redis-server
+
+$(GROUPS_AT): soak-groups-%:
+	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" \
+		"tests/pipeline/test_accounting.py::test_every_group_is_accounted_for[$*]"
+
+$(HOSTILE): soak-hostile-%:
+	HOSTILE_REQUESTS=10000 $(VENV)/bin/python -m pytest -m engines -k hostile tests/engines/test_$*.py
+
+soak-updates:
+	SOAK_UPDATES=200 $(LONG) -k "transformers and G8" tests/conformance/test_inference_kit.py
+
+soak-trainers:
+	$(LONG) -n 2 tests/conformance/test_trainer_mutants.py
+
+$(SERVERS): soak-servers-%:
+	$(LONG) -k "$*-" tests/conformance/test_broken_servers.py
+
+soak-odd-servers:
+	$(LONG) tests/conformance/test_odd_servers.py
+
+soak-judging:
+	$(LONG) tests/judging
+
+$(KITS): soak-kit-%:
+	$(LONG) -k $* tests/conformance/test_inference_kit.py tests/conformance/test_trainer_kit.py
+
+soak-adapters:
+	$(LONG) tests/trainer_adapters
+
+soak-engines-vllm:
+	$(LONG) -k "not tensor_parallel" tests/engines/test_vllm_long.py
+
+soak-engines-sglang:
+	$(LONG) -k "not tensor_parallel" tests/engines/test_sglang_long.py
+
+soak-math-7b:
+	$(LONG) tests/engines/test_math_7b.py
+
+$(PARALLEL): soak-parallel-%:
+	$(LONG) -k tensor_parallel tests/engines/test_$*_long.py
+
+$(THOROUGH): soak-thorough-%:
+	$(LONG) -k $* tests/engines/test_thorough.py
+
+OF_WORKERS := $(addprefix tests/pipeline/test_,workers_begin_again.py resume.py power_loss.py solved_runs.py)
+OF_SERVERS := $(addprefix tests/pipeline/test_,servers_come_and_go.py servers_come_back.py first_servers.py hung_server.py \
+	slow_trainer.py evaluations.py)
+OF_WEIGHTS := $(addprefix tests/pipeline/test_,stored_runs.py redis_dies.py redis_runs.py full_disk.py reference_renewal.py)
+ELSEWHERE := $(OF_WORKERS) $(OF_SERVERS) $(OF_WEIGHTS) tests/pipeline/test_ray_runs.py
+
+soak-runs-workers:
+	$(LONG) -n 2 $(OF_WORKERS)
+
+soak-runs-servers:
+	$(LONG) -n 2 $(OF_SERVERS)
+
+soak-runs-weights:
+	$(LONG) -n 2 $(OF_WEIGHTS)
+
+soak-runs-others:
+	$(LONG) -n 2 $(addprefix --ignore ,$(ELSEWHERE)) tests/pipeline
+
+soak-ray:
+	$(LONG) tests/pipeline/test_ray_runs.py tests/launcher
+
+soak-viewer:
+	$(LONG) -s tests/view
+
+soak-slurm:
+	$(LONG) tests/slurm
+
+$(CHAOS): soak-chaos-%:
+	$(LONG) -s "tests/chaos/test_runs.py::test_a_drawn_run_survives[$*]"
+
+$(CHAOS_OF): soak-chaos-%:
+	$(LONG) -s "tests/chaos/test_runs.py::test_a_run_with_other_weights_survives[$*]"
+
+soak-islands:
+	$(LONG) tests/islands/test_lighthouse.py tests/islands/test_trainer_kit.py
+
+soak-islands-network:
+	$(LONG) tests/islands/test_cut_network.py
+
+$(ISLANDS): soak-islands-%:
+	$(LONG) -s "tests/islands/test_learning.py::test_islands_learn_what_one_run_learns_and_end_with_one_model[$*]"
+
+soak-chaos-ray:
+	$(LONG) -s tests/chaos/test_runs.py::test_a_run_on_ray_survives_ten_faults
+
+soak-chaos-real:
+	$(LONG) -s tests/chaos/test_runs.py::test_a_run_of_real_engines_survives
