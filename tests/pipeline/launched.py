@@ -1,10 +1,16 @@
 """The launcher's part in tests of processes that read `launcher_events`."""
 
 import tempfile
+import time
+from collections.abc import Callable, Iterable
+
+import pytest
 
 from contracts.records import ServerCondemned, ServerJoined, ServerLeft
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
+from pipelinerl.training import candidates
+from tests.clock import Clock
 
 DIRECTORIES: list[tempfile.TemporaryDirectory] = []  # they exist as long as the tests run
 
@@ -34,3 +40,15 @@ class Launcher:
     def servers(self) -> LaunchedServers:
         """Returns the servers as a process of the run reads them."""
         return LaunchedServers(self.streams)
+
+
+def moved_clock(monkeypatch: pytest.MonkeyPatch, at_sleeps: Iterable[Callable[[], object]] = ()) -> Clock:
+    """Returns a clock for the waits of a publisher for servers.
+
+    at_sleeps: what is done at its first sleep, at its second, and so on.
+    """
+    actions = iter(at_sleeps)
+    clock = Clock(lambda: next(actions, lambda: None)())
+    clock.now = time.monotonic()  # of the launcher's news
+    monkeypatch.setattr(candidates, "time", clock)
+    return clock

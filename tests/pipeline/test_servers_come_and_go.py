@@ -15,8 +15,9 @@ from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.group import GroupPublisher
 from pipelinerl.training.publishing.stranded import SILENT_LOOKS
 from pipelinerl.training.ranks import Ranks
+from tests.clock import Clock
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
-from tests.pipeline.launched import Launcher
+from tests.pipeline.launched import Launcher, moved_clock
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
@@ -39,6 +40,12 @@ from tests.pipeline.test_weight_publisher import (
 SCRIPTED = "inference_adapters.scripted"
 PATIENT = [f"weights.{name}_timeout_s=60" for name in ("rendezvous", "bucket", "live")]
 QUICK_S = 8.0  # far below the timeouts of `PATIENT`
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """Returns the clock of the choice of servers."""
+    return moved_clock(monkeypatch)
 
 
 @pytest.fixture
@@ -142,8 +149,7 @@ def test_a_silent_server_that_leaves_in_the_rendezvous_is_not_waited_for(worker,
         sender.close()
 
 
-@pytest.mark.long
-def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks):
+def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks, clock: Clock):
     with contextlib.ExitStack() as stack:
         healthy, hangs = serving_several(stack, 2)
         hangs.process.send_signal(signal.SIGSTOP)
@@ -151,9 +157,9 @@ def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks):
         sender = publisher(worker, launcher=launcher, settings=["world.server_start_timeout_s=2"])
         launcher.join(hangs.url)
         sets = []
-        deadline = time.monotonic() + 30
-        while not launcher.condemned and time.monotonic() < deadline:
+        while not launcher.condemned:
             sets.append(publish(worker, ranks, sender, len(sets)).servers)
+            clock.now += 1.0
         assert sets == [[healthy.url]] * len(sets) and len(sets) > 1
         hangs.process.send_signal(signal.SIGCONT)
         ((joining, replaceable),) = [(said.joining, said.replaceable) for said in launcher.condemned]
@@ -163,8 +169,7 @@ def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks):
         sender.close()
 
 
-@pytest.mark.long
-def test_one_that_falls_silent_for_good_is_to_be_replaced(worker, ranks):
+def test_one_that_falls_silent_for_good_is_to_be_replaced(worker, ranks, clock: Clock):
     with contextlib.ExitStack() as stack:
         healthy, silent = serving_several(stack, 2)
         launcher = Launcher(healthy.url, silent.url)
@@ -175,13 +180,13 @@ def test_one_that_falls_silent_for_good_is_to_be_replaced(worker, ranks):
         while not launcher.condemned and version < 40:
             assert publish(worker, ranks, sender, version).servers == [healthy.url]
             version += 1
+            clock.now += 1.0
         silent.process.send_signal(signal.SIGCONT)
         assert [(said.joining, said.replaceable) for said in launcher.condemned] == [(2, True)]
         sender.close()
 
 
-@pytest.mark.long
-def test_the_only_one_that_falls_silent_is_replaced(worker, ranks):
+def test_the_only_one_that_falls_silent_is_replaced(worker, ranks, clock: Clock):
     with serving(SCRIPTED) as silent, serving(SCRIPTED) as sound:
         launcher = Launcher(silent.url)
         sender = replacing(launcher, worker, [sound.url], "world.server_start_timeout_s=2")
@@ -212,8 +217,7 @@ def test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends(worke
         sender.close()
 
 
-@pytest.mark.long
-def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker, ranks):
+def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker, ranks, clock: Clock):
     """As after a step that took longer than a server may take to start."""
     with contextlib.ExitStack() as stack:
         healthy, newcomer = serving_several(stack, 2)
@@ -224,14 +228,14 @@ def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker
         newcomer.process.send_signal(signal.SIGSTOP)
         sender._servers.refresh()
         assert publish(worker, ranks, sender, 1).servers == [healthy.url]
-        threading.Timer(1.5, newcomer.process.send_signal, [signal.SIGCONT]).start()
+        clock.now += 1.0
+        newcomer.process.send_signal(signal.SIGCONT)
         published = publish(worker, ranks, sender, 2)
         assert launcher.condemned == []
         assert published.servers == [healthy.url, newcomer.url]
         sender.close()
 
 
-@pytest.mark.long
 def test_a_version_whose_servers_hang_is_wanted_by_one_that_is_ready(worker, ranks):
     with contextlib.ExitStack() as stack:
         hangs, ready = serving_several(stack, 2)
@@ -247,7 +251,7 @@ def test_a_version_whose_servers_hang_is_wanted_by_one_that_is_ready(worker, ran
         sender.close()
 
 
-def test_the_only_server_is_waited_for_and_published_to_when_another_has_joined(worker, ranks):
+def test_the_only_server_is_waited_for_and_published_to_when_another_has_joined(worker, ranks, monkeypatch):
     with serving(SCRIPTED) as replacement:
         with serving(SCRIPTED) as mortal:
             launcher = Launcher(mortal.url)
@@ -259,7 +263,7 @@ def test_the_only_server_is_waited_for_and_published_to_when_another_has_joined(
             launcher.join(replacement.url, name="server-0")
 
         change(worker)
-        threading.Timer(1.0, replace).start()
+        moved_clock(monkeypatch, [replace])
         assert publish(worker, ranks, sender, 1).servers == [replacement.url]
         assert_serves(replacement.url, worker, 1)
         sender.close()
