@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.emulated.lengths import Lengths
 from contracts.inference import SamplingParameters, TokenDelta
-from inference_adapters.scripted import ALPHABET, EOS, HIDDEN, ScriptedEngine, _Sequence
+from inference_adapters.scripted import ALPHABET, EOS, HIDDEN, RunningRequest, ScriptedEngine
 from inference_adapters.serve import arguments, run
 
 TOKEN = 1 + ALPHABET.index("0")
@@ -47,7 +47,7 @@ class EmulatedEngine(ScriptedEngine):
         return self._emulate(prompt_token_ids, length, sampling.max_tokens)
 
     async def _emulate(self, prompt: list[int], length: int, most: int) -> AsyncGenerator[TokenDelta, None]:
-        sequence = _Sequence(list(prompt), torch.zeros(HIDDEN))
+        sequence = RunningRequest(list(prompt), torch.zeros(HIDDEN))
         self._sequences.add(sequence)
         left = min(length, most)
         due = time.monotonic() + self._prompt_s * len(prompt)  # when the last block was complete
@@ -71,7 +71,7 @@ class EmulatedEngine(ScriptedEngine):
         finally:
             self._sequences.discard(sequence)
 
-    async def _wait(self, sequence: _Sequence, due: float) -> float:
+    async def _wait(self, sequence: RunningRequest, due: float) -> float:
         """Returns when the next block begins: at `due`, or after the current pause."""
         if not self._paused:
             return due
