@@ -9,6 +9,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 
+import h11
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -171,6 +172,7 @@ async def test_what_does_not_come_in_time_ends_the_connection():
         async with client.connected() as (reader, writer):
             writer.write(post("/v1/completions", b"{", "Content-Length: 2"))
             answer = asyncio.create_task(read_answer(reader))
+            await client.has(lambda made: made.conn.their_state is h11.SEND_BODY)
             while not answer.done():
                 await asyncio.sleep(0.01)
                 let_pass(HANG_S)

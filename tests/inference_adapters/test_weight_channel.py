@@ -15,6 +15,7 @@ import torch
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, WeightUpdateStatus
 from contracts.weights import WeightStore
+from inference_adapters.channels.base import LONGEST_PAUSE_S
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.contracts.store import http_source
@@ -58,12 +59,22 @@ class Member:
             self.updates.request(self.peer.update(published))
 
     async def ended(self, version: int) -> WeightUpdateStatus:
-        """Returns the state of a version once it has ended. Pauses pass at once."""
+        """Returns the state of a version once it has ended."""
         await until(lambda: version in self.updates._updates)
+        await self.updates._updates[version].ended.wait()
+        return await self.updates.status(version, 0)
+
+    async def ended_by_its_timeout(self, version: int) -> WeightUpdateStatus:
         while (found := await self.updates.status(version, 0)).state == "receiving":
-            let_pass(20.0)
+            let_pass(HANG_S)
             await asyncio.sleep(0.005)
         return found
+
+    async def is_asked_again(self) -> None:
+        """Lets a pause pass, and waits until a file is asked for."""
+        asked = self.peer.objects_asked
+        let_pass(LONGEST_PAUSE_S)
+        await until(lambda: self.peer.objects_asked > asked)
 
     @property
     def target(self) -> int | None:
@@ -111,6 +122,7 @@ async def test_what_passes_is_tried_again(tmp_path, follow):
         status = await at.updates.status(1, 0)
         assert status.state == "receiving" and status.error.startswith("gone: ")
         at.source.faults.clear()
+        await at.is_asked_again()
         ended = await at.ended(1)
         assert (ended.state, ended.error) == ("live", None)
 
@@ -120,11 +132,12 @@ async def test_a_requested_version_fails_at_its_timeout_and_the_channel_goes_on(
     async with member(tmp_path) as at:
         at.source.faults["objects/"] = http_source.status(404)
         at.store(1, follow=False)
-        ended = await at.ended(1)
+        await until(lambda: at.updates._updates[1].outcome.error)
+        ended = await at.ended_by_its_timeout(1)
         assert (ended.state, ended.touched) == ("failed", False) and ended.error.startswith("gone: ")
         at.source.faults["objects/"] = http_source.hang
         at.store(2, follow=False)
-        ended = await at.ended(2)
+        ended = await at.ended_by_its_timeout(2)
         assert ended.state == "failed" and ended.error.startswith("no_source: ")
         at.source.faults.clear()
         at.store(3, follow=False)

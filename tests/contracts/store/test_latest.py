@@ -5,12 +5,15 @@ import time
 
 import pytest
 
+from contracts.store import latest
 from contracts.store.layout import latest_path
 from contracts.store.signing import SigningKey
+from tests.contracts.store import http_source
 from tests.contracts.store.builders import new_writer, publish, some_weights
 from tests.contracts.store.conftest import FILE_BYTES
 from tests.contracts.store.http_source import HttpSource
 from tests.contracts.store.pulling import pulling
+from tests.limits import HANG_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -100,3 +103,13 @@ async def test_two_manifests_under_one_version_the_first_one_stays(tmp_path, wri
         publish(other, 2, some_weights(2))
         assert (await puller.look()).version == 2
     other.close()
+
+
+async def test_a_source_that_hangs_does_not_delay_what_another_one_says(tmp_path, writer, monkeypatch):
+    monkeypatch.setattr(latest, "LOOK_S", HANG_S)
+    publish(writer, 1, some_weights())
+    async with HttpSource(tmp_path / "store") as bad, HttpSource(tmp_path / "store") as good:
+        bad.faults["runs/"] = http_source.hang
+        async with pulling(tmp_path, bad, good) as puller:
+            assert (await puller.look()).version == 1
+            assert await puller.look() is None

@@ -47,7 +47,7 @@ async def test_wrong_bytes_of_the_only_source_may_be_an_accident_once(tmp_path, 
         source.faults["objects/"] = wrong_at_first
         task = asyncio.create_task(pull(puller, published))
         while not task.done():
-            let_pass(0.1 * source_client.WRONG_REST_S)
+            let_pass(0.01 * source_client.WRONG_REST_S)
             await asyncio.sleep(0.001)
         assert content(await task) == as_bytes(some_weights())
         assert puller.sources_info()[0].failures == len(met) > 0

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 from contracts.records import MicroBatchRow, Rollout, TrainingSequence, VersionSpan
+from pipelinerl.streams.drop_reasons import meaning_of
 from tests.builders import completion
 from tests.view.browser.poison import byte_level_tokenizer
 from tests.view.browser.real_runs import records_at, rollouts_of
@@ -109,6 +111,15 @@ def test_a_character_of_several_tokens_is_one_piece_with_all_of_them(bytewise, t
         change = TEXT.index("学".encode())
         assert turn["borders"] == [["v1", change]]  # in front of the character in which the weights changed
         assert tab.find("[data-boundary=segment]").count() == 1
+
+
+def test_a_rollout_says_what_became_of_it(viewer, tab):
+    tab.open(viewer.url)
+    for outcome, said in (("trained", "trained → "), ("dropped: zero_advantage", "dropped: zero_advantage")):
+        first, *_ = viewer.get(f"runs/a-run/rollouts?outcome={quote(outcome)}")["rows"]
+        shown(tab, "a-run", first["r"])
+        assert tab.text("h1") == f"Rollout {first['id']}" and said in tab.text(".facts")
+    assert meaning_of("zero_advantage").full in tab.text()
 
 
 def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(real_run, real_tab):
