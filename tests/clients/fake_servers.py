@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from tests.virtual_time import Traffic
+
 HANGS = "hangs"  # the fault of a server that never answers
 ROUTES = ("/v1/chat/completions", "/v1/completions")
 
@@ -46,8 +48,7 @@ class FakeServer:
     url: str = ""
     requests: list[dict] = field(default_factory=list)
     in_flight: int = 0
-    held: int = 0  # completions that wait for time to pass
-    health_held: int = 0
+    held: int = 0  # requests that wait for time to pass
     most_in_flight: int = 0
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
@@ -57,7 +58,7 @@ class FakeServer:
         try:
             if self.fault in FAULTS:
                 return await FAULTS[self.fault](request)
-            await self._hold()
+            await self.hold(self.delay_s)
             if self.requests[-1].get("arrays"):
                 if self.array_answer is None:
                     return await _error(400, "unsupported_parameter")(request)
@@ -70,17 +71,15 @@ class FakeServer:
         finally:
             self.in_flight -= 1
 
-    async def _hold(self) -> None:
+    async def hold(self, seconds: float) -> None:
+        """Waits for so long, or for ever if the server hangs."""
         self.held += 1
         try:
-            await self._wait(self.delay_s)
+            if self.fault == HANGS:
+                await asyncio.Event().wait()
+            await asyncio.sleep(seconds)
         finally:
             self.held -= 1
-
-    async def _wait(self, seconds: float) -> None:
-        if self.fault == HANGS:
-            await asyncio.Event().wait()
-        await asyncio.sleep(seconds)
 
     async def contract(self, request: web.Request) -> web.Response:
         self.contracts += 1
@@ -92,18 +91,14 @@ class FakeServer:
         return web.Response(text=self.metrics()) if self.metrics else web.Response(status=404)
 
     async def health(self, request: web.Request) -> web.Response:
-        self.health_held += 1
-        try:
-            await self._wait(self.health_delay_s)
-        finally:
-            self.health_held -= 1
+        await self.hold(self.health_delay_s)
         return web.json_response({"status": "ready"}, status=self.health_status)
 
 
 @asynccontextmanager
-async def serving(*routes: web.RouteDef) -> AsyncIterator[str]:
+async def serving(*routes: web.RouteDef, traffic: Traffic | None = None) -> AsyncIterator[str]:
     """Yields the URL of a server with these routes. Its handlers end with their connections."""
-    app = web.Application()
+    app = web.Application(middlewares=[traffic.of_server] if traffic else [])
     app.add_routes(routes)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
@@ -115,14 +110,14 @@ async def serving(*routes: web.RouteDef) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def served(*servers: FakeServer) -> AsyncIterator[None]:
+async def served(*servers: FakeServer, traffic: Traffic | None = None) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         for server in servers:
             routes = [web.post(route, server.complete) for route in ROUTES]
             routes.append(web.get("/health", server.health))
             routes.append(web.get("/contract", server.contract))
             routes.append(web.get("/metrics", server.measured))
-            server.url = await stack.enter_async_context(serving(*routes))
+            server.url = await stack.enter_async_context(serving(*routes, traffic=traffic))
         yield
 
 

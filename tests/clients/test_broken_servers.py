@@ -14,7 +14,7 @@ from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.clients.fake_servers import FAULTS, HANGS, FakeServer, served
 from tests.limits import HANG_S
-from tests.virtual_time import in_virtual_time, time_passes
+from tests.virtual_time import Traffic, in_virtual_time, time_passes
 
 LIMIT = 8
 ROLLOUTS = 120
@@ -44,7 +44,9 @@ def rollouts_of(
 
     async def scenario() -> list[Rollout]:
         pool = ServerPool(LIMIT)
-        async with served(*servers), open_session(token=None) as session:
+        traffic = Traffic(held=lambda: sum(server.held for server in servers))
+        async with served(*servers, traffic=traffic), open_session(token=None) as session:
+            traffic.count(session)
             await pool.set_servers([server.url for server in servers])
             client = LLMClient(session, pool, Sampling("m", 1.0, 8, seed, 50), newest=lambda: 3)
             policy = RolloutConfig(retries=retries, timeout_s=timeout_s)
@@ -55,7 +57,7 @@ def rollouts_of(
                 async with places:
                     return await run(OneQuestion().train_problem(0), RolloutSpec(0, f"0-{index}", f"{index}"))
 
-            async with time_passes(lambda: pool.in_flight == sum(server.held for server in servers)):
+            async with time_passes(lambda: traffic.is_still):
                 return await asyncio.gather(*(one(index) for index in range(count)))
 
     return in_virtual_time(scenario())

@@ -54,12 +54,9 @@ class ScoringServer:
         self.versions: list[int] = []  # those that it serves from its next answers to /contract on
         self.rows = 0  # that will be sent
 
-    def serving(self):
-        return serving(
-            web.get("/health", self.health),
-            web.get("/contract", self.contract),
-            web.post("/score", self.score),
-        )
+    def serving(self, traffic: Traffic | None = None):
+        routes = [web.get("/health", self.health), web.get("/contract", self.contract)]
+        return serving(*routes, web.post("/score", self.score), traffic=traffic)
 
     async def health(self, request: web.Request) -> web.Response:
         return web.json_response({"status": "loading"}, status=200 if self.is_ready else 503)
@@ -221,15 +218,16 @@ def asked(
     told: Callable[[str], object] = lambda _: None,
 ) -> Any:
     """What is made of one server's answers. Time passes while the server holds all that is under way."""
-    traffic = Traffic()
+    traffic = Traffic(held=lambda: server.hanging)
 
     async def scenario() -> Any:
         limit = aiohttp.ClientTimeout(total=SILENCE_S)
         async with (
-            server.serving() as url,
-            aiohttp.ClientSession(timeout=limit, trace_configs=[traffic.trace]) as session,
-            time_passes(lambda: traffic.under_way == server.hanging),
+            server.serving(traffic) as url,
+            aiohttp.ClientSession(timeout=limit) as session,
+            time_passes(lambda: traffic.is_still),
         ):
+            traffic.count(session)
             return await ask(ScoreRequests(session, url, deadline_s, SILENCE_S, told))
 
     return in_virtual_time(scenario())

@@ -1,7 +1,7 @@
 """Requests on a server that hangs are asked elsewhere; those on one that is merely slow stay."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -30,22 +30,20 @@ def sampled(scenario, *servers: FakeServer, limit: int = 2, policy: SegmentPolic
 
     async def run():
         pool = ServerPool(limit)
-        async with served(*servers), aiohttp.ClientSession() as session, asked_again_and_again(pool, servers):
-            await pool.set_servers([server.url for server in servers])
-            return await scenario(LLMClient(session, pool, Sampling("m", 1.0, 8, seed=5), policy))
+        traffic = Traffic(held=lambda: sum(server.held for server in servers))
+        async with served(*servers, traffic=traffic), aiohttp.ClientSession() as session:
+            traffic.count(session)
+            async with asked_again_and_again(pool, traffic):
+                await pool.set_servers([server.url for server in servers])
+                return await scenario(LLMClient(session, pool, Sampling("m", 1.0, 8, seed=5), policy))
 
     return in_virtual_time(run())
 
 
 @asynccontextmanager
-async def asked_again_and_again(pool: ServerPool, servers: Sequence[FakeServer]) -> AsyncIterator[None]:
+async def asked_again_and_again(pool: ServerPool, traffic: Traffic) -> AsyncIterator[None]:
     """Asks for the servers' health. Time passes while they hold all requests that are under way."""
-    watch, traffic = ServerWatch([pool]), Traffic()
-
-    def is_still() -> bool:
-        completions = sum(server.held for server in servers)
-        questions = sum(server.health_held for server in servers)
-        return pool.in_flight == completions and traffic.under_way == questions
+    watch = ServerWatch([pool])
 
     async def ask() -> None:
         while True:
@@ -53,12 +51,10 @@ async def asked_again_and_again(pool: ServerPool, servers: Sequence[FakeServer])
             await asyncio.sleep(server_watch.EVERY_S)
 
     limit = aiohttp.ClientTimeout(total=server_watch.ANSWER_TIMEOUT_S)
-    async with (
-        aiohttp.ClientSession(timeout=limit, trace_configs=[traffic.trace]) as session,
-        in_background(ask()),
-        time_passes(is_still),
-    ):
-        yield
+    async with aiohttp.ClientSession(timeout=limit) as session:
+        traffic.count(session)
+        async with in_background(ask()), time_passes(lambda: traffic.is_still):
+            yield
 
 
 async def four_rollouts(client: LLMClient) -> list[Rollout]:
@@ -132,12 +128,13 @@ def test_a_server_that_left_is_asked_no_more_and_another_at_its_url_begins_anew(
 
     async def scenario() -> None:
         pool = ServerPool(2)
-        watch, traffic = ServerWatch([pool]), Traffic()
+        watch, traffic = ServerWatch([pool]), Traffic(held=lambda: hung.held)
         async with (
-            served(hung, good),
-            aiohttp.ClientSession(trace_configs=[traffic.trace]) as session,
-            time_passes(lambda: traffic.under_way == hung.health_held > 0),
+            served(hung, good, traffic=traffic),
+            aiohttp.ClientSession() as session,
+            time_passes(lambda: traffic.is_still),
         ):
+            traffic.count(session)
             await pool.set_servers([hung.url, good.url])
             for _ in range(server_watch.MISSES):
                 await watch.ask_all(session)

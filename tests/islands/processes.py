@@ -22,7 +22,7 @@ LIGHTHOUSE = Path(sys.executable).with_name("torchft_lighthouse")
 class LighthouseProcess:
     """A lighthouse that waits for islands for so long: join_s once most have come, dead_s without a sign."""
 
-    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 10.0, address: str = LOOPBACK):
+    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 5.0, address: str = LOOPBACK):
         self.url = f"http://{address}:{port}"
         self._at = address, port
         self._command = [LIGHTHOUSE, "--min_replicas", "1"]

@@ -49,13 +49,13 @@ def start(tmp_path: Path, lighthouse: LighthouseProcess) -> Iterator[Start]:
 
 
 def test_an_island_that_is_killed_costs_the_others_one_attempt_and_rejoins_by_replay(start):
-    islands = [start(f"island-{number}") for number in range(3)]
+    islands = [start(f"island-{number}", timeout_s=10) for number in range(3)]
     before = [island.next(together(3)) for island in islands]
     islands[2].kill()
     without = [island.next(together(2)) for island in islands[:2]]
     assert all(line["alone"] == 0 for lines in without for line in lines)
     more = [islands[0].next(together(2)), islands[1].next(together(2))]
-    again = start("island-2")
+    again = start("island-2", timeout_s=10)
     found = again.next(together(3))
     after = [island.next(together(3)) for island in islands[:2]]
     assert found[0]["behind"] > 0

@@ -273,7 +273,7 @@ def test_a_full_disk_costs_versions_and_no_training(worker, ranks, url, small_di
 
 
 def test_a_run_ends_where_no_server_can_load_the_newest_version(worker, ranks, url, place):
-    with relaying(worker, Launcher(url), place) as sender:
+    with relaying(worker, Launcher(url), place, "weights.live_timeout_s=5") as sender:
         publish(worker, ranks, sender, 0)
         worker._weights["model.norm.weight"].data[0] = float("nan")
         publish(worker, ranks, sender, 1)

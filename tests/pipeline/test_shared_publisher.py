@@ -150,7 +150,8 @@ def test_a_server_with_other_weights_ends_the_run(worker, ranks, url, tmp_path):
 def test_without_a_server_the_run_ends_with_the_last_failure(worker, ranks, tmp_path):
     with serving(FAILING) as failing:
         wait_ready(failing.url)
-        sender = made("shared", worker, Launcher(failing.url), place_in(tmp_path))
+        impatient = "world.server_start_timeout_s=5"
+        sender = made("shared", worker, Launcher(failing.url), place_in(tmp_path), impatient)
         with pytest.raises(NoServersError, match=f"the last of them at {failing.url}"):
             publish(worker, ranks, sender, POISON)
         sender.close()

@@ -221,7 +221,7 @@ def test_servers_that_all_lost_their_weights_get_them_again(worker):
 
 def test_servers_that_lose_their_weights_every_time_are_an_error(worker):
     with serving(FAILING) as only:
-        sender = publisher(worker, only.url)
+        sender = publisher(worker, only.url, settings=["world.server_start_timeout_s=5"])
         with pytest.raises(NoServersError, match="every server failed, the last of them at http.*:"):
             publish(worker, Ranks(0, 1, HANG_S), sender, POISON)
         sender.close()

@@ -18,7 +18,7 @@ from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
 from pipelinerl.filters import Overlong
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.clients.fake_servers import HANGS, FakeServer, good_answer, served
-from tests.virtual_time import in_virtual_time, pass_time, time_passes
+from tests.virtual_time import Traffic, in_virtual_time, pass_time, time_passes
 
 TIMEOUT_S = 0.5
 MESSAGES = [{"role": "user", "content": "x"}]
@@ -40,7 +40,7 @@ class LastingServer(FakeServer):
         if self.status:
             return web.json_response({"error": {"code": "unhealthy"}}, status=self.status)
         self.fault = HANGS
-        await self._hold()
+        await self.hold(0)
 
 
 class Talk(Domain):
@@ -83,14 +83,16 @@ def rollout_of(
 ) -> Rollout:
     async def scenario() -> Rollout:
         pool = ServerPool(limit=2)
-        async with served(server), open_session(token=None) as session:
+        traffic = Traffic(held=lambda: server.held)
+        async with served(server, traffic=traffic), open_session(token=None) as session:
+            traffic.count(session)
             await pool.set_servers([server.url])
             policy = RolloutConfig(retries=0, timeout_s=TIMEOUT_S, segment_tokens=segment_tokens)
             segments = SegmentPolicy(segment_tokens)
             client = LLMClient(session, pool, Sampling("m", 1.0, 8), segments, turn, template=Continued())
             domain = Talk(turns)
             began = asyncio.get_running_loop().time()
-            async with time_passes(lambda: pool.in_flight == server.held):
+            async with time_passes(lambda: traffic.is_still):
                 run = RolloutRunner("r", domain, client, policy)
                 rollout = await run(domain.train_problem(0), RolloutSpec(0, "0-0", "train 0 0"))
             if rollout.status == "truncated":  # before the attempt's end, so that its domain can judge

@@ -10,23 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import SamplerState, Started
+from contracts.records import SamplerState
 from pipelinerl.streams import StreamCorruptError, StreamError, StreamTrimmedError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.segments import HEADER_BYTES, seal, segment_path, segment_starts
 from tests.clock import Clock
 from tests.limits import HANG_S
+from tests.streams.records import event, there
 
 SMALL_SEGMENT = 4096
 processes = multiprocessing.get_context("spawn")
-
-
-def event(number: int) -> Started:
-    return Started(at=1.0, group_id=number, rollouts=8, draw=number, problem=0)
-
-
-def there(streams, name, offset=0) -> list[int]:
-    return [entry.record.group_id for entry in streams.reader(name).read(offset, timeout_s=0)]
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from contracts.records import Started
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
+from tests.streams.records import event, there
 
 
 class Held:
@@ -26,11 +26,7 @@ class Held:
         return self._writer.append(record)
 
     def written(self) -> list[int]:
-        return [entry.record.group_id for entry in self._streams.reader("events").read(timeout_s=0)]
-
-
-def event(number: int) -> Started:
-    return Started(at=1.0, group_id=number, rollouts=8, draw=number, problem=0)
+        return there(self._streams)
 
 
 def test_the_loop_runs_on_while_an_append_waits(tmp_path):

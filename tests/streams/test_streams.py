@@ -21,6 +21,7 @@ from pipelinerl.streams import StreamBusyError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis import RedisStreams
 from tests.clock import Clock
+from tests.streams.records import event, numbers, there
 from tests.threads import wait_until_it_waits
 
 SMALL_SEGMENT = 4096
@@ -47,10 +48,6 @@ def make_streams(request, tmp_path):
     return BACKENDS[request.param](tmp_path, request)
 
 
-def event(number: int) -> Started:
-    return Started(at=1.0, group_id=number, rollouts=8, draw=number, problem=0)
-
-
 def rollout(number: int, tokens: int) -> Rollout:
     completion = Completion(
         prompt_token_ids=np.arange(3, dtype=np.int32),
@@ -63,14 +60,6 @@ def rollout(number: int, tokens: int) -> Rollout:
     return Rollout(
         run="r", rollout_id=str(number), group_id=number, problem_id="p", domain="d", completions=[completion]
     )
-
-
-def numbers(entries) -> list[int]:
-    return [entry.record.group_id for entry in entries]
-
-
-def there(streams, name, offset=0) -> list[int]:
-    return numbers(streams.reader(name).read(offset, timeout_s=0))
 
 
 def process(target, *arguments):

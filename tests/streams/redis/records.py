@@ -1,20 +1,6 @@
-"""The records that the tests of streams on Redis write, read back and corrupt."""
+"""What the tests of streams on Redis break: connections, and what a server holds."""
 
 import redis
-
-from contracts.records import Started
-
-
-def event(number: int) -> Started:
-    return Started(at=1.0, group_id=number, rollouts=8, draw=number, problem=0)
-
-
-def numbers(entries) -> list[int]:
-    return [entry.record.group_id for entry in entries]
-
-
-def there(streams, name="events", offset=0) -> list[int]:
-    return numbers(streams.reader(name).read(offset, timeout_s=0))
 
 
 def kill_connections(admin: redis.Redis, part_of_name: str) -> int:

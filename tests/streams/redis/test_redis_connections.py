@@ -15,7 +15,8 @@ from pipelinerl.streams import StreamBusyError, StreamError
 from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.redis_connection import Connection
 from tests.ports import free_port
-from tests.streams.redis.records import event, key, kill_connections, numbers, there
+from tests.streams.records import event, numbers, there
+from tests.streams.redis.records import key, kill_connections
 
 pytestmark = pytest.mark.engines
 

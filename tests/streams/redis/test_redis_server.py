@@ -24,7 +24,7 @@ from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.redis_connection import Connection
 from pipelinerl.streams.redis_server import served
 from tests.clock import Clock
-from tests.streams.redis.records import event, there
+from tests.streams.records import event, there
 
 pytestmark = pytest.mark.engines
 

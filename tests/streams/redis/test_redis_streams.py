@@ -10,7 +10,8 @@ import pytest
 from contracts.records import encode
 from pipelinerl.streams import StreamBusyError, StreamCorruptError, StreamTrimmedError
 from pipelinerl.streams.redis import RedisStreams
-from tests.streams.redis.records import event, key, kill_connections, numbers, there
+from tests.streams.records import event, numbers, there
+from tests.streams.redis.records import key, kill_connections
 
 pytestmark = pytest.mark.engines
 
