@@ -16,7 +16,6 @@ from trainer_adapters.scripted import ScriptedTrainer
 
 SCRIPTED = "inference_adapters.scripted"
 ORIGIN = "contracts.store.origin"
-WITHIN_S = 30
 
 
 def unwaited(

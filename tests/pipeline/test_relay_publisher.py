@@ -33,7 +33,6 @@ from tests.pipeline.runs import wait_for
 from tests.pipeline.stored_weights import (
     ORIGIN,
     SCRIPTED,
-    WITHIN_S,
     made,
     origin_of,
     ready_servers,
@@ -128,7 +127,7 @@ def test_a_server_that_stays_silent_is_replaced(worker, ranks, pair, place):
     with relaying(worker, launcher, place, "world.server_start_timeout_s=2") as sender:
         publish(worker, ranks, sender, 0)
         with stopped(hung):
-            wait_for(lambda: sender.is_stranded() or launcher.condemned, WITHIN_S)
+            wait_for(lambda: sender.is_stranded() or launcher.condemned)
     assert [condemned.url for condemned in launcher.condemned] == [hung.url]
 
 
@@ -159,7 +158,7 @@ def test_a_server_that_is_started_again_joins_and_is_named_by_a_publication(work
         assert publish(worker, ranks, sender, 1).servers == []
         reborn = stack.enter_context(serving(SCRIPTED, "--port", port))
         launcher.join(reborn.url, name="server-0")
-        wait_for(sender.is_stranded, WITHIN_S)
+        wait_for(sender.is_stranded)
         again = publish(worker, ranks, sender, 1)
         assert (again.servers, again.joinings) == ([reborn.url], [2])
         wait_until_served(reborn.url, 1, sender.run)
@@ -264,7 +263,7 @@ def test_a_full_disk_costs_versions_and_no_training(worker, ranks, url, small_di
         assert sum("cannot be written now" in record.message for record in caplog.records) == 2
         assert_serves_version(url, 0)
         make_room(small_disk)
-        wait_for(sender.is_stranded, WITHIN_S)  # as when no rollout comes, because the server is held
+        wait_for(sender.is_stranded)  # as when no rollout comes, because the server is held
         assert sender.must_repeat()
         publish(worker, ranks, sender, 2)
         assert not sender.must_repeat()
@@ -278,7 +277,7 @@ def test_a_run_ends_where_no_server_can_load_the_newest_version(worker, ranks, u
         worker._weights["model.norm.weight"].data[0] = float("nan")
         publish(worker, ranks, sender, 1)
         with pytest.raises(NoServersError, match=f"no server can load version 1: {url}: .*not finite"):
-            wait_for(lambda: sender.is_stranded() and None, WITHIN_S)
+            wait_for(lambda: sender.is_stranded() and None)
         worker._weights["model.norm.weight"].data[0] = 1.0
 
 
@@ -287,7 +286,7 @@ def test_a_server_with_other_weights_ends_the_run(worker, ranks, url, place):
     publish(worker, ranks, sender, 0)
     sender._packer.digests[0] = "0" * 64
     with pytest.raises(DigestMismatchError, match=f"digest_mismatch: {url} serves version 0 with the digest"):
-        wait_for(sender.is_stranded, WITHIN_S)
+        wait_for(sender.is_stranded)
     with pytest.raises(DigestMismatchError):
         sender.close()
 
@@ -312,7 +311,7 @@ def test_a_server_that_does_not_accept_the_origin_is_replaced(worker, ranks, url
         launcher = Launcher(old.url, url)
         with relaying(worker, launcher, place) as sender:
             assert publish(worker, ranks, sender, 0).servers == [url]
-            wait_for(lambda: sender.is_stranded() or launcher.condemned, WITHIN_S)
+            wait_for(lambda: sender.is_stranded() or launcher.condemned)
     (condemned,) = launcher.condemned
     assert condemned.url == old.url and condemned.replaceable and "source_refused" in condemned.why
 
@@ -324,14 +323,14 @@ def test_a_pinned_server_keeps_its_weights_until_it_is_released(worker, ranks, u
         for url in urls:
             wait_until_served(url, 0, sender.run)
         sender.pin(other)
-        wait_for(lambda: publish(worker, ranks, sender, 0).servers == [one], WITHIN_S)
+        wait_for(lambda: publish(worker, ranks, sender, 0).servers == [one])
         change(worker)
         assert publish(worker, ranks, sender, 1).servers == [one]
         wait_until_served(one, 1, sender.run)
         assert_serves_version(other, 0)
         sender.release(other)
         wait_until_served(other, 1, sender.run)
-        wait_for(lambda: len(publish(worker, ranks, sender, 1).servers) == 2, WITHIN_S)
+        wait_for(lambda: len(publish(worker, ranks, sender, 1).servers) == 2)
 
 
 # --- the packer -----------------------------------------------------------------------------------

@@ -18,9 +18,10 @@ from pipelinerl.training.publishing.stored import StorePlace
 from pipelinerl.training.ranks import Ranks
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import Server, serving, wait_ready
+from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
-from tests.pipeline.stored_weights import SCRIPTED, WITHIN_S, made
+from tests.pipeline.stored_weights import SCRIPTED, made
 from tests.pipeline.test_weight_publisher import FAILING, assert_serves, change
 from tests.small_disk import fill, make_room
 from trainer_adapters.scripted import ScriptedTrainer
@@ -164,9 +165,9 @@ def test_a_full_file_system_is_waited_for(worker, ranks, url, small_disk, caplog
         fill(small_disk)
         publishing = threading.Thread(target=publish, args=(worker, ranks, sender, 1))
         publishing.start()
-        wait_for(lambda: "waiting for room" in caplog.text, WITHIN_S)
+        wait_for(lambda: "waiting for room" in caplog.text)
         make_room(small_disk)
-        publishing.join(WITHIN_S)
+        publishing.join(HANG_S)
         assert_serves(url, worker, 1)
 
 
