@@ -60,13 +60,13 @@ def cancels_the_first_choice_only(options):
 
 @mutant(
     "G11",
-    "were not answered|no answer to POST|are there|tokens take",
-    part="slots",
-    also="G2 G3 G4 G5 G6 G7 G8 G9",
+    "never showed|no answer to POST",
+    part="connections",
+    also="G1 G2 G3 G4 G5 G6 G7 G8 G9 G10",
     hangs=True,
 )
 class LosesTheSlotOfWhoLeaves(ScriptedEngine):
-    slots = asyncio.Semaphore(48)
+    slots = asyncio.Semaphore(4)
 
     async def _generate(self, prompt, sampling):
         await self.slots.acquire()
@@ -75,13 +75,16 @@ class LosesTheSlotOfWhoLeaves(ScriptedEngine):
         self.slots.release()
 
 
-@mutant("G11", ": 503", part="prompts", also="G2 G3 G5 G8")
-class RefusesTheThirdRequest(ScriptedEngine):
+@mutant("G11", ": 503", part="prompts", also="G1 G2 G3 G4 G5 G6 G7 G8 G9")
+class RefusesTheSecondLongPrompt(ScriptedEngine):
     """Its response is a refusal, so the kit must not report a request that never appeared."""
 
+    long = 0
+
     def generate(self, prompt_token_ids, sampling):
-        if len(self._sequences) >= 2:
-            raise ContractError(ErrorCode.OVERLOADED, "two at a time")
+        self.long += len(prompt_token_ids) > 1000
+        if len(prompt_token_ids) > 1000 and self.long > 1:
+            raise ContractError(ErrorCode.UNHEALTHY, "one long prompt is enough")
         return super().generate(prompt_token_ids, sampling)
 
 

@@ -44,7 +44,7 @@ class LeavesTheTiedHeadStale(ScriptedEngine):
     "G1",
     "labels .* after version . was live|labelled .: log-prob",
     part="context",
-    also="G2 G3 G4 G5 G6 G7 G8 G9",
+    also="G2 G3 G4 G5 G6 G7 G8 G9 G10 G11",
 )
 class SaysLiveBeforeItIs(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):

@@ -16,6 +16,7 @@ from contracts.store.part_file import PartFile
 from contracts.store.rules import PullRules
 from contracts.store.shared import SharedStore
 from contracts.store.signing import Verifier, _parts
+from contracts.store.sources import Sources
 from contracts.store.tensor_check import TensorCheck, tensor_entries
 from inference_adapters import weight_updates
 from inference_adapters.channels import relay
@@ -234,7 +235,16 @@ def starts_over_each_time(options):
 
 @mutant("G15", "/weight_update/|ended as", part="hangs")
 def waits_for_the_source_that_hangs(options):
+    """Asks the first source first, so that no chance spares it one that hangs."""
     relay.PullRules = lambda poll_s, idle_timeout_s, min_bytes_per_s: PullRules(poll_s, HOUR_S, 0)
+    right = Sources.pick
+
+    def pick(self, now, name, refused=()):
+        first = self.all[0]
+        asked = first in refused or first.running
+        return right(self, now, name, refused) if asked else first
+
+    Sources.pick = pick
 
 
 # --- G16: undisturbed
