@@ -4,6 +4,7 @@ The same programs, started in a moment. What happens before `main`, on the way f
 tests that run the command itself.
 """
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -88,6 +89,7 @@ def _become(
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, number)
         os.close(file)
+    gc.freeze()  # a program that collects garbage does not walk through what was imported for all
     multiprocessing.current_process().daemon = False  # it may have children, as any program
     os.environ.clear()
     os.environ.update(environment)

@@ -62,7 +62,7 @@ def test_a_server_that_begins_to_follow_has_its_time_again(follower):
 
 
 def test_a_server_that_has_joined_is_in_the_channel_at_once(follower):
-    follower.join(REQUEST, answer(0, epoch=3), 1.0)
+    follower.join(REQUEST, answer(0, epoch=3), now=1.0)
     assert follower.is_joined("r")
 
 

@@ -7,6 +7,7 @@ become those of `python -m MODULE`.
 
 import atexit
 import ctypes
+import gc
 import importlib
 import logging
 import os
@@ -84,6 +85,7 @@ def _become(command: Sequence[str], environment: Mapping[str, str], output: int,
     status = 1
     try:
         die_with_parent()
+        gc.freeze()  # a job that collects garbage does not walk through what the launcher has imported
         if os.getppid() != guard:
             os._exit(status)
         os.setsid()
