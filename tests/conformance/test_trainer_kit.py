@@ -36,7 +36,7 @@ PLAIN = "examples.plain_trainer.PlainTrainer"
 LORA = {"rank": 4, "alpha": 8}
 
 
-def assert_all_kept(adapter: str, ranks: int, patience_s: float = 120, **options: object) -> list[Verdict]:
+def assert_all_kept(adapter: str, ranks: int, patience_s: float = HANG_S, **options: object) -> list[Verdict]:
     verdicts = check_trainer(adapter, ranks=ranks, options=options, patience_s=patience_s)
     assert [v.guarantee.code for v in verdicts] == CODES
     assert all(v.measured and v.seconds > 0 for v in verdicts)
@@ -95,7 +95,7 @@ def test_low_rank_adapters_in_another_form(adapter, ranks, options):
 @pytest.mark.parametrize(("ranks", "lora"), [(1, None), (2, None), (2, LORA)])
 def test_fsdp_with_compiled_layers(ranks, lora):
     options = {"compile_layers": True, "lora": lora}
-    assert_all_kept(FSDP, ranks, patience_s=600, **options)
+    assert_all_kept(FSDP, ranks, **options)
 
 
 def test_a_trainer_without_shards_or_a_period_is_not_tried_on_them():
@@ -133,7 +133,7 @@ def test_deepspeed_in_stage_3_on_two_ranks():
     """The kit mostly starts ranks, so it runs in a process that preloads what they import."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver"), preload_deepspeed) as pool:
         options = {"zero_stage": 3}
-        verdicts = pool.submit(check_trainer, DEEPSPEED, ranks=2, options=options, patience_s=300).result()
+        verdicts = pool.submit(check_trainer, DEEPSPEED, ranks=2, options=options, patience_s=HANG_S).result()
     assert [v.guarantee.code for v in verdicts] == CODES
     assert_not_offered(verdicts.pop(), "T10", "period is None")
     assert_kept(verdicts)

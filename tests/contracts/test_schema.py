@@ -31,12 +31,12 @@ PLACE = {
 }
 KEYS = [{"id": "k", "ed25519": "0" * 64}]
 VALID = {
-    InitProcessGroupRequest: OF_RUN | PLACE | {"group_name": "g", "timeout_s": 0.1},
+    InitProcessGroupRequest: OF_RUN | PLACE | {"group_name": "g", "timeout_s": 700},
     WeightUpdateRequest: OF_RUN
-    | {"version": 1, "parameters": [WEIGHT], "tied": {"v": "w"}, "bucket_bytes": 8, "timeout_s": 1},
+    | {"version": 1, "parameters": [WEIGHT], "tied": {"v": "w"}, "bucket_bytes": 8, "timeout_s": 700},
     InitWeightChannelRequest: OF_RUN
     | {"kind": "relay", "sources": ["http://127.0.0.1:9/"], "public_keys": KEYS},
-    ChannelUpdateRequest: OF_RUN | {"version": 1, "manifest_sha256": "0" * 64, "timeout_s": 1},
+    ChannelUpdateRequest: OF_RUN | {"version": 1, "manifest_sha256": "0" * 64, "timeout_s": 700},
     AbortWeightUpdateRequest: OF_RUN | {"version": 1},
     ScoreRequest: {"sequences": [[1, 2]], "temperature": 1.0},
     CompletionRequest: {

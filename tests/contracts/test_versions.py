@@ -12,7 +12,7 @@ UPDATE = {
     "version": 0,
     "parameters": [Parameter(name="w", dtype="float32", shape=(2,))],
     "bucket_bytes": 8,
-    "timeout_s": 1.0,
+    "timeout_s": 700.0,
 }
 OF_VERSION_1 = {
     "contract": 1, "engine": "e", "engine_version": "1", "model": "m", "ranks": 1, "backends": ["gloo"],

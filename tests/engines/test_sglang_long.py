@@ -84,6 +84,6 @@ def test_an_engine_that_is_still_being_loaded_ends_with_its_server_too(model, re
 
 def test_a_run_of_twenty_steps(tmp_path):
     engines = learns_in_twenty_steps(
-        tmp_path, "inference=all_engines", "world.servers=3", "world.server_grace_s=300", "trainer=deepspeed"
+        tmp_path, "inference=all_engines", "world.servers=3", "world.server_grace_s=600", "trainer=deepspeed"
     )
     assert engines == {"transformers", "vllm", "sglang"}

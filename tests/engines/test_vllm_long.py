@@ -125,7 +125,7 @@ def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_to
     server that was not told to read calls refuses tools: G6."""
     model = make_tiny_model(tmp_path, tied=False)
     with vllm_server(model, "--tensor-parallel-size", "2") as url:
-        verdicts = check_inference([url], model, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=30)
+        verdicts = check_inference([url], model, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=HANG_S)
         assert contract(url)["ranks"] == 2
     assert_kept(verdicts)
 

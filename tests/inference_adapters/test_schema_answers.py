@@ -14,7 +14,7 @@ TEXT = {"model": "scripted", "prompt": "1 + 1 =", "max_tokens": 3}
 CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "1"}], "max_tokens": 3}
 JOIN = {"run": "r", "takeover": True, "epoch": 1, "group_name": "g", "backend": "gloo", "timeout_s": 0.2}
 JOIN |= {"master_address": "127.0.0.1", "master_port": 9, "rank_offset": 1, "world_size": 2}
-UPDATE = {"run": "none", "epoch": 1, "version": 1, "bucket_bytes": 8, "timeout_s": 1}
+UPDATE = {"run": "none", "epoch": 1, "version": 1, "bucket_bytes": 8, "timeout_s": 700}
 UPDATE["parameters"] = [{"name": "w", "dtype": "float32", "shape": [2]}]
 REQUESTS = [
     ("GET", f"/health?challenge={'0' * 32}", None, {200}),

@@ -464,7 +464,9 @@ def test_an_executor_that_is_named_again_keeps_its_settings(tmp_path):
     resuming = [f"run_dir={tmp_path}", "resume=true"]
     executor = compose_config([*resuming, *on_ray]).executor
     assert (executor.forward_env, executor.place_timeout_s) == (["WANDB_MODE"], 1200)
-    assert compose_config([*resuming, *on_ray, "executor.place_timeout_s=5"]).executor.place_timeout_s == 5
+    assert (
+        compose_config([*resuming, *on_ray, "executor.place_timeout_s=600"]).executor.place_timeout_s == 600
+    )
     assert compose_config([*resuming, "executor=local"]).executor.backend == "local"
     saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
     del saved["executor"]  # as in runs of earlier code

@@ -9,6 +9,7 @@ from threading import Thread
 
 from pipelinerl.heartbeat import EVERY_S, Heartbeat, beat_path
 from pipelinerl.launcher.liveness import FIRST_BEAT_S, MARGIN_S, Liveness
+from tests.limits import HANG_S
 
 HANGS = """
 import sys, time
@@ -25,21 +26,21 @@ hang_here()
 
 
 def test_one_that_beats_is_not_silent_whatever_its_clock_says(tmp_path):
-    liveness = Liveness(tmp_path, timeout_s=10)
+    liveness = Liveness(tmp_path, timeout_s=1000)
     liveness.began("actor", 0)
     beat_path(tmp_path, "actor").parent.mkdir()
-    for now in range(0, 100, 9):
+    for now in range(0, 10000, 900):
         beat_path(tmp_path, "actor").unlink(missing_ok=True)
         beat_path(tmp_path, "actor").touch()
         assert liveness.silent(["actor"], now) == []
-    assert liveness.silent(["actor"], 99 + 10) == []
-    assert liveness.silent(["actor"], 99 + 10.1 + MARGIN_S) == ["actor"]
+    assert liveness.silent(["actor"], 9900 + 1000) == []
+    assert liveness.silent(["actor"], 9900 + 1000.1 + MARGIN_S) == ["actor"]
 
 
 def test_one_that_begins_has_time_for_its_imports_and_owes_nothing_to_the_one_before(tmp_path):
     beat_path(tmp_path, "actor").parent.mkdir()
     beat_path(tmp_path, "actor").touch()
-    liveness = Liveness(tmp_path, timeout_s=10)
+    liveness = Liveness(tmp_path, timeout_s=HANG_S)
     liveness.began("actor", 0)
     assert liveness.silent(["actor"], FIRST_BEAT_S + 1) == ["actor"]
     liveness.began("actor", 200)

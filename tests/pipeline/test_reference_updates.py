@@ -18,6 +18,7 @@ from pipelinerl.training.reference_updates import ReferenceUpdates
 from pipelinerl.training.server_strikes import MOST_FAILURES
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready
+from tests.limits import HANG_S
 from tests.trainer_adapters.models import make_sequences
 from tests.trainer_adapters.workers import started, train
 from trainer_adapters.fsdp import FSDPTrainer
@@ -34,7 +35,7 @@ def updates(
     run: Path, worker: TrainerWorker, url: str, dtype: str = "float32"
 ) -> AbstractContextManager[ReferenceUpdates]:
     """Returns what the trainer of a run has."""
-    quick = [f"weights.{name}_timeout_s=5" for name in ("rendezvous", "bucket", "live")]
+    quick = [f"weights.{name}_timeout_s={HANG_S:g}" for name in ("rendezvous", "bucket", "live")]
     config = compose_config(["reference=scripted", f"reference.renew_every={EVERY}", *quick])
     manifest = worker.weight_manifest(dtype)
     checkpoints = Checkpoints(run)

@@ -26,8 +26,8 @@ from tests.pipeline.runs import (
 from tests.small_disk import fill, make_room
 from tests.step_gate import StepGate
 
-RELAY = ("weights=relay", "weights.poll_s=0.1", "world.servers=2")
 SLOW = "+inference.arguments.token_delay_s=0.02"
+RELAY = ("weights=relay", "weights.poll_s=0.1", "world.servers=2")
 
 
 def of_kind(run: Path, name: str, kind: type) -> list:
