@@ -77,6 +77,7 @@ EXCEPTIONS = {
     "launcher/executors/refusals.py::"
     "test_workers_that_find_no_place_are_waited_for_as_long_as_is_said": PASSES,
     "launcher/executors/test_ray.py::test_the_node_that_a_job_leaves_is_announced": "Ray's own deadline",
+    "launcher/test_liveness.py": "the test gives the times",
     "launcher/test_placing.py::": PASSES,
     "launcher/test_workers.py::__init__": "of a scene whose time the test moves",
     "pipeline/runs.py::wait_for": "looks are counted",
