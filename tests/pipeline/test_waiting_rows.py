@@ -10,7 +10,7 @@ from pipelinerl.process import REFERENCE_VARIABLE
 from pipelinerl.streams import StreamReader
 from pipelinerl.streams.files import FileStreams
 from tests.builders import group
-from tests.clients.test_reference import ScoringServer, serving
+from tests.clients.test_reference import ScoringServer
 from tests.forked import Forked
 from tests.limits import HANG_S
 
@@ -45,7 +45,7 @@ def test_a_row_waits_until_the_trainer_has_made_the_version_of_its_reference(tmp
     server.version = 2
 
     async def scenario() -> None:
-        async with serving(server) as url:
+        async with server.serving() as url:
             process = Forked(
                 *("-m", "pipelinerl.preprocessor", "--run-dir", str(tmp_path)),
                 environment={REFERENCE_VARIABLE: url},

@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from contracts.conformance.processes import fork_server
@@ -68,7 +69,10 @@ def _wait(processes: list[Any], folder: Path, patience_s: float) -> None:
             raise RankFailedError(f"not every rank ended within {patience_s:g} s: {where}")
         for rank in [rank for rank, process in running.items() if process.sentinel in ended]:
             running.pop(rank).join()
-        if failed := [rank for rank in range(len(processes)) if _failed(folder, rank, processes[rank])]:
+        if any(_failed(folder, rank, processes[rank]) for rank in range(len(processes))):
+            for process in filter(_is_gone, running.values()):
+                process.join()  # its status may come after the error of a rank that has lost it
+            failed = [rank for rank in range(len(processes)) if _failed(folder, rank, processes[rank])]
             raise RankFailedError(_describe_failure(folder, failed, processes))
 
 
@@ -76,6 +80,14 @@ def _failed(folder: Path, rank: int, process: multiprocessing.process.BaseProces
     """Returns whether the rank has ended with an error, or without a result."""
     code = process.exitcode
     return code is not None and (code != 0 or not (folder / f"{rank}.result").exists())
+
+
+def _is_gone(process: multiprocessing.process.BaseProcess) -> bool:
+    """Returns whether the operating system has ended the process."""
+    try:
+        return bool(psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _describe_failure(folder: Path, failed: list[int], processes: list[Any]) -> str:
