@@ -1,7 +1,7 @@
 """Runs work in a forked process, so that what it imports is gone when it is done.
 
-The launcher lives as long as its run. It checks the run with torch, the trainer's library and the domain, and
-needs none of them afterwards.
+The launcher lives as long as its run. It checks the run with the trainer, the engine and the domain that the
+user names. Jobs that are forked later must not have their modules.
 """
 
 import os

@@ -7,6 +7,8 @@ from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.wants import Role
 
+SECRETLESS: tuple[Role, ...] = ("judging", "origin")  # the jobs that are given none of the run's secrets
+
 
 class JobStarter:
     """roles: of every job that was started. slots: the places of all jobs."""
@@ -29,7 +31,8 @@ class JobStarter:
             self._logs.begin(name),
             job.has_whole_environment,
             self._grace_s,
-            ends_if_stopped=job.role in ("judging", "origin"),
+            ends_if_stopped=job.role in SECRETLESS,
+            may_be_forked=job.role not in SECRETLESS,
         )
         self._executor.start(name, process)
         return job

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from contracts.support.addresses import LOOPBACK
 from contracts.support.token import token_of
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.executors.forked_job import preload
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.full_disk import naming_full_disk
 from pipelinerl.launcher.jobs import Job, JobPlanner
@@ -55,8 +54,6 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     with ExitStack() as held:
         held.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)
-        if not config.plan and config.executor.backend == "local":
-            preload()
         # A plan's description builds the same parts, so a plan has nothing to forget.
         config, model = checked(config) if config.plan else in_forked(partial(checked, config))
         executor = held.enter_context(closing(executor_of(config)))

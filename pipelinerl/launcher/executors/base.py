@@ -47,6 +47,7 @@ class Process:
     has_whole_environment: bool = False  # whether `environment` replaces the node's variables or adds to them
     grace_s: float = 10.0  # seconds between SIGTERM and SIGKILL
     ends_if_stopped: bool = False  # whether it is killed if a signal stops it (SIGSTOP)
+    may_be_forked: bool = False  # whether it may see the memory of its owner, with the run's secrets
     log_bytes: int = 64 << 20  # size at which its log is renamed to `log`.1 and a new one begins
 
 

@@ -6,6 +6,7 @@ become those of `python -m MODULE`.
 """
 
 import atexit
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -18,13 +19,16 @@ import threading
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import cache
 from io import FileIO, TextIOWrapper
+from types import ModuleType
 from typing import NoReturn
 
 from contracts.support.die_with_parent import die_with_parent
 from pipelinerl.launcher.executors.base import Process
 from pipelinerl.launcher.executors.command_line import show_as
 from pipelinerl.launcher.executors.guard import PR_SET_CHILD_SUBREAPER
+from pipelinerl.paths import ROOT
 
 # The packages that take longest to import of those that the jobs of most runs share. None touches a device.
 PRELOADED = (
@@ -44,27 +48,34 @@ PRELOADED = (
     "transformers.generation.continuous_batching",
     "uvicorn",
 )
+OWN_PATH = os.environ.get("PYTHONPATH", "")
 THREADS = "OMP_NUM_THREADS"  # a library reads it once, when it is loaded
 
 
+@cache
 def preload() -> None:
     """Imports the packages of most jobs, so that those forked from this process have them."""
+    variables = dict(os.environ)
     for name in PRELOADED:
-        importlib.import_module(name)
+        with contextlib.suppress(ImportError):  # a server may have an environment of its own
+            importlib.import_module(name)
+    os.environ.clear()  # torch sets one of its own, which is not for other jobs
+    os.environ.update(variables)
 
 
 def can_be_forked(process: Process, environment: Mapping[str, str]) -> bool:
-    """Returns whether the job may be forked. It is then a module of this interpreter, without a GPU.
+    """Returns whether the job is forked: a module of this interpreter that may see its owner's memory.
 
-    A job with an environment of its own must not see this process's memory. CUDA cannot be used after a fork
-    in every case, and another thread may hold a lock that the job needs.
+    CUDA cannot be used after a fork in every case. Another thread may hold a lock that the job needs. Without
+    standard output, the descriptors of other files have its numbers.
     """
     return (
         sys.platform == "linux"
         and tuple(process.command[:2]) == (sys.executable, "-m")
-        and not process.has_whole_environment
+        and process.may_be_forked
         and not environment.get("CUDA_VISIBLE_DEVICES")
         and threading.active_count() == 1
+        and None not in (sys.__stdout__, sys.__stderr__)
     )
 
 
@@ -74,6 +85,7 @@ def fork_job(command: Sequence[str], environment: Mapping[str, str], output: int
     output: the descriptor that the job prints to.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # as of the guard, which may begin after the job
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the guard can pass it on
     guard = os.getpid()
     job = os.fork()
     if job == 0:
@@ -95,35 +107,38 @@ def _become(command: Sequence[str], environment: Mapping[str, str], output: int,
         os.environ.update(environment)
         _forget_exits()
         _take_libraries()
-        _, _, module, *arguments = command
-        sys.argv = [module, *arguments]
         sys.path[:] = _path(environment.get("PYTHONPATH", ""))
         show_as(command, environment)
-        status = _run(module)
+        _, _, module, *arguments = command
+        status = _run(module, arguments)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(status)
 
 
-def _run(module: str) -> int:
+def _run(module: str, arguments: Sequence[str]) -> int:
     """Runs the module as a program, and ends as an interpreter does. Returns its exit status.
 
     A program that is interrupted ends by SIGINT.
     """
+    sys.argv = ["-m", *arguments]
+    sys.modules["__main__"] = ModuleType("__main__")
     status = 0
     interrupted = False
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        runpy._run_module_as_main(module)
     except SystemExit as end:
         status = _status(end.code)
     except BaseException as error:
-        traceback.print_exc()
+        sys.excepthook(type(error), error, error.__traceback__)
         status = 1
         interrupted = isinstance(error, KeyboardInterrupt)
     threading._shutdown()  # waits for threads
     atexit._run_exitfuncs()
-    sys.stdout.flush()
+    gc.collect()  # closes files that nobody has closed
+    if sys.stdout:
+        sys.stdout.flush()
     if interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -151,10 +166,10 @@ def _take_files(output: int) -> None:
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number != nowhere:
             os.dup2(nowhere, number, inheritable=False)
-    form = sys.__stdout__ or sys.__stderr__  # with what the interpreter has chosen for the locale
-    sys.stdin = TextIOWrapper(FileIO(0, closefd=False), form.encoding, form.errors)
-    sys.stdout = _unbuffered(1, form.encoding, form.errors)
-    sys.stderr = _unbuffered(2, form.encoding, "backslashreplace")
+    form = sys.__stdout__  # with what the interpreter has chosen for the locale
+    sys.stdin = sys.__stdin__ = TextIOWrapper(FileIO(0, closefd=False), form.encoding, form.errors)
+    sys.stdout = sys.__stdout__ = _unbuffered(1, form.encoding, form.errors)
+    sys.stderr = sys.__stderr__ = _unbuffered(2, form.encoding, "backslashreplace")
 
 
 def _unbuffered(number: int, encoding: str, errors: str) -> TextIOWrapper:
@@ -192,11 +207,20 @@ def _take_libraries() -> None:
         sys.modules["numpy"].random.seed()
     if torch := sys.modules.get("torch"):
         torch.seed()
-        if THREADS in os.environ:
-            torch.set_num_threads(int(os.environ[THREADS]))
+        threads = os.environ.get(THREADS, "").partition(",")[0]  # of the outermost level
+        if threads.isdecimal() and int(threads):
+            torch.set_num_threads(int(threads))
 
 
 def _path(of_the_environment: str) -> list[str]:
-    """Returns `sys.path` as `python -m` has it: the working directory and PYTHONPATH come first."""
-    first = [os.getcwd(), *filter(None, of_the_environment.split(os.pathsep))]
-    return [*first, *(entry for entry in sys.path if entry not in first)]
+    """Returns `sys.path` as `python -m` has it: the working directory and PYTHONPATH come first.
+
+    What the launcher has of its own is left out.
+    """
+    first = [os.getcwd(), *_entries(of_the_environment)]
+    own = {*first, str(ROOT), *_entries(OWN_PATH)}
+    return [*first, *(entry for entry in sys.path if entry not in own)]
+
+
+def _entries(path: str) -> list[str]:
+    return [entry for entry in path.split(os.pathsep) if entry]

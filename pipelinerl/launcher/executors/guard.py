@@ -106,10 +106,11 @@ class Guard:
         os.set_blocking(wakes, False)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._terminate)
         self._deadline: float | None = None  # when the remaining processes are killed
         self._status: int | None = None  # status of the job, in waitpid's format
         self._job = 0
+        signal.signal(signal.SIGTERM, self._terminate)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked by whoever has forked the job
 
     def run(self) -> int:
         """Runs the job until no process of it is left. Returns its status, in `waitpid`'s format."""
@@ -230,6 +231,15 @@ def living_parent(pid: str) -> int | None:
     return None if state in "ZX" else int(parent)
 
 
+def kill_descendants() -> None:
+    """Kills all descendants of this process, and those that they start meanwhile."""
+    deadline = time.monotonic() + LONGEST_KILL_S
+    while (left := descendants()) and time.monotonic() < deadline:
+        for pid in left:
+            send(signal.SIGKILL, pid=pid)
+        time.sleep(POLL_S)
+
+
 def send(number: int, pid: int | None = None, group: int | None = None) -> None:
     """Sends a signal to a process or a process group, if it exists and belongs to this user."""
     try:
@@ -280,8 +290,9 @@ def main() -> None:
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(sys.stdin.fileno(), 65536)
-        if not piece:
-            return  # the owner is gone, and nothing was started
+        if not piece:  # the owner is gone; it may have forked the job
+            kill_descendants()
+            return
         line += piece
     try:
         status = Guard(json.loads(line)).run()

@@ -29,7 +29,7 @@ from pipelinerl.launcher.executors.base import (
     Want,
 )
 from pipelinerl.launcher.executors.environment import node_environment
-from pipelinerl.launcher.executors.forked_job import can_be_forked, fork_job
+from pipelinerl.launcher.executors.forked_job import can_be_forked, fork_job, preload
 from pipelinerl.paths import OWNER_ALONE
 
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py")))
@@ -88,6 +88,7 @@ class LocalExecutor(Executor):
         order = _order(process)
         with process.log.open("ab") as log:
             if can_be_forked(process, order["environment"]):
+                preload()
                 job.guard = _guard_of_fork(log, order)
             else:
                 job.guard = _guard(log)
@@ -137,10 +138,17 @@ def _guard_of_fork(log: BinaryIO, order: dict[str, Any]) -> subprocess.Popen[byt
 
     try:
         guard = _guard(log, pass_fds=[output], preexec_fn=fork)
-        order |= {"job": int(os.read(told, 32)), "output": output}
+    except subprocess.SubprocessError as error:
+        raise OSError("the job cannot be forked") from error
     finally:
-        for descriptor in (output, prints, told, tells):
-            os.close(descriptor)
+        os.close(prints)
+        os.close(tells)
+        job = os.read(told, 32)  # empty if the guard has ended before it could tell
+        os.close(told)
+        os.close(output)
+    if not job:
+        raise OSError("the job's guard was killed")
+    order |= {"job": int(job), "output": output}
     return guard
 
 

@@ -4,6 +4,7 @@ import atexit
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -47,13 +48,13 @@ def description() -> dict[str, object]:
         "environment": dict(sorted(os.environ.items())),
         "shown environment": sorted(Path("/proc/self/environ").read_text().strip("\0").split("\0")),
         "files": files(),
-        "path": sys.path[:3],
+        "path": sys.path,
         "ignored": status("SigIgn"),
         "blocked": status("SigBlk"),
         "handlers": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)],
         "leads its session": os.getsid(0) == os.getpid(),
         "output": [sys.stdout.encoding, sys.stdout.errors, sys.stderr.errors, sys.stdout.write_through],
-        "name": [__name__, __spec__.name, sys.modules["__main__"].__spec__.name],
+        "name": [__name__, __spec__.name, sys.modules["__main__"].__spec__.name, sys.argv[0]],
         "threads": threads(),
         "has a parent": living_parent(str(os.getpid())) is not None,
     }
@@ -61,7 +62,7 @@ def description() -> dict[str, object]:
 
 def end(how: str) -> None:
     """Ends as the argument says."""
-    atexit.register(print, "at the end")
+    atexit.register(lambda: print("at the end of", sys.modules["__main__"].__spec__.name, sys.argv))
     match how:
         case "status":
             sys.exit(3)
@@ -74,6 +75,10 @@ def end(how: str) -> None:
         case "interrupt":
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.1)
+        case "asked":
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+            subprocess.Popen(["setsid", "sleep", "1000"])
+            signal.pause()
         case "thread":
             threading.Timer(0.05, print, ["in a thread"]).start()
 
