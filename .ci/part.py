@@ -20,13 +20,22 @@ def main(file: str, name: str, command: list[str]) -> int:
     """Returns the exit status of the command."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans are waited for here, and so counted
     began = time.monotonic()
-    status = subprocess.run(command).returncode
+    status = status_of(subprocess.Popen(command))
     wait_for_orphans()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     minutes = (time.monotonic() - began) / 60
     with open(file, "a") as parts:
         parts.write(f"{name}: {minutes:.1f} minutes, {used.ru_utime + used.ru_stime:.0f} CPU seconds\n")
     return status
+
+
+def status_of(process: subprocess.Popen) -> int:
+    """Waits for the process, and at once for each orphan that ends, as tests look for processes that are gone."""
+    while True:
+        ended, status = os.wait()
+        if ended == process.pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode
 
 
 def wait_for_orphans() -> None:
