@@ -30,7 +30,7 @@ def main(file: str, name: str, command: list[str]) -> int:
 
 
 def status_of(process: subprocess.Popen) -> int:
-    """Waits for the process, and at once for each orphan that ends, as tests look for processes that are gone."""
+    """Waits for the process, and meanwhile for orphans: tests look for processes that are gone."""
     while True:
         ended, status = os.wait()
         if ended == process.pid:
