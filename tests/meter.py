@@ -27,8 +27,8 @@ OVER_BUDGET = 7  # an exit status that pytest itself does not use
 class Budget:
     """What tests may cost, in CPU seconds.
 
-    loop_s: time of the loop on the reference machine. test_s: a test's most, unless `tests` lists it by its
-    name without parameters. folders: sums of the tests in each folder.
+    loop_s: time of the loop on the reference machine. test_s: a test's most, unless `tests` lists its name
+    without parameters, or its file. folders: sums of the tests in each folder.
     """
 
     loop_s: float
@@ -42,7 +42,8 @@ class Budget:
         lines = []
         for name, cost in costs.items():
             sums[_folder(name)] += cost
-            most = self.tests.get(name.partition("[")[0], self.test_s)
+            of_its_file = self.tests.get(name.partition("::")[0], self.test_s)
+            most = self.tests.get(name.partition("[")[0], of_its_file)
             if cost > most:
                 lines.append(f"{name}: {cost:.1f} CPU seconds, and {most:g} are allowed")
         for folder, cost in sums.items():
