@@ -19,7 +19,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LOOP = range(1_000_000)
 LOOP_EVERY = 20  # tests
 DEAREST = 10  # tests that a run lists
-ABOVE = 1.5  # factor of a folder's budget that fails
+ABOVE = 1.5  # factor of a budget that fails: CPU seconds vary with what else the machine does
 OVER_BUDGET = 7  # an exit status that pytest itself does not use
 
 
@@ -44,8 +44,8 @@ class Budget:
             sums[_folder(name)] += cost
             of_its_file = self.tests.get(name.partition("::")[0], self.test_s)
             most = self.tests.get(name.partition("[")[0], of_its_file)
-            if cost > most:
-                lines.append(f"{name}: {cost:.1f} CPU seconds, and {most:g} are allowed")
+            if cost > ABOVE * most:
+                lines.append(f"{name}: {cost:.1f} CPU seconds, and {most:g} are its budget")
         for folder, cost in sums.items():
             most = self.folders.get(folder, self.test_s)
             if cost > ABOVE * most:
@@ -75,6 +75,8 @@ class Meter:
         report = yield
         if call.when == "teardown":
             used = cpu_s_of_tree() - self._began
+            if used > self._budget.test_s / 2:  # the processor may have become busy meanwhile
+                self._slowness = max(self._slowness, loop_s() / self._budget.loop_s)
             cost = max(0.0, used) / self._slowness  # less than 0 if servers ended that are no longer counted
             report.user_properties = [*report.user_properties, ("cpu_s", cost)]
         return report
