@@ -150,7 +150,7 @@ class Fleet:
         self.trainers: dict[str, DiLoCoTrainer] = {}
         self.workers: dict[str, TinyWorker] = {}
         self.rounds: dict[str, KeptRounds] = {}
-        self._options = {"every": 4, "timeout_s": HANG_S} | options
+        self._options = {"every": 4, "timeout_s": 30} | options
         self._seeds = itertools.count(1)
 
     def add(self, name: str, worker: TinyWorker | None = None, **options: object) -> DiLoCoTrainer:
