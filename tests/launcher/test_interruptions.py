@@ -39,7 +39,8 @@ def test_a_launcher_that_imports_ends_without_a_traceback(tmp_path, number, late
     launcher.send_signal(number)
     _, err = launcher.communicate(timeout=HANG_S)
     assert launcher.returncode == STATUS
-    assert "Traceback" not in err and "interrupted" in err
+    assert "Traceback" not in err
+    assert later or "interrupted" in err  # later the run has begun, and its report says so
     assert processes_of(tmp_path) == []
 
 

@@ -28,6 +28,7 @@ from contracts.support.die_with_parent import die_with_parent
 from pipelinerl.launcher.executors.base import Process
 from pipelinerl.launcher.executors.command_line import show_as
 from pipelinerl.launcher.executors.guard import PR_SET_CHILD_SUBREAPER
+from pipelinerl.launcher.interruptions import SIGNALS
 from pipelinerl.paths import ROOT
 
 # The packages that take longest to import of those that the jobs of most runs share. None touches a device.
@@ -56,9 +57,13 @@ THREADS = "OMP_NUM_THREADS"  # a library reads it once, when it is loaded
 def preload() -> None:
     """Imports the packages of most jobs, so that those forked from this process have them."""
     variables = dict(os.environ)
+    unblocked = signal.pthread_sigmask(
+        signal.SIG_BLOCK, SIGNALS
+    )  # an import that is cut short is a traceback
     for name in PRELOADED:
         with contextlib.suppress(ImportError):  # a server may have an environment of its own
             importlib.import_module(name)
+    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     os.environ.clear()  # torch sets one of its own, which is not for other jobs
     os.environ.update(variables)
 
