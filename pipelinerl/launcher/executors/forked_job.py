@@ -57,15 +57,16 @@ THREADS = "OMP_NUM_THREADS"  # a library reads it once, when it is loaded
 def preload() -> None:
     """Imports the packages of most jobs, so that those forked from this process have them."""
     variables = dict(os.environ)
-    unblocked = signal.pthread_sigmask(
-        signal.SIG_BLOCK, SIGNALS
-    )  # an import that is cut short is a traceback
-    for name in PRELOADED:
-        with contextlib.suppress(ImportError):  # a server may have an environment of its own
-            importlib.import_module(name)
-    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-    os.environ.clear()  # torch sets one of its own, which is not for other jobs
-    os.environ.update(variables)
+    # An import that is cut short may end in any exception, or leave half a module.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        for name in PRELOADED:
+            with contextlib.suppress(ImportError):  # a server may have an environment of its own
+                importlib.import_module(name)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        os.environ.clear()  # torch sets one of its own, which is not for other jobs
+        os.environ.update(variables)
 
 
 def can_be_forked(process: Process, environment: Mapping[str, str]) -> bool:

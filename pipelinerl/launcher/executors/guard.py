@@ -115,8 +115,6 @@ class Guard:
     def run(self) -> int:
         """Runs the job until no process of it is left. Returns its status, in `waitpid`'s format."""
         self._job = self._order.get("job") or self._started()
-        if self._deadline is not None:  # the signal came before the job
-            self._pass_on()
         while not self._is_over():
             heard = [sys.stdin.fileno(), self._wakeup] + [self._log.pipe] * self._log.is_open
             readable, _, _ = select.select(heard, [], [], self._wait_s())
@@ -152,6 +150,8 @@ class Guard:
             preexec_fn=end_with_guard,
         )
         os.close(self._log.job_end)
+        if self._deadline is not None:  # the signal came before the job
+            self._pass_on()
         return self._process.pid
 
     def _terminate(self, *_: object) -> None:

@@ -85,7 +85,7 @@ def test_a_forked_job_that_is_ended_before_its_guard_is_there_is_asked_to_end(tm
     started(executor, tmp_path)
     executor.end(["job"])
     wait_for(lambda: isinstance(executor.look()["job"], Ended))
-    assert executor.look()["job"].status != -signal.SIGKILL
+    assert executor.look()["job"].status in (5, -signal.SIGTERM)  # as soon as it can handle the signal
     assert processes_of(tmp_path) == []
     executor.close()
 
