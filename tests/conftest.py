@@ -1,5 +1,6 @@
 """Fixtures and hooks for all tests. Under `make test-engines`, a skipped engine test fails."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -29,6 +30,11 @@ LONG_ONES = ("engines", "conformance", "trainer_adapters", "pipeline")  # folder
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the files that take long first, so that the processes that test end at about the same time."""
     items.sort(key=lambda item: item.path.parent.name not in LONG_ONES)
+
+
+def pytest_collection_finish() -> None:
+    """Leaves what is loaded out of each later garbage collection, which would look at millions of objects."""
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,6 +1,7 @@
 """Finds offences against the rules of style. `python -m tests.test_prose` prints them all."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,17 @@ PAGE_SENTENCE_WORDS = 40
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FILES = {package: sorted((ROOT / package).rglob("*.py")) or [ROOT / package] for package in PACKAGES}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-TREES = {file: ast.parse(file.read_text()) for files in FILES.values() for file in files}
-CLASSES = {node.name: node for t in TREES.values() for node in t.body if isinstance(node, ast.ClassDef)}
+
+
+@functools.cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
+@functools.cache
+def classes() -> dict[str, ast.ClassDef]:
+    trees = [tree_of(file) for files in FILES.values() for file in files]
+    return {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -61,7 +71,7 @@ def packed_assignments(tree: ast.Module) -> list[int]:
 def documented_by_bases(cls: ast.ClassDef) -> set[str]:
     """Returns the names of the methods that a base class in these packages documents."""
     names = {base.id for base in cls.bases if isinstance(base, ast.Name)} - {cls.name}
-    bases = [CLASSES[name] for name in names & CLASSES.keys()]
+    bases = [classes()[name] for name in names & classes().keys()]
     own = {m.name for base in bases for m in base.body if isinstance(m, Function) and ast.get_docstring(m)}
     return own.union(*map(documented_by_bases, bases))
 
@@ -87,7 +97,7 @@ OFFENCES = {
 def places(package: str, offence: str) -> list[str]:
     """Returns where in the package the offence occurs, as `file:line`."""
     find = OFFENCES[offence]
-    return [f"{file.relative_to(ROOT)}:{line}" for file in FILES[package] for line in find(TREES[file])]
+    return [f"{file.relative_to(ROOT)}:{line}" for file in FILES[package] for line in find(tree_of(file))]
 
 
 @pytest.mark.parametrize("offence", OFFENCES)

@@ -1,6 +1,7 @@
 """Pages that list what the code has: keys, dependencies, messages."""
 
 import ast
+import functools
 import re
 import tomllib
 from pathlib import Path
@@ -28,6 +29,7 @@ def test_every_dependency_has_its_reason():
     assert {name.strip() for cell in cells for name in cell.split(",")} == names | {"sglang"}
 
 
+@functools.cache
 def messages() -> list[str]:
     """Returns the strings of the code, with `...` where a value is filled in."""
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
@@ -41,7 +43,6 @@ def messages() -> list[str]:
     return found
 
 
-MESSAGES = messages()
 QUOTED = re.findall(
     r"^### `([^`]*)`$", (ROOT / "docs" / "troubleshooting.md").read_text(), flags=re.MULTILINE
 )
@@ -54,4 +55,4 @@ def test_the_page_has_the_likely_messages():
 @pytest.mark.parametrize("message", QUOTED)
 def test_the_code_has_the_message(message):
     pattern = ".*".join(map(re.escape, message.split("...")))
-    assert any(re.fullmatch(pattern, text, re.DOTALL) for text in MESSAGES)
+    assert any(re.fullmatch(pattern, text, re.DOTALL) for text in messages())

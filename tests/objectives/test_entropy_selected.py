@@ -12,7 +12,7 @@ from pipelinerl.objectives.entropy_selected import EntropySelected
 from pipelinerl.objectives.ppo_clip import PpoClip
 from tests.builders import completion, rollout
 from tests.objectives.batches import in_loss, leaf_scores, packed, random_step
-from tests.objectives.test_trl import BOUNDS, PPO, GivenScores, Rows
+from tests.objectives.test_trl import BOUNDS, PPO, Rows
 
 
 class Recording:
@@ -63,9 +63,11 @@ def test_with_all_tokens_it_is_its_policy_bit_for_bit(dtype):
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
 
 
-def test_on_a_single_rollout_the_selection_is_that_of_trl(tmp_path):
+def test_on_a_single_rollout_the_selection_is_that_of_trl(trl_trainers, tmp_path):
     """TRL divides by all n tokens and not by the s selected. Its threshold is the quantile of a batch."""
-    trainer = GivenScores(output_dir=str(tmp_path), loss_type="grpo", top_entropy_quantile=0.2, **BOUNDS)
+    trainer = trl_trainers.GivenScores(
+        output_dir=str(tmp_path), loss_type="grpo", top_entropy_quantile=0.2, **BOUNDS
+    )
     compared = 0
     for seed in range(8):
         step = random_step(seed, PerRolloutToken(), most_sequences=1, failures=False)

@@ -5,13 +5,10 @@ rollouts of one sequence, a row each. What it calls a completion is all from the
 `tool_mask` takes out what lies between turns, and what else is not in our loss.
 """
 
-from collections import defaultdict
 from typing import NamedTuple
 
 import pytest
 import torch
-from accelerate import Accelerator
-from trl import GRPOConfig, GRPOTrainer
 
 from contracts.trainer import PackedBatch
 from pipelinerl.normalisations import (
@@ -33,43 +30,6 @@ from pipelinerl.objectives.two_sided_clip import TwoSidedClip
 from tests.objectives.batches import Step, leaf_scores, packed, random_step
 
 LIMIT = 40  # TRL's max_completion_length
-
-
-class GivenScores(GRPOTrainer):
-    """TRL's trainer without a model: scores [B, L] are given, all else is TRL's."""
-
-    def __init__(self, **settings):
-        self.args = GRPOConfig(
-            use_cpu=True, bf16=False, report_to="none", max_completion_length=LIMIT, **settings
-        )
-        self.model = torch.nn.Identity().train()
-        self.accelerator = Accelerator(cpu=True)
-        self.current_gradient_accumulation_steps = 1
-        self._metrics = {"train": defaultdict(list)}
-        # As in GRPOTrainer.__init__, which wants a model and a data set.
-        self.loss_type = self.args.loss_type
-        self.importance_sampling_level = self.args.importance_sampling_level
-        self.epsilon_low = self.args.epsilon
-        self.epsilon_high = self.args.epsilon if self.args.epsilon_high is None else self.args.epsilon_high
-        self.beta = self.args.beta
-        self.max_completion_length = self.args.max_completion_length
-        self.entropy_coef = self.args.entropy_coef
-        self.use_adaptive_entropy = self.args.use_adaptive_entropy
-        self._entropy_bonus_enabled = self.entropy_coef != 0.0
-        self.top_entropy_quantile = self.args.top_entropy_quantile
-        self.off_policy_mask_threshold = self.args.off_policy_mask_threshold
-        self.use_vllm = self.args.use_vllm
-        self.aux_loss_enabled = False
-
-    def _get_per_token_logps_and_entropies(self, model, *args, **kwargs):
-        return *self.scores, None
-
-    def loss(self, logprobs: torch.Tensor, entropy: torch.Tensor, inputs: dict) -> torch.Tensor:
-        self.scores = logprobs, entropy
-        return self._compute_loss(self.model, inputs)
-
-    def metric(self, name: str) -> float:
-        return self._metrics["train"][name][-1]
 
 
 class Rows:
@@ -115,7 +75,7 @@ class Mapping(NamedTuple):
     by_turn: bool = True  # whether tokens of a row may have several advantages
 
 
-BOUNDS = {"epsilon": 0.2, "epsilon_high": 0.28}
+BOUNDS = {"epsilon": 0.2, "epsilon_high": 0.28, "max_completion_length": LIMIT}
 KL = {"beta": 0.04, "use_bias_correction_kl": False}  # TRL's own default multiplies each k3 by its r
 K3 = KlToReference(0.04, unbiased=False)
 PPO = PpoClip(0.2, 0.28)
@@ -193,10 +153,10 @@ def step_of(mapping: Mapping, seed: int) -> Step:
 
 
 @pytest.mark.parametrize("name", MAPPINGS)
-def test_value_and_gradient_are_those_of_trl(name, tmp_path):
+def test_value_and_gradient_are_those_of_trl(name, trl_trainers, tmp_path):
     mapping = MAPPINGS[name]
     settings = {"output_dir": str(tmp_path), "importance_sampling_level": mapping.level}
-    trainer = GivenScores(**(BOUNDS | settings | mapping.trl))
+    trainer = trl_trainers.GivenScores(**(BOUNDS | settings | mapping.trl))
     for seed in range(8):
         step = step_of(mapping, seed)
         batch = packed(step.sequences)
@@ -222,8 +182,8 @@ def test_value_and_gradient_are_those_of_trl(name, tmp_path):
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "luspo"])
-def test_as_many_tokens_are_clipped_as_in_trl(loss_type, tmp_path):
-    trainer = GivenScores(output_dir=str(tmp_path), loss_type=loss_type, **BOUNDS)
+def test_as_many_tokens_are_clipped_as_in_trl(loss_type, trl_trainers, tmp_path):
+    trainer = trl_trainers.GivenScores(output_dir=str(tmp_path), loss_type=loss_type, **BOUNDS)
     for seed in range(4):
         step = step_of(MAPPINGS[loss_type], seed)
         batch = packed(step.sequences)
@@ -237,10 +197,10 @@ def test_as_many_tokens_are_clipped_as_in_trl(loss_type, tmp_path):
         assert share > 0
 
 
-def test_the_cut_of_a_dapo_step_is_that_of_trl(tmp_path):
+def test_the_cut_of_a_dapo_step_is_that_of_trl(trl_trainers, tmp_path):
     """TRL's normaliser spans the generation batch: its micro-batches add up to the whole step too."""
     mapping = MAPPINGS["dapo"]
-    trainer = GivenScores(
+    trainer = trl_trainers.GivenScores(
         output_dir=str(tmp_path),
         loss_type="dapo",
         gradient_accumulation_steps=4,

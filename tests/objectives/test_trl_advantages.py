@@ -4,57 +4,15 @@
 """
 
 import random
-from collections import defaultdict
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
-from trl import GRPOConfig, GRPOTrainer
 
 from pipelinerl.advantages import Gdpo, GroupMean, StepStd
 
 GROUP_SIZE = 4
 WEIGHTS = {"right": 1.0, "short": 0.25, "polite": -0.5}
-
-
-class GivenRewards(GRPOTrainer):
-    """TRL's trainer without a model: completions of one token, and given rewards [N, K]."""
-
-    def __init__(self, weights: dict[str, float], **settings):
-        self.args = GRPOConfig(
-            use_cpu=True, bf16=False, report_to="none", num_generations=GROUP_SIZE, **settings
-        )
-        self.model = torch.nn.Identity().train()
-        self.model.is_gradient_checkpointing = False
-        self.accelerator = Accelerator(cpu=True)
-        self._metrics = {"train": defaultdict(list)}
-        self._logs = defaultdict(list, rewards=defaultdict(list))
-        self._pending_extra_logs = {}
-        self._pending_metrics = {}
-        self._tokenizer = SimpleNamespace(pad_token_id=0)
-        # As in GRPOTrainer.__init__, which wants a model and a data set.
-        self.environment_factories = self.environments = self.tools = self.pad_to_multiple_of = None
-        self.mask_truncated_completions = self.use_vllm = False
-        self.beta = self.args.beta
-        self.num_iterations = self.args.num_iterations
-        self.num_generations = GROUP_SIZE
-        self.scale_rewards = self.args.scale_rewards
-        self.multi_objective_aggregation = self.args.multi_objective_aggregation
-        self.reward_weights = torch.tensor([*weights.values()], dtype=torch.float64)
-        self.reward_funcs = self.reward_func_names = [*weights]
-
-    def _generate(self, prompts):
-        answers = [[1]] * len(prompts)
-        return answers, answers, None, ["a"] * len(prompts), None, {}, None, None
-
-    def _calculate_rewards(self, *args):
-        return self.rewards
-
-    def advantages(self, rewards: np.ndarray) -> np.ndarray:
-        self.rewards = torch.from_numpy(rewards)
-        return self._generate_and_score_completions([{"prompt": "a"}] * len(rewards))["advantages"].numpy()
 
 
 @pytest.fixture(autouse=True)
@@ -82,9 +40,12 @@ def of_groups(advantage, rewards: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_gdpo_is_that_of_trl(seed, tmp_path):
-    trainer = GivenRewards(
-        WEIGHTS, output_dir=str(tmp_path), multi_objective_aggregation="normalize_then_sum"
+def test_gdpo_is_that_of_trl(seed, trl_trainers, tmp_path):
+    trainer = trl_trainers.GivenRewards(
+        WEIGHTS,
+        GROUP_SIZE,
+        output_dir=str(tmp_path),
+        multi_objective_aggregation="normalize_then_sum",
     )
     rewards, advantage = random_rewards(seed, len(WEIGHTS)), Gdpo(WEIGHTS)
     found = advantage.over_step(of_groups(advantage, rewards))
@@ -92,16 +53,20 @@ def test_gdpo_is_that_of_trl(seed, tmp_path):
 
 
 @pytest.mark.parametrize(("std", "scale"), [(True, "group"), (False, "none")])
-def test_the_mean_of_a_group_is_that_of_trl(std, scale, tmp_path):
-    trainer = GivenRewards({"right": 1.0}, output_dir=str(tmp_path), scale_rewards=scale)
+def test_the_mean_of_a_group_is_that_of_trl(std, scale, trl_trainers, tmp_path):
+    trainer = trl_trainers.GivenRewards(
+        {"right": 1.0}, GROUP_SIZE, output_dir=str(tmp_path), scale_rewards=scale
+    )
     rewards = random_rewards(0, 1)
     found = of_groups(GroupMean(std), rewards[:, 0])
     np.testing.assert_allclose(found, trainer.advantages(rewards), rtol=1e-10, atol=1e-13)
 
 
-def test_step_std_is_trls_scale_of_the_batch_times_one_factor(tmp_path):
+def test_step_std_is_trls_scale_of_the_batch_times_one_factor(trl_trainers, tmp_path):
     """TRL's, Lite PPO's, is the deviation of the rewards; `step_std` has that of the centred ones."""
-    trainer = GivenRewards({"right": 1.0}, output_dir=str(tmp_path), scale_rewards="batch")
+    trainer = trl_trainers.GivenRewards(
+        {"right": 1.0}, GROUP_SIZE, output_dir=str(tmp_path), scale_rewards="batch"
+    )
     rewards = random_rewards(1, 1)
     advantage = StepStd(GroupMean(std=False))
     centred = of_groups(advantage, rewards[:, 0])

@@ -3,14 +3,10 @@
 `DPOTrainer._compute_loss` runs as it is; only what its two models say of the tokens is given to it.
 """
 
-from collections import defaultdict
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate import Accelerator
-from trl import DPOConfig, DPOTrainer
 
 from contracts.records import TrainingSequence, unsampled
 from contracts.trainer import PackedBatch, TokenScores
@@ -23,41 +19,6 @@ LENGTHS = ((3, 4), (6, 1), (2, 2))  # of the preferred answer and of the other o
 BETA = 0.3
 
 
-class GivenPreferences(DPOTrainer):
-    """TRL's trainer with models that are tables of log-probabilities [2 pairs, L]."""
-
-    def __init__(self, reference: torch.Tensor):
-        self.args = DPOConfig(use_cpu=True, bf16=False, report_to="none", beta=BETA)
-        self.model = torch.nn.Identity().train()
-        self.model.is_gradient_checkpointing = False
-        self.ref_model = lambda **_: self.said(reference)
-        self.accelerator = Accelerator(cpu=True)
-        self._metrics = {"train": defaultdict(list)}
-        self._total_train_tokens = 0
-        self._tp_size = 1
-        # As in DPOTrainer.__init__, which wants a model and a data set.
-        self.beta = self.args.beta
-        self.loss_types = self.args.loss_type
-        self.loss_weights = [1.0]
-        self.f_divergence_type = self.args.f_divergence_type
-        self.ld_alpha = self.args.ld_alpha
-        self.use_weighting = self.args.use_weighting
-        self.precompute_ref_logps = False
-        self.aux_loss_enabled = False
-
-    @staticmethod
-    def said(logprobs: torch.Tensor) -> SimpleNamespace:
-        nothing = torch.zeros_like(logprobs)
-        return SimpleNamespace(
-            log_probs=logprobs,
-            entropy=nothing,
-            entropies=nothing,
-            mean_logits=nothing,
-            is_top1=nothing.bool(),
-            aux_loss=None,
-        )
-
-
 def pairs() -> list[list[TrainingSequence]]:
     """Returns the two sequences of each pair, the preferred one first."""
     found = []
@@ -67,7 +28,7 @@ def pairs() -> list[list[TrainingSequence]]:
     return found
 
 
-def test_value_and_gradient_are_trls():
+def test_value_and_gradient_are_trls(trl_trainers):
     generator = torch.Generator().manual_seed(0)
     longest = max(p + max(two) for p, two in zip(PROMPTS, LENGTHS, strict=True))
     rows = [pair[side] for side in (0, 1) for pair in pairs()]  # TRL: all preferred ones first
@@ -76,7 +37,10 @@ def test_value_and_gradient_are_trls():
         mask[row, : len(sequence.token_ids)] = torch.from_numpy(sequence.loss_mask)
     policy, reference = (-torch.rand(mask.shape, generator=generator, dtype=torch.float64) for _ in range(2))
     policy.requires_grad_()
-    trainer = GivenPreferences((reference * mask)[:, 1:])  # TRL's models say 0 of what is no answer
+    # TRL's models say 0 of what is no answer.
+    trainer = trl_trainers.GivenPreferences(
+        (reference * mask)[:, 1:], beta=BETA
+    )  # TRL's models say 0 of what is no answer
     inputs = {"input_ids": mask.long(), "attention_mask": mask.long(), "completion_mask": mask.long()}
     theirs = trainer._compute_loss(lambda **_: trainer.said((policy * mask)[:, 1:]), inputs, False)
     (their_gradient,) = torch.autograd.grad(theirs, policy)
