@@ -59,11 +59,13 @@ def preload() -> None:
     variables = dict(os.environ)
     # An import that is cut short may end in any exception, or leave half a module.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    gc.disable()  # what is imported stays, so jobs need not look for garbage in it either
     try:
         for name in PRELOADED:
             with contextlib.suppress(ImportError):  # a server may have an environment of its own
                 importlib.import_module(name)
     finally:
+        gc.enable()
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         os.environ.clear()  # torch sets one of its own, which is not for other jobs
         os.environ.update(variables)
