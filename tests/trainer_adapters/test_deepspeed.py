@@ -25,6 +25,7 @@ pytestmark = pytest.mark.engines
 STEPS = 20
 ADAMW = OptimizerSpec(lr=1e-3, eps=1e-4, weight_decay=0.1, max_grad_norm=0.5, warmup_steps=4, decay_steps=40)
 TOLERANCE = 1e-5  # of each tensor's norm
+OTHER_FORMS = [("fsdp", 1), ("fsdp", 2), ("zero1", 1), ("zero1", 2), ("zero2", 2), ("zero3", 1)]
 OFFLOAD = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
 
 
@@ -178,8 +179,14 @@ def save_start(rank: int, size: int, port: int, model: str, spec: OptimizerSpec,
     worker.close()
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("name", ["fsdp", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("zero2", 1),
+        ("zero3", 2),
+        *(pytest.param(*form, marks=pytest.mark.long) for form in OTHER_FORMS),
+    ],
+)
 def test_from_the_same_weights_the_same_loss_gradient_and_norm_however_a_step_is_cut(
     name, ranks, of_fsdp, tmp_path
 ):
@@ -218,12 +225,14 @@ def twenty(models, rows, tmp_path_factory):
     }
 
 
+@pytest.mark.long
 def test_the_same_weights_after_twenty_steps(twenty):
     expected, _ = twenty["fsdp 1"]
     for weights, _ in twenty.values():
         reference.assert_close(weights, expected, TOLERANCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("saved", "name", "ranks"),
     [
@@ -245,6 +254,7 @@ def test_a_checkpoint_goes_on_in_another_backend_on_another_number_of_ranks(
     reference.assert_close(results[0], expected, TOLERANCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exported", ["fsdp 2", "zero3 2"])
 def test_the_export_of_one_loads_in_the_other(twenty, exported, tmp_path):
     weights, out = twenty[exported]
@@ -278,6 +288,7 @@ def sums_in_float32(rank: int, size: int, name: str, port: int, model: str, spec
     return before, after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_bfloat16_has_float32_masters_and_reduces_in_float32_as_fsdp_does(models, tmp_path, stage):
     """Sums of bfloat16 numbers are exact in float32, and are not in bfloat16."""
@@ -294,6 +305,7 @@ def test_bfloat16_has_float32_masters_and_reduces_in_float32_as_fsdp_does(models
     assert worst < 1e-6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", [1, 3])  # stage 2's optimizer is tried in float32
 def test_bfloat16_goes_on_from_a_checkpoint(models, rows, tmp_path, stage):
     name, args = f"zero{stage}-bf16", (models["llama"], rows)

@@ -10,7 +10,7 @@ from tests.ports import free_port
 from tests.trainer_adapters.workers import run_ranks, started
 from trainer_adapters.deepspeed import DeepSpeedTrainer
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.long
 BFLOAT16 = 2  # bytes
 FLOAT32 = 4
 M_MMAP_THRESHOLD = -3  # of glibc's mallopt

@@ -339,7 +339,7 @@ def test_without_peft_a_line_says_what_to_install(monkeypatch):
 # --- deepspeed --------------------------------------------------------------------------------
 
 
-@pytest.mark.engines
+@pytest.mark.long
 @pytest.mark.parametrize(("stage", "ranks"), [(1, 2), (2, 1), (2, 2), (3, 1), (3, 2)])
 def test_deepspeed_learns_the_same(models, fsdp, tmp_path, stage, ranks):
     result, out = learned(models, tmp_path, f"zero{stage}", ranks)
@@ -349,14 +349,14 @@ def test_deepspeed_learns_the_same(models, fsdp, tmp_path, stage, ranks):
     reference.assert_close(exported, result["weights"], tolerance=0)
 
 
-@pytest.mark.engines
+@pytest.mark.long
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_in_bfloat16_deepspeed_keeps_the_float32_base(models, tmp_path, stage):
     result, _ = learned(models, tmp_path, f"zero{stage}-bf16", 2)
     assert_merged(result, reference.weights(reference.load(models["qwen2"])))
 
 
-@pytest.mark.engines
+@pytest.mark.long
 @pytest.mark.parametrize(("saved", "name"), [("fsdp", "zero1"), ("fsdp", "zero3"), ("zero3", "fsdp")])
 def test_a_checkpoint_goes_on_in_another_backend(models, fsdp, tmp_path, saved, name):
     out = tmp_path / "saved"

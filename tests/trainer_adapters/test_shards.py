@@ -18,6 +18,7 @@ from trainer_adapters.scripted import SHAPES, ScriptedTrainer
 
 LORA = {"rank": 2, "alpha": 4}
 HEAD = 32 + 1  # elements of the value head
+OTHER_FORMS = ("zero1-bf16", "zero2-values", "zero2-bf16-lora", "zero3-bf16-values")  # of DeepSpeed
 
 
 def backend(name: str) -> TrainerWorker:
@@ -113,9 +114,12 @@ def test_what_two_ranks_adopt_is_what_a_checkpoint_has(models, tmp_path):
     check_two_ranks("fsdp-bf16-values", models["llama"], tmp_path)
 
 
-@pytest.mark.engines
 @pytest.mark.parametrize(
-    "name", ["zero1-bf16", "zero2-values", "zero2-bf16-lora", "zero3-bf16-values", "zero3-values-lora"]
+    "name",
+    [
+        pytest.param("zero3-values-lora", marks=pytest.mark.engines),
+        *(pytest.param(name, marks=pytest.mark.long) for name in OTHER_FORMS),
+    ],
 )
 def test_what_two_ranks_of_deepspeed_adopt_is_what_a_checkpoint_has(models, tmp_path, name):
     check_two_ranks(name, models["llama"], tmp_path)

@@ -236,7 +236,7 @@ def test_it_computes_in_float32():
 # --- deepspeed --------------------------------------------------------------------------------
 
 
-@pytest.mark.engines
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "ranks"), [("zero1", 2), ("zero2", 2), ("zero3", 2), ("zero3", 1)])
 def test_deepspeed_learns_it_as_well(models, tmp_path, name, ranks):
     results = run_ranks(ranks, learn, tmp_path, name, free_port(), models["llama"], tmp_path)
@@ -244,7 +244,7 @@ def test_deepspeed_learns_it_as_well(models, tmp_path, name, ranks):
     assert_unseen(tmp_path, results, models["llama"])
 
 
-@pytest.mark.engines
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["zero1", "zero2", "zero3"])
 def test_a_checkpoint_of_fsdp_goes_on_in_deepspeed(models, fsdp, tmp_path, name):
     out, _ = fsdp[1]
@@ -253,7 +253,7 @@ def test_a_checkpoint_of_fsdp_goes_on_in_deepspeed(models, fsdp, tmp_path, name)
         reference.assert_close(stored(tmp_path / "2", prefix), stored(out / "2", prefix), 1e-4)
 
 
-@pytest.mark.engines
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["zero1-bf16", "zero3-bf16"])
 def test_in_bfloat16_its_masters_are_float32(models, tmp_path, name):
     run_ranks(2, learn, tmp_path, name, free_port(), models["llama"], tmp_path)
