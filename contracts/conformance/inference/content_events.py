@@ -5,6 +5,7 @@ numbers.
 """
 
 import asyncio
+import contextlib
 from typing import Any
 
 from contracts.conformance.inference.bench import FEW, Bench
@@ -18,6 +19,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
+LOOK_EVERY_S = 0.02
 OTHER = 1000  # added to a version to get the seed of other content for it
 
 
@@ -66,7 +68,9 @@ async def _called_off(
     receive = "staged" if sent else "paused"
     request = trainer.update_request(version, bench.weights(version), receive=receive)
     await trainer.request_update(request)
-    await trainer.send(packed(bench.weights(version), request["bucket_bytes"])[:sent])
+    buckets = packed(bench.weights(version), request["bucket_bytes"])[:sent]
+    await trainer.send(buckets)
+    await _until_received(bench, version, sum(bucket.nbytes for bucket in buckets))
     named: dict[str, Any] = {name: request[name] for name in ("run", "epoch", "version")}
     for server in bench.servers:
         status, body = await server.post("/abort_weight_update", named)
@@ -89,6 +93,15 @@ async def _called_off(
     other = bench.weights(OTHER + version)
     await trainer.publish(version, other)
     return max(worst, await _check(bench, other, version, f"{what}, then sent with other content")), other
+
+
+async def _until_received(bench: Bench, version: int, size: int) -> None:
+    """Waits until every server reports the bytes that were sent, or for the patience."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(bench.settings.patience_s):
+            for server in bench.servers:
+                while (await server.get(f"/weight_update/{version}"))[1].get("bytes", size) < size:
+                    await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def _check(bench: Bench, weights: Weights, version: int, what: str) -> float:
