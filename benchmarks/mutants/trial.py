@@ -48,7 +48,7 @@ TESTS = {  # test files of each file, by their names without test_
     "trainer_adapters/memory": "memory",
     "trainer_adapters/shared_prefixes": "shared_prefixes",
     "trainer_adapters/start_check": "start_check",
-    "trainer_adapters": "fsdp fsdp_processes value_head",
+    "trainer_adapters": "fsdp value_head",
 }
 COPIED = ("pyproject.toml", "contracts", "inference_adapters", "trainer_adapters", "pipelinerl", "tests")
 COPIED += ("examples", "conf", "launch.py")
