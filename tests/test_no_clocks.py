@@ -92,7 +92,6 @@ EXCEPTIONS = {
     "pipeline/test_servers_come_and_go.py::"
     "test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends": PASSES,
     "pipeline/test_servers_come_back.py::test_a_reference_server_that_dies_or_hangs_is_started_again": PASSES,
-    "pipeline/test_shared_publisher.py::test_without_a_server_the_run_ends_with_the_last_failure": PASSES,
     "pipeline/test_stored_runs.py::": CROSSES,
     "pipeline/test_weight_publisher.py::"
     "test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it": PASSES,

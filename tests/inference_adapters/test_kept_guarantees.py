@@ -1,0 +1,33 @@
+"""What the kit asks of requests, answers and stored weights, of servers that need no other environment."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.conformance.inference.kit import check_inference
+from contracts.conformance.inference.reference import Reference
+from contracts.conformance.tiny_model import make_tiny_model
+from tests.conformance.kept import assert_kept
+from tests.conformance.models import make_scripted_model
+from tests.inference_adapters.servers import serving, wait_ready
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory) -> Reference:
+    return Reference(make_scripted_model(tmp_path_factory.mktemp("scripted")), trust_remote_code=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "part"),
+    [("G6", None), ("G9", None), ("G12", None), ("G14", "versions"), ("G14", "latest"), ("G14", "shared"),
+     ("G16", None)],
+)  # fmt: skip
+def test_the_scripted_adapter_keeps(server, reference, code, part):
+    assert_kept(check_inference([server.url], reference, only=[code], part=part))
+
+
+def test_the_transformers_adapter_names_the_likeliest_tokens(tmp_path: Path):
+    model = make_tiny_model(tmp_path)
+    with serving("inference_adapters.transformers", "--model", model) as server:
+        wait_ready(server.url)
+        assert_kept(check_inference([server.url], model, only=["G9"], part="alternatives"))
