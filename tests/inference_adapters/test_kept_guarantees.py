@@ -1,6 +1,6 @@
 """What the kit asks of requests, answers and stored weights, of servers that need no other environment."""
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -26,8 +26,21 @@ def test_the_scripted_adapter_keeps(server, reference, code, part):
     assert_kept(check_inference([server.url], reference, only=[code], part=part))
 
 
-def test_the_transformers_adapter_names_the_likeliest_tokens(tmp_path: Path):
-    model = make_tiny_model(tmp_path)
-    with serving("inference_adapters.transformers", "--model", model) as server:
+@pytest.fixture(scope="module")
+def transformers(tmp_path_factory) -> Iterator[tuple[str, str]]:
+    """Yields the URL of a server that reads long prompts in pieces, and its model."""
+    model = make_tiny_model(tmp_path_factory.mktemp("tiny"))
+    options = ("--model", model, "--max-batch-tokens", "64")
+    with serving("inference_adapters.transformers", *options) as server:
         wait_ready(server.url)
-        assert_kept(check_inference([server.url], model, only=["G9"], part="alternatives"))
+        yield server.url, model
+
+
+@pytest.mark.parametrize(
+    ("code", "part"),
+    [("G1", "formats"), ("G4", "seeds"), ("G7", "infinities"), ("G9", "ids"), ("G9", "alternatives"),
+     ("G9", "end-of-sequence")],
+)  # fmt: skip
+def test_the_transformers_adapter_keeps(transformers, code, part):
+    url, model = transformers
+    assert_kept(check_inference([url], model, only=[code], part=part))
