@@ -98,11 +98,6 @@ async def test_the_token_is_asked_for_and_a_request_without_it_is_counted():
     assert value(samples, "contract_http_requests_total", status="401") == 1
 
 
-async def test_the_route_is_for_get_alone(server):
-    async with trainer_of(server.url) as trainer:
-        expect(await trainer.post("/metrics", {}), 405, "method_not_allowed")
-
-
 class WithItsOwn(ScriptedEngine):
     async def metrics(self) -> str:
         return "# TYPE own_steps_total counter\nown_steps_total 3\n"

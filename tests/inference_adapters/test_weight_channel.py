@@ -128,23 +128,6 @@ async def test_what_passes_is_tried_again(tmp_path, follow):
 
 
 @on_moved_loop
-async def test_a_requested_version_fails_at_its_timeout_and_the_channel_goes_on(tmp_path):
-    async with member(tmp_path) as at:
-        at.source.faults["objects/"] = http_source.status(404)
-        at.store(1, follow=False)
-        await until(lambda: at.updates._updates[1].outcome.error)
-        ended = await at.ended_by_its_timeout(1)
-        assert (ended.state, ended.touched) == ("failed", False) and ended.error.startswith("gone: ")
-        at.source.faults["objects/"] = http_source.hang
-        at.store(2, follow=False)
-        ended = await at.ended_by_its_timeout(2)
-        assert ended.state == "failed" and ended.error.startswith("no_source: ")
-        at.source.faults.clear()
-        at.store(3, follow=False)
-        assert (await at.ended(3)).state == "live"
-
-
-@on_moved_loop
 async def test_a_followed_version_that_is_not_finite_is_not_tried_again(tmp_path):
     async with member(tmp_path, follow=True) as at:
         spoilt = at.peer.weights(1)
@@ -192,22 +175,6 @@ async def test_a_version_that_is_fetched_may_be_aborted(tmp_path, follow):
         at.store(2, follow)
         await until(lambda: at.updates.version == 2)
         assert (await at.updates.status(1, 0)).state == "failed"
-
-
-@on_moved_loop
-async def test_a_new_epoch_does_not_wait_for_a_version_that_is_being_fetched(tmp_path):
-    async with member(tmp_path, follow=True) as at:
-        at.peer.open.clear()
-        at.store(1, follow=True)
-        await until(lambda: at.target == 1)
-        await at.updates.join_channel(at.peer.join(follow=True))
-        at.peer.open.set()
-        await until(lambda: at.updates.version == 1)
-        assert (await at.updates.status(1, 0)).epoch == 2
-        asked = at.peer.objects_asked
-        await at.updates.join_channel(at.peer.join(follow=True))  # what is live is not pulled again
-        await at.peer.is_looked_for()
-        assert at.peer.objects_asked == asked
 
 
 @pytest.mark.asyncio
@@ -273,24 +240,6 @@ async def test_of_racing_joins_the_newest_stays_and_no_thread_is_left(tmp_path):
         await updates.close()
         assert puller_threads() == [] and updates.contract().channel is None
         assert not [task for task in asyncio.all_tasks() if "Follower" in repr(task)]
-
-
-@pytest.mark.asyncio
-async def test_a_run_that_takes_over_is_followed_from_its_first_version_on(tmp_path):
-    class Aborts(ScriptedEngine):
-        async def abort_requests(self) -> None:
-            assert updates.contract().channel is None  # a follower would take its versions for older ones
-            await super().abort_requests()
-
-    updates = WeightUpdates(Aborts(), hold_timeout_s=HANG_S)
-    await updates.start(0)
-    for run, version in (("before", 50), ("after", 41)):
-        async with channel_peer(tmp_path / run) as peer:
-            peer.store_version(version)
-            await updates.join_channel(peer.join(follow=True))
-            await until(lambda version=version: updates.version == version)
-            assert updates.contract().weights.run == peer.run
-    await updates.close()
 
 
 # --- the server's directory

@@ -18,20 +18,6 @@ from tests.limits import HANG_S
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_look_returns_a_version_once_and_then_newer_ones(tmp_path, writer):
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        assert await puller.look() is None
-        assert puller.seen_at is None
-        publish(writer, 1, some_weights())
-        assert (await puller.look()).version == 1
-        assert await puller.look() is None
-        seen = puller.seen_at
-        assert await puller.look() is None
-        assert puller.seen_at == seen
-        publish(writer, 2, some_weights(2))
-        assert (await puller.look()).version == 2
-
-
 async def test_a_newer_signature_of_the_same_version_shows_that_the_run_goes_on(
     tmp_path, writer, monkeypatch
 ):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -391,31 +392,17 @@ def test_a_reader_finds_all_that_the_newest_names(store, key, delta_writer):
                 assert (store / object_path(file.sha256)).stat().st_size == file.bytes
             seen.append(newest.version)
 
-    threads = [threading.Thread(target=renew), ExceptionThread(target=read)]
-    for thread in threads:
-        thread.start()
     weights = some_weights()
-    for version in range(1, 16):
-        weights = stepped(weights, version)
-        publish(delta_writer, version, weights)
-    ended.set()
-    for thread in threads:
-        thread.join()
-    assert threads[1].error is None
+    with ThreadPoolExecutor(2) as pool:
+        others = [pool.submit(renew), pool.submit(read)]
+        for version in range(1, 16):
+            weights = stepped(weights, version)
+            publish(delta_writer, version, weights)
+        ended.set()
+        for other in others:
+            other.result()
     assert seen == sorted(seen) and len(set(seen)) > 2
     assert latest(store, key).version == 15
-
-
-class ExceptionThread(threading.Thread):
-    """A thread that keeps the error with which it ended."""
-
-    error: BaseException | None = None
-
-    def run(self):
-        try:
-            super().run()
-        except BaseException as error:
-            self.error = error
 
 
 def test_writing_holds_one_file_in_memory(store):
