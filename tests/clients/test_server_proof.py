@@ -2,12 +2,9 @@
 
 import asyncio
 import contextlib
-import http.server
 import os
 import signal
 from collections.abc import AsyncIterator
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 
 import aiohttp
 import pytest
@@ -206,40 +203,6 @@ async def test_one_of_another_user_is_refused_with_what_to_do(monkeypatch):
         with pytest.raises(UnprovenServerError, match="start a server that keeps version 2"):
             await ask(url)
     assert server.tokens == {None}
-
-
-def impostor_of_another_user(pipe: Connection) -> None:
-    """Serves as a server of version 1 would, and says what it is sent."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            pipe.send((self.path.partition("?")[0], self.headers["Authorization"]))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"status": "ready"}')
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing on stderr."""
-
-    os.setuid(NOBODY)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    pipe.send(server.server_port)
-    server.serve_forever()
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
-def test_a_process_of_another_user_is_refused():
-    ours, theirs = get_context("fork").Pipe()
-    impostor = get_context("fork").Process(target=impostor_of_another_user, args=(theirs,), daemon=True)
-    impostor.start()
-    try:
-        port = ours.recv()
-        with pytest.raises(UnprovenServerError):
-            asyncio.run(ask(f"http://127.0.0.1:{port}"))
-        assert ours.recv() == ("/health", None) and not ours.poll()
-    finally:
-        impostor.kill()
-        impostor.join()
 
 
 def test_listeners_are_found_by_address_and_port():

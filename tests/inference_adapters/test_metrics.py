@@ -6,12 +6,11 @@ import json
 import aiohttp
 import pytest
 
-from contracts.metrics import METRICS
 from inference_adapters.app import create_app
 from inference_adapters.scripted import ScriptedEngine
 from tests.inference_adapters.held_engine import HELD
-from tests.inference_adapters.metrics import scraped, status_without_token, told, value
-from tests.inference_adapters.servers import contract, serving, wait_ready
+from tests.inference_adapters.metrics import scraped, status_without_token, value
+from tests.inference_adapters.servers import serving, wait_ready
 from tests.inference_adapters.test_app import status_of
 from tests.inference_adapters.trainer_peer import expect, joined_trainer, trainer_of, weights
 
@@ -25,19 +24,6 @@ async def grown_to(url: str, name: str, at_least: float, **labels: str) -> float
     while (found := value(await asyncio.to_thread(scraped, url), name, **labels)) < at_least:
         await asyncio.sleep(0.01)
     return found
-
-
-async def test_every_metric_has_its_type_its_meaning_and_its_labels(server):
-    text = told(server.url)
-    samples = scraped(server.url)
-    for metric in METRICS:
-        assert text.count(f"# TYPE {metric.name} {metric.type}\n") == 1
-        assert text.count(f"# HELP {metric.name} {metric.help}\n") == 1
-        labels = [dict(found).get(metric.label) for found in samples[metric.name]]
-        assert set(labels) >= set(metric.always or [None])
-    assert samples.keys() == {metric.name for metric in METRICS}
-    assert len({metric.family for metric in METRICS}) == len(METRICS) == 8
-    assert "metrics" in contract(server.url)["capabilities"]
 
 
 async def test_an_update_is_counted_with_its_pause_and_its_version_is_told(server):
