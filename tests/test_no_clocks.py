@@ -59,7 +59,6 @@ EXCEPTIONS = {
     "conformance/odd_trainers.py::save": "an oddity that takes time",
     "conformance/test_trainer_kit.py::"
     "test_a_rank_that_hangs_ends_with_the_patience_and_is_left_nowhere": PASSES,
-    "contracts/store/http_source.py::trickle": "a source that is slow on purpose",
     "contracts/store/test_download.py::"
     "test_a_source_that_is_silent_is_given_up_after_the_idle_timeout": LETS_OTHERS,
     "contracts/store/test_retention.py": FILE_TIME,

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import torch
-from aiohttp import web
 
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
+from contracts.conformance.inference.stores.source import OBJECTS
 from contracts.store.layout import latest_path
 from contracts.store.signing import SigningKey
 from contracts.store.writer import Published, StoreWriter
 from contracts.weights import dtype_name
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
-from tests.contracts.store.http_source import Asked, HttpSource
+from tests.contracts.store.http_source import HttpSource
 from tests.limits import HANG_S
 
 FILE_BYTES = 1024  # so that a version has several files
@@ -29,29 +29,19 @@ class ChannelPeer:
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.source = source
-        self.open = asyncio.Event()  # unset, the source holds files back
-        self.open.set()
-        source.faults["objects/"] = self._once_open
         self.key = SigningKey.load_or_create(store.parent / f"{self.run}.key")
         self.writer = StoreWriter(store, self.run, self.key, {HEAD: EMBED}, (), FILE_BYTES)
         self.seed = secrets.randbits(32)  # so that no file is in a server's directory already
 
-    async def _once_open(self, source: HttpSource, request: web.Request, asked: Asked) -> web.StreamResponse:
-        await self.open.wait()
-        return await source.serve(request, asked)
-
     @property
     def objects_asked(self) -> int:
-        return sum(path.startswith("objects/") for path in self.source.paths())
+        return sum(asked.path.startswith(OBJECTS) for asked in self.source.asked)
 
     async def is_looked_for(self) -> None:
         """Waits until the newest version has been looked for twice more: once since now began."""
-
-        def looks() -> int:
-            return self.source.paths().count(latest_path(self.run))
-
-        before = looks()
-        await until(lambda: looks() >= before + 2)
+        path = latest_path(self.run)
+        before = self.source.times(path)
+        await until(lambda: self.source.times(path) >= before + 2)
 
     def weights(self, version: int) -> dict[str, torch.Tensor]:
         """Returns the weights that the run stores under a version."""
@@ -93,7 +83,7 @@ async def channel_peer(directory: Path) -> AsyncIterator[ChannelPeer]:
         try:
             yield peer
         finally:
-            peer.open.set()
+            source.open.set()
             peer.writer.close()
 
 

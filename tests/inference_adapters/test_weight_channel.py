@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from contracts.conformance.inference.stores.faults import MISSING
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, WeightUpdateStatus
 from contracts.weights import WeightStore
 from inference_adapters.channels.base import LONGEST_PAUSE_S
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
-from tests.contracts.store import http_source
 from tests.forked import Forked
 from tests.inference_adapters.channel_peer import ChannelPeer, channel_peer, until
 from tests.inference_adapters.servers import contract, serving, wait_ready
@@ -90,14 +90,14 @@ async def member(directory: Path, engine: ScriptedEngine | None = None, **join) 
         try:
             yield found
         finally:
-            peer.open.set()
+            peer.source.open.set()
             await found.updates.close()
 
 
 @on_moved_loop
 async def test_of_versions_that_come_faster_than_they_are_fetched_every_second_is_completed(tmp_path):
     async with member(tmp_path, follow=True) as at:
-        at.peer.open.clear()
+        at.source.open.clear()
         at.store(1, follow=True)
         await until(lambda: at.target == 1)
         at.store(2, follow=True)
@@ -107,7 +107,7 @@ async def test_of_versions_that_come_faster_than_they_are_fetched_every_second_i
         await until(lambda: at.updates.contract().channel.newest_seen == 3)
         at.store(4, follow=True)
         assert (await at.updates.status(3, HANG_S)).state == "skipped"  # it was not begun
-        at.peer.open.set()
+        at.source.open.set()
         assert (await at.updates.status(2, HANG_S)).state == "live"
         await until(lambda: at.updates.version == 4)
 
@@ -116,12 +116,12 @@ async def test_of_versions_that_come_faster_than_they_are_fetched_every_second_i
 @on_moved_loop
 async def test_what_passes_is_tried_again(tmp_path, follow):
     async with member(tmp_path, follow=follow) as at:
-        at.source.faults["objects/"] = http_source.status(404)
+        at.source.fault = MISSING
         at.store(1, follow)
         await until(lambda: 1 in at.updates._updates and at.updates._updates[1].outcome.error)
         status = await at.updates.status(1, 0)
         assert status.state == "receiving" and status.error.startswith("gone: ")
-        at.source.faults.clear()
+        at.source.fault = None
         await at.is_asked_again()
         ended = await at.ended(1)
         assert (ended.state, ended.error) == ("live", None)
@@ -160,7 +160,7 @@ async def test_weights_that_were_lost_are_pulled_again(tmp_path):
 @on_moved_loop
 async def test_a_version_that_is_fetched_may_be_aborted(tmp_path, follow):
     async with member(tmp_path, follow=follow) as at:
-        at.peer.open.clear()
+        at.source.open.clear()
         at.store(1, follow)
         await until(lambda: at.target == 1)
         request = AbortWeightUpdateRequest(run=at.peer.run, epoch=1, version=1)
@@ -171,7 +171,7 @@ async def test_a_version_that_is_fetched_may_be_aborted(tmp_path, follow):
         if follow:
             await at.peer.is_looked_for()
         assert at.target is None
-        at.peer.open.set()
+        at.source.open.set()
         at.store(2, follow)
         await until(lambda: at.updates.version == 2)
         assert (await at.updates.status(1, 0)).state == "failed"

@@ -241,18 +241,6 @@ def test_the_only_server_is_waited_for_while_it_loads(worker):
         sender.close()
 
 
-def test_a_run_goes_on_with_the_servers_that_another_run_did_not_take(worker):
-    with serving("inference_adapters.scripted") as kept, serving("inference_adapters.scripted") as taken:
-        first, ranks = publisher(worker, taken.url, kept.url), Ranks(0, 1, HANG_S)
-        publish(worker, ranks, first, 0)
-        second = publisher(worker, taken.url)
-        publish(worker, ranks, second, 0)
-        assert publish(worker, ranks, first, 1).servers == [kept.url]
-        assert publish(worker, ranks, second, 1).servers == [taken.url]
-        first.close()
-        second.close()
-
-
 def test_a_server_that_hung_when_the_run_began_is_taken_over_when_it_answers(worker):
     with serving("inference_adapters.scripted") as sound, serving("inference_adapters.scripted") as hung:
         before = publisher(worker, sound.url, hung.url)

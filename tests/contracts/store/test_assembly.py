@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from contracts.conformance.inference.stores.faults import Fault
 from contracts.store.assembly import AssembledVersions
 from contracts.store.directory import DirectoryInUseError, WeightDirectory
 from contracts.store.errors import BadDigestError, NoSpaceError, StoreError
@@ -160,7 +161,7 @@ async def test_a_disk_without_space_is_said_before_anything_is_fetched(tmp_path,
         fill(small_disk, leaving=8 * 2**10)
         with pytest.raises(NoSpaceError, match="^no_space: .* bytes free, and"):
             await pull(puller, two_versions[0])
-        assert source.sent() == 0
+        assert source.sent_bytes == 0
         make_room(small_disk)
         assert content(await pull(puller, two_versions[0])) == as_bytes(some_weights(1))
 
@@ -183,19 +184,19 @@ async def test_what_earlier_processes_left_makes_way_on_a_full_disk(tmp_path, sm
 async def test_a_disk_that_fills_while_bytes_arrive_is_said_and_the_version_comes_later(
     tmp_path, small_disk, two_versions
 ):
-    async def fills(served, request, asked):
+    def fills(data: bytes) -> bytes:
         fill(small_disk, leaving=4096)
-        return await served.serve(request, asked)
+        return data
 
     async with (
         HttpSource(tmp_path / "store") as source,
         pulling(tmp_path, source, directory=small_disk / "weights") as puller,
     ):
-        source.faults["objects/"] = fills
+        source.fault = Fault("the disk fills meanwhile", fills)
         with pytest.raises(NoSpaceError, match="No space left on device"):
             await pull(puller, two_versions[0])
         assert list((small_disk / "weights" / "parts").iterdir()) == []
-        source.faults.clear()
+        source.fault = None
         make_room(small_disk)
         assert content(await pull(puller, two_versions[0])) == as_bytes(some_weights(1))
 
@@ -209,8 +210,8 @@ async def test_what_is_here_is_not_fetched_again_after_a_version_could_not_be_as
         versions.write_text("in the way")
         with pytest.raises(StoreError, match="^store: "):
             await pull(puller, published)
-        before = source.sent()
+        before = source.sent_bytes
         versions.unlink()
         versions.mkdir()
         assert content(await pull(puller, published)) == as_bytes(some_weights())
-        assert source.sent() == before
+        assert source.sent_bytes == before
