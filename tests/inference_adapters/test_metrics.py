@@ -12,7 +12,7 @@ from tests.inference_adapters.held_engine import HELD
 from tests.inference_adapters.metrics import scraped, status_without_token, value
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.inference_adapters.test_app import status_of
-from tests.inference_adapters.trainer_peer import expect, joined_trainer, trainer_of, weights
+from tests.inference_adapters.trainer_peer import joined_trainer, trainer_of, weights
 
 pytestmark = pytest.mark.asyncio
 
@@ -30,7 +30,7 @@ async def test_an_update_is_counted_with_its_pause_and_its_version_is_told(serve
     before = scraped(server.url)
     async with joined_trainer(server.url) as trainer:
         status = await trainer.publish(5, weights(5), receive="staged")
-        assert (await trainer.request_update(6, weights(6)))[0] == 202
+        await trainer.request_update(trainer.update_request(6, weights(6)))
         abort = {"run": trainer.run, "epoch": trainer.epoch, "version": 6}
         assert (await trainer.post("/abort_weight_update", abort))[1]["state"] == "failed"
     samples = scraped(server.url)
@@ -52,7 +52,7 @@ async def test_requests_are_counted_while_they_run_and_by_the_status_of_their_an
     async with trainer_of(server.url) as trainer:
         whole = await trainer.complete(max_tokens=5, temperature=0)
         sampled = len(whole["choices"][0]["token_ids"])
-        expect(await trainer.post("/v1/completions", {"model": "another", "prompt": "1"}), 404, "not_found")
+        assert (await trainer.post("/v1/completions", {"model": "another", "prompt": "1"}))[0] == 404
         tokens = value(before, "contract_sampled_tokens_total") + sampled
         assert value(scraped(server.url), "contract_sampled_tokens_total") == tokens
 
