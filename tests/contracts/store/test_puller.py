@@ -138,28 +138,19 @@ async def test_after_a_restart_the_files_beside_the_weights_are_right_as_well(tm
 # --- deltas
 
 
-async def test_a_delta_whose_base_is_not_here_begins_with_the_full_files_of_an_earlier_version(
-    tmp_path, delta_writer
-):
+@pytest.mark.parametrize("damaged", [[1], [0, 1]], ids=["the base", "all that is here"])
+async def test_a_base_that_was_damaged_on_the_disk_is_not_used(tmp_path, delta_writer, damaged):
+    """The delta then begins with the version before, which is here, or with its full files."""
     weights = some_weights()
-    publish(delta_writer, 0, weights)
-    publish(delta_writer, 1, stepped(weights, 1))
-    last = publish(delta_writer, 2, stepped(stepped(weights, 1), 2))
+    published = []
+    for version in range(3):
+        published.append(publish(delta_writer, version, weights))
+        weights = stepped(weights, version)
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        assert content(await pull(puller, last)) == as_bytes(stepped(stepped(weights, 1), 2))
-
-
-async def test_a_base_that_was_damaged_on_the_disk_is_not_used(tmp_path, delta_writer):
-    weights = some_weights()
-    first = publish(delta_writer, 0, weights)
-    second = publish(delta_writer, 1, stepped(weights, 1))
-    third = publish(delta_writer, 2, stepped(stepped(weights, 1), 2))
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        await pull(puller, first)
-        base = await pull(puller, second)
-        for path in base.files:
+        here = [await pull(puller, each) for each in published[:2]]
+        for path in {path for version in damaged for path in here[version].files}:
             path.write_bytes(one_bit(path.read_bytes()))
-        assert content(await pull(puller, third)) == as_bytes(stepped(stepped(weights, 1), 2))
+        assert content(await pull(puller, published[2])) == as_bytes(stepped(stepped(some_weights(), 0), 1))
 
 
 async def test_a_delta_without_any_base_waits_for_a_full_version(tmp_path, delta_writer):
