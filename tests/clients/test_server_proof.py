@@ -12,6 +12,7 @@ from aiohttp import web
 
 from contracts.challenge import address_of, proof_of
 from contracts.support.token import TOKEN_VARIABLE
+from pipelinerl.clients import listeners
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.listeners import is_own_listener
 from pipelinerl.clients.server_control import ServerControl
@@ -212,6 +213,16 @@ def test_listeners_are_found_by_address_and_port():
         assert not is_own_listener(f"127.0.0.2:{port}")
         assert not is_own_listener(f"[::1]:{port}")
     assert not is_own_listener(f"127.0.0.1:{port}")
+
+
+def test_a_listener_of_another_user_is_not_our_own(tmp_path, monkeypatch):
+    (tmp_path / "tcp").write_text(
+        "  sl\n 0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 65534 0 7\n"
+    )
+    monkeypatch.setattr(listeners, "TABLES", [tmp_path / "tcp"])
+    assert not is_own_listener("127.0.0.1:8080")
+    monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+    assert is_own_listener("127.0.0.1:8080")
 
 
 def test_one_address_has_one_form():
