@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from contracts.store.errors import GoneError, NoBaseError
+from contracts.store.errors import BadManifestError, GoneError, NoBaseError
 from contracts.store.layout import manifest_path, object_path
 from contracts.store.shared import NotSharedError, SharedStore
 from contracts.store.signing import SigningKey
@@ -74,9 +74,12 @@ def test_a_directory_of_another_user_is_refused(store):
         open_store(store)
 
 
-def test_what_is_no_regular_file_is_refused_at_once(store, writer):
+def test_what_is_cut_off_or_no_regular_file_is_refused_at_once(store, writer):
     published = publish(writer, 1, some_weights())
     path = store / object_path(published.manifest.full.files[0].sha256)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BadManifestError, match="bytes, not"):
+        read(store, published)
     path.unlink()
     path.symlink_to("/dev/zero")
     with pytest.raises(NotSharedError, match="cannot be read"):
