@@ -11,15 +11,11 @@ import torch
 
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.conformance.inference.stores.source import OBJECTS
+from contracts.conformance.inference.stores.store import KitStore, Offer
 from contracts.store.layout import latest_path
-from contracts.store.signing import SigningKey
-from contracts.store.writer import Published, StoreWriter
-from contracts.weights import dtype_name
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
 from tests.contracts.store.http_source import HttpSource
 from tests.limits import HANG_S
-
-FILE_BYTES = 1024  # so that a version has several files
 
 
 class ChannelPeer:
@@ -29,8 +25,7 @@ class ChannelPeer:
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.source = source
-        self.key = SigningKey.load_or_create(store.parent / f"{self.run}.key")
-        self.writer = StoreWriter(store, self.run, self.key, {HEAD: EMBED}, (), FILE_BYTES)
+        self.store = KitStore(store, self.run, {HEAD: EMBED})
         self.seed = secrets.randbits(32)  # so that no file is in a server's directory already
 
     @property
@@ -52,23 +47,23 @@ class ChannelPeer:
         self.epoch += 1
         request = {
             "run": self.run, "takeover": True, "epoch": self.epoch, "kind": "relay",
-            "sources": [self.source.url], "public_keys": [self.key.public.model_dump()], "poll_s": 0.05,
+            "sources": [self.source.url], "public_keys": [self.store.key.public.model_dump()], "poll_s": 0.05,
             "idle_timeout_s": HANG_S,
         }  # fmt: skip
         return InitWeightChannelRequest(**request | changes)
 
-    def store_version(self, version: int, stored: dict[str, torch.Tensor] | None = None) -> Published:
+    def store_version(self, version: int, stored: dict[str, torch.Tensor] | None = None) -> Offer:
         """Publishes a version in the store."""
-        tensors = stored or self.weights(version)
-        raw = ((name, dtype_name(t.dtype), tuple(t.shape), bytes_of(t)) for name, t in tensors.items())
-        return self.writer.publish(self.writer.write_full_files(version, raw), self.epoch)
+        offer = self.store.offer(version, stored or self.weights(version), epoch=self.epoch)
+        self.store.announce(offer)
+        return offer
 
-    def update(self, published: Published) -> ChannelUpdateRequest:
+    def update(self, offer: Offer) -> ChannelUpdateRequest:
         return ChannelUpdateRequest(
             run=self.run,
             epoch=self.epoch,
-            version=published.manifest.version,
-            manifest_sha256=published.manifest_sha256,
+            version=offer.version,
+            manifest_sha256=offer.sha256,
             timeout_s=HANG_S,
         )
 
@@ -84,14 +79,9 @@ async def channel_peer(directory: Path) -> AsyncIterator[ChannelPeer]:
             yield peer
         finally:
             source.open.set()
-            peer.writer.close()
 
 
 async def until(condition: Callable[[], object]) -> None:
     """Waits until the condition holds."""
     while not condition():
         await asyncio.sleep(0.005)
-
-
-def bytes_of(tensor: torch.Tensor) -> bytes:
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -236,7 +236,7 @@ async def test_of_racing_joins_the_newest_stays_and_no_thread_is_left(tmp_path):
             stale = isinstance(answer, ContractError) and answer.code is ErrorCode.STALE_EPOCH
             assert stale or answer.version in (0, 1)
         assert updates.contract().channel.epoch == 8 and len(puller_threads()) == 1
-        await until(lambda: updates.contract().weights.digest == published.manifest.digest)
+        await until(lambda: updates.contract().weights.digest == published.digest)
         await updates.close()
         assert puller_threads() == [] and updates.contract().channel is None
         assert not [task for task in asyncio.all_tasks() if "Follower" in repr(task)]
