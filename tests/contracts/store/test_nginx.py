@@ -16,7 +16,8 @@ import pytest
 from contracts.store.layout import latest_path, manifest_path, object_path
 from pipelinerl.paths import ROOT
 from tests.contracts.store.builders import new_writer, publish, some_weights
-from tests.contracts.store.origin_process import ask, running_origin
+from tests.contracts.store.plain_http import ask
+from tests.inference_adapters.servers import Server, serving
 from tests.ports import free_port
 
 pytestmark = pytest.mark.engines
@@ -37,9 +38,8 @@ def store(tmp_path) -> Path:
 
 
 @pytest.fixture
-def origin(store):
-    """Yields the URL of an origin, and its process."""
-    with running_origin(store) as running:
+def origin(store) -> Iterator[Server]:
+    with serving("contracts.store.origin", str(store)) as running:
         yield running
 
 
@@ -51,7 +51,7 @@ def relay(tmp_path, origin) -> Iterator[str]:
     port = free_port()
     config = (ROOT / "examples" / "relay" / "nginx.conf").read_text()
     for before, after in (
-        ("127.0.0.1:8100", urlsplit(origin[0]).netloc),
+        ("127.0.0.1:8100", urlsplit(origin.url).netloc),
         ("127.0.0.1:8200", f"127.0.0.1:{port}"),
     ):
         assert config.count(before) == 1
@@ -85,8 +85,8 @@ def test_a_transfer_is_resumed_from_what_is_kept(relay):
 
 def test_what_is_kept_is_served_without_the_origin(relay, origin):
     ask(relay, OBJECT)
-    origin[1].kill()
-    origin[1].wait()
+    origin.process.kill()
+    origin.process.wait()
     assert ask(relay, OBJECT).body == CONTENT
     assert ask(relay, f"/{latest_path('run')}").status == 502
 
