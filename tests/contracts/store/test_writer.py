@@ -276,6 +276,13 @@ def test_a_deleted_object_does_not_stop_the_next_delta(store, delta_writer):
     assert_full(store, found, after)  # also the files that did not change are here again
 
 
+def test_an_object_that_another_run_deleted_is_stored_again(store, writer):
+    weights = some_weights()
+    for file in publish(writer, 0, weights).manifest.full.files:
+        (store / object_path(file.sha256)).unlink()
+    assert_full(store, publish(writer, 1, weights).manifest, weights)
+
+
 def test_another_run_shares_the_objects_and_mends_damaged_ones(tmp_path, store, key, writer):
     weights = some_weights()
     first = publish(writer, 0, weights).manifest
