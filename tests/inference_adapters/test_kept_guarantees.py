@@ -26,7 +26,7 @@ def scripted(tmp_path_factory) -> Iterator[tuple[str, Reference]]:
 
 @pytest.mark.parametrize(
     ("code", "part"),
-    [("G6", None), ("G9", None), ("G10", None), ("G12", None), ("G14", "versions"),
+    [("G4", "seeds"), ("G6", None), ("G9", None), ("G10", None), ("G12", None), ("G14", "versions"),
      ("G14", "latest"), ("G14", "shared"), ("G16", None)],
 )  # fmt: skip
 def test_the_scripted_adapter_keeps(scripted, code, part):
