@@ -155,7 +155,7 @@ def _changed(**choice: object):
     return answer
 
 
-async def _endless(request: web.Request) -> web.StreamResponse:
+async def endless(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse()
     await response.prepare(request)
     while True:
@@ -211,7 +211,7 @@ FAULTS = {
     "a version that nobody made": _changed(weight_versions=[{"version": 1000, "start": 0, "end": 2}]),
     "nested too deeply": _body('{"a":' * 100_000),
     "an error that is nested too deeply": _body('{"a":' * 100_000, 500),
-    "no end": _endless,
+    "no end": endless,
     "compressed": _compressed,
     "aborted": _changed(finish_reason="abort"),
     "connection reset": _reset,

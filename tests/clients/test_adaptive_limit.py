@@ -93,11 +93,6 @@ def test_a_lower_limit_is_judged_when_it_has_taken_effect():
     assert seen[-1] > 1.5 * START
 
 
-def test_it_is_there_within_minutes():
-    assert max(limits(ModelServer(base=100.0, each=0.3), 180)) == MOST
-    assert limits(ModelServer(base=1.2, each=0.3), 240)[-1] < 12
-
-
 def test_trials_become_rare_where_they_bring_nothing():
     seen = limits(ModelServer(base=9.0, each=0.3), seconds=7200)
     late = seen[len(seen) // 2 :]
@@ -122,14 +117,6 @@ def test_a_queue_of_a_moment_changes_nothing():
         seen.append(limit.limit)
     assert min(seen) >= START / FACTOR**2
     assert max(seen) > START
-
-
-def test_it_follows_a_server_whose_answers_have_become_longer():
-    server = ModelServer(base=60.0, each=0.3)
-    limit = AdaptiveLimit(START)
-    assert limits(server, 3600, limit)[-1] > 100
-    server.each = 3.0
-    assert limits(server, 3600 + 3600, limit)[-1] < 45
 
 
 def test_nothing_changes_while_the_server_is_not_full():

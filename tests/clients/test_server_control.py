@@ -11,7 +11,7 @@ from aiohttp import web
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
 from pipelinerl.training.candidates import is_hopeless
-from tests.clients.fake_servers import serving
+from tests.clients.fake_servers import endless, serving
 from tests.limits import HANG_S
 
 
@@ -20,13 +20,6 @@ async def answering(answer):
     gc.collect()  # a finalizer that runs amid a deep answer would meet the recursion limit too
     async with serving(web.route("*", "/{path:.*}", answer)) as url:
         yield url
-
-
-async def endless(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse()
-    await response.prepare(request)
-    while True:
-        await response.write(b" " * 2**16)
 
 
 def says(text: str, status: int, **headers: str):

@@ -5,7 +5,6 @@ import pytest
 
 from pipelinerl.clients.attempt_clock import AttemptClock
 from pipelinerl.clients.faults import ServerUnavailableError
-from pipelinerl.clients.routing import SHORTEST_REST_S
 from pipelinerl.clients.server_pool import ServerPool
 from tests.virtual_time import in_virtual_time, pass_time
 
@@ -56,45 +55,6 @@ def test_a_spared_server_that_comes_back_still_has_its_old_requests():
         released.set()
         await asyncio.gather(*tasks)
         assert (pool.capacity, pool.in_flight) == (2, 0)
-
-    asyncio.run(scenario())
-
-
-def test_a_failing_server_rests_while_the_others_are_busy():
-    """However many requests wait, a dead server gets one at a time, with rests that grow."""
-
-    async def scenario():
-        pool, attempted = ServerPool(limit=2), 0
-        await pool.set_servers(["dead", "alive"])
-
-        async def request():
-            nonlocal attempted
-            async with pool.server() as url:
-                if url == "dead":
-                    attempted += 1
-                    raise ServerUnavailableError
-
-        for _ in range(20 * 14):
-            await asyncio.gather(*(request() for _ in range(8)), return_exceptions=True)
-            pass_time(SHORTEST_REST_S / 20)
-        assert attempted == 1 + 3  # once more after 1, 2 and 4 rests; 14 have passed
-
-    in_virtual_time(scenario())
-
-
-def test_a_failing_server_is_trusted_again_when_it_is_named_again():
-    async def scenario():
-        pool = ServerPool(limit=4)
-        await pool.set_servers(["a", "b"])
-        with pytest.raises(ServerUnavailableError):
-            async with pool.server() as bad:
-                raise ServerUnavailableError
-        for _ in range(3):
-            async with pool.server() as url:
-                assert url != bad
-        await pool.set_servers(["a", "b"])
-        async with pool.server() as one, pool.server() as other:
-            assert {one, other} == {"a", "b"}
 
     asyncio.run(scenario())
 

@@ -2,12 +2,9 @@
 
 import asyncio
 import contextlib
-import http.server
 import os
 import signal
 from collections.abc import AsyncIterator
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 
 import aiohttp
 import pytest
@@ -15,6 +12,7 @@ from aiohttp import web
 
 from contracts.challenge import address_of, proof_of
 from contracts.support.token import TOKEN_VARIABLE
+from pipelinerl.clients import listeners
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.listeners import is_own_listener
 from pipelinerl.clients.server_control import ServerControl
@@ -208,40 +206,6 @@ async def test_one_of_another_user_is_refused_with_what_to_do(monkeypatch):
     assert server.tokens == {None}
 
 
-def impostor_of_another_user(pipe: Connection) -> None:
-    """Serves as a server of version 1 would, and says what it is sent."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            pipe.send((self.path.partition("?")[0], self.headers["Authorization"]))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"status": "ready"}')
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing on stderr."""
-
-    os.setuid(NOBODY)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    pipe.send(server.server_port)
-    server.serve_forever()
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
-def test_a_process_of_another_user_is_refused():
-    ours, theirs = get_context("fork").Pipe()
-    impostor = get_context("fork").Process(target=impostor_of_another_user, args=(theirs,), daemon=True)
-    impostor.start()
-    try:
-        port = ours.recv()
-        with pytest.raises(UnprovenServerError):
-            asyncio.run(ask(f"http://127.0.0.1:{port}"))
-        assert ours.recv() == ("/health", None) and not ours.poll()
-    finally:
-        impostor.kill()
-        impostor.join()
-
-
 def test_listeners_are_found_by_address_and_port():
     with serving("inference_adapters.scripted") as server:
         port = int(server.url.rpartition(":")[2])
@@ -249,6 +213,16 @@ def test_listeners_are_found_by_address_and_port():
         assert not is_own_listener(f"127.0.0.2:{port}")
         assert not is_own_listener(f"[::1]:{port}")
     assert not is_own_listener(f"127.0.0.1:{port}")
+
+
+def test_a_listener_of_another_user_is_not_our_own(tmp_path, monkeypatch):
+    (tmp_path / "tcp").write_text(
+        "  sl\n 0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 65534 0 7\n"
+    )
+    monkeypatch.setattr(listeners, "TABLES", [tmp_path / "tcp"])
+    assert not is_own_listener("127.0.0.1:8080")
+    monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+    assert is_own_listener("127.0.0.1:8080")
 
 
 def test_one_address_has_one_form():

@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 
 from pipelinerl.clients.completions import Asked, Sampling
-from pipelinerl.clients.completions_of_group import complete_each
 from pipelinerl.clients.faults import (
     ConnectionBrokenError,
     InvalidResponseError,
@@ -275,17 +274,3 @@ async def test_a_body_that_does_not_end_keeps_no_connection():
         answers = await asyncio.gather(*(shared.complete(url, ASKED, 8) for _ in range(2)))
         await closed.wait()
     assert lengths(answers) == [1, 2]
-
-
-@pytest.mark.asyncio
-async def test_an_exchange_that_ended_leaves_its_connection_to_the_next():
-    ports = set()
-
-    async def noted(request: web.Request, body: dict) -> web.StreamResponse:
-        ports.add(request.transport.get_extra_info("peername")[1])
-        return await in_reverse(request, body)
-
-    async with served(noted) as (url, _), open_session(token=None) as session:
-        for _ in range(3):
-            assert len([choice async for choice in complete_each(session, url, ASKED, 2)]) == 2
-    assert len(ports) == 1

@@ -37,6 +37,11 @@ def test_weights_and_updates_in_flight(server, model):
     assert_kept(check_inference([server.url], model, token=TOKEN, only=["G1", "G2"]))
 
 
+@pytest.mark.parametrize("part", ["alternatives", "openai", "stop-strings"])
+def test_answers_have_every_form(server, model, part):
+    assert_kept(check_inference([server.url], model, token=TOKEN, only=["G9"], part=part))
+
+
 def test_what_it_declares(server):
     declared = contract(server.url, TOKEN)
     assert set(declared["capabilities"]) == {

@@ -46,6 +46,11 @@ def test_weights_and_updates_in_flight(server, model):
     assert_kept(check_inference([server], model, token=TOKEN, only=["G1", "G2"]))
 
 
+@pytest.mark.parametrize("part", ["alternatives", "openai", "stop-strings"])
+def test_answers_have_every_form(server, model, part):
+    assert_kept(check_inference([server], model, token=TOKEN, only=["G9"], part=part))
+
+
 def test_it_declares_all_but_score(server):
     declared = contract(server, TOKEN)["capabilities"]
     assert set(declared) == {

@@ -8,18 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import torch
-from aiohttp import web
 
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
+from contracts.conformance.inference.stores.source import OBJECTS
+from contracts.conformance.inference.stores.store import KitStore, Offer
 from contracts.store.layout import latest_path
-from contracts.store.signing import SigningKey
-from contracts.store.writer import Published, StoreWriter
-from contracts.weights import dtype_name
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
-from tests.contracts.store.http_source import Asked, HttpSource
+from tests.contracts.store.http_source import HttpSource
 from tests.limits import HANG_S
-
-FILE_BYTES = 1024  # so that a version has several files
 
 
 class ChannelPeer:
@@ -29,29 +25,18 @@ class ChannelPeer:
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.source = source
-        self.open = asyncio.Event()  # unset, the source holds files back
-        self.open.set()
-        source.faults["objects/"] = self._once_open
-        self.key = SigningKey.load_or_create(store.parent / f"{self.run}.key")
-        self.writer = StoreWriter(store, self.run, self.key, {HEAD: EMBED}, (), FILE_BYTES)
+        self.store = KitStore(store, self.run, {HEAD: EMBED})
         self.seed = secrets.randbits(32)  # so that no file is in a server's directory already
-
-    async def _once_open(self, source: HttpSource, request: web.Request, asked: Asked) -> web.StreamResponse:
-        await self.open.wait()
-        return await source.serve(request, asked)
 
     @property
     def objects_asked(self) -> int:
-        return sum(path.startswith("objects/") for path in self.source.paths())
+        return sum(asked.path.startswith(OBJECTS) for asked in self.source.asked)
 
     async def is_looked_for(self) -> None:
         """Waits until the newest version has been looked for twice more: once since now began."""
-
-        def looks() -> int:
-            return self.source.paths().count(latest_path(self.run))
-
-        before = looks()
-        await until(lambda: looks() >= before + 2)
+        path = latest_path(self.run)
+        before = self.source.times(path)
+        await until(lambda: self.source.times(path) >= before + 2)
 
     def weights(self, version: int) -> dict[str, torch.Tensor]:
         """Returns the weights that the run stores under a version."""
@@ -62,23 +47,23 @@ class ChannelPeer:
         self.epoch += 1
         request = {
             "run": self.run, "takeover": True, "epoch": self.epoch, "kind": "relay",
-            "sources": [self.source.url], "public_keys": [self.key.public.model_dump()], "poll_s": 0.05,
+            "sources": [self.source.url], "public_keys": [self.store.key.public.model_dump()], "poll_s": 0.05,
             "idle_timeout_s": HANG_S,
         }  # fmt: skip
         return InitWeightChannelRequest(**request | changes)
 
-    def store_version(self, version: int, stored: dict[str, torch.Tensor] | None = None) -> Published:
+    def store_version(self, version: int, stored: dict[str, torch.Tensor] | None = None) -> Offer:
         """Publishes a version in the store."""
-        tensors = stored or self.weights(version)
-        raw = ((name, dtype_name(t.dtype), tuple(t.shape), bytes_of(t)) for name, t in tensors.items())
-        return self.writer.publish(self.writer.write_full_files(version, raw), self.epoch)
+        offer = self.store.offer(version, stored or self.weights(version), epoch=self.epoch)
+        self.store.announce(offer)
+        return offer
 
-    def update(self, published: Published) -> ChannelUpdateRequest:
+    def update(self, offer: Offer) -> ChannelUpdateRequest:
         return ChannelUpdateRequest(
             run=self.run,
             epoch=self.epoch,
-            version=published.manifest.version,
-            manifest_sha256=published.manifest_sha256,
+            version=offer.version,
+            manifest_sha256=offer.sha256,
             timeout_s=HANG_S,
         )
 
@@ -93,15 +78,10 @@ async def channel_peer(directory: Path) -> AsyncIterator[ChannelPeer]:
         try:
             yield peer
         finally:
-            peer.open.set()
-            peer.writer.close()
+            source.open.set()
 
 
 async def until(condition: Callable[[], object]) -> None:
     """Waits until the condition holds."""
     while not condition():
         await asyncio.sleep(0.005)
-
-
-def bytes_of(tensor: torch.Tensor) -> bytes:
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -4,5 +4,4 @@ from tests.inference_adapters.hostile.clients import harm_nobody
 
 
 def test_hostile_requests_harm_nobody(echo):
-    """The whole table, and some mutations."""
     harm_nobody(echo, "scripted")

@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
+from contracts.conformance.inference.buckets import packed
 from contracts.inference import ScoreRequest
 from inference_adapters.scripted import ScriptedEngine
 from tests.forked import Forked
 from tests.inference_adapters.failing_engine import HELD, POISON
 from tests.inference_adapters.servers import health, serving, wait_ready
-from tests.inference_adapters.trainer_peer import joined_trainer, logprobs, packed, state_of, weights
+from tests.inference_adapters.trainer_peer import joined_trainer, logprobs, weights
 from tests.limits import HANG_S
 
 MODULE = "tests.inference_adapters.failing_engine"
@@ -54,11 +55,12 @@ async def lose_weights(trainer, requests: list[asyncio.Task]) -> None:
     assert (status["state"], status["touched"]) == ("failed", True) and "poisoned" in status["error"]
     with pytest.raises(RuntimeError, match="[Cc]onnection"):  # the server leaves a group that failed
         for _ in range(100):
-            await trainer.broadcast(packed(weights(2))[1])
+            await trainer.send(packed(weights(2), 512)[1:2])
     code, body = await trainer.get("/health")
     assert code == 503 and body["status"] == "unhealthy" and "poisoned" in body["reason"]
     _, contract = await trainer.get("/contract")
-    assert state_of(contract) == (1, "lost") and contract["group"] is None
+    assert (contract["weights"]["version"], contract["weights"]["state"]) == (1, "lost")
+    assert contract["group"] is None
     code, body = await trainer.post("/v1/completions", {"model": "scripted", "prompt": "hi"})
     assert (code, body["error"]["code"]) == (503, "unhealthy")
 
@@ -69,7 +71,7 @@ async def test_requests_are_held_for_the_next_complete_update(url: str):
         held = asyncio.create_task(trainer.complete(HELD, max_tokens=60, temperature=0))
         await lose_weights(trainer, [held])
         await trainer.join()
-        await trainer.request_update(POISON + 1, weights(3))
+        await trainer.request_update(trainer.update_request(POISON + 1, weights(3)))
         trainer.leave()  # an update that fails on the way restores nothing
         assert (await trainer.ended(POISON + 1))["touched"] is False
         assert health(url) == 503 and not held.done()

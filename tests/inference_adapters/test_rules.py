@@ -8,6 +8,7 @@ import uuid
 import pytest
 import torch
 
+from contracts.conformance.inference.buckets import packed, parameters
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, InitProcessGroupRequest, WeightUpdateRequest
 from contracts.weights import WeightGroup, WeightStore
@@ -15,7 +16,7 @@ from inference_adapters import update_record
 from inference_adapters.membership import NOTICE_S
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
-from tests.inference_adapters.trainer_peer import packed, parameters_of, weights
+from tests.inference_adapters.trainer_peer import weights
 from tests.limits import HANG_S
 from tests.moved_loop import let_pass, on_moved_loop
 
@@ -39,7 +40,7 @@ async def joined(version: int, takeover: bool) -> tuple[WeightUpdates, WeightGro
 
 def update(version: int) -> WeightUpdateRequest:
     return WeightUpdateRequest(
-        run="r", epoch=1, version=version, parameters=list(parameters_of(weights(1))), tied={HEAD: EMBED},
+        run="r", epoch=1, version=version, parameters=parameters(weights(1)), tied={HEAD: EMBED},
         bucket_bytes=512, timeout_s=HANG_S,
     )  # fmt: skip
 
@@ -111,7 +112,7 @@ async def test_of_a_failed_update_neither_buffers_nor_manifest_are_kept(caplog):
     gc.collect()  # what other tests left behind
     updates, group = await joined(0, takeover=False)
     updates.request(update(1))
-    first = packed(weights(1))[0]
+    first = packed(weights(1), 512)[0]
     await asyncio.to_thread(group.broadcast, first, HANG_S)
     received = first.nbytes
     del first

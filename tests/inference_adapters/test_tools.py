@@ -72,9 +72,10 @@ def test_a_template_gets_the_arguments_of_an_earlier_call_as_an_object(client):
     call = say(client, CALL).choices[0].message.tool_calls[0].model_dump()
     reply = [{"role": "assistant", "content": None, "tool_calls": [call]}]
     assert say(client, reply).choices[0].message.content == '{"x": [1, "</a>"]}'
-    call["function"]["arguments"] = "{"
-    with pytest.raises(openai.BadRequestError, match="messages: JSONDecodeError"):
-        say(client, reply)
+    for arguments, says in (("{", "JSONDecodeError"), ("[" * 100_000, "RecursionError")):
+        call["function"]["arguments"] = arguments
+        with pytest.raises(openai.BadRequestError, match=f"messages: {says}"):
+            say(client, reply)
 
 
 def test_what_the_server_does_not_do_is_refused(client):

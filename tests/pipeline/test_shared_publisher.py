@@ -9,7 +9,6 @@ import pytest
 
 from contracts.store.layout import stored_versions
 from pipelinerl.errors import GaveUpError
-from pipelinerl.training.candidates import NoServersError
 from pipelinerl.training.publishing import shared
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.digests import DigestMismatchError
@@ -21,7 +20,7 @@ from tests.inference_adapters.servers import Server, serving, wait_ready
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
-from tests.pipeline.stored_weights import SCRIPTED, made
+from tests.pipeline.stored_weights import made
 from tests.pipeline.test_weight_publisher import FAILING, assert_serves, change
 from tests.small_disk import fill, make_room
 from trainer_adapters.scripted import ScriptedTrainer
@@ -89,20 +88,6 @@ def test_a_server_that_fails_is_left_out_and_the_others_are_not_disturbed(
             assert_serves(failing.url, worker, version + 2)
 
 
-def test_a_server_that_dies_is_left_out(worker, ranks, url, tmp_path):
-    with serving(SCRIPTED) as mortal:
-        wait_ready(mortal.url)
-        launcher = Launcher(url, mortal.url)
-        with sharing(worker, launcher, tmp_path) as sender:
-            publish(worker, ranks, sender, 0)
-            mortal.process.kill()
-            mortal.process.wait()
-            change(worker)
-            assert publish(worker, ranks, sender, 1).servers == [url]
-            launcher.leave(mortal.url)
-            assert publish(worker, ranks, sender, 2).servers == [url]
-
-
 def test_a_server_that_joins_later_gets_the_next_version(worker, ranks, urls, tmp_path):
     early, late = urls
     launcher = Launcher(early)
@@ -147,17 +132,6 @@ def test_a_server_with_other_weights_ends_the_run(worker, ranks, url, tmp_path):
             publish(worker, ranks, sender, 0)
 
 
-@pytest.mark.engines  # for its time
-def test_without_a_server_the_run_ends_with_the_last_failure(worker, ranks, tmp_path):
-    with serving(FAILING) as failing:
-        wait_ready(failing.url)
-        impatient = "world.server_start_timeout_s=5"
-        sender = made("shared", worker, Launcher(failing.url), place_in(tmp_path), impatient)
-        with pytest.raises(NoServersError, match=f"the last of them at {failing.url}"):
-            publish(worker, ranks, sender, POISON)
-        sender.close()
-
-
 def test_a_full_file_system_is_waited_for(worker, ranks, url, small_disk, caplog):
     with sharing(worker, Launcher(url), small_disk) as sender:
         publish(worker, ranks, sender, 0)
@@ -199,23 +173,3 @@ def test_a_file_system_that_can_never_hold_two_versions_is_refused(worker, ranks
         pytest.raises(GaveUpError, match=says),
     ):
         publish(worker, ranks, sender, 0)
-
-
-def test_a_pinned_server_keeps_its_weights(worker, ranks, urls, tmp_path):
-    one, other = urls
-    with sharing(worker, Launcher(one, other), tmp_path) as sender:
-        publish(worker, ranks, sender, 0)
-        before = worker_weights(worker)
-        sender.pin(other)
-        change(worker)
-        assert publish(worker, ranks, sender, 1).servers == [one]
-        assert_serves(other, before, 0)
-        sender.release(other)
-        assert publish(worker, ranks, sender, 2).servers == [one, other]
-
-
-def worker_weights(worker: ScriptedTrainer) -> ScriptedTrainer:
-    """Returns a worker with the weights that this one has at present."""
-    copy = ScriptedTrainer()
-    copy._weights = {name: weight.detach().clone() for name, weight in worker._weights.items()}
-    return copy

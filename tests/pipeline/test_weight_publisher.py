@@ -1,7 +1,6 @@
 """The weight publisher against real servers: content, deaths, refusals, and servers that come back."""
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +10,7 @@ import torch
 
 from contracts.inference import ScoreRequest
 from contracts.trainer import OptimizerSpec, WorkerSpec
-from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
+from pipelinerl.clients.server_control import ContractRefusalError
 from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
@@ -227,32 +226,6 @@ def test_servers_that_lose_their_weights_every_time_are_an_error(worker):
         sender.close()
 
 
-@pytest.mark.parametrize(
-    "bucket_bytes",
-    [pytest.param(64, id="several", marks=pytest.mark.engines), pytest.param(1 << 20, id="one")],
-)
-def test_a_server_that_fails_every_update_leaves_the_others_to_the_run(worker, bucket_bytes):
-    """Three groups are the fewest that a failure can cost: it, the next without it, the next with it."""
-    with contextlib.ExitStack() as stack:
-        sound = [stack.enter_context(serving("inference_adapters.scripted")).url for _ in range(2)]
-        failing = stack.enter_context(
-            serving(FAILING, "--fails-in-bucket", "1" if bucket_bytes == 64 else "0")
-        )
-        sender = publisher(
-            worker, sound[0], failing.url, sound[1], settings=[f"weights.bucket_bytes={bucket_bytes}"]
-        )
-        epochs = []
-        for version in range(12):
-            assert publish(worker, Ranks(0, 1, HANG_S), sender, version).servers == sound
-            epochs.append(sender._groups.epoch)
-        for url in sound:
-            assert_serves(url, worker, 11)
-        assert epochs[0] <= 2
-        assert epochs[-1] <= 8
-        assert epochs[-1] - epochs[7] <= 1
-        sender.close()
-
-
 def test_a_server_that_is_not_well_is_left_out(worker):
     with serving("inference_adapters.scripted") as sound, serving(FAILING, "--unwell") as unwell:
         sender = publisher(worker, sound.url, unwell.url, settings=["world.server_grace_s=0.1"])
@@ -266,28 +239,6 @@ def test_the_only_server_is_waited_for_while_it_loads(worker):
         sender = publisher_of(Launcher(loading.url), worker, config())
         assert publish(worker, Ranks(0, 1, HANG_S), sender, 0).servers == [loading.url]
         sender.close()
-
-
-def test_a_server_whose_weights_do_not_fit_is_left_out_for_good(worker, caplog):
-    with serving("inference_adapters.scripted") as sound, serving(FAILING, "--accepts", "float16") as odd:
-        sender, ranks = publisher(worker, odd.url, sound.url), Ranks(0, 1, HANG_S)
-        for version in range(3):
-            assert publish(worker, ranks, sender, version).servers == [sound.url]
-        assert contract(sound.url)["group"]["epoch"] == contract(odd.url)["group"]["epoch"] + 1
-        assert f"{odd.url} is left out for the rest of this run" in caplog.text
-        sender.close()
-
-
-def test_a_run_goes_on_with_the_servers_that_another_run_did_not_take(worker):
-    with serving("inference_adapters.scripted") as kept, serving("inference_adapters.scripted") as taken:
-        first, ranks = publisher(worker, taken.url, kept.url), Ranks(0, 1, HANG_S)
-        publish(worker, ranks, first, 0)
-        second = publisher(worker, taken.url)
-        publish(worker, ranks, second, 0)
-        assert publish(worker, ranks, first, 1).servers == [kept.url]
-        assert publish(worker, ranks, second, 1).servers == [taken.url]
-        first.close()
-        second.close()
 
 
 def test_a_server_that_hung_when_the_run_began_is_taken_over_when_it_answers(worker):
@@ -374,27 +325,3 @@ def test_weights_that_do_not_fit_are_an_error_not_an_endless_retry(worker):
         with pytest.raises(ContractRefusalError, match="dtype_mismatch"):
             sender.open(0)
         sender.close()
-
-
-def test_a_second_run_takes_the_servers_over_and_the_first_loses_them(worker):
-    with serving("inference_adapters.scripted") as server:
-        first, ranks = publisher(worker, server.url), Ranks(0, 1, HANG_S)
-        publish(worker, ranks, first, 5)
-        change(worker)
-        second = publisher(worker, server.url)
-        publish(worker, ranks, second, 0)
-        assert_serves(server.url, worker, 0)
-        with pytest.raises(ContractRefusalError, match="other_run"):
-            publish(worker, ranks, first, 6)
-        first.close()
-        second.close()
-
-
-def test_contract_is_read_over_http():
-    async def read(url):
-        async with aiohttp.ClientSession() as session:
-            return await ServerControl(session, url).contract()
-
-    with serving("inference_adapters.scripted") as server:
-        wait_ready(server.url)
-        assert asyncio.run(read(server.url)).engine == "scripted"

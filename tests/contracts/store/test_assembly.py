@@ -3,22 +3,22 @@
 import asyncio
 import fcntl
 import os
-import shutil
-import subprocess
 import threading
-from contextlib import contextmanager
 
 import pytest
 
+from contracts.conformance.inference.stores.faults import Fault
 from contracts.store.assembly import AssembledVersions
 from contracts.store.directory import DirectoryInUseError, WeightDirectory
 from contracts.store.errors import BadDigestError, NoSpaceError, StoreError
 from contracts.store.object_files import ObjectFiles
 from contracts.store.plan import Plan
 from contracts.store.worker_thread import Stop, StoppedError, in_thread
+from contracts.store.writer import Published
 from tests.contracts.store.builders import new_writer, publish, some_weights, stepped
 from tests.contracts.store.http_source import HttpSource
 from tests.contracts.store.pulling import as_bytes, content, pull, pulling
+from tests.small_disk import fill, make_room
 
 
 def assembling(tmp_path) -> AssembledVersions:
@@ -143,86 +143,62 @@ def test_a_directory_that_another_process_uses_is_refused_in_one_line(tmp_path):
 # --- a full disk
 
 
-@contextmanager
-def small_disk(path, nbytes: int):
-    """Mounts a file system of so many bytes in memory. Only root can."""
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={nbytes}", "tmpfs", path], check=False)
-    if mounted.returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", path], check=True)
-
-
-def filled(disk, leaving: int):
-    """Uses all space but so many bytes. Returns the file that does."""
-    filler = disk / "filler"
-    filler.write_bytes(bytes(shutil.disk_usage(disk).free - leaving))
-    return filler
+@pytest.fixture
+def two_versions(tmp_path) -> list[Published]:
+    """Returns two versions that are in a store, each in one file."""
+    writer = new_writer(tmp_path / "store")
+    published = [publish(writer, version, some_weights(version)) for version in (1, 2)]
+    writer.close()
+    return published
 
 
 @pytest.mark.asyncio
-async def test_a_disk_without_space_is_said_before_anything_is_fetched(tmp_path):
-    writer = new_writer(tmp_path / "store")
-    published = publish(writer, 1, some_weights())
-    writer.close()
-    disk = tmp_path / "disk"
-    with small_disk(disk, 2**20):
-        async with (
-            HttpSource(tmp_path / "store") as source,
-            pulling(tmp_path, source, directory=disk / "weights") as puller,
-        ):
-            filler = filled(disk, leaving=8 * 2**10)
-            with pytest.raises(NoSpaceError, match="^no_space: .* bytes free, and"):
-                await pull(puller, published)
-            assert source.sent() == 0
-            filler.unlink()
-            assert content(await pull(puller, published)) == as_bytes(some_weights())
+async def test_a_disk_without_space_is_said_before_anything_is_fetched(tmp_path, small_disk, two_versions):
+    async with (
+        HttpSource(tmp_path / "store") as source,
+        pulling(tmp_path, source, directory=small_disk / "weights") as puller,
+    ):
+        fill(small_disk, leaving=8 * 2**10)
+        with pytest.raises(NoSpaceError, match="^no_space: .* bytes free, and"):
+            await pull(puller, two_versions[0])
+        assert source.sent_bytes == 0
+        make_room(small_disk)
+        assert content(await pull(puller, two_versions[0])) == as_bytes(some_weights(1))
 
 
 @pytest.mark.asyncio
-async def test_what_earlier_processes_left_makes_way_on_a_full_disk(tmp_path):
-    writer = new_writer(tmp_path / "store")
-    first = publish(writer, 1, some_weights())
-    second = publish(writer, 2, some_weights(2))
-    writer.close()
-    disk = tmp_path / "disk"
-    with small_disk(disk, 2**20):
-        async with HttpSource(tmp_path / "store") as source:
-            async with pulling(tmp_path, source, directory=disk / "weights") as puller:
-                await pull(puller, first)
-            filled(disk, leaving=8 * 2**10)
-            async with pulling(tmp_path, source, directory=disk / "weights") as puller:
-                puller.keep([])
-                assert len(list((disk / "weights" / "versions").iterdir())) == 1
-                assert content(await pull(puller, second)) == as_bytes(some_weights(2))
+async def test_what_earlier_processes_left_makes_way_on_a_full_disk(tmp_path, small_disk, two_versions):
+    first, second = two_versions
+    weights = small_disk / "weights"
+    async with HttpSource(tmp_path / "store") as source:
+        async with pulling(tmp_path, source, directory=weights) as puller:
+            await pull(puller, first)
+        fill(small_disk, leaving=8 * 2**10)
+        async with pulling(tmp_path, source, directory=weights) as puller:
+            puller.keep([])
+            assert len(list((weights / "versions").iterdir())) == 1
+            assert content(await pull(puller, second)) == as_bytes(some_weights(2))
 
 
 @pytest.mark.asyncio
-async def test_a_disk_that_fills_while_bytes_arrive_is_said_and_the_version_comes_later(tmp_path):
-    writer = new_writer(tmp_path / "store")
-    published = publish(writer, 1, some_weights())
-    writer.close()
-    disk = tmp_path / "disk"
+async def test_a_disk_that_fills_while_bytes_arrive_is_said_and_the_version_comes_later(
+    tmp_path, small_disk, two_versions
+):
+    def fills(data: bytes) -> bytes:
+        fill(small_disk, leaving=4096)
+        return data
 
-    async def fills(served, request, asked):
-        filled(disk, leaving=4096)
-        return await served.serve(request, asked)
-
-    with small_disk(disk, 2**20):
-        async with (
-            HttpSource(tmp_path / "store") as source,
-            pulling(tmp_path, source, directory=disk / "weights") as puller,
-        ):
-            source.faults["objects/"] = fills
-            with pytest.raises(NoSpaceError, match="No space left on device"):
-                await pull(puller, published)
-            assert list((disk / "weights" / "parts").iterdir()) == []
-            source.faults.clear()
-            (disk / "filler").unlink()
-            assert content(await pull(puller, published)) == as_bytes(some_weights())
+    async with (
+        HttpSource(tmp_path / "store") as source,
+        pulling(tmp_path, source, directory=small_disk / "weights") as puller,
+    ):
+        source.fault = Fault("the disk fills meanwhile", fills)
+        with pytest.raises(NoSpaceError, match="No space left on device"):
+            await pull(puller, two_versions[0])
+        assert list((small_disk / "weights" / "parts").iterdir()) == []
+        source.fault = None
+        make_room(small_disk)
+        assert content(await pull(puller, two_versions[0])) == as_bytes(some_weights(1))
 
 
 @pytest.mark.asyncio
@@ -234,8 +210,8 @@ async def test_what_is_here_is_not_fetched_again_after_a_version_could_not_be_as
         versions.write_text("in the way")
         with pytest.raises(StoreError, match="^store: "):
             await pull(puller, published)
-        before = source.sent()
+        before = source.sent_bytes
         versions.unlink()
         versions.mkdir()
         assert content(await pull(puller, published)) == as_bytes(some_weights())
-        assert source.sent() == before
+        assert source.sent_bytes == before

@@ -6,7 +6,21 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from contracts.conformance.inference.stores.faults import (
+    FAILING,
+    LONGER,
+    MISSING,
+    MUTE,
+    ONE_BIT,
+    SILENT,
+    STALLED,
+    TRUNCATED,
+    Fault,
+    redirect,
+    trickle,
+)
 from contracts.store.download import (
     MissingError,
     MixedBytesError,
@@ -20,7 +34,7 @@ from contracts.store.download import (
 )
 from contracts.store.part_file import PartFile, Wanted
 from contracts.store.rules import PullProgress, PullRules
-from tests.contracts.store import http_source
+from tests.clients import fake_servers
 from tests.contracts.store.http_source import HttpSource
 from tests.limits import HANG_S
 from tests.moved_loop import let_pass, on_moved_loop
@@ -41,13 +55,26 @@ async def serving(tmp_path, fault=None):
         HttpSource(tmp_path) as source,
         aiohttp.ClientSession(auto_decompress=False, timeout=NO_LIMIT) as http,
     ):
-        if fault:
-            source.faults["objects/"] = fault
+        source.fault = fault
 
         async def transfer(part, rules=RULES, base_url=source.url):
             await download(Transfer(http, base_url, rules, rules.idle_timeout_s), PATH, part)
 
         yield source, transfer
+
+
+@asynccontextmanager
+async def sending(status: int = 200, headers=None):
+    """Yields a function that transfers a file from a server that sends all of it with other headers."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=CONTENT, status=status, headers=headers)
+
+    async with (
+        fake_servers.serving(web.get(f"/{PATH}", answer)) as url,
+        aiohttp.ClientSession(auto_decompress=False, timeout=NO_LIMIT) as http,
+    ):
+        yield lambda part: download(Transfer(http, url, RULES, HANG_S), PATH, part)
 
 
 def new_part(tmp_path, progress=None, content=b""):
@@ -81,8 +108,7 @@ async def test_a_transfer_resumes_after_the_bytes_that_are_here(tmp_path):
 
 @pytest.mark.asyncio
 async def test_a_source_without_ranges_sends_the_file_from_its_beginning(tmp_path):
-    fault = http_source.with_headers(Content_Length=str(len(CONTENT)))
-    async with serving(tmp_path, fault) as (_, transfer):
+    async with sending() as transfer:
         part = new_part(tmp_path, content=b"other bytes")
         await part.read_what_is_here()
         await transfer(part)
@@ -98,29 +124,25 @@ async def test_too_many_or_wrong_bytes_on_the_disk_are_dropped(tmp_path):
         assert part.path.stat().st_size == 0
 
 
+def half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
 REFUSED = {
-    "redirect": (http_source.status(302, Location="http://127.0.0.1:1/"), TransferError, "status 302"),
-    "error": (http_source.status(500), TransferError, "status 500"),
-    "missing": (http_source.status(404), MissingError, "does not have"),
-    "gone": (http_source.status(410), MissingError, "does not have"),
-    "not modified": (http_source.status(304), TransferError, "status 304"),
-    "one bit": (http_source.changed(lambda data: data[:-1] + b"\0"), WrongBytesError, "other bytes"),
-    "shorter": (http_source.changed(lambda data: data[:-1]), TransferError, "would give"),
-    "longer": (http_source.changed(lambda data: data + b"\0"), TransferError, "would give"),
-    "longer without a length": (http_source.chunked(lambda data: data + b"\0"), TransferError, "more than"),
-    "shorter without a length": (http_source.chunked(lambda data: data[:-1]), TransferError, "ended after"),
-    "cut off": (http_source.cut_off(0.5), TransferError, "ClientPayloadError"),
-    "compressed": (
-        http_source.with_headers(Content_Length=str(len(CONTENT)), Content_Encoding="gzip"),
-        TransferError,
-        "compressed",
-    ),
-    "a range that was not asked for": (
-        http_source.with_headers(Content_Range=f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"),
-        TransferError,
-        "status 206",
-    ),
+    "redirect": (redirect("http://127.0.0.1:1"), TransferError, "status 302"),
+    "error": (FAILING, TransferError, "status 500"),
+    "missing": (MISSING, MissingError, "does not have"),
+    "gone": (Fault("gone", status=410), MissingError, "does not have"),
+    "not modified": (Fault("not modified", status=304), TransferError, "status 304"),
+    "one bit": (ONE_BIT, WrongBytesError, "other bytes"),
+    "shorter": (TRUNCATED, TransferError, "would give"),
+    "longer": (Fault("longer", lambda data: data + b"\0"), TransferError, "would give"),
+    "longer without a length": (LONGER, TransferError, "more than"),
+    "shorter without a length": (Fault("shorter", half, lambda data: None), TransferError, "ended after"),
+    "cut off": (Fault("cut off", half, lambda data: len(CONTENT)), TransferError, "ClientPayloadError"),
 }
+COMPRESSED = {"Content-Encoding": "gzip"}
+A_RANGE = {"Content-Range": f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"}
 
 
 @pytest.mark.asyncio
@@ -135,12 +157,22 @@ async def test_a_source_that_breaks_a_promise_is_given_up(tmp_path, name):
     assert not part.is_right
 
 
-@pytest.mark.parametrize("fault", [http_source.hang, http_source.stalled(0.0), http_source.stalled(0.5)])
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("status", "headers", "says"), [(200, COMPRESSED, "compressed"), (206, A_RANGE, "status 206")]
+)
+async def test_a_form_that_was_not_asked_for_is_refused(tmp_path, status, headers, says):
+    async with sending(status, headers) as transfer:
+        with pytest.raises(TransferError, match=says):
+            await transfer(new_part(tmp_path))
+
+
+@pytest.mark.parametrize("fault", [MUTE, SILENT, STALLED])
 @on_moved_loop
 async def test_a_source_that_is_silent_is_given_up_after_the_idle_timeout(tmp_path, fault):
     async with serving(tmp_path, fault) as (source, transfer):
         task = asyncio.create_task(transfer(new_part(tmp_path)))
-        await source.silent.wait()
+        await source.met.wait()
         for _ in range(19):  # less than the longest time of a transfer, which is twice that
             let_pass(HANG_S / 10)
             await asyncio.sleep(0.01)
@@ -151,21 +183,21 @@ async def test_a_source_that_is_silent_is_given_up_after_the_idle_timeout(tmp_pa
 
 @on_moved_loop
 async def test_a_source_that_is_too_slow_is_given_up(tmp_path):
-    async with serving(tmp_path, http_source.trickle) as (source, transfer):
+    async with serving(tmp_path, trickle(20)) as (source, transfer):
         task = asyncio.create_task(transfer(new_part(tmp_path)))
-        await source.silent.wait()
+        await source.met.wait()
         while not task.done():
             let_pass(1.0)
             await asyncio.sleep(0.001)
         with pytest.raises(SlowError, match="slower than 1000 bytes"):
             await task
-    assert source.sent() < len(CONTENT)
+    assert source.sent_bytes < len(CONTENT)
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("stated", ["bytes 0-999/1000", "bytes 5001-102399/102400", "bytes */102400", "x"])
 async def test_another_range_than_the_missing_one_is_refused_and_what_is_here_stays(tmp_path, stated):
-    async with serving(tmp_path, http_source.with_headers(Content_Range=stated)) as (_, transfer):
+    async with sending(206, {"Content-Range": stated}) as transfer:
         part = new_part(tmp_path, content=CONTENT[:5000])
         await part.read_what_is_here()
         with pytest.raises(TransferError, match="another range"):
@@ -175,11 +207,11 @@ async def test_another_range_than_the_missing_one_is_refused_and_what_is_here_st
 
 @on_moved_loop
 async def test_the_first_byte_may_come_late_and_the_rate_counts_from_it(tmp_path):
-    async def late(source, request, asked):
+    def late(data: bytes) -> bytes:
         let_pass(HANG_S / 2)
-        return await source.serve(request, asked)
+        return data
 
-    async with serving(tmp_path, late) as (_, transfer):
+    async with serving(tmp_path, Fault("late", late)) as (_, transfer):
         part = new_part(tmp_path)
         await transfer(part, PullRules(idle_timeout_s=HANG_S, min_bytes_per_s=5 * 10**5))
     assert part.is_right
@@ -219,9 +251,9 @@ async def test_small_files_are_bounded_and_sent_again_only_if_changed(tmp_path):
         body, etag = await read_if_changed(transfer(), PATH, len(CONTENT), None)
         assert body == CONTENT
         assert await read_if_changed(transfer(), PATH, len(CONTENT), etag) is None
-        source.faults["objects/"] = http_source.chunked(lambda data: data * 10)
+        source.fault = Fault("ten times", lambda data: data * 10, lambda data: None)
         with pytest.raises(WrongBytesError, match="larger"):
             await read_small(transfer(), PATH, len(CONTENT))
-        source.faults["objects/"] = http_source.status(304)
+        source.fault = Fault("not modified", status=304)
         with pytest.raises(TransferError, match="status 304"):
             await read_small(transfer(), PATH, len(CONTENT))

@@ -1,14 +1,13 @@
 """Looking at latest.json at several sources."""
 
-import asyncio
 import time
 
 import pytest
 
+from contracts.conformance.inference.stores.faults import MUTE, trickle
 from contracts.store import latest
 from contracts.store.layout import latest_path
 from contracts.store.signing import SigningKey
-from tests.contracts.store import http_source
 from tests.contracts.store.builders import new_writer, publish, some_weights
 from tests.contracts.store.conftest import FILE_BYTES
 from tests.contracts.store.http_source import HttpSource
@@ -16,20 +15,6 @@ from tests.contracts.store.pulling import pulling
 from tests.limits import HANG_S
 
 pytestmark = pytest.mark.asyncio
-
-
-async def test_a_look_returns_a_version_once_and_then_newer_ones(tmp_path, writer):
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        assert await puller.look() is None
-        assert puller.seen_at is None
-        publish(writer, 1, some_weights())
-        assert (await puller.look()).version == 1
-        assert await puller.look() is None
-        seen = puller.seen_at
-        assert await puller.look() is None
-        assert puller.seen_at == seen
-        publish(writer, 2, some_weights(2))
-        assert (await puller.look()).version == 2
 
 
 async def test_a_newer_signature_of_the_same_version_shows_that_the_run_goes_on(
@@ -71,13 +56,7 @@ async def test_a_source_that_lags_is_not_accused(tmp_path, writer):
         HttpSource(lagging) as late,
         pulling(tmp_path, late, good) as puller,
     ):
-
-        async def after_the_other(served, request, asked):
-            while puller.seen_at is None:
-                await asyncio.sleep(0.005)
-            return await served.serve(request, asked)
-
-        late.faults["runs/"] = after_the_other
+        late.faults[latest_path("run")] = trickle(4000)  # so that the other one has answered
         looked = [await puller.look() for _ in range(3)]
         assert [each.version for each in looked if each][-1] == 2
         assert [info.failures for info in puller.sources_info()] == [0, 0]
@@ -109,7 +88,7 @@ async def test_a_source_that_hangs_does_not_delay_what_another_one_says(tmp_path
     monkeypatch.setattr(latest, "LOOK_S", HANG_S)
     publish(writer, 1, some_weights())
     async with HttpSource(tmp_path / "store") as bad, HttpSource(tmp_path / "store") as good:
-        bad.faults["runs/"] = http_source.hang
+        bad.faults[latest_path("run")] = MUTE
         async with pulling(tmp_path, bad, good) as puller:
             assert (await puller.look()).version == 1
             assert await puller.look() is None

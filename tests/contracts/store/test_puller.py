@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from contracts.conformance.inference.stores.faults import MUTE, Fault
 from contracts.store.assembly import version_name
 from contracts.store.errors import (
     BadManifestError,
@@ -17,7 +18,6 @@ from contracts.store.errors import (
 from contracts.store.layout import manifest_path, object_path
 from contracts.store.model_check import MANIFEST_NAME
 from contracts.store.puller import PullProgress
-from tests.contracts.store import http_source
 from tests.contracts.store.builders import new_writer, publish, some_weights, stepped
 from tests.contracts.store.conftest import FILE_BYTES
 from tests.contracts.store.http_source import HttpSource
@@ -52,16 +52,16 @@ async def test_after_a_restart_what_is_here_is_used_and_what_was_altered_is_fetc
     async with HttpSource(tmp_path / "store") as source:
         async with pulling(tmp_path, source) as puller:
             await pull(puller, published)
-        before = source.sent()
+        before = source.sent_bytes
         async with pulling(tmp_path, source) as puller:
             await pull(puller, published)
-            assert source.sent() == before
+            assert source.sent_bytes == before
         altered = published.manifest.full.files[0]
         path = tmp_path / "weights" / "objects" / altered.sha256  # also linked in the assembled version
         path.write_bytes(one_bit(path.read_bytes()))
         async with pulling(tmp_path, source) as puller:
             assert content(await pull(puller, published)) == as_bytes(some_weights())
-        assert source.sent() - before == altered.bytes
+        assert source.sent_bytes - before == altered.bytes
 
 
 async def test_whatever_lies_in_the_directory_makes_way(tmp_path, writer):
@@ -104,20 +104,20 @@ async def test_a_version_is_not_bad_because_a_file_was_altered_while_others_were
     published = publish(writer, 1, some_weights())
     first, *_, last = sorted(published.manifest.full.files, key=lambda file: (file.bytes, file.sha256))
 
-    async def altering(served, request, asked):
+    def altering(data: bytes) -> bytes:
         path = tmp_path / "weights" / "objects" / first.sha256
         path.write_bytes(one_bit(path.read_bytes()))
-        return await served.serve(request, asked)
+        return data
 
     rules = replace(RULES, parallel=1)
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source, rules=rules) as puller:
-        source.faults[object_path(last.sha256)] = altering
+        source.faults[object_path(last.sha256)] = Fault("a file is altered meanwhile", altering)
         with pytest.raises(StoreError, match="^store: .* altered"):
             await pull(puller, published)
         source.faults.clear()
-        before = source.sent()
+        before = source.sent_bytes
         assert content(await pull(puller, published)) == as_bytes(some_weights())
-        assert source.sent() - before == first.bytes
+        assert source.sent_bytes - before == first.bytes
 
 
 async def test_after_a_restart_the_files_beside_the_weights_are_right_as_well(tmp_path, writer):
@@ -138,28 +138,19 @@ async def test_after_a_restart_the_files_beside_the_weights_are_right_as_well(tm
 # --- deltas
 
 
-async def test_a_delta_whose_base_is_not_here_begins_with_the_full_files_of_an_earlier_version(
-    tmp_path, delta_writer
-):
+@pytest.mark.parametrize("damaged", [[1], [0, 1]], ids=["the base", "all that is here"])
+async def test_a_base_that_was_damaged_on_the_disk_is_not_used(tmp_path, delta_writer, damaged):
+    """The delta then begins with the version before, which is here, or with its full files."""
     weights = some_weights()
-    publish(delta_writer, 0, weights)
-    publish(delta_writer, 1, stepped(weights, 1))
-    last = publish(delta_writer, 2, stepped(stepped(weights, 1), 2))
+    published = []
+    for version in range(3):
+        published.append(publish(delta_writer, version, weights))
+        weights = stepped(weights, version)
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        assert content(await pull(puller, last)) == as_bytes(stepped(stepped(weights, 1), 2))
-
-
-async def test_a_base_that_was_damaged_on_the_disk_is_not_used(tmp_path, delta_writer):
-    weights = some_weights()
-    first = publish(delta_writer, 0, weights)
-    second = publish(delta_writer, 1, stepped(weights, 1))
-    third = publish(delta_writer, 2, stepped(stepped(weights, 1), 2))
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        await pull(puller, first)
-        base = await pull(puller, second)
-        for path in base.files:
+        here = [await pull(puller, each) for each in published[:2]]
+        for path in {path for version in damaged for path in here[version].files}:
             path.write_bytes(one_bit(path.read_bytes()))
-        assert content(await pull(puller, third)) == as_bytes(stepped(stepped(weights, 1), 2))
+        assert content(await pull(puller, published[2])) == as_bytes(stepped(stepped(some_weights(), 0), 1))
 
 
 async def test_a_delta_without_any_base_waits_for_a_full_version(tmp_path, delta_writer):
@@ -212,11 +203,10 @@ async def test_a_manifest_is_proven_bad_only_by_the_run_itself(tmp_path, writer)
 async def test_closing_ends_what_waits(tmp_path, writer):
     published = publish(writer, 1, some_weights())
     async with HttpSource(tmp_path / "store") as source:
-        source.faults["objects/"] = http_source.hang
+        source.fault = MUTE
         async with pulling(tmp_path, source, rules=RULES) as puller:
             task = asyncio.create_task(pull(puller, published))
-            while not any(path.startswith("objects") for path in source.paths()):
-                await asyncio.sleep(0.005)
+            await source.met.wait()
             await puller.close()
             with pytest.raises(StoreError, match="closed"):
                 await task
@@ -230,7 +220,7 @@ async def test_two_pullers_of_a_process_share_a_directory(tmp_path, writer):
     async with HttpSource(tmp_path / "store") as source:
         async with pulling(tmp_path, source) as one, pulling(tmp_path, source) as two:
             at_once = await asyncio.gather(pull(one, first), pull(two, first))
-            assert source.sent() == total_bytes(first)
+            assert source.sent_bytes == total_bytes(first)
             await pull(two, second)
             two.keep([2])
             assert content(at_once[0]) == as_bytes(some_weights())

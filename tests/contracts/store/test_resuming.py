@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from contracts.conformance.inference.stores.faults import STALLED
 from contracts.store.puller import PullProgress
 from contracts.store.signing import SigningKey
-from tests.contracts.store import http_source
 from tests.contracts.store.builders import SHAPES, new_writer, publish, some_weights
 from tests.contracts.store.http_source import HttpSource
 from tests.contracts.store.pulling import as_bytes, content, pull, pulling, total_bytes
@@ -26,7 +26,7 @@ async def test_a_cancelled_fetch_is_resumed_by_the_next_process(tmp_path):
     writer.close()
     async with HttpSource(tmp_path / "store") as source:
         async with pulling(tmp_path, source) as puller:
-            source.faults["objects/"] = http_source.stalled(0.5)
+            source.fault = STALLED
             progress = PullProgress()
             task = asyncio.create_task(pull(puller, published, progress))
             while not progress.bytes_done:
@@ -34,12 +34,12 @@ async def test_a_cancelled_fetch_is_resumed_by_the_next_process(tmp_path):
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        source.faults.clear()
-        first = source.sent()
+        source.fault = None
+        first = source.sent_bytes
         async with pulling(tmp_path, source) as puller:
             await pull(puller, published)
-        assert source.sent() <= 1.1 * total_bytes(published)
-        assert source.sent() > first
+        assert source.sent_bytes <= 1.1 * total_bytes(published)
+        assert source.sent_bytes > first
 
 
 # --- processes
@@ -60,17 +60,17 @@ async def test_a_killed_process_is_resumed_by_the_next_one(tmp_path):
     published = publish(writer, 1, some_weights())
     writer.close()
     async with HttpSource(tmp_path / "store") as source:
-        source.faults["objects/"] = http_source.stalled(0.5)
+        source.fault = STALLED
         process = await start_pull(tmp_path, source)
         part = tmp_path / "weights" / "parts" / published.manifest.full.files[0].sha256
         while not (part.exists() and part.stat().st_size > 0.4 * total_bytes(published)):
             await asyncio.sleep(0.01)
         process.kill()
         await process.communicate()
-        source.faults.clear()
+        source.fault = None
         async with pulling(tmp_path, source) as puller:
             assert content(await pull(puller, published)) == as_bytes(some_weights())
-        assert source.sent() <= 1.1 * total_bytes(published)
+        assert source.sent_bytes <= 1.1 * total_bytes(published)
 
 
 async def test_memory_is_bounded_whatever_the_size_of_the_model(tmp_path):

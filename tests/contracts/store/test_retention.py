@@ -1,7 +1,5 @@
 import fcntl
 import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +11,6 @@ from contracts.store.layout import latest_path, manifest_path, object_path, stor
 from contracts.store.local_manifest import read_manifest
 from contracts.store.retention import remove_run, retain
 from contracts.store.store_lock import locked
-from pipelinerl.paths import ROOT
 from tests.contracts.store.builders import new_writer, publish, some_weights, stepped
 
 
@@ -214,34 +211,3 @@ def test_publishing_waits_for_who_deletes(store, asked):
     publishing.join()
     assert stored_versions(store, "run") == [0, 1]
     writer.close()
-
-
-DELETES = """
-import sys, time
-from pathlib import Path
-from contracts.store.retention import retain
-print("ready", flush=True)
-while not Path(sys.argv[1], "ended").exists():
-    retain(Path(sys.argv[1]), "run", 1, 0, time.time())
-"""
-
-
-def test_a_run_may_publish_what_another_one_is_deleting(store):
-    """Both runs have the same weights, so they share all objects, and one of them deletes all the time."""
-    publish_full(store, range(1)).close()
-    command = [sys.executable, "-c", DELETES, str(store)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    writers = [new_writer(store), new_writer(store, "other")]
-    try:
-        for version in range(1, 11):
-            for writer in writers:
-                publish(writer, version, some_weights(version))
-            retain(store, "other", 1, 0, time.time())
-            assert named(store, "other") <= objects(store)
-    finally:
-        (store / "ended").touch()
-        process.communicate()
-    assert process.returncode == 0
-    for writer in writers:
-        writer.close()

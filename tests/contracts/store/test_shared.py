@@ -5,12 +5,11 @@ import os
 
 import pytest
 
-from contracts.store.errors import BadDigestError, BadManifestError, BadSignatureError, GoneError, NoBaseError
+from contracts.store.errors import BadManifestError, GoneError, NoBaseError
 from contracts.store.layout import manifest_path, object_path
 from contracts.store.shared import NotSharedError, SharedStore
 from contracts.store.signing import SigningKey
-from tests.contracts.store.builders import SHAPES, new_writer, publish, some_weights, stepped
-from tests.contracts.store.pulling import as_bytes, content
+from tests.contracts.store.builders import SHAPES, publish, some_weights, stepped
 
 
 @pytest.fixture
@@ -26,14 +25,6 @@ def open_store(store, run="run", key="run", shapes=SHAPES, url=None) -> SharedSt
 
 def read(store, published, **options):
     return open_store(store, **options).version(published.manifest.version, published.manifest_sha256)
-
-
-def test_a_version_is_read_where_it_lies(store, writer):
-    published = publish(writer, 3, some_weights())
-    version = read(store, published)
-    assert content(version) == as_bytes(some_weights())
-    assert version.directory is None
-    assert [path.parent for path in version.files] == [store / "objects"] * len(version.files)
 
 
 def test_the_proof_is_the_hash_of_a_small_regular_file(store, writer):
@@ -83,40 +74,22 @@ def test_a_directory_of_another_user_is_refused(store):
         open_store(store)
 
 
-def test_a_manifest_that_is_not_the_named_or_not_the_runs_is_refused(store, writer):
-    published = publish(writer, 1, some_weights())
-    with pytest.raises(BadSignatureError):
-        read(store, published, key="stranger")
-    with pytest.raises(BadManifestError, match="norm has the shape"):
-        read(store, published, shapes=SHAPES | {"norm": (33,)})
-    with pytest.raises(BadManifestError, match="not the one that was named"):
-        open_store(store).version(1, "0" * 64)
-    with pytest.raises(GoneError):
-        open_store(store).version(2, "0" * 64)
-
-
-def test_a_fifo_as_manifest_is_refused_at_once(store, writer):
-    published = publish(writer, 1, some_weights())
-    path = store / manifest_path("run", 1)
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(NotSharedError, match="no regular file"):
-        read(store, published)
-
-
-def test_files_of_another_size_or_with_another_header_are_refused(store, writer):
+def test_what_is_cut_off_or_no_regular_file_is_refused_at_once(store, writer):
     published = publish(writer, 1, some_weights())
     path = store / object_path(published.manifest.full.files[0].sha256)
-    right = path.read_bytes()
-    path.write_bytes(right[:-1])
-    with pytest.raises(BadManifestError, match=f"has {len(right) - 1} bytes"):
-        read(store, published)
-    path.write_bytes(right.replace(b'"BF16"', b'"F16" ', 1))
-    with pytest.raises(BadDigestError):
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BadManifestError, match="bytes, not"):
         read(store, published)
     path.unlink()
     path.symlink_to("/dev/zero")
     with pytest.raises(NotSharedError, match="cannot be read"):
+        read(store, published)
+    path = store / manifest_path("run", 1)
+    path.unlink()
+    with pytest.raises(GoneError):
+        read(store, published)
+    os.mkfifo(path)
+    with pytest.raises(NotSharedError, match="no regular file"):
         read(store, published)
 
 
@@ -127,14 +100,3 @@ def test_a_version_that_is_a_delta_alone_is_refused(tmp_path, delta_writer):
     assert published.manifest.full is None
     with pytest.raises(NoBaseError):
         read(tmp_path / "store", published)
-
-
-def test_another_run_of_the_store_is_not_mixed_up(store, writer):
-    published = publish(writer, 1, some_weights())
-    other = new_writer(store, run="other", key=SigningKey.load_or_create(store.parent / "run.key"))
-    theirs = publish(other, 1, some_weights())
-    other.close()
-    (store / manifest_path("run", 1)).write_bytes((store / manifest_path("other", 1)).read_bytes())
-    with pytest.raises(BadSignatureError, match="a version of the run other, not of run"):
-        open_store(store).version(1, theirs.manifest_sha256)
-    assert published.manifest_sha256 != theirs.manifest_sha256

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from contracts.conformance.inference.stores.faults import MISSING, MUTE, ONE_BIT, STALLED, Fault
 from contracts.store import source_client
 from contracts.store.errors import GoneError, NoSourceError
 from contracts.store.layout import object_path
 from contracts.store.puller import PullProgress
-from tests.contracts.store import http_source
 from tests.contracts.store.builders import publish, some_weights
 from tests.contracts.store.http_source import HttpSource
 from tests.contracts.store.pulling import NO_SERVER, as_bytes, content, one_bit, pull, pulling
@@ -16,7 +16,7 @@ from tests.moved_loop import let_pass, on_moved_loop
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("fault", [http_source.hang, http_source.stalled(0.5)])
+@pytest.mark.parametrize("fault", [MUTE, STALLED])
 async def test_a_silent_source_is_left_for_another_one_long_before_the_idle_timeout(
     tmp_path, writer, monkeypatch, fault
 ):
@@ -27,7 +27,7 @@ async def test_a_silent_source_is_left_for_another_one_long_before_the_idle_time
         HttpSource(tmp_path / "store") as good,
         pulling(tmp_path, bad, good) as puller,
     ):
-        bad.faults["objects/"] = fault
+        bad.fault = fault
         assert content(await pull(puller, published)) == as_bytes(some_weights())
 
 
@@ -38,13 +38,14 @@ async def test_wrong_bytes_of_the_only_source_may_be_an_accident_once(tmp_path, 
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
         met = {}
 
-        async def wrong_at_first(served, request, asked):
+        def wrong_at_first(data: bytes) -> bytes:
             now = asyncio.get_running_loop().time()
-            is_first = asked.path not in met
-            assert now - met.setdefault(asked.path, now) > source_client.WRONG_REST_S or is_first
-            return await served.serve(request, asked, one_bit if is_first else bytes)
+            path = source.asked[-1].path
+            is_first = path not in met
+            assert now - met.setdefault(path, now) > source_client.WRONG_REST_S or is_first
+            return one_bit(data) if is_first else data
 
-        source.faults["objects/"] = wrong_at_first
+        source.fault = Fault("one bit differs at first", wrong_at_first)
         task = asyncio.create_task(pull(puller, published))
         while not task.done():
             let_pass(0.01 * source_client.WRONG_REST_S)
@@ -58,13 +59,13 @@ async def test_wrong_bytes_of_the_only_source_may_be_an_accident_once(tmp_path, 
 async def test_one_source_lies_and_the_other_fails_which_may_pass(tmp_path, writer, other):
     published = publish(writer, 1, some_weights())
     async with HttpSource(tmp_path / "store") as liar, HttpSource(tmp_path / "store") as second:
-        liar.faults["objects/"] = http_source.changed(one_bit)
-        second.faults["objects/"] = http_source.status(404)
+        liar.fault = ONE_BIT
+        second.fault = MISSING
         async with pulling(tmp_path, liar, NO_SERVER if other == NO_SERVER else second) as puller:
             manifest = await puller.manifest(1, published.manifest_sha256)
             with pytest.raises(NoSourceError):
                 await puller.fetch(manifest, PullProgress())
-            liar.faults.clear()
+            liar.fault = None
             assert content(await puller.fetch(manifest, PullProgress())) == as_bytes(some_weights())
 
 

@@ -8,17 +8,15 @@ from urllib.parse import urlsplit
 
 from contracts.errors import ErrorCode
 from tests.inference_adapters.hostile.http_bytes import Hostile
-from tests.limits import HANG_S
 
-PATIENCE_S = 2.0  # for the response to a mutation, which may request the longest possible completion
+PATIENCE_S = 2.0  # for a response: a mutation may request the longest possible completion
 CODES = {code.code: code for code in ErrorCode}
 FIELDS = {"code", "message", "type", "param"}  # of an error
 
 
 async def fault_of(url: str, request: Hostile, answers: Counter[int]) -> str | None:
-    """Returns the fault of the response, or None. Raises TimeoutError if the request may take long."""
+    """Returns the fault of the response, or None. Raises TimeoutError if the request takes long."""
     address = urlsplit(url)
-    must_answer = request.statuses is not None
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         with contextlib.suppress(ConnectionError):  # it may refuse a request before it has read all of it
@@ -26,18 +24,12 @@ async def fault_of(url: str, request: Hostile, answers: Counter[int]) -> str | N
             await writer.drain()
         if request.hang_up == "unread":
             return None
-        async with asyncio.timeout(HANG_S if must_answer else PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             received = await _received(reader, 1 if request.hang_up == "after a byte" else None)
-    except TimeoutError:
-        if must_answer:
-            return f"no answer in {HANG_S:g} s"
-        raise
     finally:
         writer.close()
     if request.hang_up == "after a byte":
         return None
-    if not request.is_http:
-        return None if not received or b" 400 " in received[:20] else f"answered {received[:80]!r}"
     return _fault_of_answer(request, received, answers)
 
 
@@ -61,12 +53,8 @@ def _fault_of_answer(request: Hostile, received: bytes, answers: Counter[int]) -
     if b"transfer-encoding: chunked" in head.lower():
         body = _unchunked(body)
     shown = f"{status} {body[:300]!r}"
-    if request.statuses is not None and status not in request.statuses:
-        return f"{shown} is none of {request.statuses}"
     if status < 400:
         return shown if b"engine_failed" in body else None  # also in a stream
-    if request.data.startswith(b"HEAD"):
-        return None
     try:
         code = json.loads(body)["error"]["code"]
         assert set(json.loads(body)) == {"error"} and set(json.loads(body)["error"]) == FIELDS

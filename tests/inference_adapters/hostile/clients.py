@@ -11,7 +11,7 @@ import aiohttp
 from tests.inference_adapters.hostile.answers import fault_of
 from tests.inference_adapters.hostile.mutations import mutations
 from tests.inference_adapters.hostile.normal_client import generate
-from tests.inference_adapters.hostile.table import table
+from tests.inference_adapters.hostile.other_routes import to_other_routes
 from tests.inference_adapters.servers import Server
 from tests.limits import HANG_S
 
@@ -54,9 +54,10 @@ def harm_nobody(server: Server, model: str, token: str | None = None) -> None:
 async def onslaught(
     server: Server, model: str, count: int, seed: int = 0, token: str | None = None
 ) -> Onslaught:
-    """Sends `count` requests: the table, then mutations. The normal client has its own connections."""
+    """Sends `count` requests: to other routes, then mutations. The normal client has its own connections."""
     outcome = Onslaught()
-    requests = itertools.islice(itertools.chain(table(model, token), mutations(model, token, seed)), count)
+    sent = itertools.chain(to_other_routes(model, token), mutations(model, token, seed))
+    requests = itertools.islice(sent, count)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with aiohttp.ClientSession(
         server.url, headers=headers, timeout=aiohttp.ClientTimeout(HANG_S)
@@ -66,7 +67,7 @@ async def onslaught(
             for stream in (False, True)
         ]
         try:
-            # The table has every kind of request, so after it one-time growth and caching are complete.
+            # After these, one-time growth and caching are complete.
             await _send_all(server, itertools.islice(requests, min(count // 2, 450)), outcome)
             before = await _resident_bytes(http)
             await _send_all(server, requests, outcome)

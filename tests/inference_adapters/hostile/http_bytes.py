@@ -7,9 +7,6 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-REFUSED = range(400, 500)
-DEEP = 100_000
-
 
 class Raw(str):
     """JSON that is written unchanged."""
@@ -25,11 +22,7 @@ class Hostile:
 
     name: str
     data: bytes
-    statuses: range | tuple[int, ...] | None = (
-        None  # the allowed ones; None: any that reports no failure of the server
-    )
     hang_up: Literal["after the answer", "unread", "after a byte"] = "after the answer"
-    is_http: bool = True
 
 
 def to_json(value: Any) -> str:
@@ -43,21 +36,13 @@ def to_json(value: Any) -> str:
     return json.dumps(value)
 
 
-def http(
-    path: str,
-    body: Any = b"",
-    method: str = "POST",
-    token: str | None = None,
-    content_type: str = "application/json",
-    headers: str = "",
-) -> bytes:
+def http(path: str, body: Any, token: str | None = None) -> bytes:
     content = body if isinstance(body, bytes) else to_json(body).encode()
-    if "content-length" not in headers and "transfer-encoding" not in headers:
-        headers += f"content-length: {len(content)}\r\n"
+    headers = f"content-length: {len(content)}\r\n"
     if token:
         headers += f"authorization: Bearer {token}\r\n"
-    head = f"{method} {path} HTTP/1.1\r\nhost: server\r\nconnection: close\r\n"
-    return f"{head}content-type: {content_type}\r\n{headers}\r\n".encode() + content
+    head = f"POST {path} HTTP/1.1\r\nhost: server\r\nconnection: close\r\n"
+    return f"{head}content-type: application/json\r\n{headers}\r\n".encode() + content
 
 
 CHAT, TEXT, SCORE = "/v1/chat/completions", "/v1/completions", "/score"

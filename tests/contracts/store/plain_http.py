@@ -1,15 +1,9 @@
-"""The origin in a process of its own, and plain HTTP requests to it."""
+"""Plain HTTP requests to an origin or to a relay."""
 
 import http.client
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipelinerl.paths import ROOT
 from tests.limits import HANG_S
 
 
@@ -20,18 +14,6 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
-
-
-@contextmanager
-def running_origin(store: Path) -> Iterator[tuple[str, subprocess.Popen]]:
-    """Yields the URL of a new origin and its process."""
-    command = [sys.executable, "-m", "contracts.store.origin", str(store), "--port", "0"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process.stdout.readline().split()[-1], process
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 def ask(url: str, path: str, headers=None, method: str = "GET") -> Answer:
