@@ -163,12 +163,6 @@ def test_a_peer_that_serves_something_else_has_nothing(stores, tmp_path, text):
     assert other.state(1, [kept.url], soon()) is None
 
 
-def test_nothing_is_had_from_nobody(stores):
-    own = stores("own")
-    assert own.state(1, [], soon()) is None
-    assert own.gradients(0, 1, [], soon()) is None
-
-
 @pytest.mark.engines
 def test_a_full_disk_costs_the_round_and_no_more(stores, small_disk, caplog):
     kept = stores(small_disk / "peer")

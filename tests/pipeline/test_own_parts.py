@@ -101,13 +101,6 @@ def test_an_objective(own_run):
     assert any("my_sum" in json.loads(line) for line in lines)
 
 
-@pytest.mark.long
-def test_an_objective_without_a_config_file(tmp_path):
-    (tmp_path / "my_part.py").write_text(OBJECTIVE)
-    own = ["~objective", "+objective._target_=my_part.Plain", "+objective.scale=1"]
-    assert run_from(tmp_path, *own)["optimizer_steps"] == 3
-
-
 def test_a_filter(own_run):
     settled = [r for r in records(own_run, "preprocessor_events") if isinstance(r, Settled)]
     odd = [group for r in settled if r.reason == "odd_group" for group in r.group_ids]

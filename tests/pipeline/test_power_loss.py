@@ -10,8 +10,6 @@ from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams import StreamCorruptError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoints import Checkpoints, Position
-from tests.pipeline.runs import assert_accounted, finish, resumptions_of
-from tests.pipeline.runs import resume as resume_run
 from tests.pipeline.test_recorded_run import RECORDED
 
 GROUPS_A_STEP = 8
@@ -51,27 +49,6 @@ def test_the_ledger_is_exact_wherever_a_stream_was_cut(run, name, size):
         assert sorted(accounts.unsettled(3)) == sorted(resumed.replayed)
         for path, content in whole.items():
             path.write_bytes(content)
-
-
-@pytest.mark.long
-def test_a_damaged_run_is_resumed_to_its_end(run):
-    lose(run, "actor_events", LAST["actor_events"] + 40, 12_288)
-    lose(run, "trainer_events", LAST["trainer_events"], 4096)
-    lose(run, "rollouts", 190_000, 190_464)
-    lose(run, "rows", 300_000)
-    unfinished = run / "checkpoints" / "00000006"
-    shutil.copytree(run / "checkpoints" / "00000003", unfinished)
-    (unfinished / "position.json").write_bytes(b"")
-    leftover = run / ".summary.json.4711.part"
-    leftover.write_bytes(bytes(10))
-    with (run / "metrics" / "trainer.jsonl").open("ab") as metrics:
-        metrics.write(bytes(100) + b"\n" + bytes(100))
-    status, err = finish(resume_run(run, "max_steps=8"))
-    assert status == 0, err
-    assert f"{unfinished} is removed: its position.json is damaged" in err
-    assert len(assert_accounted(run)["trained"]) == 8 * GROUPS_A_STEP
-    assert [r.version for r in resumptions_of(run)] == [3, 3]
-    assert not leftover.exists()
 
 
 def test_damage_before_what_was_synced_is_told_and_nothing_is_cut(run):

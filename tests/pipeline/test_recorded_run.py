@@ -41,11 +41,17 @@ def output_of(module: str, *arguments: object) -> str:
 
 
 def test_it_is_resumed(run):
+    """Although its machine lost its power while metrics and a summary were written."""
     assert assert_accounted(run, ended=False)["trained"] == set(range(40))
+    with (run / "metrics" / "trainer.jsonl").open("ab") as metrics:
+        metrics.write(bytes(100) + b"\n" + bytes(100))
+    leftover = run / ".summary.json.4711.part"
+    leftover.write_bytes(bytes(10))
     status, err = finish(resume(run, "max_steps=8"))
     assert status == 0, err
     assert len(assert_accounted(run)["trained"]) == 8 * 8
     assert [r.version for r in resumptions_of(run)] == [3, 3]
+    assert not leftover.exists()
 
 
 def test_it_is_shown(run):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import Evaluated, ServerCondemned, StepClosed, TrainingDone, WeightsPublished
+from contracts.records import Evaluated, ServerCondemned, TrainingDone, WeightsPublished
 from pipelinerl.training.candidates import NoServersError
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.group import GroupPublisher
@@ -300,47 +300,6 @@ def test_a_server_that_refuses_for_good_is_condemned_without_a_replacement(worke
 
 def published(run: Path) -> list[WeightsPublished]:
     return [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param(("world.trainer_ranks=2", "max_steps=8"), id="pipeline", marks=pytest.mark.long),
-        pytest.param(("schedule=async", "max_lag=2", "max_steps=6"), id="async", marks=pytest.mark.long),
-        pytest.param(("schedule=conventional", "max_steps=5"), id="conventional", marks=pytest.mark.long),
-    ],
-)
-def test_every_schedule_goes_on_when_its_only_server_is_replaced(tmp_path, settings):
-    run = tmp_path / "run"
-    slow = ("sampling.max_tokens=16", "+inference.arguments.token-delay-s=0.02", "batch_size=8")
-    launcher = start(run, *slow, *settings, "eval.problems=4")
-    wait_for_record(run, "trainer_events", StepClosed, 2)
-    (server,) = server_pids(run)
-    os.kill(server, signal.SIGKILL)
-    status, err = finish(launcher)
-    assert status == 0, err
-    assert_accounted(run)
-    assert {r.metrics["retries"] for r in records(run, "rollouts")} == {0}
-    assert {r.status for r in records(run, "rollouts")} <= {"ok", "truncated"}
-    versions = [p.version for p in published(run)]
-    assert sorted(set(versions)) == list(range(versions[-1] + 1))
-    assert len({url for p in published(run) for url in p.servers}) == 2
-
-
-@pytest.mark.long
-def test_the_only_server_is_replaced_in_the_first_evaluation(tmp_path):
-    run = tmp_path / "run"
-    slow = ("sampling.max_tokens=16", "+inference.arguments.token-delay-s=0.1", "rollout.timeout_s=600")
-    launcher = start(run, *slow, "max_steps=1", "batch_size=8", "eval.problems=8", "eval.attempts=2")
-    wait_for(lambda: records(run, "eval_rollouts") or published(run))
-    (server,) = server_pids(run)
-    os.kill(server, signal.SIGKILL)
-    status, err = finish(launcher)
-    assert status == 0, err
-    assert [p.version for p in published(run)] == [0, 0, 1]
-    evaluations = [r for r in records(run, "actor_events") if isinstance(r, Evaluated)]
-    assert [(e.version, e.failed) for e in evaluations] == [(0, 0), (1, 0)]
-    assert_accounted(run)
 
 
 @pytest.mark.long
