@@ -60,7 +60,7 @@ def test_after_a_missed_round_the_next_one_merges_the_whole_drift():
 @pytest.mark.parametrize("outer", [{}, NESTEROV], ids=["mean", "nesterov"])
 def test_who_missed_rounds_replays_them_and_merges_its_whole_drift(outer):
     """c is away for two rounds: it gets the others' anchor and momentum, bit for bit, and keeps its drift."""
-    fleet = fleet_of("a", "b", "c", **outer)
+    fleet = fleet_of("a", "b", "c", quantise="none", **outer)
     start = float64(fleet.anchor("c"))
     away = Local(seed=3).after(3 * EVERY) - start  # alone
     fleet.lighthouse.present = {"a", "b"}
@@ -77,7 +77,7 @@ def test_who_missed_rounds_replays_them_and_merges_its_whole_drift(outer):
     expected, momentum = oracle.nesterov(
         anchor, momentum, gradient, outer.get("outer_lr", 1), outer.get("outer_momentum", 0)
     )
-    assert np.abs(float64(same_everywhere(fleet)) - expected).max() < 0.02 * np.abs(gradient).max()
+    assert np.abs(float64(same_everywhere(fleet)) - expected).max() < 1e-6
     if outer:
         a, c = (fleet.trainers[name]._island.outer.momentum for name in ("a", "c"))
         assert a.equal(c)
@@ -93,25 +93,6 @@ def model_after_a_round(fleet: Fleet, name: str) -> np.ndarray:
     for _ in range(EVERY):
         twin.step()
     return float64(twin.vector())
-
-
-def test_a_rebase_keeps_the_drift_to_the_last_rounding():
-    """The anchor moves under the drift: with weight, the weights would show what is lost of it."""
-    fleet = fleet_of("a", "b", "c", quantise="none")
-    fleet.lighthouse.present = {"a", "b"}
-    fleet.run()
-    drift = float64(fleet.vector("c")) - float64(fleet.anchor("c"))
-    fleet.lighthouse.present = {"a", "b", "c"}
-    fleet.lighthouse.denied.update(a=3, b=3, c=3)
-    fleet.run()
-    assert fleet.anchor("c").equal(fleet.anchor("a"))
-    local = Local(seed=3)
-    local.after(2 * EVERY)
-    alone = float64(local.worker.vector()) - float64(Local(seed=3).worker.vector())
-    kept = float64(fleet.vector("c")) - float64(fleet.anchor("c"))
-    assert np.abs(kept - alone).max() < 1e-6
-    assert np.abs(drift).max() > 1e-3
-    assert fleet.trainers["c"]._island.drift.updates == 2 * EVERY
 
 
 def test_who_missed_too_many_rounds_drops_its_drift(caplog):

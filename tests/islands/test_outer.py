@@ -57,9 +57,3 @@ def test_a_replay_that_does_not_fit_changes_nothing():
         with pytest.raises(ReplayError):
             outer.replay(gradients, end)
         assert outer.anchor.equal(drawn(0)) and not outer.momentum.any() and outer.round == 0
-
-
-def test_a_gradient_that_replaces_the_anchor_does_so_bit_for_bit():
-    outer = Outer(drawn(0), lr=1, momentum=0)
-    outer.step(replace(gradient_of(outer, drawn(1), weight=0.3), replaces=True))
-    assert outer.anchor.equal(drawn(1))

@@ -11,14 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from pipelinerl.launcher.resume import launcher_events
+from pipelinerl.launcher.resume import resume as resume_streams
 from pipelinerl.paths import ROOT
 from pipelinerl.report.run_totals import accounts_of
+from pipelinerl.streams import StreamCorruptError
+from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.of_run import recorded_streams
+from pipelinerl.training.checkpoints import Checkpoints, Position
 from tests.forked import run_program
 from tests.pipeline.runs import assert_accounted, finish, resume, resumptions_of
 from tests.report.summarised import summarise
 
 RECORDED = ROOT / "tests" / "data" / "recorded_run"
+GROUPS_A_STEP = 8
+SYNCED = {"actor_events": 6978, "trainer_events": 1854, "rollouts": 182233}  # when it was resumed
+LAST = {"actor_events": 8387, "trainer_events": 2657, "rollouts": 199919}  # where the last record begins
 REPLAYED = """\
 step 1: loss 0.040645  gradient norm 0.111419  tokens 126  ess 1.0000
 step 2: loss 0.058887  gradient norm 0.149533  tokens 128  ess 0.9966
@@ -90,3 +98,46 @@ def test_it_replays(run, tmp_path):
 
 def numbers(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text)]
+
+
+# --- the machine has lost its power: what was not on the disk yet may be zeros, or gone ---------------
+
+
+def segment(run: Path, name: str) -> Path:
+    return run / "streams" / name / f"{0:020d}.records"
+
+
+def lose(run: Path, name: str, begin: int, size: int | None = None) -> None:
+    """All of a stream from `begin` on is zeros, up to `size`; None: it is gone."""
+    kept = segment(run, name).read_bytes()[:begin]
+    segment(run, name).write_bytes(kept if size is None else kept.ljust(size, b"\0"))
+
+
+@pytest.mark.parametrize("size", [None, 204_800])
+@pytest.mark.parametrize("name", SYNCED)
+def test_the_ledger_is_exact_wherever_a_stream_was_cut(run, name, size):
+    whole = {path: path.read_bytes() for path in run.glob("streams/*/*.records")}
+    places = [SYNCED[name], (SYNCED[name] + LAST[name]) // 2, *range(LAST[name], LAST[name] + 100, 19)]
+    for place in places:
+        lose(run, name, place, size)
+        streams = FileStreams(run / "streams")
+        launcher = launcher_events(streams)
+        resumed = resume_streams(streams, launcher, Checkpoints(run), Position(3, 54675))
+        launcher.close()
+        accounts = accounts_of(streams)
+        assert accounts.errors() == []
+        assert accounts.summary()["rollouts_trained"] == 4 * 3 * GROUPS_A_STEP
+        assert sorted(accounts.unsettled(3)) == sorted(resumed.replayed)
+        for path, content in whole.items():
+            path.write_bytes(content)
+
+
+def test_damage_before_what_was_synced_is_told_and_nothing_is_cut(run):
+    path = segment(run, "actor_events")
+    damaged = bytearray(path.read_bytes())
+    damaged[1000] ^= 0x10
+    path.write_bytes(damaged)
+    streams = FileStreams(run / "streams")
+    with pytest.raises(StreamCorruptError, match=f"{path} is corrupt at offset"):
+        resume_streams(streams, launcher_events(streams), Checkpoints(run), Position(3, 54675))
+    assert path.read_bytes() == damaged

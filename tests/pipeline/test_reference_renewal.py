@@ -10,7 +10,6 @@ import pytest
 from contracts.records import MicroBatchRow, Restarted, StepClosed
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.process import REFERENCE_VARIABLE
-from pipelinerl.training.checkpoints import Checkpoints
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
@@ -82,13 +81,6 @@ def test_each_row_is_scored_by_the_policy_of_the_last_renewal_though_the_server_
 def test_the_metrics_show_the_version_of_the_reference(killed):
     versions = [line["reference_version"] for line in read_metrics(metrics_path(killed, "preprocessor"))]
     assert set(versions) == {0, 4, 8, 12} and versions == sorted(versions)
-
-
-def test_the_weights_are_kept_that_a_checkpoint_needs(killed):
-    checkpoints = Checkpoints(killed)
-    assert [position.version for position in checkpoints.complete_checkpoints()] == [14, 16]
-    kept = sorted(file.name for file in checkpoints.reference(0).parent.iterdir())
-    assert kept == ["00000004.pt", "00000012.pt"]
 
 
 def reference_pid(run: Path) -> int:

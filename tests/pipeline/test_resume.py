@@ -22,6 +22,7 @@ from tests.pipeline.runs import (
     start,
     wait_for,
 )
+from tests.step_gate import StepGate
 
 LEARNING = (
     "++domain._target_=tests.letters_domain.LettersDomain",
@@ -59,8 +60,10 @@ def versions(run: Path) -> list[int]:
 def test_wherever_the_trainer_is_killed_every_group_is_accounted_for_and_the_run_learns(tmp_path):
     """Then it goes back to an older checkpoint, and forgets the newer."""
     run = tmp_path / "run"
-    launcher = start(run, *LEARNING)
+    gate = StepGate(tmp_path, steps=40)
+    launcher = start(run, *LEARNING, *gate.settings)
     kill_trainer_anywhere(run, random.Random(1 + 1000 * SEED))
+    gate.open()
     assert finish(launcher)[0] == 1
     assert_accounted(run, ended=False)
     assert summary(run)["accounting_errors"] == [] and summary(run)["rollouts_lost"] == 0

@@ -40,3 +40,15 @@ def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["solved_at"], summary["optimizer_steps"]) == (None, done.version + 2)
     assert_accounted(run)
+
+
+def test_a_run_is_solved_where_no_step_closes_any_more(tmp_path):
+    """All groups are dropped from the start, and the evaluation of version 0 alone decides."""
+    run = tmp_path / "run"
+    solved = ("stop_at={success: 0.01, evaluations: 1}", "+domain.agreeing=1", "give_up_after=1000000")
+    status, err = finish(start(run, *solved))
+    assert status == 0, err
+    (result,) = of_kind(run, "actor_events", Evaluated)
+    (done,) = of_kind(run, "trainer_events", TrainingDone)
+    assert (result.version, done.version, done.solved) == (0, 0, 0)
+    assert_accounted(run)

@@ -34,10 +34,9 @@ SMALL = (
     "group_size=4",
     "eval.problems=16",
     "stop_at=null",
-    "filters=[]",
 )
 CHECKS = '''
-"""The example's two parts with another field, and an objective that looks at every value of both."""
+"""The example's two parts with another field, an objective that looks at every value, a reward, a filter."""
 
 import msgspec
 import numpy as np
@@ -91,6 +90,13 @@ class Brevity:
 
     def __call__(self, rollouts, version):
         return np.array([-0.1 * rollout.sampled_tokens for rollout in rollouts])
+
+
+class EveryThird:
+    reason = "third"
+
+    def __call__(self, rollouts, advantages):
+        return np.full(len(rollouts), rollouts[0].group_id % 3 != 0)
 '''
 CHECKED = (
     "domain._target_=checks.Marked",
@@ -98,6 +104,7 @@ CHECKED = (
     "token_fields.confidence.fill=-1.0",
     "+token_fields.mark={dtype: uint16, fill: 9}",
     "rewards=[{_target_: checks.Brevity}]",
+    "filters=[{_target_: checks.EveryThird}]",
 )
 
 
@@ -123,10 +130,15 @@ def test_every_value_reaches_the_objective_where_its_domain_put_it(tmp_path, own
     assert finish(launcher)[0] == 1
     status, err = finished(run, own, "resume=true")
     assert status == 0, err
-    assert len(assert_accounted(run)["trained"]) == 7 * 8
+    outcomes = assert_accounted(run)
+    assert len(outcomes["trained"]) == 7 * 8
+    assert all(group % 3 == 0 for group in outcomes["third"]) and outcomes["third"]
     (resumed,) = resumptions_of(run)
     assert resumed.version == 2 and resumed.replayed
-    completions = [c for r in records(run, "rollouts") for c in r.completions]
+    rollouts = [r for r in records(run, "rollouts") if not r.failed]
+    assert all(r.reward_components["brevity"] == pytest.approx(-0.1 * r.sampled_tokens) for r in rollouts)
+    assert all(r.reward == pytest.approx(sum(r.reward_components.values())) for r in rollouts)
+    completions = [c for r in rollouts for c in r.completions]
     assert any(completion.segments for completion in completions)
     assert all(c.token_fields["mark"].dtype == np.uint16 for c in completions)
     assert all(not c.token_fields for r in records(run, "eval_rollouts") for c in r.completions)

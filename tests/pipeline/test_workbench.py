@@ -13,7 +13,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checks import check_components
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.paths import ROOT
-from tests.pipeline.runs import MINIATURE, assert_accounted, records, run_to_the_end, start
+from tests.pipeline.runs import MINIATURE, records, run_to_the_end, start
 
 KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
 
@@ -48,50 +48,27 @@ def test_a_reference_server_scores_what_is_trained_on(tmp_path):
     assert (run / "logs" / "reference.log").exists()
 
 
-def test_rules_scales_and_samplers_around_others_run(tmp_path):
+def test_rules_scales_and_samplers_around_others_train_on_the_last_segments(tmp_path):
     run = tmp_path / "run"
     inside = ["objective@objective.policy=reinforce", "advantage@advantage.advantage=group_mean"]
     outside = ["objective=masked", "advantage=step_std", "sampler=retiring", *inside]
-    summary = run_to_the_end(run, *outside, "max_steps=3", "checkpoint.every=1")
-    assert summary["accounting_errors"] == []
-    assert len(trainer_metrics(run, "masked_token_truncate")) == 3
+    segments = ["sampling.max_tokens=12", "rollout.segment_tokens=4", "rollout.train_segments=last"]
+    settings = [*outside, *segments, "max_steps=6", "checkpoint.every=1", "inference.concurrency=8"]
+    summary = run_to_the_end(run, *settings)
+    assert summary["accounting_errors"] == [] and summary["sequences_multi_version"] > 0
+    assert len(trainer_metrics(run, "masked_token_truncate")) == 6
+    cut = [c for r in records(run, "rollouts") if not r.failed for c in r.completions if c.segments]
+    assert cut and all(c.segments == [4, 8][: len(c.segments)] for c in cut)
     of_steps: dict[int, dict[str, float]] = {}
     for row in records(run, "rows"):
         for sequence in (s for micro_batch in row.micro_batches for s in micro_batch):
+            assert sequence.loss_mask.sum() <= 4
             of_steps.setdefault(row.step, {})[sequence.rollout_id] = float(np.abs(sequence.advantages).max())
     for advantages in of_steps.values():  # of one turn each, and with a mean of 0 in every group
         squares = np.square([*advantages.values()])
         assert squares.sum() / (len(squares) - 1) == pytest.approx(1, rel=0.01)
     states = records(run, "sampler_states")
     assert all(state.state.keys() == {"inside", "retired"} for state in states) and states
-
-
-def test_what_the_objective_inside_another_one_needs_is_asked_for():
-    no_bounds = ["~objective.policy.epsilon_low", "~objective.policy.epsilon_high"]
-    inside = f"objective.policy._target_={__name__}.NeedsValues"
-    with pytest.raises(PlanError, match="trainer.value_head=true"):
-        check_components(compose_config(["objective=masked", inside, *no_bounds]))
-
-
-class NeedsValues:
-    needs_values = True
-
-    def __call__(self, scores, batch):
-        raise NotImplementedError
-
-
-def test_rollouts_in_segments_are_trained_across_versions(tmp_path):
-    run = tmp_path / "run"
-    segments = ["sampling.max_tokens=12", "rollout.segment_tokens=4", "rollout.train_segments=last"]
-    summary = run_to_the_end(run, *segments, "max_steps=6", "inference.concurrency=8")
-    rollouts = [r for r in records(run, "rollouts") if not r.failed]
-    cut = [c for r in rollouts for c in r.completions if c.segments]
-    assert cut and all(c.segments == [4, 8][: len(c.segments)] for c in cut)
-    assert summary["sequences_multi_version"] > 0
-    for row in records(run, "rows"):
-        for sequence in (s for micro_batch in row.micro_batches for s in micro_batch):
-            assert sequence.loss_mask.sum() <= 4
-    assert_accounted(run)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -105,6 +82,7 @@ def test_every_recipe_can_be_planned(recipe):
     ("settings", "says"),
     [
         (["advantage=value"], "Return needs trainer.value_head=true"),
+        (["objective=masked", "objective@objective.policy=value_baseline"], "trainer.value_head=true"),
         ([KL], "KlToReference needs a reference server: set reference=transformers"),
         (["rollout.train_segments=last"], "set rollout.segment_tokens"),
         (["rollout.repetition={window: 1, times: 2}"], "set rollout.segment_tokens"),

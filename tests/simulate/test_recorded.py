@@ -94,15 +94,6 @@ def test_a_run_without_spans_is_refused_in_one_line(capsys):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["nothing", "file"])
-def test_what_is_no_run_is_refused_in_one_line(tmp_path, capsys, name):
-    (tmp_path / "file").touch()
-    assert command.main(["--like", str(tmp_path / name), "--steps", "1"]) == 2
-    error = capsys.readouterr().err
-    assert f"there is no run directory {tmp_path / name}" in error
-    assert error.count("\n") == 1
-
-
 def test_a_run_without_an_update_is_refused_with_what_it_lacks(run):
     metrics_path(run, "trainer").unlink()
     with pytest.raises(ValueError, match="has no pauses of servers: the run must be longer"):
