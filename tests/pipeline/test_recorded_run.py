@@ -21,7 +21,6 @@ from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
 from tests.forked import run_program
 from tests.pipeline.runs import assert_accounted, finish, resume, resumptions_of
-from tests.report.summarised import summarise
 
 RECORDED = ROOT / "tests" / "data" / "recorded_run"
 GROUPS_A_STEP = 8
@@ -84,10 +83,6 @@ def test_it_is_shown(run):
         assert says in output_of("pipelinerl.streams", "show", run, name)
     with recorded_streams(run) as streams:
         assert len(accounts_of(streams).started) == 96
-
-
-def test_what_bounded_it_was_not_recorded(run):
-    assert summarise(run)["bottleneck"].startswith("not recorded: ")
 
 
 def test_it_replays(run, tmp_path):

@@ -71,6 +71,13 @@ def test_rules_scales_and_samplers_around_others_train_on_the_last_segments(tmp_
     assert all(state.state.keys() == {"inside", "retired"} for state in states) and states
 
 
+class NeedsValues:
+    needs_values = True
+
+    def __call__(self, scores, batch):
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_can_be_planned(recipe):
     config = compose_config([f"+exp={recipe}"])
@@ -82,7 +89,13 @@ def test_every_recipe_can_be_planned(recipe):
     ("settings", "says"),
     [
         (["advantage=value"], "Return needs trainer.value_head=true"),
-        (["objective=masked", "objective@objective.policy=value_baseline"], "trainer.value_head=true"),
+        (
+            [
+                *("objective=masked", f"objective.policy._target_={__name__}.NeedsValues"),
+                *("~objective.policy.epsilon_low", "~objective.policy.epsilon_high"),
+            ],
+            "trainer.value_head=true",
+        ),
         ([KL], "KlToReference needs a reference server: set reference=transformers"),
         (["rollout.train_segments=last"], "set rollout.segment_tokens"),
         (["rollout.repetition={window: 1, times: 2}"], "set rollout.segment_tokens"),
