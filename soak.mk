@@ -1,17 +1,16 @@
 # What takes too long for every commit, in parts: docs/soak.md. `make soak-updates` runs that part.
 HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
-GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
+GROUPS_AT := soak-groups-0 soak-groups-4
 SERVERS := $(addprefix soak-servers-G,$(shell seq 1 16))
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed soak-kit-unusual
-RUNS := soak-runs-workers soak-runs-servers soak-runs-weights soak-runs-others
+RUNS := soak-runs-weights soak-runs-others
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-ISLANDS := soak-islands-0 soak-islands-1 soak-islands-2
 SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-odd-servers soak-judging $(KITS) soak-adapters \
 	soak-engines-vllm soak-engines-sglang soak-math-7b $(PARALLEL) $(THOROUGH) $(RUNS) soak-viewer soak-ray soak-slurm \
-	soak-islands $(ISLANDS) soak-islands-network $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
+	soak-islands soak-islands-learning $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 MINUTES := 30
 LONG := $(VENV)/bin/python -m pytest -m long
 .PHONY: soak soak-due soak-under-load soak-chaos $(SOAK)
@@ -77,17 +76,8 @@ $(PARALLEL): soak-parallel-%:
 $(THOROUGH): soak-thorough-%:
 	$(LONG) -k $* tests/engines/test_thorough.py
 
-OF_WORKERS := $(addprefix tests/pipeline/test_,workers_begin_again.py resume.py power_loss.py solved_runs.py)
-OF_SERVERS := $(addprefix tests/pipeline/test_,servers_come_and_go.py servers_come_back.py first_servers.py hung_server.py \
-	slow_trainer.py evaluations.py)
-OF_WEIGHTS := $(addprefix tests/pipeline/test_,stored_runs.py redis_dies.py redis_runs.py full_disk.py reference_renewal.py)
-ELSEWHERE := $(OF_WORKERS) $(OF_SERVERS) $(OF_WEIGHTS) tests/pipeline/test_ray_runs.py
-
-soak-runs-workers:
-	$(LONG) -n 2 $(OF_WORKERS)
-
-soak-runs-servers:
-	$(LONG) -n 2 $(OF_SERVERS)
+OF_WEIGHTS := $(addprefix tests/pipeline/test_,stored_runs.py full_disk.py)
+ELSEWHERE := $(OF_WEIGHTS) tests/pipeline/test_ray_runs.py
 
 soak-runs-weights:
 	$(LONG) -n 2 $(OF_WEIGHTS)
@@ -113,11 +103,8 @@ $(CHAOS_OF): soak-chaos-%:
 soak-islands:
 	$(LONG) tests/islands/test_lighthouse.py tests/islands/test_trainer_kit.py
 
-soak-islands-network:
-	$(LONG) tests/islands/test_cut_network.py
-
-$(ISLANDS): soak-islands-%:
-	$(LONG) -s "tests/islands/test_learning.py::test_islands_learn_what_one_run_learns_and_end_with_one_model[$*]"
+soak-islands-learning:
+	$(LONG) -s tests/islands/test_learning.py
 
 soak-chaos-ray:
 	$(LONG) -s tests/chaos/test_runs.py::test_a_run_on_ray_survives_ten_faults

@@ -100,19 +100,6 @@ def test_what_was_sent_in_a_failed_round_is_saved(tmp_path):
     assert_same(fleet, loaded)
 
 
-def test_the_file_has_the_state_of_one_rank(tmp_path):
-    fleet = fleet_of_two()
-    fleet.run()
-    save(fleet, tmp_path)
-    tensors = load_file(tmp_path / "a" / "outer-0.safetensors")
-    assert {name: len(tensor) for name, tensor in tensors.items() if name != "numbers"} == {
-        "anchor": ELEMENTS,
-        "momentum": ELEMENTS,
-    }
-    assert tensors["anchor"].equal(fleet.anchor("a"))
-    assert {path.name for path in (tmp_path / "a").iterdir()} == {"inner", "outer-0.safetensors"}
-
-
 def test_the_state_of_another_model_is_refused_and_changes_nothing(tmp_path):
     fleet = fleet_of_two()
     save(fleet, tmp_path)
@@ -173,20 +160,6 @@ def test_an_error_of_writing_is_raised_by_wait_and_the_next_save_succeeds(tmp_pa
     assert error.value.errno == errno.EEXIST
     fleet.trainers["a"].save(tmp_path / "free").wait()
     assert (tmp_path / "free" / "outer-0.safetensors").exists()
-
-
-@pytest.mark.engines
-def test_a_full_disk_is_told_by_its_number(small_disk):
-    from tests.small_disk import fill
-
-    fleet = fleet_of_two()
-    (small_disk / "a" / "inner").mkdir(parents=True)
-    fleet.trainers["a"]._inner.save = lambda directory: fleet.workers["b"].save(Path("/tmp") / "tiny")
-    fill(small_disk, leaving=1000)
-    with pytest.raises(OSError) as error:
-        fleet.trainers["a"].save(small_disk / "a").wait()
-    assert error.value.errno == errno.ENOSPC
-    assert not list((small_disk / "a").glob("*outer*"))
 
 
 def test_close_waits_for_the_writing_leaves_and_closes_the_inner_trainer(tmp_path):

@@ -85,18 +85,12 @@ def test_the_newest_state_and_the_gradients_after_it_are_the_peer_s(stores):
     peer, other = anchored(), anchored()
     kept = stores("peer")
     make_rounds(peer, kept, 7)
-    found = stores("other").state(7, ["http://127.0.0.1:9/", kept.url], soon())
-    other.restore(found)
+    fetching = stores("other")
+    other.restore(fetching.state(7, ["http://127.0.0.1:9/", kept.url], soon()))
     assert are_same(other, peer)
-
-
-def test_a_state_is_of_the_round_that_is_asked_for_or_an_earlier_one(stores):
-    kept = stores("peer")
-    make_rounds(anchored(), kept, 7)
-    other = stores("other")
-    assert other.state(6, [kept.url], soon()).round == 6
-    assert other.state(9, [kept.url], soon()).round == 7
-    assert other.state(5, [kept.url], soon()) is None  # the states of rounds 6 and 7 are kept
+    assert fetching.state(6, [kept.url], soon()).round == 6
+    assert fetching.state(9, [kept.url], soon()).round == 7
+    assert fetching.state(5, [kept.url], soon()) is None  # the states of rounds 6 and 7 are kept
 
 
 def test_the_state_of_a_checkpoint_is_kept_and_what_came_after_it_is_dropped(stores, tmp_path):
@@ -161,12 +155,6 @@ def test_a_peer_that_serves_something_else_has_nothing(stores, tmp_path, text):
     other = stores("other")
     assert other.gradients(0, 1, [kept.url], soon()) is None
     assert other.state(1, [kept.url], soon()) is None
-
-
-def test_nothing_is_had_from_nobody(stores):
-    own = stores("own")
-    assert own.state(1, [], soon()) is None
-    assert own.gradients(0, 1, [], soon()) is None
 
 
 @pytest.mark.engines

@@ -114,17 +114,6 @@ def test_an_island_that_asked_in_vain_is_not_taken_for_present(lighthouse):
         each.leave()
 
 
-def test_two_islands_are_told_of_each_other(lighthouse):
-    both = [membership(lighthouse, name, wait_s=HANG_S) for name in ("first", "second")]
-    with ThreadPoolExecutor(2) as threads:
-        asked = [threads.submit(each.quorum, 3, "same") for each in both]
-        found = [meeting.result(HANG_S) for meeting in asked]
-    assert [(meeting.size, meeting.rank, meeting.round) for meeting in found] == [(2, 0, 3), (2, 1, 3)]
-    assert found[0].lineage == "same" and found[0].sources == ["http://second/"]
-    for each in both:
-        each.leave()
-
-
 def test_who_is_no_island_is_left_out_of_a_round(lighthouse):
     """One that asks the lighthouse with nothing to say, under names that come first and last."""
     both = [membership(lighthouse, name, wait_s=HANG_S) for name in ("first", "second")]
@@ -135,6 +124,7 @@ def test_who_is_no_island_is_left_out_of_a_round(lighthouse):
             threads.submit(client.quorum, name, timedelta(seconds=30), step=10**9)
         found = [meeting.result(HANG_S) for meeting in asked]
     assert [(meeting.size, meeting.rank, meeting.round) for meeting in found] == [(2, 0, 3), (2, 1, 3)]
+    assert found[0].lineage == "same" and found[0].sources == ["http://second/"]
     for each in both:
         each.leave()
 
@@ -144,14 +134,3 @@ def test_a_rendezvous_that_is_none_is_an_exchange_that_fails(store):
     group = linked(LOOPBACK, store, "round", (0, 2), timeout_s=1)
     with pytest.raises(ConnectionError, match="no links to the other islands"):
         group.send([], 1, 0)
-
-
-@pytest.mark.long
-def test_an_island_with_other_settings_ends_with_one_sentence(start):
-    island = start("island-0")
-    island.next()
-    other = start("island-1", outer_lr=0.5)
-    assert other._process.wait() != 0
-    last = other.log.read_text().strip().splitlines()[-1]
-    assert "the other islands have other settings" in last
-    island.next()

@@ -46,7 +46,10 @@ def test_after_a_missed_round_the_next_one_merges_the_whole_drift():
     fleet = fleet_of("a", "b", quantise="none")
     start = float64(fleet.anchor("a"))
     fleet.lighthouse.present = set()
-    assert fleet.run()["a"]["outer_alone"] == 1
+    measures = fleet.run()["a"]
+    assert measures["outer_alone"] == 1
+    drift = fleet.anchor("a") - fleet.vector("a")
+    assert measures["outer_drift_norm"] == pytest.approx(float(drift.norm()), rel=1e-5)
     fleet.lighthouse.present = {"a", "b"}
     fleet.run()
     models = [Local(seed=1).after(2 * EVERY), Local(seed=2).after(2 * EVERY)]
@@ -57,7 +60,7 @@ def test_after_a_missed_round_the_next_one_merges_the_whole_drift():
 @pytest.mark.parametrize("outer", [{}, NESTEROV], ids=["mean", "nesterov"])
 def test_who_missed_rounds_replays_them_and_merges_its_whole_drift(outer):
     """c is away for two rounds: it gets the others' anchor and momentum, bit for bit, and keeps its drift."""
-    fleet = fleet_of("a", "b", "c", **outer)
+    fleet = fleet_of("a", "b", "c", quantise="none", **outer)
     start = float64(fleet.anchor("c"))
     away = Local(seed=3).after(3 * EVERY) - start  # alone
     fleet.lighthouse.present = {"a", "b"}
@@ -74,7 +77,7 @@ def test_who_missed_rounds_replays_them_and_merges_its_whole_drift(outer):
     expected, momentum = oracle.nesterov(
         anchor, momentum, gradient, outer.get("outer_lr", 1), outer.get("outer_momentum", 0)
     )
-    assert np.abs(float64(same_everywhere(fleet)) - expected).max() < 0.02 * np.abs(gradient).max()
+    assert np.abs(float64(same_everywhere(fleet)) - expected).max() < 1e-6
     if outer:
         a, c = (fleet.trainers[name]._island.outer.momentum for name in ("a", "c"))
         assert a.equal(c)
@@ -90,25 +93,6 @@ def model_after_a_round(fleet: Fleet, name: str) -> np.ndarray:
     for _ in range(EVERY):
         twin.step()
     return float64(twin.vector())
-
-
-def test_a_rebase_keeps_the_drift_to_the_last_rounding():
-    """The anchor moves under the drift: with weight, the weights would show what is lost of it."""
-    fleet = fleet_of("a", "b", "c", quantise="none")
-    fleet.lighthouse.present = {"a", "b"}
-    fleet.run()
-    drift = float64(fleet.vector("c")) - float64(fleet.anchor("c"))
-    fleet.lighthouse.present = {"a", "b", "c"}
-    fleet.lighthouse.denied.update(a=3, b=3, c=3)
-    fleet.run()
-    assert fleet.anchor("c").equal(fleet.anchor("a"))
-    local = Local(seed=3)
-    local.after(2 * EVERY)
-    alone = float64(local.worker.vector()) - float64(Local(seed=3).worker.vector())
-    kept = float64(fleet.vector("c")) - float64(fleet.anchor("c"))
-    assert np.abs(kept - alone).max() < 1e-6
-    assert np.abs(drift).max() > 1e-3
-    assert fleet.trainers["c"]._island.drift.updates == 2 * EVERY
 
 
 def test_who_missed_too_many_rounds_drops_its_drift(caplog):
@@ -137,15 +121,6 @@ def test_a_late_joiner_takes_the_newest_round_if_the_gradients_are_no_longer_kep
     same_everywhere(fleet)
     momenta = [trainer._island.outer.momentum for trainer in fleet.trainers.values()]
     assert momenta[0].equal(momenta[2])
-
-
-def test_rounds_of_one_island_can_be_replayed_too():
-    fleet = fleet_of("a", "b")
-    fleet.lighthouse.present = {"a"}
-    fleet.run()
-    fleet.lighthouse.present = {"a", "b"}
-    assert fleet.run()["b"]["outer_behind"] == 1
-    same_everywhere(fleet)
 
 
 @pytest.mark.parametrize("sends", range(0, 7))
@@ -242,16 +217,6 @@ def test_an_island_that_made_a_round_by_itself_takes_that_of_the_others():
     assert {each["outer_alone"] for each in measures.values()} == {0}
 
 
-def test_if_the_last_word_is_lost_the_islands_still_come_together():
-    """b dies as it forwards the last digest, which c needs. So a has all of them and commits alone."""
-    fleet = fleet_of("a", "b", "c")
-    fleet.lighthouse.wrapped["b"] = lambda group: DyingGroup(group, 7)
-    fleet.run()
-    assert fleet.lighthouse.meetings == [["a", "b", "c"], ["b", "c"]]
-    fleet.run()
-    same_everywhere(fleet)
-
-
 def test_who_cannot_catch_up_trains_on_alone_and_does_not_hold_up_the_others(caplog):
     fleet = fleet_of("a", "b")
     fleet.run()
@@ -267,13 +232,3 @@ def test_who_cannot_catch_up_trains_on_alone_and_does_not_hold_up_the_others(cap
     assert fleet.lighthouse.meetings[1:] == [["a", "b", "c"]] * 2
     assert "round 1 goes on without c" in caplog.text
     assert "round 2 cannot be had: training continues alone" in caplog.text
-
-
-def test_the_drift_is_measured_where_nobody_answers():
-    fleet = fleet_of("a", "b")
-    before = fleet.anchor("a")
-    fleet.lighthouse.present.clear()
-    measures = fleet.run()["a"]
-    drift = before - fleet.vector("a")
-    assert measures["outer_alone"] == 1
-    assert measures["outer_drift_norm"] == pytest.approx(float(drift.norm()), rel=1e-5)

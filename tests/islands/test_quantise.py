@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.islands import oracle, uniform6
+from tests.islands import oracle
 from trainer_adapters.islands.quantise import QUANTISERS
 
 BLOCKS = QUANTISERS["blocks"]
@@ -52,11 +52,6 @@ def test_drawn_vectors_have_the_bytes_of_the_oracle(size):
     assert message_of(values.tolist()) == oracle.encode(values.tolist())
 
 
-def test_an_element_costs_little_more_than_a_byte():
-    assert BLOCKS.size(2**20) / 2**20 == 1 + 4 / 256
-    assert QUANTISERS["none"].size(2**20) == 2**22
-
-
 @pytest.mark.parametrize("name", QUANTISERS)
 @pytest.mark.parametrize("value", [0.0, 0.1, -7e-20, 1.0])
 def test_zero_and_constant_vectors_are_exact(name, value):
@@ -79,14 +74,6 @@ def test_a_block_that_is_not_finite_stays_so_in_every_element(bad):
     assert coded(values, "none").equal(values) or math.isnan(bad)
 
 
-def test_no_code_keeps_every_bit():
-    values = torch.randn(333, generator=torch.Generator().manual_seed(1))
-    assert coded(values, "none").equal(values)
-
-
-def test_the_error_of_a_normal_vector_is_less_than_half_that_of_intellect_1():
+def test_the_relative_error_of_a_normal_vector():
     values = torch.randn(10**6, generator=torch.Generator().manual_seed(0))
-    of_theirs = uniform6.decode(uniform6.encode(values), len(values))
-    errors = [float((decoded - values).norm() / values.norm()) for decoded in (coded(values), of_theirs)]
-    assert errors[0] == pytest.approx(0.0070, abs=2e-4)
-    assert errors[1] == pytest.approx(0.0161, abs=5e-4)
+    assert float((coded(values) - values).norm() / values.norm()) == pytest.approx(0.0070, abs=2e-4)

@@ -16,7 +16,6 @@ from tests.islands.workers import OPTIMIZER, TinyWorker
 from tests.limits import HANG_S
 from tests.ports import free_port
 from tests.trainer_adapters.workers import run_ranks
-from trainer_adapters.islands.members import IslandRefusedError
 from trainer_adapters.islands.membership import Meeting
 from trainer_adapters.process_group import join_process_group
 
@@ -177,20 +176,3 @@ def test_the_ranks_save_and_load_together_and_one_s_error_is_told_on_all(tmp_pat
         assert files == ["inner", "outer-0.safetensors", "outer-1.safetensors"]
         assert same
         assert number == errno.EISDIR
-
-
-def be_refused(process: int, _: int, ports: list[int]) -> str:
-    own = Process(process, ports, attempts=1, quantise="none" if process // RANKS else "blocks")
-    try:
-        message = str(own.run()["outer_alone"])
-    except IslandRefusedError as error:
-        message = str(error)
-    own.end()
-    return message
-
-
-def test_all_ranks_of_an_island_are_refused(tmp_path):
-    ports = [free_port() for _ in range(3)]
-    outcomes = run_ranks(ISLANDS * RANKS, be_refused, tmp_path, ports)
-    assert outcomes[:RANKS] == ["1.0"] * RANKS
-    assert all("other settings" in outcome for outcome in outcomes[RANKS:])

@@ -1,6 +1,5 @@
 """The ring over real gloo groups: every member has the bytes of the oracle, for ragged sizes too."""
 
-import hashlib
 import threading
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 import torch
 
 from tests.islands import oracle
-from tests.islands.groups import DyingGroup, over_gloo
+from tests.islands.groups import over_gloo
 from tests.limits import HANG_S
 from trainer_adapters.islands.quantise import QUANTISERS
 from trainer_adapters.islands.ring import LinkError, Partition, Ring
@@ -62,23 +61,6 @@ def test_every_member_has_the_bytes_of_the_oracle(members, elements):
         assert [bytes(message.tolist()) for message in messages] == [part for part in expected if part]
 
 
-@pytest.mark.parametrize("name", QUANTISERS)
-@pytest.mark.parametrize("members", MEMBERS)
-def test_all_members_have_the_same_bytes_whatever_the_code(members, name):
-    own = vectors(members, 2305)
-    digests = {hashlib.sha256(torch.cat(m).numpy()).hexdigest() for m, _ in summed(own, name)}
-    assert len(digests) == 1
-
-
-@pytest.mark.parametrize("members", MEMBERS)
-def test_smaller_chunks_change_no_value(members):
-    own = vectors(members, 2305)
-    small, _ = summed(own, chunk=256)[0]
-    large, _ = summed(own, chunk=4096)[0]
-    values = decoded(small, Partition(2305, members, 256), "blocks")
-    assert values.equal(decoded(large, Partition(2305, members, 4096), "blocks"))
-
-
 @pytest.mark.parametrize("members", MEMBERS)
 def test_the_sum_of_adversarial_blocks_is_within_the_bound_of_the_exact_one(members):
     own = adversarial(members, 2305)
@@ -93,9 +75,9 @@ def test_the_sum_of_adversarial_blocks_is_within_the_bound_of_the_exact_one(memb
 @pytest.mark.parametrize("members", MEMBERS)
 def test_without_a_code_the_sum_is_that_of_float32(members):
     own = vectors(members, 700)
-    messages, _ = summed(own, "none")[0]
-    values = decoded(messages, Partition(700, members, 512), "none")
-    torch.testing.assert_close(values, torch.stack(own).sum(0))
+    values = [decoded(messages, Partition(700, members, 512), "none") for messages, _ in summed(own, "none")]
+    torch.testing.assert_close(values[0], torch.stack(own).sum(0))
+    assert all(each.equal(values[0]) for each in values)
 
 
 @pytest.mark.parametrize("members", MEMBERS)
@@ -104,13 +86,6 @@ def test_the_bytes_are_counted_and_are_what_the_design_computes(members):
     own = vectors(members, elements)
     for _, sent in summed(own, chunk=512):
         assert sent == 2 * (members - 1) / members * (1 + 4 / 256) * elements
-
-
-def test_one_value_that_is_not_finite_makes_the_sum_not_finite_on_every_member():
-    own = vectors(3, 700)
-    own[1][3] = torch.inf
-    for messages, _ in summed(own):
-        assert not decoded(messages, Partition(700, 3, 512), "blocks")[:256].isfinite().any()
 
 
 @pytest.mark.parametrize("members", MEMBERS)
@@ -165,18 +140,3 @@ def test_an_exchange_ends_at_its_deadline():
             ring.gather(b"record")
 
     over_gloo(2, member)
-
-
-@pytest.mark.parametrize("sends", [0, 1, 2])
-def test_if_a_member_dies_all_others_are_told(sends):
-    own = vectors(3, 2305)
-
-    def member(group, rank):
-        ring = Ring(DyingGroup(group, sends) if rank == 1 else group, rank, 3, HANG_S)
-        del group
-        with pytest.raises(LinkError):
-            ring.sum(
-                lambda begin, end: own[rank][begin:end].clone(), Partition(2305, 3), QUANTISERS["blocks"]
-            )
-
-    over_gloo(3, member)

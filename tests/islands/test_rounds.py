@@ -83,13 +83,6 @@ def test_each_drift_weighs_as_its_updates_and_skipped_ones_do_not_count():
     assert np.abs(float64(same_everywhere(fleet)) - (before - gradient)).max() < 1e-6
 
 
-def test_skipped_updates_count_for_the_phase():
-    fleet = Fleet()
-    fleet.add("a", TinyWorker(seed=1, skipped=(0,)))
-    assert "outer_round" not in fleet.run(EVERY - 1)["a"]
-    assert fleet.run(1)["a"]["outer_round"] == 1
-
-
 def test_a_round_of_skipped_updates_alone_moves_nothing_and_counts():
     fleet = Fleet(**NESTEROV)
     fleet.add("a", TinyWorker(seed=1, skipped=range(4, 8)))
@@ -142,16 +135,6 @@ def test_a_rank_without_elements_makes_the_rounds_of_its_island():
     assert fleet.trainers["a"].period == EVERY
 
 
-def test_without_rounds_it_is_the_inner_trainer():
-    fleet = Fleet(every=None)
-    trainer = fleet.add("a", TinyWorker(seed=1))
-    fleet.add("b", TinyWorker(seed=2))
-    assert trainer.period is None
-    assert fleet.run(8)["a"] == {"inner": 1.0}
-    assert not fleet.lighthouse.meetings
-    assert fleet.vector("a").numpy().tolist() == Local(seed=1).after(8).tolist()
-
-
 def test_weights_that_are_not_finite_are_left_out_and_replaced(caplog):
     fleet = fleet_of("a", "b", quantise="none")
     before = float64(fleet.anchor("a"))
@@ -177,16 +160,3 @@ def test_what_a_round_measures():
     assert first["outer_cosine"] == pytest.approx(cosine, abs=1e-3) and 0.1 < cosine < 0.9
     assert ELEMENTS < first["outer_bytes"] < 4 * ELEMENTS
     assert 0 < first["outer_wait_seconds"] < first["outer_seconds"]
-
-
-def test_moments_stay_the_island_s_own():
-    fleet = fleet_of("a", "b")
-    local = Local(seed=1)
-    for _ in range(2):
-        local.after(EVERY)
-        fleet.run()
-        local.replace(fleet.anchor("a"))
-    state, expected = (w.optimizer.state_dict()["state"] for w in (fleet.workers["a"], local.worker))
-    for index, moments in expected.items():
-        assert state[index]["exp_avg"].equal(moments["exp_avg"])
-        assert state[index]["step"] == 8

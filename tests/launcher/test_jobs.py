@@ -120,6 +120,14 @@ def test_a_job_is_told_of_its_own_place_and_of_rank_0s(tmp_path):
     assert jobs["actor"].environment["CUDA_VISIBLE_DEVICES"] == ""
 
 
+def test_the_judging_service_is_given_no_secret(tmp_path, monkeypatch):
+    monkeypatch.setenv("OF_THE_USER", "secret")
+    config = compose_config(["model.path=m", "+judging.verifiers.mine._target_=mine.Judge"])
+    planner = JobPlanner(config, tmp_path, "secret")
+    job = planner.job("judging", "judging", {"judging": Slot("node", "node")})
+    assert job.has_whole_environment and "secret" not in job.environment.values()
+
+
 @pytest.mark.parametrize(
     ("gpus", "servers", "gpus_per_server", "ranks", "nodes"),
     [(8, 10, 2, 12, 4), (8, 8, 4, 32, 8), (3, 2, 2, 2, 2), (5, 2, 3, 4, 2), (1, 1, 1, 1, 2)],

@@ -24,15 +24,7 @@ TROUBLE = (
 )
 
 
-@pytest.mark.parametrize(
-    "max_lag",
-    [
-        pytest.param("0", marks=pytest.mark.long),
-        pytest.param("1", marks=pytest.mark.long),
-        "4",
-        pytest.param("null", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("max_lag", [pytest.param(0, marks=pytest.mark.long), 4])
 def test_every_group_is_accounted_for(tmp_path, max_lag):
     steps = max(3, GROUPS // 60)  # about a quarter of the groups has signal, sixteen make a step
     settings = [f"seed={SEED}", f"max_lag={max_lag}", f"max_steps={steps}", *TROUBLE]
@@ -44,11 +36,5 @@ def test_every_group_is_accounted_for(tmp_path, max_lag):
     assert summary["rollouts_lost"] == 0 and summary["accounting_errors"] == []
     assert summary["rollouts_retried"] > 0
     assert summary["rollouts_trained"] == len(outcomes["trained"]) * 2
-    lags = {
-        lag
-        for r in records(tmp_path / "run", "trainer_events")
-        if isinstance(r, StepClosed)
-        for lag in r.lag_histogram
-    }
-    if max_lag != "null":
-        assert max(lags) <= int(max_lag)
+    steps_made = [r for r in records(tmp_path / "run", "trainer_events") if isinstance(r, StepClosed)]
+    assert max(lag for step in steps_made for lag in step.lag_histogram) <= max_lag

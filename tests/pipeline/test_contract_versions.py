@@ -2,7 +2,6 @@
 
 import os
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -18,27 +17,17 @@ from tests.ports import free_port
 SERVER = "tests.conformance.version_1_server"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    """A run that has ended, through two servers of version 1. Its umask lets others read what it makes."""
-    directory = tmp_path_factory.mktemp("version_1") / "runs" / "run"
+def test_a_strict_server_of_version_1_trains_a_run_to_its_end_which_nobody_else_may_read(tmp_path):
+    """The run is through two of them. Its umask lets others read what it makes."""
+    run = tmp_path / "runs" / "run"
     before = os.umask(0o022)
     try:
-        summary = run_to_the_end(directory, f"inference.module={SERVER}", "world.servers=2", "max_steps=3")
+        summary = run_to_the_end(run, f"inference.module={SERVER}", "world.servers=2", "max_steps=3")
     finally:
         os.umask(before)
     assert summary["optimizer_steps"] == 3 and summary["weight_updates"] == 4
-    return directory
-
-
-@pytest.mark.long
-def test_a_strict_server_of_version_1_trains_a_run_to_its_end(run):
-    outcomes = assert_accounted(run)
-    assert "failed" not in outcomes
+    assert "failed" not in assert_accounted(run)
     assert SERVER in (run / "config.yaml").read_text()
-
-
-def test_nobody_else_may_read_a_run(run):
     for path, mode in ((run, 0o700), (run / "logs", 0o700), (run / "config.yaml", 0o600)):
         assert stat.S_IMODE(path.stat().st_mode) == mode, path
     assert stat.S_IMODE(run.parent.stat().st_mode) == 0o755

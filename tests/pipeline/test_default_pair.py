@@ -84,8 +84,3 @@ def test_the_trainer_alone_repeats_its_steps_from_the_recorded_rows(run_dir, tmp
     recorded = [m["grad_norm"] for m in read_metrics(metrics_path(run_dir, "trainer")) if "grad_norm" in m]
     assert norms[:3] == pytest.approx(recorded[:3], rel=1e-3) and len(norms) == len(recorded) == 16
     assert (tmp_path / "out" / "checkpoints" / "final" / "config.json").exists()
-
-
-def test_a_person_can_read_the_streams(run_dir):
-    shown = run_program("-m", "pipelinerl.streams", "show", str(run_dir), "rollouts", "--tail", "1").stdout
-    assert "user:" in shown and "weight versions" in shown and "reward" in shown

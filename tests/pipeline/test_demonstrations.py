@@ -8,7 +8,6 @@ import numpy as np
 from contracts.records import MicroBatchRow, TrainingSequence
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.streams.show import describe_row
-from tests.forked import run_program
 from tests.pipeline.runs import assert_accounted, finish, records, resume, run_to_the_end
 
 ANSWERS = [{"prompt_token_ids": [5, i], "token_ids": [7, i, 1]} for i in range(40)]
@@ -83,11 +82,3 @@ def test_a_pair_is_one_rollout_of_two_signs_with_the_references_scores(tmp_path)
             assert chosen.advantages[2:].tolist() == [1.0] * 3
             assert rejected.advantages[2:].tolist() == [-1.0] * 4
     assert "none of them sampled" in describe_row(rows[0])
-    out = str(tmp_path / "r")
-    replayed = run_program("-m", "pipelinerl.replay", "trainer", str(run_dir), "--out", out)
-    assert replayed.returncode == 0, replayed.stderr
-    assert [line.partition(":")[0] for line in replayed.stdout.splitlines()][:3] == [
-        "step 1",
-        "step 2",
-        "step 3",
-    ]

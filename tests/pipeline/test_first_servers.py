@@ -5,16 +5,11 @@ import itertools
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from contracts.records import ServerJoined, StepClosed, WeightsPublished
 from pipelinerl.training.candidates import POLL_S
 from tests.clock import Clock
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.pipeline.launched import Launcher, moved_clock
-from tests.pipeline.runs import assert_accounted, finish, records, start, wait_for, wait_for_record
 from tests.pipeline.test_weight_publisher import config, publisher_of
 from tests.ports import free_port
 
@@ -74,31 +69,3 @@ def test_one_that_is_ready_within_the_grace_is_waited_for(worker, monkeypatch):
         sender.wait_for_servers()
         assert len(sender._candidates.choose([])) == 2
         sender.close()
-
-
-@pytest.mark.long
-def test_a_run_begins_without_a_server_that_hangs_and_one_that_dies_and_the_first_joins_later(tmp_path):
-    run, file = tmp_path / "run", tmp_path / "go"
-    engines = [
-        "+inference.others.hangs={module: tests.slow_server, model: scripted}",
-        f"+inference.others.hangs.arguments.until={file}",
-        "+inference.others.dies={module: tests.slow_server, model: scripted}",
-    ]
-    launcher = start(run, *engines, "world.servers=3", *SETTINGS, "max_steps=100000")
-    wait_for_record(run, "trainer_events", StepClosed, count=2)
-    (sound, hung) = joined(run)[:2]
-    assert {server.name for server in joined(run)} == {"server-0", "server-1", "server-2"}
-    assert published(run)[-1].servers == [sound.url]
-    file.touch()
-    wait_for(lambda: published(run)[-1].servers == [sound.url, hung.url])
-    launcher.send_signal(signal.SIGINT)
-    finish(launcher)
-    assert_accounted(run, ended=False)
-
-
-def joined(run: Path) -> list[ServerJoined]:
-    return [r for r in records(run, "launcher_events") if isinstance(r, ServerJoined)]
-
-
-def published(run: Path) -> list[WeightsPublished]:
-    return [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]

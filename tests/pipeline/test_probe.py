@@ -93,17 +93,6 @@ def test_a_server_that_completes_nothing_is_not_asked_again_at_once(worker, monk
         assert probe.score(worker, 1) == {"probe_unanswered": 0}
 
 
-def test_a_version_that_is_not_due_is_not_probed(worker):
-    with hanging() as silent, probing("probe.every=10", "probe.timeout_s=0.1") as probe:
-        under_way = []
-        for version in range(12):
-            probe.begin(version, live_at(silent))
-            under_way.append(probe.is_under_way)
-            if probe.is_under_way:
-                probe.score(worker, version)
-        assert under_way == [True] * FIRST + [False] * 7 + [True, False]
-
-
 def test_a_probe_goes_on_while_the_same_weights_are_published_anew(worker):
     with hanging() as silent, probing("probe.every=10", "probe.timeout_s=0.1") as probe:
         probe_all_first(probe, worker, live_at(silent))

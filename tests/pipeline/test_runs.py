@@ -47,17 +47,12 @@ def test_async_updates_between_requests(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "on_stale",
-    [pytest.param("drop", marks=pytest.mark.long), "mask", pytest.param("keep", marks=pytest.mark.long)],
-)
-def test_on_stale_decides_about_slow_rollouts(tmp_path, on_stale):
+def test_slow_rollouts_that_are_stale_are_masked_where_that_is_asked_for(tmp_path):
     slow = ["+domain.slow=0.1", "+domain.slow_s=1.5", "max_lag=1", "batch_size=8", "inference.concurrency=16"]
-    summary = run_to_the_end(tmp_path / "run", f"on_stale={on_stale}", "max_steps=12", *slow)
+    summary = run_to_the_end(tmp_path / "run", "on_stale=mask", "max_steps=12", *slow)
     rows = [r for r in records(tmp_path / "run", "rows") if r.step < 12]
-    assert ("stale" in assert_accounted(tmp_path / "run")) == (on_stale == "drop")
-    assert (summary["lag_max"] > 1) == (on_stale == "keep")
-    assert (sum(row.masked_tokens for row in rows) > 0) == (on_stale == "mask")
+    assert "stale" not in assert_accounted(tmp_path / "run") and summary["lag_max"] <= 1
+    assert sum(row.masked_tokens for row in rows) > 0
 
 
 def test_a_step_that_is_not_finite_closes_and_its_groups_are_dropped_by_name(tmp_path):
@@ -69,46 +64,36 @@ def test_a_step_that_is_not_finite_closes_and_its_groups_are_dropped_by_name(tmp
     assert len(assert_accounted(run)["nonfinite"]) == 8
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "pipelinerl.trainer",
-        pytest.param("pipelinerl.actor", marks=pytest.mark.long),
-        pytest.param("pipelinerl.preprocessor", marks=pytest.mark.long),
-    ],
-)
-def test_the_death_of_a_worker_that_may_not_begin_again_ends_the_run(tmp_path, module):
+def test_the_death_of_a_worker_that_may_not_begin_again_ends_the_run(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, "max_steps=1000", "restarts=0")
     wait_for_record(run, "trainer_events", StepClosed)
     servers = server_pids(run)
-    os.kill(job_pid(run, module), signal.SIGKILL)
+    os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
     status, err = finish(launcher)
-    assert status == 1 and module.split(".")[1] in err
+    assert status == 1 and "trainer" in err
     assert (run / "summary.json").exists()
     assert processes_of(run) == [] and not any(map(alive, servers))
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_outlives_the_launcher(tmp_path, number):
-    run = tmp_path / "run"
-    launcher = start(run, "max_steps=1000")
+    """After Ctrl-C the actor also closes the domain, which owns an HTTP client."""
+    run, log = tmp_path / "run", tmp_path / "log"
+    calling = ("domain._target_=tests.calling_domain.CallingDomain", f"+domain.log={log}")
+    launcher = start(run, *calling, "max_steps=1000")
     wait_for_record(run, "trainer_events", StepClosed)
     servers = server_pids(run)
     launcher.send_signal(number)
     status, _ = finish(launcher)
     assert status == (-9 if number == signal.SIGKILL else 130)
     wait_for(lambda: processes_of(run) == [] and not any(map(alive, servers)))
+    if number == signal.SIGINT:
+        opened, closed = (line.split() for line in log.read_text().splitlines())
+        assert (opened[0], closed[0], opened[1]) == ("opened", "closed", closed[1])  # by one process
+        assert "Unclosed" not in (run / "logs" / "actor.log").read_text()
 
 
 def test_a_run_that_can_learn_nothing_gives_up_and_says_why(tmp_path):
     status, err = finish(start(tmp_path / "run", "+domain.agreeing=1.0", "give_up_after=50"))
     assert status == 1 and "gave up: 50 groups in a row were dropped" in err and "zero_advantage 50" in err
-
-
-@pytest.mark.long
-def test_one_place_alone_is_filled_again_and_again(tmp_path):
-    summary = run_to_the_end(tmp_path / "run", "inference.concurrency=1", "batch_size=8", "max_steps=2")
-    assert summary["optimizer_steps"] == 2 and summary["accounting_errors"] == []

@@ -4,11 +4,11 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from contracts.records import Restarted, ServerJoined, ServerLeft, StepClosed, WeightsPublished
+from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.process import REFERENCE_VARIABLE
 from tests.forked import run_program
+from tests.inference_adapters.metrics import scraped, status_without_token, value
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
@@ -21,6 +21,7 @@ from tests.pipeline.runs import (
     wait_for,
     wait_for_record,
 )
+from tests.step_gate import StepGate
 
 KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
 
@@ -44,10 +45,9 @@ def serves_again(run: Path) -> list[str] | None:
     return sorted(newcomers) if newcomers and newcomers <= groups(run)[-1] else None
 
 
-@pytest.mark.parametrize("number", [2, pytest.param(1, marks=pytest.mark.long)])
-def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_path, number):
+def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_path):
     run = tmp_path / "run"
-    launcher = start(run, f"world.servers={number}", "max_steps=100000")
+    launcher = start(run, "world.servers=2", "max_steps=100000")
     wait_for_record(run, "trainer_events", StepClosed, count=2)
     os.kill(server_pids(run)[-1], signal.SIGKILL)
     (back,) = wait_for(lambda: serves_again(run))
@@ -55,9 +55,8 @@ def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_p
     wait_for_record(run, "trainer_events", StepClosed, count=steps + 3)
     (gone,) = left(run)
     assert gone.why == "ended" and gone.url != back
-    if number == 2:
-        survivors = groups(run)[0] - {gone.url}
-        assert survivors in groups(run) and groups(run)[-1] == survivors | {back}
+    survivors = groups(run)[0] - {gone.url}
+    assert survivors in groups(run) and groups(run)[-1] == survivors | {back}
     launcher.send_signal(signal.SIGINT)
     finish(launcher)
     outcomes = assert_accounted(run, ended=False)
@@ -65,23 +64,21 @@ def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_p
     assert processes_of(run) == []
 
 
-@pytest.mark.parametrize(
-    ("number", "how"),
-    [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGSTOP, "hung (it left /score without an answer")],
-)
-def test_a_reference_server_that_dies_or_hangs_is_started_again(tmp_path, number, how):
+def test_a_reference_server_that_hangs_is_started_again(tmp_path):
     run = tmp_path / "run"
     quick = ("rollout.timeout_s=4", "world.stop_timeout_s=1")
-    launcher = start(run, "reference=scripted", KL, "max_steps=8", *quick)
+    gate = StepGate(tmp_path, steps=3)
+    launcher = start(run, "reference=scripted", KL, "max_steps=8", *quick, *gate.settings)
     wait_for_record(run, "trainer_events", StepClosed, count=2)
     environment = Path(f"/proc/{job_pid(run, 'pipelinerl.preprocessor')}/environ").read_text().split("\0")
     (url,) = [line.partition("=")[2] for line in environment if line.startswith(REFERENCE_VARIABLE)]
-    os.kill(listener(url), number)
+    os.kill(listener(url), signal.SIGSTOP)
+    gate.open()
     status, err = finish(launcher)
     assert status == 0, err
     assert_accounted(run)
     (restarted,) = [r for r in records(run, "launcher_events") if isinstance(r, Restarted)]
-    assert restarted.names == ["reference"] and how in restarted.why
+    assert restarted.names == ["reference"] and "hung (it left /score without an answer" in restarted.why
 
 
 def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(tmp_path):
@@ -97,10 +94,18 @@ def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(t
     assert processes_of(run) == []
 
 
-def test_a_run_is_given_servers_and_loses_them_again(tmp_path):
+def test_a_run_is_given_servers_and_loses_them_again(tmp_path, monkeypatch):
+    """Its servers have the token of its user, and tell whoever scrapes them what was published."""
+    monkeypatch.setenv(TOKEN_VARIABLE, "of-the-user")
     run = tmp_path / "run"
     launcher = start(run, "max_steps=100000")
-    wait_for_record(run, "trainer_events", StepClosed)
+    wait_for_record(run, "trainer_events", WeightsPublished, count=2)
+    url = joined(run)[0].url
+    assert status_without_token(url) == 401
+    samples = scraped(url, "of-the-user")
+    assert value(samples, "contract_weight_version") >= 1
+    assert value(samples, "contract_weight_updates_total", state="live") >= 2
+    assert value(samples, "contract_sampled_tokens_total") > 0
     assert scale(run, 2) == ""
     wait_for(lambda: len(groups(run)[-1]) == 2)
     scale(run, 1)

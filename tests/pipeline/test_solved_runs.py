@@ -1,14 +1,9 @@
 """A run that ends when it is solved: how it is decided, recorded, accounted for and resumed."""
 
 import json
-import re
-import shutil
 
-import pytest
-
-from contracts.records import CheckpointSaved, Evaluated, StepClosed, TrainingDone
-from pipelinerl.training.checkpoints import Checkpoints
-from tests.pipeline.runs import assert_accounted, finish, records, resume, run_to_the_end, start
+from contracts.records import CheckpointSaved, Evaluated, TrainingDone
+from tests.pipeline.runs import assert_accounted, finish, records, resume, start
 
 # Half of the attempts of this domain succeed: the evaluations of versions 0 and 2 solve the run.
 EASILY_SOLVED = ("stop_at={success: 0.01, evaluations: 2}", "eval.every=2", "max_steps=1000")
@@ -47,23 +42,6 @@ def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):
     assert_accounted(run)
 
 
-@pytest.mark.long
-def test_a_solved_run_that_was_cut_short_in_its_export_is_resumed_to_its_end(tmp_path):
-    run = tmp_path / "run"
-    run_to_the_end(run, *EASILY_SOLVED)
-    steps = len(of_kind(run, "trainer_events", StepClosed))
-    final = Checkpoints(run).final
-    shutil.rmtree(final)
-
-    status, err = finish(resume(run))
-    assert status == 0, err
-    first, second = of_kind(run, "trainer_events", TrainingDone)
-    assert second == first and len(of_kind(run, "trainer_events", StepClosed)) == steps
-    assert final.exists()
-    assert_accounted(run)
-
-
-@pytest.mark.long
 def test_a_run_is_solved_where_no_step_closes_any_more(tmp_path):
     """All groups are dropped from the start, and the evaluation of version 0 alone decides."""
     run = tmp_path / "run"
@@ -74,22 +52,3 @@ def test_a_run_is_solved_where_no_step_closes_any_more(tmp_path):
     (done,) = of_kind(run, "trainer_events", TrainingDone)
     assert (result.version, done.version, done.solved) == (0, 0, 0)
     assert_accounted(run)
-
-
-@pytest.mark.long
-def test_a_run_that_only_its_last_evaluation_solves_is_trained_further_by_the_command_that_it_prints(
-    tmp_path,
-):
-    run = tmp_path / "run"
-    launcher = start(run, "stop_at={success: 0.01, evaluations: 2}", "eval.every=null", "max_steps=2")
-    output, err = launcher.communicate()
-    assert launcher.returncode == 0, err
-    assert [done.solved for done in of_kind(run, "trainer_events", TrainingDone)] == [None]
-
-    status, err = finish(resume(run, "max_steps=4"))
-    assert status == 2 and "the run was solved at step 2" in err
-    (command,) = [line for line in output.splitlines() if line.endswith("train it further")]
-    overrides = re.search(r"resume=true (.*?)  ", command)[1].split()
-    status, err = finish(resume(run, *overrides))
-    assert status == 0, err
-    assert json.loads((run / "summary.json").read_text())["optimizer_steps"] == 4

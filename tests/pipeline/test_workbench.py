@@ -1,18 +1,19 @@
 """Runs in miniature with the workbench's parts that need more than one process."""
 
 import json
+from collections import defaultdict
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from benchmarks.recipes import RECIPES
-from contracts.records import DropReason, Settled
+from contracts.records import Evaluated
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checks import check_components
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.paths import ROOT
-from tests.pipeline.runs import MINIATURE, assert_accounted, finish, records, run_to_the_end, start
+from tests.pipeline.runs import MINIATURE, records, run_to_the_end, start
 
 KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
 
@@ -23,14 +24,22 @@ def trainer_metrics(run_dir, name: str) -> list[float]:
 
 
 def test_a_reference_server_scores_what_is_trained_on(tmp_path):
-    """The scripted server's own model, which is not the trainer's, so that the divergence is not zero."""
+    """The scripted server's own model, which is not the trainer's, so that the divergence is not zero.
+
+    It scores every answer after the same short prompt, so a first token has one score in all problems.
+    """
     run = tmp_path / "run"
-    summary = run_to_the_end(run, "reference=scripted", KL, "max_steps=3")
+    told = ("domain._target_=tests.told_domain.ToldDomain", "eval.every=null")
+    summary = run_to_the_end(run, "reference=scripted", KL, "max_steps=3", *told)
     assert summary["accounting_errors"] == []
     trained = [s for row in records(run, "rows") for micro_batch in row.micro_batches for s in micro_batch]
+    of_first_tokens: dict[int, set[float]] = defaultdict(set)
     for sequence in trained:
-        scores = sequence.reference_logprobs
-        assert scores.shape == sequence.token_ids.shape and scores[0] == 0 and np.all(scores[1:] < 0)
+        scores, sampled = sequence.reference_logprobs, sequence.loss_mask
+        assert scores.shape == sequence.token_ids.shape
+        assert not scores[~sampled].any() and np.all(scores[sampled] < 0)
+        of_first_tokens[sequence.token_ids[sampled][0]].add(scores[sampled][0])
+    assert {len(found) for found in of_first_tokens.values()} == {1} and len(trained) >= 3 * 32
     # The first rollouts were sampled by version 0, which the trainer had published: not by the reference.
     first = next(s for s in trained if s.versions.max() == 0)
     sampled = first.loss_mask
@@ -39,16 +48,21 @@ def test_a_reference_server_scores_what_is_trained_on(tmp_path):
     assert (run / "logs" / "reference.log").exists()
 
 
-def test_rules_scales_and_samplers_around_others_run(tmp_path):
+def test_rules_scales_and_samplers_around_others_train_on_the_last_segments(tmp_path):
     run = tmp_path / "run"
     inside = ["objective@objective.policy=reinforce", "advantage@advantage.advantage=group_mean"]
     outside = ["objective=masked", "advantage=step_std", "sampler=retiring", *inside]
-    summary = run_to_the_end(run, *outside, "max_steps=3", "checkpoint.every=1")
-    assert summary["accounting_errors"] == []
-    assert len(trainer_metrics(run, "masked_token_truncate")) == 3
+    segments = ["sampling.max_tokens=12", "rollout.segment_tokens=4", "rollout.train_segments=last"]
+    settings = [*outside, *segments, "max_steps=6", "checkpoint.every=1", "inference.concurrency=8"]
+    summary = run_to_the_end(run, *settings)
+    assert summary["accounting_errors"] == [] and summary["sequences_multi_version"] > 0
+    assert len(trainer_metrics(run, "masked_token_truncate")) == 6
+    cut = [c for r in records(run, "rollouts") if not r.failed for c in r.completions if c.segments]
+    assert cut and all(c.segments == [4, 8][: len(c.segments)] for c in cut)
     of_steps: dict[int, dict[str, float]] = {}
     for row in records(run, "rows"):
         for sequence in (s for micro_batch in row.micro_batches for s in micro_batch):
+            assert sequence.loss_mask.sum() <= 4
             of_steps.setdefault(row.step, {})[sequence.rollout_id] = float(np.abs(sequence.advantages).max())
     for advantages in of_steps.values():  # of one turn each, and with a mean of 0 in every group
         squares = np.square([*advantages.values()])
@@ -57,82 +71,11 @@ def test_rules_scales_and_samplers_around_others_run(tmp_path):
     assert all(state.state.keys() == {"inside", "retired"} for state in states) and states
 
 
-def test_what_the_objective_inside_another_one_needs_is_asked_for():
-    no_bounds = ["~objective.policy.epsilon_low", "~objective.policy.epsilon_high"]
-    inside = f"objective.policy._target_={__name__}.NeedsValues"
-    with pytest.raises(PlanError, match="trainer.value_head=true"):
-        check_components(compose_config(["objective=masked", inside, *no_bounds]))
-
-
 class NeedsValues:
     needs_values = True
 
     def __call__(self, scores, batch):
         raise NotImplementedError
-
-
-@pytest.mark.long
-def test_a_teacher_is_learnt_from_without_rewards(tmp_path):
-    """The scripted reference's own model is the teacher; groups of equal rewards are trained on too."""
-    run = tmp_path / "run"
-    summary = run_to_the_end(run, "reference=scripted", "objective=distillation", "filters=[]", "max_steps=3")
-    assert summary["accounting_errors"] == [] and "zero_advantage" not in summary["rollouts_dropped"]
-    assert all(gap > 0 for gap in trainer_metrics(run, "teacher_gap"))
-
-
-def test_a_kl_term_without_a_reference_is_refused(tmp_path):
-    status, err = finish(start(tmp_path / "run", KL))
-    assert status == 2 and "KlToReference needs a reference server: set reference=transformers" in err
-
-
-def test_a_learned_baseline_without_a_value_head_is_refused(tmp_path):
-    status, err = finish(start(tmp_path / "run", "objective=value_baseline", "advantage=value"))
-    assert status == 2 and "trainer.value_head=true" in err
-
-
-def test_rollouts_in_segments_are_trained_across_versions(tmp_path):
-    run = tmp_path / "run"
-    segments = ["sampling.max_tokens=12", "rollout.segment_tokens=4", "rollout.train_segments=last"]
-    summary = run_to_the_end(run, *segments, "max_steps=6", "inference.concurrency=8")
-    rollouts = [r for r in records(run, "rollouts") if not r.failed]
-    cut = [c for r in rollouts for c in r.completions if c.segments]
-    assert cut and all(c.segments == [4, 8][: len(c.segments)] for c in cut)
-    assert summary["sequences_multi_version"] > 0
-    for row in records(run, "rows"):
-        for sequence in (s for micro_batch in row.micro_batches for s in micro_batch):
-            assert sequence.loss_mask.sum() <= 4
-    assert_accounted(run)
-
-
-@pytest.mark.long
-def test_what_repeats_itself_is_stopped_and_punished(tmp_path):
-    """Any two equal tokens in a row end a rollout, so that there are some."""
-    run = tmp_path / "run"
-    stop = "rollout.repetition={window: 6, times: 2}", "rollout.segment_tokens=2", "sampling.max_tokens=60"
-    term = "rewards=[{_target_: pipelinerl.rewards.repetition.Repetition, penalty: 0.5}]"
-    run_to_the_end(run, *stop, term, "max_steps=3")
-    rollouts = [r for r in records(run, "rollouts") if not r.failed]
-    stopped = [r for r in rollouts if r.metrics["repetition"]]
-    assert 0 < len(stopped) < len(rollouts)
-    for rollout in rollouts:
-        punished = rollout.reward_components["repetition"] == -0.5
-        assert punished == (rollout.completions[-1].finish_reason == "repetition") == (rollout in stopped)
-        assert rollout.status == "ok" or rollout not in stopped
-
-
-@pytest.mark.long
-def test_truncated_rollouts_are_left_out_by_name(tmp_path):
-    run = tmp_path / "run"
-    overlong = "filters=[{_target_: pipelinerl.filters.Overlong}]"
-    run_to_the_end(run, overlong, "max_steps=2", "sampling.max_tokens=40")
-    status = {r.rollout_id: r.status for r in records(run, "rollouts")}
-    trained = {
-        s.rollout_id for row in records(run, "rows") for micro_batch in row.micro_batches for s in micro_batch
-    }
-    assert "truncated" in status.values()
-    assert trained and {status[rollout_id] for rollout_id in trained} == {"ok"}
-    settled = [r for r in records(run, "preprocessor_events") if isinstance(r, Settled)]
-    assert {r.reason for r in settled} <= {DropReason.OVERLONG, DropReason.TRAINING_DONE}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -146,6 +89,14 @@ def test_every_recipe_can_be_planned(recipe):
     ("settings", "says"),
     [
         (["advantage=value"], "Return needs trainer.value_head=true"),
+        (
+            [
+                *("objective=masked", f"objective.policy._target_={__name__}.NeedsValues"),
+                *("~objective.policy.epsilon_low", "~objective.policy.epsilon_high"),
+            ],
+            "trainer.value_head=true",
+        ),
+        ([KL], "KlToReference needs a reference server: set reference=transformers"),
         (["rollout.train_segments=last"], "set rollout.segment_tokens"),
         (["rollout.repetition={window: 1, times: 2}"], "set rollout.segment_tokens"),
         (
@@ -176,11 +127,20 @@ def test_every_shipped_choice_can_be_composed_and_built():
             check_components(compose_config([*MINIATURE, f"{group}={file.stem}", *needed]))
 
 
-def test_a_warning_sign_is_said_on_the_console_and_in_the_metrics(tmp_path):
+def test_what_a_run_says_in_a_pipe_is_a_line_each(tmp_path, monkeypatch):
+    """Its steps, its evaluations and a warning sign, without control characters."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
     run = tmp_path / "run"
     sensitive = "health.window=3", "health.ess_floor=0.99999", "optimizer.lr=0.1", "optimizer.warmup_steps=1"
-    launcher = start(run, *sensitive, "max_steps=6")
+    launcher = start(run, *sensitive, "max_steps=6", "eval.every=4")
     output, err = launcher.communicate()
     assert launcher.returncode == 0, err
     assert trainer_metrics(run, "alarm_ess_collapsed") == [1.0]
     assert output.count("ess_collapsed: few tokens carry the step") == 1
+    lines = output.splitlines()
+    steps = [line.split(" | ")[0] for line in lines if line.startswith("step ") and " | " in line]
+    assert steps == [f"step {step}/6" for step in range(1, 7)]
+    told = [line for line in lines if line.startswith("evaluation of version")]
+    evaluated = [result for result in records(run, "actor_events") if isinstance(result, Evaluated)]
+    assert len(told) == len(evaluated) >= 2
+    assert "\x1b[?25" not in output and "\r" not in output and "\x1b[1A" not in output

@@ -9,7 +9,7 @@ import pytest
 from contracts.records import VersionSpan
 from pipelinerl.config import save_config
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.metrics import MetricsWriter, metrics_path
+from pipelinerl.metrics import MetricsWriter
 from pipelinerl.simulate import __main__ as command
 from pipelinerl.simulate.lengths import as_measured
 from pipelinerl.simulate.recorded import recorded_inputs
@@ -92,21 +92,6 @@ def test_a_run_without_spans_is_refused_in_one_line(capsys):
     error = capsys.readouterr().err
     assert "recorded_run has no spans of training, no spans of the optimizer, " in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", ["nothing", "file"])
-def test_what_is_no_run_is_refused_in_one_line(tmp_path, capsys, name):
-    (tmp_path / "file").touch()
-    assert command.main(["--like", str(tmp_path / name), "--steps", "1"]) == 2
-    error = capsys.readouterr().err
-    assert f"there is no run directory {tmp_path / name}" in error
-    assert error.count("\n") == 1
-
-
-def test_a_run_without_an_update_is_refused_with_what_it_lacks(run):
-    metrics_path(run, "trainer").unlink()
-    with pytest.raises(ValueError, match="has no pauses of servers: the run must be longer"):
-        recorded_inputs(run)
 
 
 def test_a_command_takes_the_times_of_a_run_and_replaces_some(run, capsys):

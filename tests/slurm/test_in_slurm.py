@@ -79,18 +79,7 @@ def test_a_run_loses_a_node_and_another_joins(box, tmp_path):
     assert json.loads((run_dir / "summary.json").read_text())["optimizer_steps"] == 150
 
 
-@pytest.mark.parametrize(("signal", "fate"), [("the time limit's", ("FAILED", 130)), ("scancel's", None)])
-def test_nothing_is_left_of_a_run_that_slurm_ends(box, tmp_path, signal, fate):
-    job = submit(box, tmp_path / "one", "world.servers=2", "max_steps=100000")
-    box.wait(lambda: len(nodes_of_servers(box)) == 2)
-    box.run("scancel", *(["--batch", "--signal=TERM"] if fate else []), job)
-    ended = box.wait_for_end(job)
-    assert fate is None or ended == fate, box.log(job)
-    box.wait(lambda: not what_is_left(box))
-    assert not os.path.exists(f"/tmp/ray-{job}")
-
-
-def test_a_node_that_joined_drains_before_slurm_takes_it(box, tmp_path):
+def test_a_node_that_joined_drains_and_nothing_is_left_of_a_run_that_slurm_ends(box, tmp_path):
     run_dir = tmp_path / "one"
     job = submit(box, run_dir, "world.servers=3", "world.servers_min=2", "max_steps=100000")
     box.wait(lambda: len(nodes_of_servers(box)) == 2)
@@ -98,7 +87,9 @@ def test_a_node_that_joined_drains_before_slurm_takes_it(box, tmp_path):
     box.wait(lambda: "n4" in nodes_of_servers(box))
     box.run("scancel", "--batch", "--signal=TERM", joined)
     assert box.wait_for_end(joined) == ("COMPLETED", 0), box.log(joined)
-    box.run("scancel", "--batch", "--signal=TERM", job)
-    box.wait_for_end(job)
+    box.run("scancel", "--batch", "--signal=TERM", job)  # as at the time limit
+    assert box.wait_for_end(job) == ("FAILED", 130), box.log(job)
+    box.wait(lambda: not what_is_left(box))
+    assert not os.path.exists(f"/tmp/ray-{job}")
     events = records(run_dir, "launcher_events")
     assert [event.why for event in events if isinstance(event, ServerLeft)][0] == "draining"
