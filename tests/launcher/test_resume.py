@@ -17,7 +17,6 @@ from contracts.records import (
     Settled,
     Started,
     StepClosed,
-    TrainingDone,
     VersionSpan,
 )
 from contracts.trainer import SaveHandle
@@ -96,11 +95,6 @@ def test_going_back_undoes_what_was_trained_above_the_version_and_no_more():
     ledger.observe(settled(3, version=3))
     ledger.observe(ActorStopped())
     assert ledger.summary()["rollouts_trained"] == 3 * SIZE and ledger.errors() == []
-
-
-def test_a_group_that_is_trained_on_both_sides_of_a_resumption_is_an_error():
-    ledger = accounts(started(0), settled(0, version=1), resumed(1), settled(0, version=2))
-    assert ledger.errors() == ["1 groups settled twice: 0"]
 
 
 def test_draws_that_no_group_decided_are_found_in_order_until_another_group_decides_them():
@@ -202,32 +196,6 @@ def test_the_sampler_goes_on_from_its_newest_state_and_older_states_do_not_stay(
         assert sampler_of(streams, tmp_path).draws == 100 * launch + 9
         left = [state.draws for state in recorded(streams, "sampler_states")]
         assert left == [100 * launch + 8, 100 * launch + 9]
-
-
-def test_what_an_older_launch_did_not_know_is_read(tmp_path):
-    """A stream that its `Resumed` does not name, and records of other kinds in the launcher's stream."""
-    streams = FileStreams(tmp_path / "streams")
-    launcher, actor, trainer = map(streams.writer, ("launcher_events", "actor_events", "trainer_events"))
-    actor.append(started(0))
-    first = resumed(0, at=1.0, ends={"actor_events": actor.end})
-    launcher.append(first)
-    actor.append(started(1))
-    trainer.append(closed(1))
-    ends = {"actor_events": actor.end, "trainer_events": trainer.end}
-    second = resumed(1, at=1.0, ends=ends)
-    launcher.append(second)
-    launcher.append(TrainingDone(version=1))
-    actor.append(started(2))
-    names = ("actor_events", "trainer_events")
-    assert [*recorded_events(streams, names)] == [
-        started(0),
-        first,
-        started(1),
-        closed(1),
-        second,
-        started(2),
-    ]
-    assert latest_launch(streams) == second
 
 
 def test_results_of_weights_that_are_made_again_do_not_count(tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelinerl.report.bottleneck import NOT_RECORDED, Finding, bottleneck
+from pipelinerl.report.bottleneck import Finding, bottleneck
 from pipelinerl.report.bottleneck_watch import HOLDS, BottleneckWatch
 from pipelinerl.report.measurements import MetricLines
 from tests.report.measured import lines_of_run, lines_of_step
@@ -97,14 +97,6 @@ def test_counts_begin_anew_with_their_process():
         kept.observe("actor", {"time": at - 0.5, "step": at, "places_s": 1.0, "places_busy": 1.0})
         kept.observe("trainer", {"time": float(at), "step": at, "step_s": 1.0, "wait_s": None})
     assert kept.measured().useful == pytest.approx(0.5)
-
-
-def test_a_run_that_was_recorded_before_says_so():
-    kept = MetricLines(20)
-    for step in range(1, 30):
-        kept.observe("trainer", {"time": 1000.0 + step, "step": step, "trained_tokens_per_s": 100.0})
-    assert bottleneck(kept.measured()) == NOT_RECORDED
-    assert NOT_RECORDED.sentence.startswith("not recorded: ")
 
 
 def test_a_finding_is_said_once_it_holds_and_again_only_when_another_does():

@@ -77,7 +77,7 @@ def check_nesting(slices: list[dict]) -> None:
         around.append(end)
 
 
-def test_each_rollout_has_a_slice_and_slices_nest(monkeypatch, run):
+def test_slices_nest_and_have_the_times_and_facts_of_what_they_show(monkeypatch, run):
     events = traced(monkeypatch, run)
     check_nesting(events["X"])
     names = [slice_["name"] for slice_ in events["X"]]
@@ -88,19 +88,12 @@ def test_each_rollout_has_a_slice_and_slices_nest(monkeypatch, run):
     assert sorted(tracks) == ["request 1", "request 2", "request 3", "trainer-0"]
     processes = [event["args"]["name"] for event in events["M"] if event["name"] == "process_name"]
     assert sorted(processes) == ["a", "actor", "no server", "trainer-0"]
-
-
-def test_a_slice_has_the_times_and_facts_of_its_request(monkeypatch, run):
-    slices = traced(monkeypatch, run)["X"]
+    slices = events["X"]
     at = next(i for i, slice_ in enumerate(slices) if slice_["name"] == "1-0")
     request, *inner = slices[at : at + 3]
     assert (request["ts"], request["dur"]) == (round((118.0 - BEGIN) * 1e6), 4_000_000)
     assert request["args"]["group"] == 1 and request["args"]["sampled_tokens"] == 4
     assert [(s["name"], s["dur"]) for s in inner] == [("version 1", 1_000_000), ("version 2", 3_000_000)]
-
-
-def test_versions_and_places_are_in_it(monkeypatch, run):
-    events = traced(monkeypatch, run)
     assert [event["name"] for event in events["i"]] == [f"version {version} is live" for version in range(4)]
     assert [event["args"] for event in events["C"]] == [{"in_flight": 2.0, "capacity": 4.0}] * 4
 
