@@ -190,6 +190,7 @@ eval.pinned=true | would leave none to train with; set world.servers=2
 eval.attempts_of.chain_sum=4 | added with a plus: +eval.attempts_of.chain_sum=4
 world.nodes=2 | world.nodes=2: a run over several nodes is started with executor=ray
 executor=ray | executor=ray needs streams=redis
+executor=ray streams=redis world.servers_min=4 | world.servers_min=4 is more than world.servers=
 executor=ray streams=redis "executor.forward_env=[a b]" | should match pattern
 exp=dapo | exp=dapo: it is added with a plus: +exp=dapo
 "+token_fields.mine={dtype: float64, fill: 0.0}" | token_fields.mine.dtype
@@ -251,21 +252,6 @@ def test_a_run_directory_that_cannot_be_made(capsys, tmp_path, place, says):
     assert {path.name for path in tmp_path.iterdir()} == {"file", "loop"}
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "config.json cannot be read"),
-        ('{"a": ', "config.json cannot be read"),
-        ("[]", "it names no model_type"),
-        ('{"model_type": "none"}', "does not recognize this architecture"),
-        ('{"model_type": "qwen2", "num_attention_heads": 0}', "describes no model"),
-    ],
-)
-def test_a_model_whose_configuration_is_broken(capsys, tmp_path, text, says):
-    (tmp_path / "config.json").write_text(text)
-    assert says in refused(capsys, f"model.path={tmp_path}", "plan=true")
-
-
 @pytest.mark.parametrize("address", ["203.0.113.9", "no.such.host.invalid"])
 def test_an_address_that_rank_0_could_not_listen_at(capsys, tmp_path, address):
     given = [f"run_dir={tmp_path}/run", "inference=scripted", "trainer=scripted"]
@@ -298,6 +284,10 @@ def without_template(model: Path) -> None:
     written(model, "tokenizer_config.json", chat_template=None)
 
 
+def configured(model: Path, text: str) -> None:
+    (model / "config.json").write_text(text)
+
+
 NO_TOOLS = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 MODELS = {  # what is done to the model, what is set, and what is said
     "no template": (without_template, [], "has no chat template"),
@@ -319,6 +309,15 @@ MODELS = {  # what is done to the model, what is set, and what is said
     ),
     "no weights": (lambda model: (model / "model.safetensors").unlink(), [], "has no weights (none of"),
     "none": (lambda model: (model / "config.json").unlink(), [], "no config.json there"),
+    "empty": (lambda model: configured(model, ""), [], "config.json cannot be read"),
+    "torn": (lambda model: configured(model, '{"a": '), [], "config.json cannot be read"),
+    "a list": (lambda model: configured(model, "[]"), [], "it names no model_type"),
+    "of no kind": (
+        lambda model: configured(model, '{"model_type": "none"}'), [], "does not recognize this architecture",
+    ),
+    "no heads": (
+        lambda model: written(model, "config.json", num_attention_heads=0), [], "describes no model",
+    ),
     "a file": (None, ["model.path={model}/config.json"], "/config.json is a file"),
 }  # fmt: skip
 

@@ -15,9 +15,6 @@ import pytest
 import yaml
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteFallback, Fuse, Sequence
-from tokenizers.models import BPE
 
 from benchmarks.ledger import ledger_of
 from contracts.records import Record, Rollout, Settled, Started, VersionSpan
@@ -28,6 +25,7 @@ from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError
 from pipelinerl.view.parquet import export_rollouts, main
 from tests.builders import completion, rollout
+from tests.view.browser.poison import byte_level_tokenizer
 
 RECORDED = ROOT / "tests" / "data" / "recorded_run"  # a run that was stopped, resumed, and stopped again
 
@@ -111,13 +109,6 @@ def test_outcomes_are_those_of_the_ledger(tmp_path):
     assert pandas.read_parquet(tmp_path / "out" / "held_out").outcome.isna().all()
 
 
-def byte_tokenizer() -> Tokenizer:
-    """Returns a tokenizer whose token of id N is the byte N."""
-    tokenizer = Tokenizer(BPE({f"<0x{byte:02X}>": byte for byte in range(256)}, [], byte_fallback=True))
-    tokenizer.decoder = Sequence([ByteFallback(), Fuse()])
-    return tokenizer
-
-
 HOSTILE = {
     b"a\0b": "a\0b",
     b"\xed\xa0\x80": "\ufffd" * 3,  # a lone surrogate
@@ -127,7 +118,7 @@ HOSTILE = {
 
 
 def test_hostile_text_survives(tmp_path):
-    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    byte_level_tokenizer(tmp_path)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": {"path": str(tmp_path)}}))
     writer = FileStreams(tmp_path / "streams").writer("rollouts")
     names = {"problem_id": "p\0\n\u202e", "domain": "---\n", "status": 'failed:",\0'}

@@ -8,21 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import VersionSpan, WeightsPublished
+from contracts.records import VersionSpan
 from pipelinerl.spans import Spans
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.view.trace import main
 from pipelinerl.view.tracks import Slice, nested
 from tests.builders import completion, rollout
+from tests.view.recorded_run import published
 
 BEGIN = 99.5  # of the first publication, which is the earliest of all
-
-
-def published(version: int) -> WeightsPublished:
-    at = 100.0 + 10 * version
-    return WeightsPublished(
-        run="r", version=version, servers=["a"], seconds=0.5, bytes=8, paused_s=0.0, at=at
-    )
 
 
 @pytest.fixture
@@ -35,7 +29,7 @@ def run(tmp_path) -> Path:
     actor = Spans(tmp_path / "run", "actor")
     for version in range(4):
         at = 100.0 + 10 * version
-        events.append(published(version))
+        events.append(published(version, at))
         across = [VersionSpan(version, 0, 1), VersionSpan(version + 1, 1, 4)]
         for member in range(2):
             times = {"began": at + 8 + member, "ended": at + 12 + member, "server": "a"}
