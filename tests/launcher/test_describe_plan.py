@@ -66,31 +66,6 @@ def test_math_7b_on_two_cores(capsys):
     assert text.count("-m inference_adapters.vllm ") == 2
 
 
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        (["world.gpus=3"], "the plan needs 8 GPUs and world.gpus is 3"),
-        (["batch_size=1000"], "groups of 8 makes 125, which 4 trainer ranks cannot share equally"),
-        (["world.trainer_ranks=6", "world.gpus=10"], "set batch_size to a multiple of 48, another world."),
-        (["weights.bucket_bytes=9007199254740992"], "weights.bucket_bytes"),
-        (["trainer.logits_chunk=true"], "logits_chunk must be a positive number of tokens or null, not True"),
-        (["probe.max_tokens=131072"], "probe.max_tokens = 132880 exceeds the model's context of 131072"),
-        (["sampling.max_tokens=131072"], "= 132880 exceeds the model's context of 131072"),
-        (["inference.gpus_per_server=3", "world.servers=1"], "cannot split the model over 3 GPUs"),
-        (["inference.arguments.tensor_parallel_size=3"], "but a server has inference.gpus_per_server=1"),
-        (["world.trainer_ranks=1"], "a trainer rank needs about"),
-        (["world.gpu_memory_gib=16"], "has no room for a sequence of 10000 tokens"),
-        (["inference.arguments.kv_cache_memory_bytes=300000000000"], "a server needs 298 GiB of a GPU"),
-        (["inference=sglang_gpu", "inference.arguments.max_total_tokens=9999"], "has no room for a sequence"),
-        (["inference=sglang_gpu", "inference.arguments.mem_fraction_static=0.97"], "a server needs 81.6 GiB"),
-        (["inference.arguments.gpu_memory_utilization=90%"], "=90%: a plan reads a number"),
-        (["model.path=no/such/model"], "is not a Hugging Face model directory"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(capsys, overrides, says):
-    assert says in refused(capsys, "+exp=math_7b", *overrides, "plan=true")
-
-
 def test_four_gpus(capsys):
     text = planned(capsys, "+exp=math_7b_4gpu")
     assert "GPU 3" in text and "GPU 4" not in text

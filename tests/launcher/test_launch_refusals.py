@@ -78,6 +78,8 @@ WORDS = {
     "ANSWERS": f"domain=demonstrations domain.path={DATA}/answers.jsonl",
     "SFT": f"+exp=sft domain.path={DATA}/answers.jsonl",
     "FILTERS": '"filters=[{_target_: pipelinerl.filters.ZeroAdvantage}]"',
+    "MANY": str(["http://a"] * 64),
+    "ENGINE": "inference.arguments",
     "MASKED": "objective=masked objective@objective.policy=gspo objective.rules=[]",
 }
 # Overrides as in a shell, and a part of the line with which they are refused.
@@ -192,6 +194,44 @@ world.nodes=2 | world.nodes=2: a run over several nodes is started with executor
 executor=ray | executor=ray needs streams=redis
 executor=ray streams=redis world.servers_min=4 | world.servers_min=4 is more than world.servers=
 executor=ray streams=redis "executor.forward_env=[a b]" | should match pattern
+weights.relays=[http://a] | weights.relays is for weights=relay, and weights.transport is group
+weights.max_behind=1 | weights.max_behind is for weights=relay
+weights=shared weights.keep=5 | weights.keep is for weights=relay, and weights.transport is shared
+weights.directory=/tmp/x | weights.directory is for weights=relay or shared
+weights=shared weights.deltas=true | weights.deltas is for weights=relay
+weights=relay weights.deltas=true | needs weights.dtype=bfloat16 or float16
+weights=relay weights.relays=[ftp://a] | is no http:// or https:// URL with a host
+weights=relay "weights.relays=['http://:80/x']" | is no http:// or https:// URL with a host
+weights=relay "weights.relays=['http://a:99999']" | is no http:// or https:// URL with a host
+weights=relay "weights.relays=['http://a:0']" | is no http:// or https:// URL with a host
+weights=relay "weights.relays=['http://a/b//c']" | the path of a source has no empty segment
+weights=relay "weights.relays=['http://a/../b']" | the path of a source has no empty segment
+weights=relay "weights.relays=['http://*.a']" | a source is http://host:port/path
+weights=relay "weights.relays=$MANY" | at most 63 items
+weights=relay "weights.relays=['http://u:p@a']" | has no user, password, query
+weights=relay "weights.relays=['http://a/?b=c']" | has no user, password, query
+weights=relay "weights.relays=['http://a/#b']" | has no user, password, query
+weights=relay weights.origin_port=70000 | less than or equal to 65535
+weights=relay schedule=async | weights.transport=relay with schedule=async
+weights=relay weights.max_behind=5 | weights.max_behind=5 is more than max_lag=4
+weights=relay schedule=conventional weights.max_behind=1 | weights.max_behind=1 is more than max_lag=0
+weights=shared executor=ray streams=redis | set weights.directory to one that all nodes
++exp=math_7b world.gpus=3 | the plan needs 8 GPUs and world.gpus is 3
++exp=math_7b batch_size=1000 | groups of 8 makes 125, which 4 trainer ranks cannot share equally
++exp=math_7b world.trainer_ranks=6 world.gpus=10 | set batch_size to a multiple of 48, another world.
++exp=math_7b weights.bucket_bytes=9007199254740992 | weights.bucket_bytes
++exp=math_7b trainer.logits_chunk=true | logits_chunk must be a positive number of tokens or null, not True
++exp=math_7b probe.max_tokens=131072 | probe.max_tokens = 132880 exceeds the model's context of 131072
++exp=math_7b sampling.max_tokens=131072 | = 132880 exceeds the model's context of 131072
++exp=math_7b inference.gpus_per_server=3 world.servers=1 | cannot split the model over 3 GPUs
++exp=math_7b $ENGINE.tensor_parallel_size=3 | but a server has inference.gpus_per_server=1
++exp=math_7b world.trainer_ranks=1 | a trainer rank needs about
++exp=math_7b world.gpu_memory_gib=16 | has no room for a sequence of 10000 tokens
++exp=math_7b $ENGINE.kv_cache_memory_bytes=300000000000 | a server needs 298 GiB of a GPU
++exp=math_7b inference=sglang_gpu $ENGINE.max_total_tokens=9999 | has no room for a sequence
++exp=math_7b inference=sglang_gpu $ENGINE.mem_fraction_static=0.97 | a server needs 81.6 GiB
++exp=math_7b $ENGINE.gpu_memory_utilization=90% | =90%: a plan reads a number
++exp=math_7b model.path=no/such/model | is not a Hugging Face model directory
 exp=dapo | exp=dapo: it is added with a plus: +exp=dapo
 "+token_fields.mine={dtype: float64, fill: 0.0}" | token_fields.mine.dtype
 "+token_fields.mine={dtype: float32}" | token_fields.mine.fill
@@ -203,7 +243,8 @@ objective._target_=$HERE.Needy ~objective.max_importance_weight | Needy needs to
 
 
 @pytest.mark.parametrize("case", CONFIGURATIONS.strip().splitlines())
-def test_configuration(capsys, case):
+def test_configuration(capsys, monkeypatch, case):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     overrides, says = case.split(" | ")
     line = refused(capsys, *shlex.split(Template(overrides).substitute(WORDS)), "plan=true")
     assert line.startswith("launch.py: ") and says in line

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from pydantic import ValidationError
 
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.components import build_domain, needed_capabilities
@@ -21,43 +20,6 @@ from pipelinerl.paths import ROOT
 from pipelinerl.process import ORIGIN_VARIABLE, STORE_VARIABLE
 
 RELAYS = "weights.relays=['https://relay-1/store/', 'http://10.0.0.2:81']"
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        (["weights.relays=[http://a]"], "weights.relays is for weights=relay, .* is group"),
-        (["weights.max_behind=1"], "weights.max_behind is for weights=relay"),
-        (["weights=shared", "weights.keep=5"], "weights.keep is for weights=relay, .* is shared"),
-        (["weights.directory=/tmp/x"], "weights.directory is for weights=relay or shared"),
-        (["weights=shared", "weights.deltas=true"], "weights.deltas is for weights=relay"),
-        (["weights=relay", "weights.deltas=true"], "needs weights.dtype=bfloat16 or float16"),
-        (["weights=relay", "weights.relays=[ftp://a]"], "is no http:// or https:// URL with a host"),
-        (["weights=relay", "weights.relays=['http://:80/x']"], "is no http:// or https:// URL with a host"),
-        (["weights=relay", "weights.relays=['http://a:99999']"], "is no http:// or https:// URL with a host"),
-        (["weights=relay", "weights.relays=['http://a:0']"], "is no http:// or https:// URL with a host"),
-        (["weights=relay", "weights.relays=['http://a/b//c']"], "the path of a source has no empty segment"),
-        (["weights=relay", "weights.relays=['http://a/../b']"], "the path of a source has no empty segment"),
-        (["weights=relay", "weights.relays=['http://*.a']"], "a source is http://host:port/path"),
-        (["weights=relay", f"weights.relays={['http://a'] * 64}"], "at most 63 items"),
-        (["weights=relay", "weights.relays=['http://u:p@a']"], "has no user, password, query"),
-        (["weights=relay", "weights.relays=['http://a/?b=c']"], "has no user, password, query"),
-        (["weights=relay", "weights.relays=['http://a/#b']"], "has no user, password, query"),
-        (["weights=relay", "weights.origin_port=70000"], "less than or equal to 65535"),
-        (["weights=relay", "schedule=async"], "weights.transport=relay with schedule=async"),
-        (["weights=relay", "weights.max_behind=5"], "weights.max_behind=5 is more than max_lag=4"),
-        (
-            ["weights=relay", "schedule=conventional", "weights.max_behind=1"],
-            "weights.max_behind=1 is more than max_lag=0",
-        ),
-        (["weights=shared", "executor=ray", "streams=redis"], "set weights.directory to one that all nodes"),
-    ],
-)
-def test_what_means_nothing_is_refused_in_one_line(settings, says):
-    with pytest.raises(ValidationError, match=says) as refused:
-        compose_config(settings)
-    (error,) = refused.value.errors()
-    assert "\n" not in error["msg"]
 
 
 def test_a_server_may_be_as_far_behind_as_the_lag_allows_unless_it_is_set():
