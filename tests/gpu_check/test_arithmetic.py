@@ -39,11 +39,8 @@ def test_a_tied_head_counts_as_one_of_its_own_does():
         ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA H100 PCIe", 756e12),
         ("NVIDIA H200", 989e12),
-        ("NVIDIA H100 NVL", None),
         ("NVIDIA H200 NVL", None),
-        ("NVIDIA GH200 480GB", None),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
-        ("NVIDIA A100-SXM4-80GB", None),
     ],
 )
 def test_the_peak_of_a_device(device, peak):

@@ -140,6 +140,15 @@ def test_whole_groups_of_known_weights_are_replayed():
 # --- streams and checkpoints ------------------------------------------------------------------
 
 
+def saved(checkpoints: Checkpoints, *versions: int) -> list[int]:
+    """Saves checkpoints, of which two are kept; returns the oldest version that each left."""
+    oldest = []
+    for version in versions:
+        checkpoints.worker(version).mkdir(parents=True)
+        oldest.append(checkpoints.complete(Position(version, 10 * version), keep=2).version)
+    return oldest
+
+
 def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
     assert latest_launch(streams) == FRESH_RUN
@@ -235,8 +244,7 @@ def test_streams_that_lost_what_a_checkpoint_was_made_of_are_not_resumed_from_it
 
 def test_a_run_that_is_alive_is_not_resumed_and_keeps_its_checkpoints(tmp_path):
     streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
-    checkpoints.worker(5).mkdir(parents=True)
-    checkpoints.complete(Position(5, 0), keep=2)
+    saved(checkpoints, 5)
     launcher, held = launcher_events(streams), streams.writer("rows")
     with pytest.raises(PlanError, match="still alive"):
         resume(streams, launcher, checkpoints, START)
@@ -250,10 +258,8 @@ def test_a_run_that_is_alive_is_not_resumed_and_keeps_its_checkpoints(tmp_path):
 
 
 def test_checkpoints_are_whole_when_declared_and_the_newest_are_kept(tmp_path):
-    checkpoints, oldest = Checkpoints(tmp_path), []
-    for version in (4, 8, 12):
-        checkpoints.worker(version).mkdir(parents=True)
-        oldest.append(checkpoints.complete(Position(version, 10 * version), keep=2).version)
+    checkpoints = Checkpoints(tmp_path)
+    oldest = saved(checkpoints, 4, 8, 12)
     checkpoints.worker(16).mkdir(parents=True)  # cut short
     assert oldest == [4, 4, 8]
     assert checkpoints.complete_checkpoints() == [Position(8, 80), Position(12, 120)]
@@ -269,8 +275,7 @@ def test_checkpoints_are_whole_when_declared_and_the_newest_are_kept(tmp_path):
 
 def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end(tmp_path):
     streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
-    checkpoints.worker(3).mkdir(parents=True)
-    checkpoints.complete(Position(3, 0), keep=1)
+    saved(checkpoints, 3)
     actor = streams.writer("actor_events")
     actor.append(started(0))
     assert choose(tmp_path, checkpoints, True, max_steps=3).version == 3
@@ -285,9 +290,7 @@ def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end
 def test_a_solved_run_is_resumed_only_where_it_is_not_solved_yet(tmp_path):
     streams = FileStreams(tmp_path / "streams")
     checkpoints = Checkpoints(tmp_path)
-    for version in (2, 5):
-        checkpoints.worker(version).mkdir(parents=True)
-        checkpoints.complete(Position(version, 0), keep=2)
+    saved(checkpoints, 2, 5)
     checkpoints.final.mkdir()
     actor = streams.writer("actor_events")
     for event in (evaluated(0), evaluated(2), evaluated(4), ActorStopped()):
@@ -325,9 +328,7 @@ def test_a_run_resumes_where_the_weights_of_its_reference_are_kept(tmp_path, ver
 @pytest.mark.parametrize("content", [b"", bytes(40), b'{"version": 8, "roll', b'{"version": 8}', b"[]"])
 def test_a_checkpoint_whose_position_is_damaged_is_not_complete(tmp_path, content, caplog):
     checkpoints = Checkpoints(tmp_path)
-    for version in (4, 8):
-        checkpoints.worker(version).mkdir(parents=True)
-        checkpoints.complete(Position(version, 10 * version), keep=2)
+    saved(checkpoints, 4, 8)
     damaged = tmp_path / "checkpoints" / "00000008"
     (damaged / "position.json").write_bytes(content)
     assert choose(tmp_path, checkpoints, True, max_steps=99) == Position(4, 40)
