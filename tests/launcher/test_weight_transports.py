@@ -2,6 +2,7 @@
 
 import fcntl
 import signal
+import socket
 import subprocess
 import sys
 
@@ -86,24 +87,11 @@ def test_the_origin_is_on_the_node_of_the_trainer_and_has_the_configured_port():
 
 
 def test_a_port_that_is_in_use_is_named_by_its_key():
-    executor = LocalExecutor()
-    with subprocess.Popen(
-        [sys.executable, "-c", LISTENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        config = compose_config(["weights=relay", f"weights.origin_port={int(other.stdout.readline())}"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = compose_config(["weights=relay", f"weights.origin_port={taken.getsockname()[1]}"])
         (origin,) = [want for role, want in members_of(config) if role == "origin"]
         with pytest.raises(PlanError, match="set weights.origin_port to another"):
-            executor.ask([origin])
-        other.stdin.close()
-
-
-LISTENS = """
-import socket
-import sys
-listener = socket.create_server(("127.0.0.1", 0))
-print(listener.getsockname()[1], flush=True)
-sys.stdin.read()
-"""
+            LocalExecutor().ask([origin])
 
 
 def test_without_a_store_no_job_hears_of_one(tmp_path):
