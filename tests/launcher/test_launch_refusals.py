@@ -178,7 +178,6 @@ optimizer.decay_steps=0 | optimizer.decay_steps
 packing.micro_batch_tokens=0 | packing: micro_batch_tokens must be a positive whole number, not 0
 packing.micro_batch_tokens=many | must be a positive whole number, not many
 packing._target_=$HERE.OldPacking | packing: OldPacking has no method add_rollout
-sampling.temperature=0 | sampling.temperature
 world.gpus=1 | needs 2 GPUs
 optimizer.lr=-1 | optimizer.lr
 objective.max_importance_weight=0 | max_importance_weight must be positive
