@@ -69,8 +69,6 @@ EXCEPTIONS = {
     "launcher/executors/described.py::end": "a program that ends in this way",
     "launcher/executors/kit.py::start": "what a job that is asked to end has; those that exceed it are deaf",
     "launcher/executors/kit.py::test_a_job_is_asked_to_end_before_it_is_killed": PASSES,
-    "launcher/executors/refusals.py::"
-    "test_workers_that_find_no_place_are_waited_for_as_long_as_is_said": PASSES,
     "launcher/executors/test_ray.py::test_the_node_that_a_job_leaves_is_announced": "Ray's own deadline",
     "launcher/test_liveness.py": "the test gives the times",
     "launcher/test_placing.py::": PASSES,

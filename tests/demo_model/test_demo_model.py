@@ -3,13 +3,11 @@ import re
 from typing import NamedTuple
 
 import pytest
-import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelinerl.demo_model.build import make_demo_model
-from pipelinerl.demo_model.model import new_model
-from pipelinerl.demo_model.recipe import configured
+from pipelinerl.demo_model.recipe import configured, read_stamp
 from pipelinerl.demo_model.recipes.sums import Options, Put, SumExamples, SumsRecipe
 from pipelinerl.demo_model.recipes.thinking import ThinkingRecipe, Thoughts
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
@@ -79,26 +77,15 @@ def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
-    sums, thinks = tmp_path / "sums", tmp_path / "thinks"
-    plain = make_demo_model(sums, SumsRecipe(0, HASTY))
-    assert plain["fingerprint"].keys() == {"seed", "options", "domain"}
-    thoughts = Thoughts(most_thoughts=4, answer_steps=1, thinking_steps=2)
-    thinking = make_demo_model(thinks, ThinkingRecipe(0, sums, HASTY, thoughts))
-    assert (
-        thinking["fingerprint"]["most_thoughts"] == 4
-        and thinking["fingerprint"]["sums"] == plain["fingerprint"]
-    )
-    assert "ThinkingSums" in thinking["fingerprint"]["domain"]["_target_"]
-    with pytest.raises(ValueError, match="other is not a demo model; make it"):
-        make_demo_model(thinks, ThinkingRecipe(0, tmp_path / "other", HASTY))
-
-
 def test_thinking_is_learnt_by_the_model_of_the_sums_itself(made, tmp_path):
     barely = dataclasses.replace(HASTY, noise_steps=1)
-    make_demo_model(
-        tmp_path / "m", ThinkingRecipe(1, made, barely, Thoughts(answer_steps=1, thinking_steps=1))
-    )
+    thoughts = Thoughts(most_thoughts=4, answer_steps=1, thinking_steps=1)
+    stamp = make_demo_model(tmp_path / "m", ThinkingRecipe(1, made, barely, thoughts))
+    assert stamp["fingerprint"]["most_thoughts"] == 4
+    assert stamp["fingerprint"]["sums"] == read_stamp(made)["fingerprint"]
+    assert "ThinkingSums" in stamp["fingerprint"]["domain"]["_target_"]
+    with pytest.raises(ValueError, match="other is not a demo model; make it"):
+        make_demo_model(tmp_path / "m", ThinkingRecipe(1, tmp_path / "other", barely))
     start, end = (load_file(directory / "model.safetensors") for directory in (made, tmp_path / "m"))
     assert all((start[name] - end[name]).abs().max() < 0.02 for name in start)
 
@@ -181,9 +168,3 @@ def test_thoughts_that_are_given_have_no_loss():
     made = solved(Thoughts().as_given, wrong_share=0.0)
     assert all(x.right and x.target == x.solution.partition("=")[2] for x in made)
     assert {x.thoughts for x in made} == {*range(13)}
-
-
-def test_a_model_that_knows_nothing_has_some_chance_of_every_token():
-    model = new_model(byte_tokenizer(CONTEXT))
-    logits = model(input_ids=torch.tensor([[3, 20, 4]])).logits
-    assert logits.softmax(-1).min() > 1e-4

@@ -16,7 +16,6 @@ from pipelinerl.demo_model.recipe import Recipe, configured, read_stamp
 from pipelinerl.demo_model.recipes import guessing, word_problems
 from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
-from pipelinerl.domains.guessing import Guessing
 
 HASTY = guessing.Options(
     batch_size=8, steps=2, shifted_games=20, noisy_games=40, noise_steps=1, evaluation_problems=4
@@ -111,15 +110,6 @@ def test_a_noisy_game_ends_with_the_error_unless_it_was_won_before(domain, games
         assert abs(last - (low + high) // 2) <= 11
 
 
-def test_a_batch_is_of_both_kinds(prompts):
-    examples = guessing.GameExamples(Guessing(highest=64), prompts, HASTY, seed=0)
-    ids, labels = next(examples.clean_batches())
-    assert ids.shape == labels.shape and len(ids) == HASTY.batch_size
-    firsts = [decoded(prompts, row.tolist()).split("<|assistant|>")[1][:2] for row in ids]
-    assert 1 <= sum(first != "32" for first in firsts) == round(8 * HASTY.shifted_share)
-    assert ((labels == IGNORED) | (labels == ids)).all()
-
-
 def test_the_guessing_model_is_built_and_kept(tmp_path):
     recipe, say = guessing.GuessingRecipe(0, HASTY), []
     built = make_demo_model(tmp_path / "model", recipe, say.append)
@@ -143,12 +133,6 @@ def test_measuring_asks_in_batches_and_sends_the_prompts_of_rollouts(domain, pro
     assert decoded(prompts, batches[1][0]) == (
         "<|user|>Guess: 1 to 1024<|assistant|>512<|end|><|user|>higher<|assistant|>"
     )
-
-
-def test_what_the_model_cannot_do_ends_its_measuring(domain, prompts):
-    client = LocalChatClient(new_model(prompts.tokenizer), prompts, max_tokens=0)
-    with pytest.raises(ValueError):
-        client.success(domain, [domain.train_problem(0)] * 3)
 
 
 def test_word_problems_are_asked_as_domain_math_asks_them_and_answered_in_a_box(

@@ -33,22 +33,14 @@ def test_a_tied_head_counts_as_one_of_its_own_does():
     assert training_flops(SMALL.model_copy(update={"tied": True}), [10]) == training_flops(SMALL, [10])
 
 
-def test_short_sequences_cost_less_than_a_long_one_of_as_many_tokens():
-    saved = training_flops(SMALL, [16]) - training_flops(SMALL, [8, 8])
-    assert saved == 12 * 3 * 8 * (16**2 - 2 * 8**2) / 2
-
-
 @pytest.mark.parametrize(
     ("device", "peak"),
     [
         ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA H100 PCIe", 756e12),
         ("NVIDIA H200", 989e12),
-        ("NVIDIA H100 NVL", None),
         ("NVIDIA H200 NVL", None),
-        ("NVIDIA GH200 480GB", None),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
-        ("NVIDIA A100-SXM4-80GB", None),
     ],
 )
 def test_the_peak_of_a_device(device, peak):

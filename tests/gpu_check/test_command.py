@@ -20,13 +20,15 @@ def rows(text: str) -> dict[str, list[str]]:
 
 def test_a_part_that_fails_stops_no_other_and_is_the_status(tmp_path):
     out = tmp_path / "table.md"
-    parts = {name: made_up_parts.PARTS[name] for name in ("dies", "skips", "passes")}
+    parts = {name: made_up_parts.PARTS[name] for name in ("dies", "skips", "passes", "fails", "raises")}
     assert main(["--dry", "--out", str(out)], parts) == 1
     found = rows(out.read_text())
-    assert list(found) == ["dies", "skips", "passes"]
+    assert list(found) == [*parts]
     assert found["dies"][0::2] == ["fail", "the part's process ended with status -9"]
     assert found["skips"][0::2] == ["skipped", "two ranks need a GPU each, and torch sees 1"]
     assert found["passes"][0::2] == ["pass", "dry is True<br>a / b"]
+    assert found["fails"][0::2] == ["fail", "3 of 4 hold<br>expected: 4"]
+    assert found["raises"][0::2] == ["fail", "RuntimeError: CUDA error: an illegal memory access"]
     assert out.read_text().startswith("### dry: ")
 
 
@@ -45,18 +47,6 @@ def test_without_a_gpu_nothing_is_checked(tmp_path, capsys):
     assert main(["--out", str(tmp_path / "table.md")], made_up_parts.PARTS) == 2
     assert "torch sees no GPU here" in capsys.readouterr().err
     assert not (tmp_path / "table.md").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "state", "lines"),
-    [
-        ("fails", "fail", ["3 of 4 hold", "expected: 4"]),
-        ("raises", "fail", ["RuntimeError: CUDA error: an illegal memory access"]),
-    ],
-)
-def test_the_lines_of_a_part_that_fails_say_why(name, state, lines):
-    outcome = run(name, made_up_parts.PARTS[name], dry=True)
-    assert (outcome.state, outcome.lines) == (state, lines)
 
 
 def test_a_part_that_hangs_is_ended():

@@ -1,24 +1,10 @@
 """The table in its file: sections by machine and commit, one row for each part."""
 
-from benchmarks.gpu_check.outcomes import Outcome, read_outcome, write_outcome
+from benchmarks.gpu_check.outcomes import Outcome
 from benchmarks.gpu_check.table import put
 
 PASSED = Outcome("nccl", "pass", 12.4, ["one", "two | three"])
 SKIPPED = Outcome("publication-nccl", "skipped", 0.2, ["one GPU"])
-
-
-def test_a_page_gets_a_section_at_its_end():
-    assert put("# On a GPU\n", "H100, commit abc", "torch 2.13.0", PASSED) == (
-        "# On a GPU\n"
-        "\n"
-        "### H100, commit abc\n"
-        "\n"
-        "torch 2.13.0\n"
-        "\n"
-        "| part | result | seconds | measured |\n"
-        "|---|---|---|---|\n"
-        "| `nccl` | pass | 12 | one<br>two / three |\n"
-    )
 
 
 def test_a_part_replaces_its_row_alone_and_other_sections_stay():
@@ -32,8 +18,3 @@ def test_a_part_replaces_its_row_alone_and_other_sections_stay():
     first, _, second = more.partition("### H200")
     assert first.count("publication-nccl") == 1
     assert "publication-nccl" not in second
-
-
-def test_an_outcome_is_read_as_it_was_written(tmp_path):
-    write_outcome(tmp_path / "outcome.json", PASSED)
-    assert read_outcome(tmp_path / "outcome.json") == PASSED

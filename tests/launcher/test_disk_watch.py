@@ -11,11 +11,6 @@ def at_every_look(monkeypatch):
     monkeypatch.setattr("pipelinerl.launcher.disk_watch.EVERY_S", 0.0)
 
 
-def test_nothing_is_said_of_a_disk_with_room(tmp_path, capsys):
-    DiskWatch(tmp_path).look()
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.engines
 def test_what_is_said_of_a_disk_that_is_full_for_a_while(small_disk, capsys):
     watch = DiskWatch(small_disk)

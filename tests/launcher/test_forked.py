@@ -25,6 +25,7 @@ def raising(error: BaseException):
 
 def test_the_result_comes_from_another_process():
     assert in_forked(os.getpid) != os.getpid()
+    assert len(in_forked(lambda: "a" * 10**7)) == 10**7
     assert in_forked(lambda: Strict(number=3)) == Strict(number=3)
 
 
@@ -70,10 +71,6 @@ def test_a_process_that_the_work_leaves_behind_is_not_waited_for():
         return child
 
     os.kill(in_forked(work), signal.SIGKILL)
-
-
-def test_a_large_result():
-    assert len(in_forked(lambda: "a" * 10**7)) == 10**7
 
 
 def test_a_process_that_is_killed_is_no_result():

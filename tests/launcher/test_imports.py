@@ -25,7 +25,8 @@ def test_the_launcher_imports_no_part_of_the_run(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *settings], cwd=ROOT, capture_output=True, text=True
     )
-    assert "cannot listen at 203.0.113.1" in done.stderr
+    assert "server-0 cannot listen at 203.0.113.1:0: " in done.stderr
+    assert "set inference.host to another" in done.stderr
     assert done.stdout.split() == ["2"]
 
 

@@ -1,8 +1,5 @@
 """A launcher that is asked to end: while it imports, before it has started anything, and by its terminal."""
 
-import json
-import os
-import pty
 import signal
 import subprocess
 import sys
@@ -51,18 +48,3 @@ def test_what_whoever_starts_it_ignores_stays_ignored(tmp_path):
     wait_for(lambda: handles(launcher.pid, signal.SIGTERM))
     launcher.send_signal(signal.SIGHUP)
     assert launcher.wait(HANG_S) == 0
-
-
-@pytest.mark.engines
-def test_a_run_whose_terminal_is_closed_ends_and_is_reported(tmp_path):
-    run = tmp_path / "run"
-    launcher, terminal = pty.fork()
-    if launcher == 0:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, where these tests run under it, ignores it
-        os.chdir(ROOT)
-        os.execv(LAUNCH[0], [*LAUNCH, f"run_dir={run}", *MINIATURE, "max_steps=100000"])
-    wait_for(lambda: (run / "metrics" / "trainer.jsonl").exists() or not os.read(terminal, 65536))
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(launcher, 0)[1]) == STATUS
-    assert json.loads((run / "summary.json").read_text())["accounting_errors"] == []
-    assert processes_of(run) == []

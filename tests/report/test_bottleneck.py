@@ -4,10 +4,45 @@ from dataclasses import replace
 
 import pytest
 
-from pipelinerl.report.bottleneck import NOT_RECORDED, Finding, bottleneck
+from pipelinerl.report.bottleneck import Finding, bottleneck
 from pipelinerl.report.bottleneck_watch import HOLDS, BottleneckWatch
 from pipelinerl.report.measurements import MetricLines
-from tests.report.measured import lines_of_run, lines_of_step
+
+STEP_S = 2.0
+
+
+def lines_of_step(step: int, wait_s=0.1, publish_s=0.1, paused_s=0.0, useful=0.9, **values):
+    """Yields the processes and metrics lines of a step, which learns in the rest of its time.
+
+    values: phases of the publication, further times of the trainer (`others`), `judging` and `reference_s`;
+    the rest is of the actor's line.
+    """
+    others, phases, judging, reference_s = (
+        values.pop(name, None) for name in ("others", "phases", "judging", "reference_s")
+    )
+    at = 1000.0 + STEP_S * step
+    yield "actor", {"time": at - 0.3, "step": step, "places_s": STEP_S, **values}
+    counts = {"groups": 16.0 * step, "sampled_tokens": 1000.0 * step, "useful_tokens": 1000.0 * useful * step}
+    if reference_s is not None:
+        counts["reference_s"] = reference_s * step
+    yield "preprocessor", {"time": at - 0.2, "step": step, **counts}
+    if judging is not None:
+        yield "judging", {"time": at - 0.2, "step": step, "busy_share": judging}
+    times = {"wait_s": wait_s, "publish_s": publish_s} | (others or {})
+    times |= {"step_s": STEP_S, "learn_s": STEP_S - sum(times.values())}
+    yield "trainer", {"time": at, "step": step, **times}
+    of_phases = {f"publish_{name}_s": seconds for name, seconds in (phases or {}).items()}
+    yield "trainer", {"time": at + 0.1, "step": step, "publish_paused_s": paused_s, **of_phases}
+
+
+def lines_of_run(steps: int = 30, **values) -> MetricLines:
+    """Returns the lines of a run whose steps are alike."""
+    kept = MetricLines(20)
+    for step in range(1, steps + 1):
+        for process, line in lines_of_step(step, **values):
+            kept.observe(process, line)
+    return kept
+
 
 WAITING = {"wait_s": 1.0}
 PHASES = {"open": 0.02, "gather": 0.05, "send": 0.5, "confirm": 0.03}
@@ -79,9 +114,8 @@ def test_problems_come_before_servers_where_most_tokens_are_for_nothing():
 
 def test_only_the_last_steps_count():
     kept = lines_of_run(steps=100, **RUNS[Finding.GENERATION])
-    held_back = {"places_busy": 0.4, "blocked_lag": 0.6}
     for step in range(101, 121):
-        for process, line in lines_of_step(step, 0.05, 0.1, 0.0, None, None, None, 0.9, held_back):
+        for process, line in lines_of_step(step, wait_s=0.05, places_busy=0.4, blocked_lag=0.6):
             kept.observe(process, line)
     measured = kept.measured()
     assert (measured.steps, measured.busy) == (20, pytest.approx(0.4))
@@ -99,23 +133,12 @@ def test_counts_begin_anew_with_their_process():
     assert kept.measured().useful == pytest.approx(0.5)
 
 
-def test_a_run_that_was_recorded_before_says_so():
-    kept = MetricLines(20)
-    for step in range(1, 30):
-        kept.observe("trainer", {"time": 1000.0 + step, "step": step, "trained_tokens_per_s": 100.0})
-    assert bottleneck(kept.measured()) == NOT_RECORDED
-    assert NOT_RECORDED.sentence.startswith("not recorded: ")
-
-
 def test_a_finding_is_said_once_it_holds_and_again_only_when_another_does():
     watch = BottleneckWatch()
 
     def run(first: int, steps: int, **run: object) -> list[str]:
-        values = {"wait_s": 0.1, "useful": 0.9} | run
-        places = {name: values.pop(name) for name in [*values] if name.startswith(("places", "blocked"))}
         for step in range(first, first + steps):
-            of_step = (values["wait_s"], 0.1, 0.0, None, None, None, values["useful"], places)
-            for process, line in lines_of_step(step, *of_step):
+            for process, line in lines_of_step(step, **run):
                 watch.observe(process, line)
         said = [*watch.unsaid]
         watch.unsaid.clear()
@@ -132,7 +155,7 @@ def test_the_metrics_of_the_run_say_what_was_found_and_from_what():
     watch = BottleneckWatch()
     lines = []
     for step in range(1, 6):
-        for process, line in lines_of_step(step, 1.0, 0.1, 0.0, None, None, None, 0.9, {"places_busy": 0.98}):
+        for process, line in lines_of_step(step, wait_s=1.0, places_busy=0.98):
             lines.append(watch.observe(process, line))
     metrics = [line for line in lines if line][-1]
     assert (metrics["bottleneck_generation"], metrics["bottleneck_training"]) == (1.0, 0.0)

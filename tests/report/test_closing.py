@@ -82,10 +82,7 @@ def test_a_run_that_its_last_evaluation_solves_is_trained_further_without_stop_a
     assert "resume=true max_steps=64 stop_at=null  train it further" in lines[5]
 
 
-def test_a_run_elsewhere_is_named_by_its_whole_path(tmp_path):
+def test_a_run_elsewhere_is_named_by_its_whole_path_and_one_that_has_started_no_group_tells_of_none(tmp_path):
     assert f"group {tmp_path}/run 0" in closing_lines(SOLVED, tmp_path / "run", True, True)[4]
-
-
-def test_a_run_that_has_started_no_group_tells_of_none():
     lines = closing_lines(SOLVED | {"rollouts_started": 0}, RUN, ended=False, is_solved=False)
     assert not any("streams group" in line for line in lines)

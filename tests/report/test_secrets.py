@@ -3,26 +3,17 @@
 from pipelinerl.report.secrets import LEFT_OUT, without_secrets
 
 
+def config(left_out: str | None = None) -> dict:
+    """Returns a configuration with secrets, or with these words in their places."""
+    headers = {"Authorization": left_out or "x", "n": 3}
+    dsns = [left_out or "a", left_out or "b"]
+    return {
+        "optimizer": {"lr": 0.1},
+        "sampling": {"max_tokens": 16},
+        "domain": {"_target_": "my.Domain", "auth": left_out or "abc", "headers": headers, "dsns": dsns},
+        "streams": {"url": left_out or "redis://user:pw@host/0", "size": "1 GiB"},
+    }
+
+
 def test_texts_below_a_name_that_may_be_secret_are_left_out():
-    config = {
-        "optimizer": {"lr": 0.1},
-        "sampling": {"max_tokens": 16},
-        "domain": {
-            "_target_": "my.Domain",
-            "auth": "abc",
-            "headers": {"Authorization": "x", "n": 3},
-            "dsns": ["a", "b"],
-        },
-        "streams": {"url": "redis://user:pw@host/0", "size": "1 GiB"},
-    }
-    assert without_secrets(config) == {
-        "optimizer": {"lr": 0.1},
-        "sampling": {"max_tokens": 16},
-        "domain": {
-            "_target_": "my.Domain",
-            "auth": LEFT_OUT,
-            "headers": {"Authorization": LEFT_OUT, "n": 3},
-            "dsns": [LEFT_OUT, LEFT_OUT],
-        },
-        "streams": {"url": LEFT_OUT, "size": "1 GiB"},
-    }
+    assert without_secrets(config()) == config(LEFT_OUT)

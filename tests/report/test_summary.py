@@ -219,17 +219,6 @@ def test_the_report_says_from_where_on_it_covers_rollouts_that_retention_has_cut
     assert summary["trained_tokens_per_s"] == pytest.approx(10, rel=0.05)
 
 
-def test_means_are_by_the_newest_version_that_sampled_a_rollout(run_dir):
-    from pipelinerl.report.run_totals import VersionMean, read_totals
-
-    streams = FileStreams(run_dir / "streams")
-    writer = streams.writer("rollouts")
-    writer.append(rollout(9, 0, 0.0, completions=[completion([1], [2], version=5)], metrics={"success": 0.0}))
-    means = read_totals(run_dir, streams).rollouts.version_means()
-    assert means[:2] == [VersionMean(1, 1.0, 1.0), VersionMean(2, 1.0, 1.0)]
-    assert means[-1] == VersionMean(5, 0.5, 0.5)
-
-
 def ledger(*events) -> dict:
     accounts = GroupAccounts()
     for event in events:
@@ -237,23 +226,11 @@ def ledger(*events) -> dict:
     return accounts.summary()
 
 
-def test_books_that_balance_have_no_errors_in_any_order():
-    summary = ledger(
-        Settled(group_ids=[0, 1], rollouts=16),
-        Started(group_id=1, rollouts=8, draw=1, problem=0),
-        Started(group_id=0, rollouts=8, draw=0, problem=0),
-        Started(group_id=2, rollouts=8, draw=2, problem=0),
-        Settled(group_ids=[2], rollouts=8, reason=DropReason.STALE),
-    )
-    assert summary["accounting_errors"] == []
-    assert summary["rollouts_trained"] == 16 and summary["rollouts_dropped"] == {"stale": 8}
-
-
 def test_every_way_to_break_the_books_is_named():
     started = [Started(group_id=group_id, rollouts=8, draw=group_id, problem=0) for group_id in range(20)]
     trained = [Settled(group_ids=[group_id], rollouts=8) for group_id in range(20)]
     dropped = Settled(group_ids=[3], rollouts=8, reason=DropReason.STALE)
-    assert ledger(*started, *trained)["accounting_errors"] == []
+    assert ledger(*trained, *started)["accounting_errors"] == []  # in any order
     assert ledger(*started, *trained, dropped)["accounting_errors"] == ["1 groups settled twice: 3"]
     assert ledger(*started, *trained, started[3])["accounting_errors"] == ["1 groups started twice: 3"]
     assert ledger(*started[1:], *trained)["accounting_errors"] == ["1 groups settled but never started: 0"]

@@ -1,6 +1,5 @@
 """Which samples are the shortest right ones, which they are preferred to, and the command on a server."""
 
-import itertools
 import json
 
 import pytest
@@ -18,27 +17,22 @@ def sample(tokens: int, right: bool) -> Sample:
     return Sample("p", completion([1], [2] * tokens), right)
 
 
-def by_hand(lengths: list[tuple[int, bool]]) -> tuple[int | None, list[int]]:
-    """Returns the length of the preferred sample, and those that it is preferred to, in order."""
-    right = sorted(length for length, is_right in lengths if is_right)
-    if not right:
-        return None, []
-    least = right[0]
-    others = []
-    for length, is_right in lengths:
-        if (not is_right and length > least) or (is_right and 2 * length >= 3 * least):
-            others.append(length)
-    return least, others
-
-
-@pytest.mark.parametrize("of", range(1, 4))
-def test_every_mixture_of_a_few_samples(of):
-    kinds = [(tokens, right) for tokens in (2, 3, 4, 6) for right in (True, False)]
-    for lengths in itertools.product(kinds, repeat=of):
-        samples = [sample(*kind) for kind in lengths]
-        preferred = shortest(samples)
-        found = [s.tokens for s in rejected(samples, preferred)] if preferred else []
-        assert (preferred.tokens if preferred else None, found) == by_hand(list(lengths))
+@pytest.mark.parametrize(
+    ("right", "wrong", "preferred", "others"),
+    [
+        ([], [2], None, []),
+        ([2], [], 2, []),
+        ([4, 2], [], 2, [4]),
+        ([4, 6, 5], [], 4, [6]),  # half as long again, or more
+        ([2, 3], [2, 3], 2, [3, 3]),
+        ([4], [4, 3, 5], 4, [5]),
+    ],
+)
+def test_the_shortest_right_sample_is_preferred_to_longer_ones(right, wrong, preferred, others):
+    samples = [*(sample(tokens, True) for tokens in right), *(sample(tokens, False) for tokens in wrong)]
+    best = shortest(samples)
+    assert (best and best.tokens) == preferred
+    assert [s.tokens for s in (rejected(samples, best) if best else [])] == others
 
 
 def test_what_is_no_sample():

@@ -12,7 +12,7 @@ from pipelinerl.metrics import metrics_path
 from pipelinerl.view.follower import Follower
 from pipelinerl.view.lines import MetricsLines
 from pipelinerl.view.trackers.wandb_file import rows_of
-from tests.view.held import in_wandb, lines_of
+from tests.view.held import as_tensorboard_has_them, in_tensorboard, in_wandb, lines_of
 from tests.view.test_trackers import Run
 
 
@@ -52,15 +52,25 @@ def test_wandb_that_writes_nowhere_is_refused(tmp_path, monkeypatch):
         Follower(a_run(tmp_path).directory, "wandb")
 
 
-@pytest.mark.parametrize(("name", "place"), [("tensorboard", "tensorboard"), ("wandb", "trackers/wandb")])
-def test_what_a_user_has_deleted_is_written_anew(tmp_path, name, place):
+@pytest.mark.parametrize(
+    ("name", "place", "is_whole"),
+    [
+        (
+            "tensorboard",
+            "tensorboard",
+            lambda run: in_tensorboard(run) == as_tensorboard_has_them(lines_of(run)),
+        ),
+        ("wandb", "trackers/wandb", lambda run: in_wandb(run)[0] == lines_of(run)),
+    ],
+)
+def test_what_a_user_has_deleted_is_written_anew(tmp_path, name, place, is_whole):
     run = a_run(tmp_path).directory
     for _ in range(2):
         follower = Follower(run, name)
         follower.advance()
         follower.close()
         del follower
-        assert any((run / place).iterdir())
+        assert is_whole(run)
         shutil.rmtree(run / place)
 
 

@@ -19,9 +19,7 @@ def test_without_the_token_nothing_is_shown(viewer):
         assert viewer.ask(RUN, Cookie=cookie).status == 401, cookie
 
 
-@pytest.mark.parametrize(
-    "token", ["", "x", "%ff", "é".encode().decode("latin-1").encode("ascii", "ignore").decode()]
-)
+@pytest.mark.parametrize("token", ["", "x", "%ff"])
 def test_a_wrong_token_is_refused(viewer, token):
     answer = viewer.ask(f"/?token={token}")
     assert answer.status == 401 and "set-cookie" not in answer.headers

@@ -19,7 +19,6 @@ from pipelinerl.view.index import index as index_module
 from pipelinerl.view.index.queries import Queries
 from pipelinerl.view.index.run_state import RunState
 from pipelinerl.view.index.schema import open_to_read
-from tests.pipeline.runs import wait_for
 from tests.view.recorded_run import LAUNCHER, RecordedRun, member_of, published, small_run
 
 EVERYTHING = Filters()
@@ -162,20 +161,6 @@ def test_an_index_that_is_damaged_or_of_another_schema_is_made_anew(tmp_path, da
     assert len(all_rows(built(run.run_dir, tmp_path / "i"))) == 32
 
 
-def test_what_retention_deletes_stays_in_the_index(tmp_path):
-    run = RecordedRun(tmp_path / "run", segment_bytes=2000)
-    index = Index(tmp_path / "i", run.streams, RunState())
-    run.append("rollouts", *(member_of(group, 0, 0, 1.0) for group in range(40)))
-    while index.advance():
-        pass
-    run._writers["rollouts"].trim(run.end_of("rollouts") - 1000)
-    run.append("rollouts", member_of(40, 0, 0, 1.0))
-    while index.advance():
-        pass
-    assert run.streams.reader("rollouts").first_offset() > 0
-    assert len(all_rows(Queries(open_to_read(tmp_path / "i")))) == 41
-
-
 def resumed_run(run_dir: Path) -> RecordedRun:
     """A run that was stopped after two steps, resumed from version 1, and made the second step again."""
     run = RecordedRun(run_dir)
@@ -254,19 +239,3 @@ def test_what_is_settled_later_is_found_later(tmp_path):
     ends = {name: run.end_of(name) for name in ("actor_events", "preprocessor_events", "trainer_events")}
     run.append(LAUNCHER, msgspec.structs.replace(FRESH_RUN, ends=ends, rolled_back=[0], next_group=1))
     assert outcomes() == ["dropped: rolled_back", "dropped: rolled_back"]
-
-
-def test_a_record_that_is_being_written_is_waited_for(tmp_path):
-    run = RecordedRun(tmp_path / "run")
-    run.append("rollouts", member_of(0, 0, 0, 1.0), member_of(1, 0, 0, 1.0))
-    run.close()
-    (segment,) = (run.run_dir / "streams" / "rollouts").glob("*.records")
-    whole = segment.read_bytes()
-    segment.write_bytes(whole[:-5])
-    index = Index(tmp_path / "i", run.streams, RunState())
-    while index.advance():
-        pass
-    assert index.progress.rollouts == 1 and index.progress.bytes < index.progress.of_bytes
-    segment.write_bytes(whole)
-    wait_for(lambda: index.advance() or index.progress.rollouts == 2)
-    assert index.progress.rollouts == 2

@@ -102,13 +102,6 @@ def test_two_viewers_of_a_run_do_not_disturb_each_other(run):
         assert viewer.get(f"runs/run/rollouts/count?since={page['newest']}")["new"] == 2
 
 
-def test_a_run_that_cannot_be_written_to_is_shown(run, tmp_path):
-    run.end(1)
-    (run.run_dir / "view").write_text("in the way")
-    with viewing(run.run_dir) as viewer:
-        assert viewer.get("runs/run/rollouts")["total"] == 2
-
-
 @pytest.mark.parametrize(("identifier", "offsets"), [
      ("actor:12,trainer-0:7", {"actor": 12, "trainer-0": 7}), ("", {}), ("actor:-1", {}), ("actor:1,", {}),
      ("actor", {}), ("a:" + "9" * 30, {}),

@@ -10,15 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas
-import pyarrow
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteFallback, Fuse, Sequence
-from tokenizers.models import BPE
 
 from benchmarks.ledger import ledger_of
 from contracts.records import Record, Rollout, Settled, Started, VersionSpan
@@ -26,11 +22,10 @@ from pipelinerl.paths import ROOT
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.of_run import recorded_streams
-from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.run_directory import InvalidInputError
 from pipelinerl.view.parquet import export_rollouts, main
-from pipelinerl.view.shards import ShardWriter
 from tests.builders import completion, rollout
+from tests.view.browser.poison import byte_level_tokenizer
 
 RECORDED = ROOT / "tests" / "data" / "recorded_run"  # a run that was stopped, resumed, and stopped again
 
@@ -114,13 +109,6 @@ def test_outcomes_are_those_of_the_ledger(tmp_path):
     assert pandas.read_parquet(tmp_path / "out" / "held_out").outcome.isna().all()
 
 
-def byte_tokenizer() -> Tokenizer:
-    """Returns a tokenizer whose token of id N is the byte N."""
-    tokenizer = Tokenizer(BPE({f"<0x{byte:02X}>": byte for byte in range(256)}, [], byte_fallback=True))
-    tokenizer.decoder = Sequence([ByteFallback(), Fuse()])
-    return tokenizer
-
-
 HOSTILE = {
     b"a\0b": "a\0b",
     b"\xed\xa0\x80": "\ufffd" * 3,  # a lone surrogate
@@ -130,7 +118,7 @@ HOSTILE = {
 
 
 def test_hostile_text_survives(tmp_path):
-    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    byte_level_tokenizer(tmp_path)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": {"path": str(tmp_path)}}))
     writer = FileStreams(tmp_path / "streams").writer("rollouts")
     names = {"problem_id": "p\0\n\u202e", "domain": "---\n", "status": 'failed:",\0'}
@@ -168,16 +156,6 @@ def test_a_run_that_is_running_is_copied_as_far_as_it_is_recorded(tmp_path, parq
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "out", "streams"]
 
 
-@pytest.mark.engines  # it needs redis-server
-def test_a_run_on_redis_is_copied_too(tmp_path, redis_url):
-    streams = RedisStreams(redis_url, tmp_path.name)
-    streams.writer("rollouts").append(rollout(0))
-    saved = {"streams": {"backend": "redis", "url": redis_url, "run": tmp_path.name}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
-    (split,) = export_rollouts(tmp_path, tmp_path / "out")
-    assert (split.name, split.rows) == ("train", 1)
-
-
 def test_row_groups_and_shards_have_bounded_sizes(tmp_path):
     export_rollouts(RECORDED, tmp_path / "out", row_group_bytes=100_000, shard_bytes=20_000)
     shards = sorted((tmp_path / "out" / "train").iterdir())
@@ -188,15 +166,6 @@ def test_row_groups_and_shards_have_bounded_sizes(tmp_path):
     assert max(rows) < 50 and sum(rows) == 352 and len(rows) > len(shards)
     ids = [row["rollout_id"] for row in pq.read_table(tmp_path / "out" / "train").to_pylist()]
     assert ids == [record.rollout_id for record in records(RECORDED, "rollouts")]
-
-
-def test_a_shard_that_was_not_closed_is_no_parquet_file(tmp_path):
-    shards = ShardWriter(tmp_path / "train", pyarrow.schema({"a": pyarrow.int64()}), row_group_bytes=10)
-    shards.add({"a": 1}, size=10)
-    with pytest.raises(pyarrow.ArrowInvalid):
-        pq.ParquetFile(tmp_path / "train" / "00000.parquet")
-    shards.close()
-    assert pq.ParquetFile(tmp_path / "train" / "00000.parquet").metadata.num_rows == 1
 
 
 def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path, parquet):

@@ -8,7 +8,6 @@ from base64 import b64encode
 import pytest
 
 from pipelinerl.view.__main__ import main
-from pipelinerl.view.report_file import STATIC, script_of
 from tests.view.recorded_run import RecordedRun, member_of, small_run
 
 END = "</script><script>alert(1)</script><!--<script>"
@@ -66,23 +65,26 @@ def test_the_policy_allows_its_own_script_and_sheet_alone(report):
     assert policy.startswith("default-src 'none'") and "unsafe" not in policy
 
 
-def test_all_modules_are_in_the_script_once():
-    script = script_of()
-    assert not re.search(r"^(import|export) ", script, re.M)
-    for path in STATIC.glob("*.js"):
-        first = re.search(r"^(?:export )?(?:async )?function \w+\(", path.read_text(), re.M)
-        assert first is None or script.count(first[0].removeprefix("export ")) == 1, path
-
-
-def test_a_directory_of_runs_has_no_report(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("nowhere", "there is no run directory"),
+        (".", ""),
+        ("nowhere --export x.html", ""),
+        ("runs --export x.html", "is not the directory of one run"),
+        ("runs/a --port 99999", "99999 is not a port"),
+        ("runs/a --port -3", "is not a port"),
+        ("runs/a --export missing/r.html", "name a file"),
+        ("runs/a --export .", "name a file"),
+    ],
+)
+def test_what_makes_no_sense_gets_one_line(tmp_path, monkeypatch, capsys, arguments, says):
     small_run(tmp_path / "runs" / "a")
-    assert main([str(tmp_path / "runs"), "--export", str(tmp_path / "x.html")]) == 1
-    assert "is not the directory of one run" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [("nowhere",), (".",), ("nowhere", "--export", "x.html")])
-def test_what_is_no_run_gets_one_line(tmp_path, monkeypatch, capsys, arguments):
     monkeypatch.chdir(tmp_path)
-    assert main(list(arguments)) == 1
+    try:
+        status = main(arguments.split())
+    except SystemExit as end:
+        status = end.code
     err = capsys.readouterr().err
-    assert err.startswith("pipelinerl.view: ") and err.count("\n") == 1
+    assert status in (1, 2) and says in err and "Traceback" not in err
+    assert status == 2 or (err.startswith("pipelinerl.view: ") and err.count("\n") == 1)

@@ -6,7 +6,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from contracts.records import VersionSpan, WeightsPublished
+from contracts.records import VersionSpan
 from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.run_directory import InvalidInputError
@@ -14,16 +14,11 @@ from pipelinerl.view.timeline import Timeline, main, read_timeline
 from pipelinerl.view.timeline_plot import colour, draw_timeline
 from pipelinerl.view.tracks import rows
 from tests.builders import completion, rollout
+from tests.view.recorded_run import published
 
 
 def request(began: float, ended: float, server: str = "a", **changes):
     return completion([1], [2, 3, 4, 5], began=began, ended=ended, server=server, **changes)
-
-
-def published(version: int, at: float) -> WeightsPublished:
-    return WeightsPublished(
-        run="r", version=version, servers=["a"], seconds=0.5, bytes=8, paused_s=0.0, at=at
-    )
 
 
 @pytest.fixture

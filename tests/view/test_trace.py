@@ -8,21 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import VersionSpan, WeightsPublished
+from contracts.records import VersionSpan
 from pipelinerl.spans import Spans
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.view.trace import main
 from pipelinerl.view.tracks import Slice, nested
 from tests.builders import completion, rollout
+from tests.view.recorded_run import published
 
 BEGIN = 99.5  # of the first publication, which is the earliest of all
-
-
-def published(version: int) -> WeightsPublished:
-    at = 100.0 + 10 * version
-    return WeightsPublished(
-        run="r", version=version, servers=["a"], seconds=0.5, bytes=8, paused_s=0.0, at=at
-    )
 
 
 @pytest.fixture
@@ -35,7 +29,7 @@ def run(tmp_path) -> Path:
     actor = Spans(tmp_path / "run", "actor")
     for version in range(4):
         at = 100.0 + 10 * version
-        events.append(published(version))
+        events.append(published(version, at))
         across = [VersionSpan(version, 0, 1), VersionSpan(version + 1, 1, 4)]
         for member in range(2):
             times = {"began": at + 8 + member, "ended": at + 12 + member, "server": "a"}
@@ -77,7 +71,7 @@ def check_nesting(slices: list[dict]) -> None:
         around.append(end)
 
 
-def test_each_rollout_has_a_slice_and_slices_nest(monkeypatch, run):
+def test_slices_nest_and_have_the_times_and_facts_of_what_they_show(monkeypatch, run):
     events = traced(monkeypatch, run)
     check_nesting(events["X"])
     names = [slice_["name"] for slice_ in events["X"]]
@@ -88,19 +82,12 @@ def test_each_rollout_has_a_slice_and_slices_nest(monkeypatch, run):
     assert sorted(tracks) == ["request 1", "request 2", "request 3", "trainer-0"]
     processes = [event["args"]["name"] for event in events["M"] if event["name"] == "process_name"]
     assert sorted(processes) == ["a", "actor", "no server", "trainer-0"]
-
-
-def test_a_slice_has_the_times_and_facts_of_its_request(monkeypatch, run):
-    slices = traced(monkeypatch, run)["X"]
+    slices = events["X"]
     at = next(i for i, slice_ in enumerate(slices) if slice_["name"] == "1-0")
     request, *inner = slices[at : at + 3]
     assert (request["ts"], request["dur"]) == (round((118.0 - BEGIN) * 1e6), 4_000_000)
     assert request["args"]["group"] == 1 and request["args"]["sampled_tokens"] == 4
     assert [(s["name"], s["dur"]) for s in inner] == [("version 1", 1_000_000), ("version 2", 3_000_000)]
-
-
-def test_versions_and_places_are_in_it(monkeypatch, run):
-    events = traced(monkeypatch, run)
     assert [event["name"] for event in events["i"]] == [f"version {version} is live" for version in range(4)]
     assert [event["args"] for event in events["C"]] == [{"in_flight": 2.0, "capacity": 4.0}] * 4
 
@@ -112,22 +99,11 @@ def test_between_two_versions_it_has_what_touches_that_time(monkeypatch, run):
     assert [event["name"] for event in events["i"]] == ["version 1 is live", "version 2 is live"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--versions", "1", "9"], "there is no time from version 1 to 9: 0 to 3 were published"),
-        (["--out", "trace.json"], "the name of a trace ends in .json.gz"),
-    ],
-)
-def test_what_cannot_be_written_is_said_in_one_line(monkeypatch, capsys, run, arguments, says):
-    out = run.parent / "trace.json.gz"
-    monkeypatch.setattr(sys, "argv", ["trace", str(run), "--out", str(out), *arguments])
-    try:
-        assert main() == 1
-    except SystemExit as refusal:
-        assert refusal.code == 2
-    assert says in capsys.readouterr().err.splitlines()[-1]
-    assert not out.exists()
+def test_a_trace_has_a_name_of_its_kind(monkeypatch, capsys, run):
+    monkeypatch.setattr(sys, "argv", ["trace", str(run), "--out", "trace.json"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "the name of a trace ends in .json.gz" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_run_without_anything_says_so(monkeypatch, capsys, tmp_path):

@@ -155,16 +155,6 @@ def test_trackio_on_a_network_s_file_system_takes_each_line_once(run, monkeypatc
     assert held == lines_of(run.directory)
 
 
-def test_an_event_file_that_was_deleted_is_written_anew(run):
-    run.grow(0, 1)
-    for step in (2, 3):
-        assert track.main([str(run.directory), "--to", "tensorboard", "--once"]) == 0
-        next((run.directory / "tensorboard").iterdir()).unlink()
-        run.grow(step)
-    assert track.main([str(run.directory), "--to", "tensorboard", "--once"]) == 0
-    assert in_tensorboard(run.directory) == as_tensorboard_has_them(lines_of(run.directory))
-
-
 def test_it_ends_when_its_user_says_so_and_when_the_launcher_is_gone(run):
     run.grow(0)
     follower = run.followed(names=("tensorboard",))

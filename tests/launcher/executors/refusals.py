@@ -12,9 +12,6 @@ from benchmarks.ray_nodes import RayNodes
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.on_ray.access import access
 from pipelinerl.paths import ROOT
-from tests.launcher.executors.kit import Bench
-from tests.limits import HANG_S
-from tests.pipeline.runs import MINIATURE, launch_command, wait_for
 
 
 def refused(environment: dict[str, str], allow_unauthenticated: bool = False) -> str:
@@ -30,52 +27,34 @@ def test_without_ray(nodes: RayNodes, monkeypatch: pytest.MonkeyPatch):
     assert "pip install -e '.[ray]'" in refused(nodes.environment)
 
 
-def test_without_the_address_or_with_one_that_is_looked_for(nodes: RayNodes):
-    assert "set RAY_ADDRESS" in refused(nodes.environment | {"RAY_ADDRESS": ""})
-    assert "RAY_ADDRESS=auto is not HOST:PORT" in refused(nodes.environment | {"RAY_ADDRESS": "auto"})
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"RAY_ADDRESS": ""}, "set RAY_ADDRESS"),
+        ({"RAY_ADDRESS": "auto"}, "RAY_ADDRESS=auto is not HOST:PORT"),
+        ({"RAY_AUTH_TOKEN_PATH": "/nowhere/token"}, "there is no token"),
+        ({"RAY_AUTH_MODE": "disabled"}, "there is no token"),
+    ],
+)
+def test_without_an_address_or_a_token(nodes: RayNodes, changes: dict[str, str], says: str):
+    assert says in refused(nodes.environment | changes)
 
 
-def test_without_a_token(nodes: RayNodes, tmp_path: Path):
-    assert "there is no token" in refused(nodes.environment | {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")})
-    assert "there is no token" in refused(nodes.environment | {"RAY_AUTH_MODE": "disabled"})
-
-
-@pytest.mark.parametrize("content", [b"", b" \n", b"two words", b"\xff\x00\x12"])
-def test_with_a_file_that_holds_no_token(nodes: RayNodes, tmp_path: Path, content: bytes):
-    (tmp_path / "token").write_bytes(content)
-    words = refused(nodes.environment | {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")})
-    assert f"{tmp_path / 'token'} holds no token" in words
-
-
-def test_with_a_wrong_token_the_launcher_says_so_at_once(nodes: RayNodes, tmp_path: Path):
-    wrong = tmp_path / "token"
-    wrong.write_text("wrong")
-    environment = nodes.environment | {"RAY_AUTH_TOKEN_PATH": str(wrong)}
-    assert "refuses this token" in refused(environment)
-    overrides = [f"run_dir={tmp_path / 'run'}", "executor=ray", "streams=redis", *MINIATURE]
-    command = [sys.executable, "launch.py", *overrides]
-    launcher = subprocess.run(command, cwd=ROOT, env=environment | path(), text=True, capture_output=True)
-    assert launcher.returncode == 2
-    assert launcher.stderr.count("\n") == 1
-    assert "refuses this token" in launcher.stderr
-    assert not (tmp_path / "run").exists()
-
-
-def test_workers_that_find_no_place_are_waited_for_as_long_as_is_said(
-    bench: Bench, nodes: RayNodes, tmp_path: Path
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "/token holds no token"),
+        (b" \n", "/token holds no token"),
+        (b"two words", "/token holds no token"),
+        (b"\xff\x00\x12", "/token holds no token"),
+        (b"wrong", "refuses this token"),
+    ],
+)
+def test_with_a_file_that_holds_no_token_or_a_wrong_one(
+    nodes: RayNodes, tmp_path: Path, content: bytes, says: str
 ):
-    """Every node is large enough, but other jobs occupy it."""
-    bench.place(cpus=2.5)
-    overrides = (*MINIATURE, "executor=ray", "streams=redis", "executor.place_timeout_s=3")
-    launcher = launch_command(tmp_path / "run", *overrides, environment=nodes.environment)
-    _, err = launcher.communicate(timeout=HANG_S)
-    assert launcher.returncode == 2
-    assert err.count("\n") == 1
-    limit = "launch.py: no place within executor.place_timeout_s=3 s: actor, preprocessor, trainer-0: "
-    assert err.startswith(f"{limit}waiting for {{CPU: 2}} + {{CPU: 1}}; free on 2 nodes: ")
-    assert not (tmp_path / "run").exists()
-    bench.executor.drop(["job"])
-    wait_for(lambda: "5 CPUs (5 free)" in bench.executor.capacity([]).summary)
+    (tmp_path / "token").write_bytes(content)
+    assert says in refused(nodes.environment | {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")})
 
 
 def path() -> dict[str, str]:

@@ -1,7 +1,6 @@
 """The executor of a Ray cluster, on real raylets of this machine."""
 
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator
@@ -9,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.ray_nodes import RayNodes, raylet_of
-from benchmarks.run_processes import guards_of, jobs_of
+from benchmarks.ray_nodes import RayNodes
 from pipelinerl.config import RayExecutorConfig
 from pipelinerl.launcher.executors.base import Draining, Lost, Placed, Process, Running, Waiting, Want
 from pipelinerl.launcher.executors.on_ray.executor import RayExecutor
 from tests.launcher.executors.kit import *  # noqa: F403
 from tests.launcher.executors.kit import ORPHAN, Bench, start_owner
 from tests.launcher.executors.refusals import *  # noqa: F403
-from tests.limits import HANG_S
 from tests.pipeline.runs import (
     MINIATURE,
     assert_accounted,
@@ -68,18 +65,6 @@ def test_a_keeper_that_is_killed_takes_its_job_along(bench: Bench, nodes: RayNod
     assert "its worker process has died" in bench.wait(Lost).why
 
 
-def test_what_looks_for_the_processes_of_a_run_finds_them_under_keepers(bench: Bench, nodes: RayNodes):
-    bench.place()
-    bench.start("sleep 1000; true")
-    job = wait_for(lambda: jobs_of(bench.directory).get("job"))
-    assert raylet_of(job) in nodes.raylets()
-    assert nodes.keepers()
-    assert guards_of(bench.directory)
-    bench.executor.drop(["job"])
-    wait_for(lambda: not [*nodes.keepers(), *guards_of(bench.directory)])
-    assert jobs_of(bench.directory) == {}
-
-
 def test_the_jobs_of_a_group_are_placed_together_or_not_at_all(bench: Bench, executor: RayExecutor):
     pair = [Want("a", "pair", "a", cpus=3), Want("b", "pair", "b", cpus=2)]
     bench.place(cpus=1)
@@ -94,22 +79,14 @@ def test_the_jobs_of_a_group_are_placed_together_or_not_at_all(bench: Bench, exe
     assert len({fate.slot.node for fate in executor.look().values()}) == 2
 
 
-def test_a_plan_on_a_cluster_that_is_too_small(nodes: RayNodes, tmp_path: Path):
-    overrides = [*RUN, "world.servers=3", "world.servers_min=2", "plan=true"]
-    launcher = launch_command(tmp_path / "run", *overrides, environment=nodes.environment)
-    out, err = launcher.communicate(timeout=HANG_S)
-    assert launcher.returncode == 0, err
-    section = out[out.index("executor: ") :].split("\n\n")[0]
-    first, *node_lines, fits, workers, server, _, last = section.splitlines()
+def test_what_the_cluster_has_is_told(nodes: RayNodes, executor: RayExecutor):
+    wants = [Want(f"server-{i}", f"server-{i}", f"server-{i}", cpus=2) for i in range(3)]
+    capacity = wait_for(lambda: "(5 free)" in (now := executor.capacity(wants)).summary and now)
     secured = f"ray 2.60.0 at {nodes.address}, token authentication"
-    assert first == f"executor: {secured}: 2 nodes, 2 GPUs (2 free), 5 CPUs (5 free)"
-    free = sorted(re.fullmatch(r"  .+ \([0-9a-f]{6}\): (.+)", line).group(1) for line in node_lines)
+    assert capacity.summary == f"{secured}: 2 nodes, 2 GPUs (2 free), 5 CPUs (5 free)"
+    free = sorted(line.partition("): ")[2] for line in capacity.nodes)
     assert free == ["{CPU: 3} of {CPU: 3} free", "{GPU: 2, CPU: 2} of {GPU: 2, CPU: 2} free"]
-    assert fits == "fits now: 3 of 4 groups; server-2 waits for {CPU: 1}"
-    assert workers == "  workers              {CPU: 3} in 2 bundles"
-    assert server == "  server-0             {CPU: 1} on one node"
-    assert last == "  server-2             {CPU: 1} on one node"
-    assert not (tmp_path / "run").exists()
+    assert capacity.fits == ["fits now: 2 of 3 groups; server-2 waits for {CPU: 2}"]
 
 
 def test_a_whole_run(nodes: RayNodes, tmp_path: Path):

@@ -10,16 +10,9 @@ def no_cookies(context):
     context.clear_cookies()
 
 
-def test_without_the_token_the_browser_shows_the_refusal(viewer, tab):
-    tab.page.goto(f"http://127.0.0.1:{viewer.port}/#/r/a-run")
-    assert tab.text("body").strip() == "open the viewer by the URL that it printed, which has its token"
-    tab.page.goto(f"{viewer.url}x")
-    assert "this is not the viewer's token" in tab.text("body")
-    assert tab.offences and all("401" in offence for offence in tab.offences)
-    tab.offences.clear()
-
-
-def test_the_token_is_neither_in_the_address_nor_readable_by_the_page(viewer, tab, context):
+def test_the_token_is_neither_in_the_address_nor_readable_by_the_page(viewer, new_tab, context):
+    tab = new_tab()
+    tab.page.goto("about:blank")
     tab.open(viewer.url)
     token = viewer.url.partition("token=")[2]
     assert tab.page.url == f"http://127.0.0.1:{viewer.port}/#/r/a-run"
@@ -32,12 +25,6 @@ def test_the_token_is_neither_in_the_address_nor_readable_by_the_page(viewer, ta
     assert not [text for text in seen if token in text]
     (cookie,) = context.cookies()
     assert cookie["httpOnly"] and cookie["sameSite"] == "Strict" and token not in cookie["value"]
-
-
-def test_back_does_not_lead_to_the_address_with_the_token_and_later_pages_need_none(viewer, new_tab):
-    tab = new_tab()
-    tab.page.goto("about:blank")
-    tab.open(viewer.url)
     tab.page.go_back()
     assert tab.page.url == "about:blank"
     later = new_tab()

@@ -56,9 +56,6 @@ def test_filters_narrow_the_list_and_outlast_a_reload(listed, viewer):
     ).items()
     listed.find("form button").click()
     listed.wait_until(lambda: len(listed.rollouts()) == 32)
-
-
-def test_only_mixed_groups_have_members_with_different_rewards(listed):
     listed.find("form [name=mixed]").check()
     listed.wait_until(lambda: len(listed.rollouts()) == 16)
     assert "mixed=1" in listed.fragment

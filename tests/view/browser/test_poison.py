@@ -10,9 +10,9 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from pipelinerl.paths import ROOT
-from tests.view.browser.poison import ANSWER_BYTES, FILE, LONG, POISON, add_numbers, poisoned_run, shown
+from tests.view.browser.poison import ANSWER_BYTES, FILE, LONG, POISON, poisoned_run, shown
 from tests.view.browser.tabs import Tab, run_fragment, shared_tab
-from tests.view.recorded_run import RecordedRun, member_of, small_run
+from tests.view.recorded_run import small_run
 from tests.view.viewers import Viewer, viewing
 
 pytestmark = pytest.mark.engines
@@ -155,24 +155,6 @@ def list_of(viewer: Viewer, stream: str) -> list[dict]:
     return viewer.get(f"runs/{quote(NAME, safe='')}/rollouts?stream={stream}")["rows"]
 
 
-def test_hostile_text_that_comes_while_the_page_is_open_is_shown_as_text(tmp_path, tab):
-    run = RecordedRun(tmp_path / "run")
-    run.begin()
-    run.step(0, [[member_of(0, member, 0, float(member)) for member in range(2)]], trained=1)
-    with viewing(run.run_dir) as viewer:
-        tab.open(viewer.url)
-        tab.wait_for_page("run")
-        watched = Watched(tab)
-        for step in (2, 3):
-            add_numbers(run, step)
-            tab.wait_until(lambda step=step: f"step {step}: {TEXT}" in tab.text(".marks"))
-        tab.wait_until(lambda: TEXT in tab.text("[data-chart=reward] .legend"))
-        watched.look()
-        run.end(1)
-        tab.wait_until(lambda: tab.text("[data-state]") == "ended")
-        watched.look()
-
-
 def test_logs_with_broken_bytes_and_endless_lines_are_shown(hostile, hostile_tab):
     watched = Watched(hostile_tab)
     text = watched.go("files")
@@ -195,16 +177,4 @@ def test_a_long_answer_is_shown_bit_by_bit_to_its_end(hostile, hostile_tab):
         ".token", "(all) => all.map((one) => one.dataset.ids.split(',').map(Number))"
     )
     assert bytes(sum(tokens, [])) == ANSWER_BYTES
-    watched.look()
-
-
-def test_filters_by_hostile_words_find_what_has_them(hostile, hostile_tab):
-    watched = Watched(hostile_tab)
-    watched.go("rollouts")
-    for name, value, expected in (("domain", POISON, 4), ("status", f"failed:{POISON}", 2)):
-        hostile_tab.find(f"form [name={name}]").select_option(value)
-        hostile_tab.wait_until(lambda expected=expected: len(hostile_tab.rollouts()) == expected)
-    hostile_tab.page.reload()
-    hostile_tab.wait()
-    assert len(hostile_tab.rollouts()) == 2
     watched.look()

@@ -1,17 +1,11 @@
 """The reader in the browser: every token with what the records say of it."""
 
-from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import quote
-
-import numpy as np
 import pytest
 
-from contracts.records import MicroBatchRow, Rollout, TrainingSequence, VersionSpan
-from pipelinerl.streams.drop_reasons import meaning_of
+from contracts.records import VersionSpan
 from tests.builders import completion
 from tests.view.browser.poison import byte_level_tokenizer
-from tests.view.browser.real_runs import records_at, rollouts_of
+from tests.view.browser.real_runs import rollouts_of
 from tests.view.browser.tabs import Tab, run_fragment
 from tests.view.recorded_run import RecordedRun, member_of
 from tests.view.viewers import viewing
@@ -27,24 +21,6 @@ TOKENS = """() => [...document.querySelectorAll(".turn")].map((turn) => ({
 }))"""
 
 
-class Told(NamedTuple):
-    """What the records of a run say."""
-
-    rollouts: dict[str, Rollout]
-    trained: dict[str, tuple[int, TrainingSequence]]  # step and sequence, by rollout
-
-
-def told_by(run_dir: Path) -> Told:
-    rows = [record for _, record in records_at(run_dir, "rows") if isinstance(record, MicroBatchRow)]
-    trained = {
-        sequence.rollout_id: (row.step, sequence)
-        for row in rows
-        for sequences in row.micro_batches
-        for sequence in sequences
-    }
-    return Told(rollouts_of(run_dir), trained)
-
-
 def shown(tab: Tab, run: str, name: str) -> list[dict]:
     tab.go(run_fragment(run, "rollouts", *name.split("/")))
     return tab.page.evaluate(TOKENS)
@@ -52,24 +28,6 @@ def shown(tab: Tab, run: str, name: str) -> list[dict]:
 
 def numbers(pieces: list[dict], key: str) -> list[float]:
     return [float(part) for piece in pieces for part in piece[key].split(",") if part != ""]
-
-
-def assert_training(turn: dict, record: Rollout, told: Told) -> None:
-    """What training made of the tokens is that of the row, and what it made no use of has nothing."""
-    (made,) = record.completions
-    begin = len(made.prompt_token_ids)
-    if record.rollout_id not in told.trained:
-        assert numbers(turn["pieces"], "lags") == numbers(turn["pieces"], "advantages") == []
-        return
-    step, sequence = told.trained[record.rollout_id]
-    sampled = slice(begin, begin + len(made.token_ids))
-    lags = [step - version for version in sequence.versions[sampled].tolist()]
-    assert numbers(turn["pieces"], "lags") == lags
-    np.testing.assert_allclose(
-        numbers(turn["pieces"], "advantages"), sequence.advantages[sampled], rtol=1e-6, atol=1e-6
-    )
-    in_loss = [part for piece in turn["pieces"] for part in piece["loss"].split(",") if part]
-    assert in_loss == ["true" if kept else "false" for kept in sequence.loss_mask[sampled]]
 
 
 # Characters of one, two, three and four bytes, of which a token is one each; the end breaks off in one.
@@ -95,7 +53,6 @@ def bytewise(tmp_path) -> RecordedRun:
 
 
 def test_a_character_of_several_tokens_is_one_piece_with_all_of_them(bytewise, tab):
-    told = told_by(bytewise.run_dir)
     with viewing(bytewise.run_dir) as viewer:
         tab.open(viewer.url)
         (turn,) = shown(tab, "run", "train/0")
@@ -106,31 +63,20 @@ def test_a_character_of_several_tokens_is_one_piece_with_all_of_them(bytewise, t
         assert sizes == [len(c.encode()) if c != "\ufffd" else 1 for c in text]
         assert numbers(pieces, "ids") == list(TEXT)
         assert turn["prompt"] == "2 + 2 = ?"
-        (record,) = [record for name, record in told.rollouts.items() if name == "train/0"]
-        assert_training(turn, record, told)
+        (answer,) = viewer.get("runs/run/rollouts/train/0")["completions"]
+        assert numbers(pieces, "lags") == answer["lags"]
+        assert numbers(pieces, "advantages") == answer["advantages"]
+        in_loss = [part for piece in pieces for part in piece["loss"].split(",")]
+        assert in_loss == ["true" if kept else "false" for kept in answer["in_loss"]]
         change = TEXT.index("学".encode())
         assert turn["borders"] == [["v1", change]]  # in front of the character in which the weights changed
         assert tab.find("[data-boundary=segment]").count() == 1
 
 
-def test_a_rollout_says_what_became_of_it(viewer, tab):
-    tab.open(viewer.url)
-    for outcome, said in (("trained", "trained → "), ("dropped: zero_advantage", "dropped: zero_advantage")):
-        first, *_ = viewer.get(f"runs/a-run/rollouts?outcome={quote(outcome)}")["rows"]
-        shown(tab, "a-run", first["r"])
-        assert tab.text("h1") == f"Rollout {first['id']}" and said in tab.text(".facts")
-    assert meaning_of("zero_advantage").full in tab.text()
-
-
-def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(real_run, real_tab):
-    told = told_by(real_run)
-    name = next(
-        name
-        for name, record in told.rollouts.items()
-        if record.rollout_id in told.trained and len(record.versions) > 1 and record.sampled_tokens > 5
-    )
-    record = told.rollouts[name]
-    (made,) = record.completions
+def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(real_run, real_viewer, real_tab):
+    trained = real_viewer.get("runs/run/rollouts?outcome=trained&length_from=6")["rows"]
+    name = trained[0]["r"]
+    (made,) = rollouts_of(real_run)[name].completions
     (turn,) = shown(real_tab, "run", name)
     last = turn["pieces"][-1]
     real_tab.find(".token").last.hover()
@@ -143,10 +89,10 @@ def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(real_
 
 
 def test_tokens_have_the_colours_of_what_is_chosen_also_on_the_next_page(real_run, real_tab):
-    told = told_by(real_run)
-    name = next(name for name, record in told.rollouts.items() if len(record.versions) == 2)
+    rollouts = rollouts_of(real_run)
+    name = next(name for name, record in rollouts.items() if len(record.versions) == 2)
     shown(real_tab, "run", name)
-    assert colours(real_tab) == {f"v{version % 6}" for version in told.rollouts[name].versions}
+    assert colours(real_tab) == {f"v{version % 6}" for version in rollouts[name].versions}
     real_tab.find("input[value=lag]").check()
     assert colours(real_tab) <= {"none", *(f"l{lag}" for lag in range(6))}
     real_tab.page.keyboard.press("Tab")

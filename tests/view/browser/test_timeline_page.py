@@ -14,7 +14,6 @@ from tests.view.recorded_run import BEGIN, SERVERS, RecordedRun, member_of, publ
 from tests.view.viewers import viewing
 
 pytestmark = pytest.mark.engines
-NEAR = 2  # pixels of a line that is drawn over the bars
 
 
 @pytest.fixture(scope="module")
