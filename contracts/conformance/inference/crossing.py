@@ -78,8 +78,9 @@ class _Reader:
         for i in positions:
             while (error := self._error(i, since)) > self.bench.settings.tolerance:
                 since += 1
-                if since > k:
-                    self.bench.check_positions(self.sample, self._reading(kept), self.where, [i])
+                if since > k:  # no one reading explains all tokens of the span
+                    for reading in (kept, k):
+                        self.bench.check_positions(self.sample, self._reading(reading), self.where, [i])
             worst = max(worst, error)
         return since, worst
 

@@ -82,7 +82,7 @@ async def _check_choices_of_texts(bench: Bench, server: Server, streams: bool) -
         *(bench.reference.prompt(5 + i, seed=70 + i) for i in range(SAMPLED)),
     ]
     asked = [
-        Asked(*ids(prompt), Sampling(1.5), streams and i % 2 == 1, max_tokens=SHORT)
+        Asked(*ids(prompt), Sampling(1.5), streams and i % 2 == 1, {"seed": i}, max_tokens=SHORT)
         for i, prompt in enumerate(prompts)
     ]
     room = bench.context - 4

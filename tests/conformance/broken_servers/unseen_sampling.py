@@ -83,7 +83,7 @@ class SharesOneGeneratorAmongChoices(ScriptedEngine):
 
 @mutant("G5", "labelled|labels", part="updates", also=OTHERS)
 class LabelsAtDelivery(ScriptedEngine):
-    """There is a queue between engine and front end, which is slow with many streams."""
+    """There is a queue between engine and front end, which takes four at a time from many streams."""
 
     async def _generate(self, prompt, sampling):
         deltas: asyncio.Queue = asyncio.Queue()
@@ -95,12 +95,9 @@ class LabelsAtDelivery(ScriptedEngine):
         task = asyncio.create_task(sample())
         try:
             while True:
-                delta = await deltas.get()
-                if len(self._sequences) > 8:
-                    await asyncio.sleep(0.02)
-                waiting = [delta]
-                while not deltas.empty():
-                    waiting.append(deltas.get_nowait())
+                waiting = [await deltas.get()]
+                while len(waiting) < 4 and len(self._sequences) > 8 and not waiting[-1].finish_reason:
+                    waiting.append(await deltas.get())
                 for delta in waiting:
                     yield replace(delta, versions=[self._version for _ in delta.versions])
                 if waiting[-1].finish_reason:
