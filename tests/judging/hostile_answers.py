@@ -31,8 +31,6 @@ JSON = (
     "number_sorting",
     "palindrome_partitioning",
 )
-OTHER_PARSERS = ("coin_flip", "propositional_logic", "manipulate_matrix", "pool_matrix", "rotate_matrix")
-TASKS = EVAL + PARSE_EXPR + JSON + OTHER_PARSERS
 THE_SIX = (*EVAL, "puzzle24", "countdown")
 
 OS = "__import__('os')"
@@ -96,25 +94,4 @@ CODE = {  # `marker` is a file, `port` one of this machine, `actor` the process 
     "sympify": "sympify(\"__import__('os').system('touch {marker}')\")",
     "preview": "preview(x, viewer='file', filename='{marker}')",
     "lambdify": "lambdify(x, x, modules=[{{'x': open('{marker}', 'w')}}])",
-}
-ENDLESS = {
-    "power": "9**9**9**9",
-    "factorial": "factorial(10**9)",
-    "sum": "sum(1 for _ in iter(int, 1))",
-    "while": "[0 for x in [[]] for _ in iter(lambda: x.append(1), 0)]",
-    "fraction": "1e999999999",
-    "sleep": "__import__('time').sleep(987654)",
-}
-LARGE = {
-    "list": "[0] * 10**11",
-    "text": "'a' * 10**12",
-    "nested lists": "[" * 5000 + "]" * 5000,
-    "nested JSON": '{"a":' * 5000 + "1" + "}" * 5000,
-    "nested parentheses": "(" * 5000 + "x" + ")" * 5000,
-    "digits": "9" * 19_000,
-    "signs": "-" * 19_000 + "1",
-    "not": "\u00ac" * 15_000 + "P",
-    "megabytes": "1 + " * 1_000_000 + "1",
-    "surrogate": "\ud800" * 10,
-    "NUL": "\x00" * 100,
 }

@@ -15,7 +15,7 @@ from pipelinerl.domains.reasoning_gym import ReasoningGym
 from pipelinerl.judging.client import JudgingClient
 from pipelinerl.judging.options import JudgingConfig
 from tests.judging.honest import judged_at_last
-from tests.judging.hostile_answers import CODE, ENDLESS, LARGE, TASKS, THE_SIX
+from tests.judging.hostile_answers import CODE, THE_SIX
 
 SHORT_S = 0.5  # endless answers exceed it
 SLEEPER = "987654"
@@ -83,21 +83,3 @@ def assert_withstood(answers: list[tuple[str, str]], target: Target) -> None:
 
 def test_code_in_an_answer_to_the_six_tasks_runs_nowhere(target):
     assert_withstood([(task, text) for task in THE_SIX for text in CODE.values()], target)
-
-
-@pytest.mark.engines
-def test_an_endless_or_huge_answer_costs_itself(target):
-    answers = [("countdown", ENDLESS["power"]), ("coin_flip", ENDLESS["fraction"])]
-    answers += [
-        (task, LARGE[name]) for task in ("n_queens", "jugs") for name in LARGE if "{" not in LARGE[name]
-    ]
-    assert_withstood(answers, target)
-
-
-@pytest.mark.engines
-def test_every_answer_to_every_task_that_evaluates_any(target):
-    texts = [*CODE.values(), *(text.replace("{", "{{").replace("}", "}}") for text in LARGE.values())]
-    answers = [(task, text) for task in TASKS for text in texts]
-    answers += [(task, text) for task in TASKS for text in ENDLESS.values()]
-    assert len(CODE) >= 40 and len(answers) > 1000
-    assert_withstood(answers, target)

@@ -1,6 +1,5 @@
 """The files of word problems: the same whoever makes them, and nothing held out among what is trained on."""
 
-import multiprocessing
 from pathlib import Path
 
 import pyarrow.parquet
@@ -33,29 +32,6 @@ def test_problems_are_short_have_small_whole_answers_and_are_asked_once(made):
     assert (len(train), len(heldout)) == (2000, 128) and len({*questions}) == 2128
     assert max(map(len, questions)) <= 170 and not any("final answer" in q for q in questions)
     assert all(0 <= int(answer) <= 20 for _, answer in [*train, *heldout])
-
-
-def test_several_processes_may_make_one_file_at_once(made, tmp_path):
-    path = tmp_path / "new" / "heldout.parquet"
-    context = multiprocessing.get_context("spawn")
-    makers = [context.Process(target=make_heldout, args=(path,)) for _ in range(2)]
-    for maker in makers:
-        maker.start()
-    for maker in makers:
-        maker.join()
-    assert [maker.exitcode for maker in makers] == [0, 0]
-    assert path.read_bytes() == (made / "heldout.parquet").read_bytes()
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_an_unfinished_file_is_never_under_its_name(tmp_path, monkeypatch):
-    def killed(source, target):
-        raise InterruptedError
-
-    monkeypatch.setattr("contracts.support.files.os.replace", killed)
-    with pytest.raises(InterruptedError):
-        make_heldout(tmp_path / "heldout.parquet")
-    assert not list(tmp_path.iterdir())
 
 
 def test_they_are_sources_of_domain_math(tmp_path, monkeypatch):
