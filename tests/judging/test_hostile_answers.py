@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pipelinerl.components import judge_of
@@ -18,7 +17,6 @@ from tests.judging.honest import judged_at_last
 from tests.judging.hostile_answers import CODE, THE_SIX
 
 SHORT_S = 0.5  # endless answers exceed it
-SLEEPER = "987654"
 
 
 class Target:
@@ -40,7 +38,6 @@ class Target:
         assert self.victim.read_text() == "still here"
         with pytest.raises(BlockingIOError):
             self.listening.accept()
-        assert [p for p in psutil.process_iter(["cmdline"]) if SLEEPER in (p.info["cmdline"] or [])] == []
 
 
 @pytest.fixture

@@ -123,15 +123,6 @@ def test_a_writer_that_died_between_two_segments_goes_on(files, directory):
     assert segment_starts(directory) == [end]
 
 
-def test_disk_use_is_bounded_by_trimming(files, directory):
-    writer = files.writer("events")
-    for number in range(2000):
-        offset = writer.append(event(number))
-        if number % 10 == 0:
-            writer.trim(offset)
-            assert sum(path.stat().st_size for path in directory.iterdir()) < 2 * SMALL_SEGMENT
-
-
 def test_an_offset_in_no_stream_is_an_error(files):
     with pytest.raises(StreamError, match="no stream"):
         there(files, "rows", 1)

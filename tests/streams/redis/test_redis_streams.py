@@ -116,14 +116,11 @@ def test_memory_that_is_full_is_waited_for(server, monkeypatch, caplog):
 
 def test_a_full_disk_is_waited_for_and_what_was_appended_outlives_the_server(small_disk, monkeypatch, caplog):
     monkeypatch.setattr("pipelinerl.streams.full_storage.RETRY_S", 0.05)
-    server, records = (
-        RedisServer(small_disk / "redis"),
-        [SamplerState(draws=1, state={"a": "7" * 50_000})] * 30,
-    )
+    server, filler = RedisServer(small_disk / "redis"), small_disk / FILLER
+    records = [SamplerState(draws=1, state={"a": "7" * 50_000})] * 30
     with server:
-        writer = RedisStreams(
-            server.url, "run", on_wait=lambda: (small_disk / FILLER).unlink(missing_ok=True)
-        ).writer("events")
+        streams = RedisStreams(server.url, "run", on_wait=lambda: filler.unlink(missing_ok=True))
+        writer = streams.writer("events")
         fill(small_disk, leaving=400_000)
         for record in records:
             writer.append(record)
