@@ -63,12 +63,6 @@ def test_a_step_closes_with_exactly_batch_size_rollouts():
     assert row.step == 1 and row.index == 0
 
 
-def test_equal_rewards_are_dropped_by_name():
-    steps = formation()
-    assert steps.add_group(group(0, [1, 1])).dropped is DropReason.ZERO_ADVANTAGE
-    assert steps.open_groups == []
-
-
 def test_a_group_that_the_advantage_is_not_defined_for_is_dropped_by_name():
     steps = formation(batch_size=2, advantage=MaxRL())
     assert steps.add_group(group(0, [1, -0.9])).dropped == "negative_reward"

@@ -1,6 +1,3 @@
-import itertools
-import random
-
 import pytest
 
 from pipelinerl.rollouts.admission import STEPS_AHEAD, Admission
@@ -38,24 +35,6 @@ def test_what_waits_for_the_trainer_is_bounded_and_what_is_under_way_is_not():
     assert admission.blocked_by() is None  # the trainer has no step to close
     admission.finish(1)
     assert admission.blocked_by() == "queue"
-
-
-@pytest.mark.parametrize("max_lag", [1, 4, None])
-def test_the_trainer_always_has_a_step_to_close_where_the_queue_blocks(max_lag):
-    """Whatever is admitted, finished and settled, in any order."""
-    for in_flight, group_size in itertools.product((1, 7, 100), (2, 8)):
-        admission = admission_of(8, group_size, max_lag, in_flight=in_flight)
-        dice, under_way, groups = random.Random(in_flight), [], itertools.count()
-        for _ in range(1000):
-            if under_way and dice.random() < 0.6:
-                admission.finish(under_way.pop(dice.randrange(len(under_way))))
-            elif not admission.blocked_by() and group_size * len(under_way) < in_flight:
-                under_way.append(next(groups))
-                admission.start(under_way[-1])
-            elif admission.finished - admission.settled >= 8 and dice.random() < 0.2:
-                admission.settle(8)
-            assert admission.blocked_by() != "queue" or admission.finished - admission.settled >= 8
-        assert admission.settled > 0
 
 
 def test_a_closed_gate_and_a_queue_of_verdicts_block_by_name():

@@ -172,17 +172,8 @@ def test_the_declared_token_fields_are_recorded():
     assert rollout.completions[0].token_fields["confidence"].tolist() == [0.5, 1]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"confidence": [0.5, 1]},
-        {"confidence": np.zeros(2)},
-        {"confidence": np.zeros(3, dtype=np.float32)},
-        {"confidence": np.zeros(2, dtype=np.float32), "other": np.zeros(2, dtype=np.float32)},
-    ],
-)
-def test_other_token_fields_fail_the_rollout(given, caplog):
+def test_other_token_fields_fail_the_rollout(caplog):
+    given = {"confidence": np.zeros(3, dtype=np.float32)}  # one too many
     rollout = attempt([GOOD], Echo(token_fields=given), token_fields=CONFIDENCE)
     assert rollout.status == "failed:bad_token_fields" and rollout.completions == []
     assert "the token field" in caplog.text
