@@ -16,10 +16,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from contracts.records import Completion, Quiesced, Rollout, Started, VersionSpan
+from contracts.records import Quiesced, Rollout, Started
 from pipelinerl.streams import StreamBusyError, StreamError, StreamTrimmedError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis import RedisStreams
+from tests.builders import completion, rollout
 from tests.clock import Clock
 from tests.streams.records import event, there
 from tests.threads import wait_until_it_waits
@@ -48,18 +49,8 @@ def make_streams(request, tmp_path):
     return BACKENDS[request.param](tmp_path, request)
 
 
-def rollout(number: int, tokens: int) -> Rollout:
-    completion = Completion(
-        prompt_token_ids=np.arange(3, dtype=np.int32),
-        token_ids=np.full(tokens, number, dtype=np.int32),
-        logprobs=np.linspace(-1, 0, tokens, dtype=np.float32),
-        spans=[VersionSpan(0, 0, tokens)],
-        temperature=1.0,
-        finish_reason="stop",
-    )
-    return Rollout(
-        run="r", rollout_id=str(number), group_id=number, problem_id="p", domain="d", completions=[completion]
-    )
+def sampled(number: int, tokens: int) -> Rollout:
+    return rollout(number, completions=[completion([1, 2], [number] * tokens)])
 
 
 def process(target, *arguments):
@@ -71,7 +62,7 @@ def process(target, *arguments):
 def test_records_come_back_as_they_were_appended(make_streams):
     streams = make_streams()
     writer = streams.writer("rollouts")
-    first, second = rollout(1, 5), rollout(2, 3000)  # the second is larger than a segment
+    first, second = sampled(1, 5), sampled(2, 3000)  # the second is larger than a segment
     offsets = [writer.append(first), writer.append(second)]
     entries = list(streams.reader("rollouts").read(timeout_s=0))
     assert [entry.next_offset for entry in entries] == offsets
@@ -158,7 +149,7 @@ def append_for_ever(make_streams, connection):
     last = writer.last()
     number = last.group_id + 1 if last else 0
     while True:
-        writer.append(rollout(number, tokens=400_000))  # large, so that the kill falls into a write
+        writer.append(sampled(number, tokens=400_000))  # large, so that the kill falls into a write
         connection.send(number)
         number += 1
 
@@ -190,7 +181,7 @@ def test_what_was_appended_survives_kill_9(make_streams):
         on_disk = there(make_streams(), "rollouts")
         assert before < appended < len(on_disk)
         assert on_disk == list(range(len(on_disk)))
-    make_streams().writer("rollouts").append(rollout(len(on_disk), tokens=1))
+    make_streams().writer("rollouts").append(sampled(len(on_disk), tokens=1))
     reader.join()
     assert seen == list(range(len(on_disk) + 1))
 

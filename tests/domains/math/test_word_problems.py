@@ -34,7 +34,17 @@ def test_problems_are_short_have_small_whole_answers_and_are_asked_once(made):
     assert all(0 <= int(answer) <= 20 for _, answer in [*train, *heldout])
 
 
-def test_they_are_sources_of_domain_math(tmp_path, monkeypatch):
+def test_an_unfinished_file_is_never_under_its_name(tmp_path, monkeypatch):
+    def killed(source, target):
+        raise InterruptedError
+
+    monkeypatch.setattr("contracts.support.files.os.replace", killed)
+    with pytest.raises(InterruptedError):
+        make_heldout(tmp_path / "heldout.parquet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_they_are_sources_of_domain_math(made, tmp_path, monkeypatch):
     config = compose_config(OURS)
     monkeypatch.chdir(tmp_path)
     math = build_domain(config)
@@ -43,4 +53,6 @@ def test_they_are_sources_of_domain_math(tmp_path, monkeypatch):
         "train.parquet",
         "heldout.parquet",
     }
+    heldout = Path(".cache/easy_word_problems/heldout.parquet")
+    assert heldout.read_bytes() == (made / "heldout.parquet").read_bytes()
     assert math.heldout_problem(0).problem_id == "word_problems_heldout/0"
