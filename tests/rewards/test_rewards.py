@@ -111,12 +111,13 @@ def test_repeats_is_what_comparing_blocks_says():
     answers = []
     for _ in range(RANDOM_SEQUENCES):
         window, times = (int(n) for n in random.integers([1, 2], [5, 4]))
-        tokens = random.integers(0, 2, size=random.integers(0, 14)).astype(np.int32)
+        tokens = random.integers(0, 2, size=random.integers(1, 14)).astype(np.int32)
         blocks = [list(tokens[-p:]) * times for p in range(1, window + 1)]
         expected = any(list(tokens[-len(block) :]) == block for block in blocks)
         assert repeats(tokens, window, times) is expected, (tokens, window, times)
         answers.append(expected)
     assert 0.2 < np.mean(answers) < 0.8
+    assert repeats(np.array([], dtype=np.int32), 3, 2) is False
 
 
 # --- refusals ---------------------------------------------------------------------------------
