@@ -35,7 +35,6 @@ EXCEPTIONS = {
         "the island without its lighthouse exceeds it; both wait until they have met"
     ),
     "judging/isolation/test_hostile.py::test_what_does_not_end_is_ended": PASSES,
-    "judging/test_hostile_answers.py::judge_all": "endless answers exceed it; honest ones are asked again",
     "judging/test_workers.py::test_cpu_time_is_a_limit_of_its_own": PASSES,
     "soak_due.py::main": "a command that begins parts for so many minutes",
     "streams/redis/test_redis_connections.py::"
@@ -43,7 +42,6 @@ EXCEPTIONS = {
         "the server answers that it loads, and is waited for although the limit is over"
     ),
     "streams/redis/test_redis_streams.py::test_a_waiting_reader_blocks_and_does_not_poll": PASSES,
-    "streams/test_streams.py::test_reading_ends_after_the_timeout_without_a_record": PASSES,
     "training/test_ranks.py::one_rank": "signs are sent as often; rank 0 waits until some have come",
     "training/test_weight_groups.py::"
     "test_a_server_that_says_it_joined_a_group_that_did_not_form_is_to_blame": PASSES,

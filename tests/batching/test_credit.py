@@ -38,12 +38,6 @@ def test_a_turn_that_one_rollout_alone_came_to_has_no_advantage():
     assert [a.tolist() for a in found] == [[2, 0], [-2]]
 
 
-def test_a_rollout_of_one_turn_has_the_same_either_way():
-    group = [rollout(0, i, reward=r) for i, r in enumerate([1.0, 0.25, 0.0])]
-    one, other = whole_trajectory(group, LeaveOneOut()), per_turn(group, LeaveOneOut())
-    assert np.array_equal(np.concatenate(one), np.concatenate(other))
-
-
 def test_advantages_by_hand():
     rewards = np.array([1.0, 0.0, 0.0, 1.0], dtype=np.float32)
     assert np.allclose(LeaveOneOut()(rewards), [2 / 3, -2 / 3, -2 / 3, 2 / 3])

@@ -62,6 +62,7 @@ def test_a_completion_without_a_token_field_has_its_fill():
 def test_tokens_that_leave_the_loss_keep_their_fields():
     one = completion([1], [2, 3, 4], token_fields=marked(20, 30, 40), segments=[2])
     (last,) = training_sequences(rollout(0, completions=[one]), [1.0], last_segments=True, token_fields=MARK)
+    assert last.loss_mask.tolist() == [False, False, False, True]
     (masked,) = StalePolicy("mask", max_lag=1).mask([last], step=5)
     assert not masked.loss_mask.any()
     assert masked.token_fields["mark"].tolist() == [9, 20, 30, 40]
@@ -72,10 +73,3 @@ def test_an_answer_that_nobody_sampled_has_no_version_and_no_logprobs():
     assert sequence.loss_mask.tolist() == [False, False, True, True]
     assert sequence.versions.tolist() == [-1, -1, -1, -1]
     assert sequence.behaviour_logprobs.tolist() == [0, 0, 0, 0]
-
-
-def test_a_pair_is_two_sequences_of_one_rollout():
-    pair = rollout(0, completions=[unsampled([1, 2], [3, 4]), unsampled([1, 2], [5])])
-    sequences = training_sequences(pair, [1.0, -1.0])
-    assert [s.token_ids.tolist() for s in sequences] == [[1, 2, 3, 4], [1, 2, 5]]
-    assert [s.advantages.tolist() for s in sequences] == [[0, 0, 1, 1], [0, 0, -1]]

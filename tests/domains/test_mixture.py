@@ -3,22 +3,14 @@
 import asyncio
 from dataclasses import replace
 
-import aiohttp
-import numpy as np
 import pytest
 from hydra.utils import instantiate
 
-from contracts.records import Completion
-from pipelinerl.clients.llm_client import LLMClient, Sampling
-from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.components import build_domain, build_sampler, judge_of
-from pipelinerl.config import RolloutConfig
-from pipelinerl.domains.base import Answer, Attempt
+from pipelinerl.components import build_domain, build_sampler
+from pipelinerl.domains.base import Attempt
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
-from tests.inference_adapters.servers import serving, wait_ready
-from tests.limits import HANG_S
+from tests.domains.test_reasoning_gym import Says
 from tests.samplers.domains import Labelled
 
 
@@ -30,18 +22,8 @@ class Remembers(Labelled):
         return await super().rollout(client, problem)
 
 
-class Silent:
-    async def chat(self, messages: list[dict[str, str]]) -> Answer:
-        nothing = np.array([], dtype=np.int32)
-        completion = Completion(
-            prompt_token_ids=nothing, token_ids=nothing, logprobs=nothing.astype(np.float32),
-            spans=[], temperature=1.0, finish_reason="stop",
-        )  # fmt: skip
-        return Answer("", completion)
-
-
 def rolled_out(domain: Mixture, problem) -> None:
-    asyncio.run(domain.rollout(Silent(), problem))
+    asyncio.run(domain.rollout(Says(domain, ""), problem))
 
 
 def test_training_problems_stand_one_part_after_another():
@@ -106,21 +88,3 @@ def test_the_example_config():
     start = mixture.parts["gcds"].start
     assert mixture.train_problem(start + 7).messages == alone.train_problem(7).messages
     assert build_sampler(config, mixture).next(version=0) in range(mixture.train_size)
-
-
-def test_the_rollout_record_names_the_part():
-    mixture = build_domain(compose_config(["domain=mixture"]))
-
-    async def attempt(url: str):
-        pool = ServerPool(limit=2)
-        await pool.set_servers([url])
-        async with aiohttp.ClientSession() as session, judge_of(mixture) as judge:
-            client = LLMClient(session, pool, Sampling("scripted", 1.0, 4), judge=judge)
-            run = RolloutRunner("r", mixture, client, RolloutConfig(retries=0, timeout_s=HANG_S))
-            return [await run(mixture.heldout_problem(i), RolloutSpec(i, f"{i}-0", "n")) for i in range(2)]
-
-    with serving("inference_adapters.scripted") as server:
-        wait_ready(server.url)
-        rollouts = asyncio.run(attempt(server.url))
-    assert not any(r.failed for r in rollouts)
-    assert [r.domain for r in rollouts] == ["sums", "gcds"]

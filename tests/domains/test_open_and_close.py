@@ -48,13 +48,6 @@ def test_it_is_closed_when_the_block_ends_and_when_it_raises(error):
     assert log == ["open a", "use", "close a"]
 
 
-def test_one_that_could_not_open_is_not_closed():
-    log: list[str] = []
-    with pytest.raises(OSError, match="open fails"):
-        asyncio.run(use(Recorded("a", log, fails="open"), log))
-    assert log == ["open a"]
-
-
 def test_one_that_cannot_close_is_logged_and_ends_nothing(caplog):
     log: list[str] = []
     with caplog.at_level(logging.ERROR):

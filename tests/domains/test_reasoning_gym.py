@@ -1,15 +1,14 @@
 import asyncio
 import re
 
-import numpy as np
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from contracts.records import Completion
 from pipelinerl.domains.base import Answer, Domain
 from pipelinerl.domains.reasoning_gym import ReasoningGym
 from pipelinerl.judging.wire import Judgement
+from tests.builders import completion
 from tests.judging.here import judged_here
 from tests.judging.hostile_answers import JSON, PARSE_EXPR
 
@@ -29,12 +28,7 @@ class Says:
 
     async def chat(self, messages: list[dict[str, str]]) -> Answer:
         self.sent.append(messages)
-        nothing = np.array([], dtype=np.int32)
-        completion = Completion(
-            prompt_token_ids=nothing, token_ids=nothing, logprobs=nothing.astype(np.float32),
-            spans=[], temperature=1.0, finish_reason="stop",
-        )  # fmt: skip
-        return Answer(self.text, completion)
+        return Answer(self.text, completion([1], [2]))
 
 
 def attempt(domain: ReasoningGym, text: str):

@@ -8,7 +8,6 @@ import pytest
 from pipelinerl.components import instantiate
 from pipelinerl.config import Component
 from pipelinerl.domains.base import Answer, Attempt, ChatClient, Domain, Problem
-from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.target_length import TargetLength
 from tests.builders import completion
 
@@ -120,15 +119,6 @@ def test_an_attempt_records_the_target_and_by_how_much_it_was_missed(side):
             "target_length_error": abs(target - 6),  # two turns of three tokens
         }
         assert (attempt.reward, attempt.success, len(attempt.completions)) == (0.5, True, 2)
-
-
-@pytest.mark.parametrize("side", ["train_problem", "heldout_problem"])
-def test_around_a_mixture_its_parts_ask_with_the_length_stated(side):
-    domain, client = TargetLength(Mixture({"a": Echo(), "b": Echo()}), LENGTHS, THINK), Samples()
-    problem = getattr(domain, side)(1)
-    attempt = asyncio.run(domain.rollout(client, problem))
-    assert client.sent == [problem.messages] * 2
-    assert f"Think for {attempt.metrics['target_length']:.0f} tokens" in problem.messages[-1]["content"]
 
 
 def test_the_rest_of_the_inner_domain_passes_through():

@@ -2,8 +2,10 @@
 
 import pytest
 import sympy
+from reasoning_gym.factory import create_dataset
 
 from pipelinerl.judging.verifiers.expressions import NoFormulaError, formula
+from pipelinerl.judging.verifiers.reasoning_gym import ReasoningGymVerifier
 from tests.judging.hostile_answers import CALLS
 
 X = sympy.Symbol("x")
@@ -34,14 +36,8 @@ def test_arithmetic_is_computed(text):
     assert formula(text, local_dict={"x": X}) == FORMULAS[text]
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_nothing_but_an_elementary_function_is_called(name):
-    with pytest.raises(NoFormulaError):
-        formula(CALLS[name])
-
-
-@pytest.mark.parametrize("text", CALLED)
-def test_a_call_is_seen_however_it_is_written(text):
+@pytest.mark.parametrize("text", [*CALLS.values(), *CALLED])
+def test_nothing_but_an_elementary_function_is_called_however_it_is_written(text):
     with pytest.raises(NoFormulaError):
         formula(text)
 
@@ -49,3 +45,11 @@ def test_a_call_is_seen_however_it_is_written(text):
 def test_lines_and_integrals_are_read():
     assert formula("(sqrt(4)\n+ Abs\n(-3)) / (5)") == 1
     assert str(formula("Integral(x, (x, 0, 1)) + C")) == "C + Integral(x, (x, 0, 1))"
+
+
+def test_a_scorer_of_the_library_evaluates_literals_alone():
+    scorer = ReasoningGymVerifier("string_insertion", {})
+    entry = create_dataset("string_insertion", seed=0, size=1)[0]
+    letters = list(entry["answer"])
+    assert scorer.judge(entry, str(letters)).reward == 0.1  # as the library scores a list
+    assert scorer.judge(entry, f"list({letters})").reward == 0.0

@@ -126,13 +126,6 @@ async def test_what_a_reused_worker_was_left_with_decides_on_no_other_text():
 
 
 @pytest.mark.asyncio
-async def test_a_verifier_that_raises_is_told():
-    async with pool() as workers:
-        with pytest.raises(VerifierError, match="ZeroDivisionError: division by zero"):
-            await workers.judged("v", b"", "1 / 0")
-
-
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("maker", "words"),
     [("tests.judging.hostile_judge.Missing", "Missing"), ("no_such_module.Judge", "no_such_module")],

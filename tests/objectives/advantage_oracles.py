@@ -9,23 +9,14 @@ from statistics import fmean, stdev
 Group = Sequence[Mapping[str, float]]  # of each rollout, its reward components
 
 
-def gdpo(
-    groups: Sequence[Group], weights: Mapping[str, float], turns: Sequence[Sequence[int]] | None = None
-) -> list[list[float]]:
+def gdpo(groups: Sequence[Group], weights: Mapping[str, float]) -> list[list[float]]:
     """Returns the advantages of a step's groups (arXiv 2601.05242), with TRL's 1e-4 beside each deviation.
 
     Each component is normalised in its group: A_k = (r_k − mean_k) / (std_k + 1e-4). Their weighted sum is
-    normalised over the step in the same way. There a rollout counts as often as it has turns, which are 1
-    by default, and 0 for one that is not in the loss.
+    normalised over the step in the same way.
     """
     sums = [_weighted_sums(group, weights) for group in groups]
-    turns = turns or [[1] * len(group) for group in groups]
-    of_step = [
-        value
-        for of_group, counts in zip(sums, turns, strict=True)
-        for value, count in zip(of_group, counts, strict=True)
-        for _ in range(count)
-    ]
+    of_step = [value for of_group in sums for value in of_group]
     mean, deviation = fmean(of_step), stdev(of_step)
     return [[(value - mean) / (deviation + 1e-4) for value in of_group] for of_group in sums]
 

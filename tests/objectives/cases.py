@@ -127,9 +127,6 @@ CASES = {
     "entropy": Case(EntropyBonus(0.01), oracles.entropy_bonus(0.01)),
     "value_ppo_clip": Case(ValueBaseline(PPO[0], 0.5), oracles.value_baseline(PPO[1], 0.5)),
     "value_gspo": Case(ValueBaseline(GSPO[0], 0.3), oracles.value_baseline(GSPO[1], 0.3)),
-    "value_later_epoch": Case(
-        ValueBaseline(PPO[0], 0.5), oracles.value_baseline(PPO[1], 0.5), later_epoch=True
-    ),
     "value_clipped": Case(
         ValueBaseline(PPO[0], 0.5, value_clip=0.2),
         oracles.value_baseline(PPO[1], 0.5, 0.2),
@@ -148,11 +145,6 @@ CASES = {
     **{f"masked_{rule}_gspo": masked(GSPO, rule, around="proximal", later=True) for rule in OF_ROLLOUTS},
     "masked_first_epoch": masked(PPO, "token_truncate", around="proximal"),
     "masked_by_all": masked(PPO, *RULES, around="proximal", later=True),
-    "value_masked": Case(
-        ValueBaseline(masked(PPO, "geometric_mask").objective, 0.5),
-        oracles.value_baseline(masked(PPO, "geometric_mask").oracle, 0.5),
-        stops_gradient=True,
-    ),
     "value_gae": Case(
         ValueBaseline(PPO[0], 0.5, gae_lambda=0.9), oracles.value_baseline(PPO[1], 0.5, None, 0.9)
     ),
@@ -165,9 +157,6 @@ CASES = {
         ValueBaseline(PPO[0], 0.5, 0.2, 0.0, 0.5),
         oracles.value_baseline(PPO[1], 0.5, 0.2, 0.0, 0.5),
         later_epoch=True,
-    ),
-    "value_gae_gspo": Case(
-        ValueBaseline(GSPO[0], 0.3, None, 1.0, 0.0), oracles.value_baseline(GSPO[1], 0.3, None, 1.0, 0.0)
     ),
     "entropy_selected": selected(PPO, 0.2),
     "entropy_selected_half": selected((Reinforce(1.3), oracles.reinforce(1.3)), 0.5, True),
@@ -182,10 +171,6 @@ CASES = {
         ),
         later_epoch=True,
         stops_gradient=True,
-    ),
-    "value_entropy_selected": Case(
-        ValueBaseline(EntropySelected(PPO[0], 0.2), 0.5, None, 0.9),
-        oracles.value_baseline(mask_oracles.entropy_selected(PPO[1], 0.2), 0.5, None, 0.9),
     ),
 }
 

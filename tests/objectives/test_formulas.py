@@ -10,8 +10,6 @@ import torch
 
 from contracts.records import TrainingSequence
 from contracts.trainer import TokenScores
-from pipelinerl.normalisations import PerSequence
-from pipelinerl.objectives.decoupled_ppo import DecoupledPpo
 from pipelinerl.objectives.icepop import IcePop
 from pipelinerl.objectives.kl import KlToReference
 from tests.objectives import oracles
@@ -67,63 +65,6 @@ def test_value_gradient_and_sums_follow_the_formula(name, normalisation):
     if any(counts) and CASES[name].clips:
         clipped, tokens = (sum(count[key] for count in counts) for key in ("clipped", "tokens"))
         assert 0.02 < clipped / tokens < 0.98  # bounds bind for some and not for others
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in CASES if name.startswith(("value_gae", "entropy_selected"))]
-)
-def test_in_float32_it_is_the_formula_up_to_rounding(name):
-    for seed in SEEDS:
-        step = random_step(seed, PerSequence())
-        loss, gradients = _loss_and_gradients(CASES[name], step, torch.float32)
-        expected = CASES[name].oracle(tokens_of(step.sequences, step.tables, CASES[name].later_epoch))
-        assert loss.item() == pytest.approx(expected.loss, rel=1e-5, abs=1e-5)  # terms of both signs
-        for found, wanted in zip(gradients, expected[1:4], strict=True):
-            wanted = torch.tensor(wanted)
-            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
-
-
-def test_the_oracles_own_derivatives_are_those_of_their_values():
-    """By central differences; not where a stopped gradient makes the derivative another one."""
-    step, h = random_step(0, PerSequence()), 1e-5
-    for name, case in CASES.items():
-        if case.stops_gradient:
-            continue
-        tokens = tokens_of(step.sequences, step.tables, case.later_epoch)
-        expected = case.oracle(tokens)
-        for i in range(0, len(tokens), 10):
-            for field, slopes in (("logprob", expected.by_logprob), ("entropy", expected.by_entropy)):
-                sides = []
-                for change in (h, -h):
-                    moved = dataclasses.replace(tokens[i], **{field: getattr(tokens[i], field) + change})
-                    sides.append(case.oracle([*tokens[:i], moved, *tokens[i + 1 :]]).loss)
-                assert (sides[0] - sides[1]) / (2 * h) == pytest.approx(slopes[i], rel=1e-5, abs=1e-8), name
-
-
-def test_decoupled_ppo_without_a_clip_is_plain_importance_sampling():
-    """(π_prox / μ) (π / π_prox) A = (π / μ) A, whatever π_prox is."""
-    step = random_step(1, PerSequence())
-    batch = in_later_epoch(packed(step.sequences), step.tables)
-    scores = leaf_scores(batch, step.tables)
-    loss, _ = DecoupledPpo(1.0, 1e9, 1e9)(scores, batch)
-    plain = -(
-        (scores.logprobs - batch.behaviour_logprobs).exp() * batch.advantages * batch.loss_weights
-    ).sum()
-    torch.testing.assert_close(loss, plain, rtol=RELATIVE, atol=0)
-    torch.testing.assert_close(
-        gradient(loss, scores)[0], gradient(plain, scores)[0], rtol=RELATIVE, atol=1e-14
-    )
-
-
-def test_the_first_epoch_of_decoupled_ppo_leaves_out_what_is_above_the_cap():
-    """There π_prox is π, so nothing but the cap bounds the weight π/μ."""
-    log_ratios = [0.5, 1.6, 1.7, 8.0]  # 5 is exp(1.609)
-    batch = packed(one_sequence(log_ratios, [True] * 4).sequences)
-    scores = leaf_scores(batch, one_sequence(log_ratios, [True] * 4).tables)
-    loss, sums = DecoupledPpo(0.2, 0.2, 5.0)(scores, batch)
-    slopes = gradient(loss, scores)[0]
-    assert [bool(slope) for slope in slopes] == [True, True, False, False]
-    assert sums["clip_fraction"].item() == 2
 
 
 def one_sequence(

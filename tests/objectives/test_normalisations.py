@@ -11,7 +11,7 @@ from pipelinerl.normalisations import (
     PerStepToken,
     PerTokenLimit,
 )
-from tests.objectives.batches import NORMALISATIONS, in_loss, packed, random_step
+from tests.objectives.batches import NORMALISATIONS
 
 # Two groups of three: one has lost a member, and a rollout of the other has no token in the loss.
 GROUPS = [GroupTokens(3, np.array([4, 6])), GroupTokens(3, np.array([2, 0, 8]))]
@@ -42,25 +42,6 @@ def test_what_need_not_see_the_whole_step_does_not_look_at_it(normalisation):
     apart = [normalisation([group], 6)[0] for group in GROUPS]
     for one, other in zip(together, apart, strict=True):
         assert np.array_equal(one, other)
-
-
-def test_the_weights_of_a_step_add_up():
-    """Of the tokens in the loss: their mean length, 1, 1 (or less where a group has none), the share of
-    rollouts that have any, and the share of the limit."""
-    for seed in range(6):
-        steps = {name: random_step(seed, normalisation) for name, normalisation in NORMALISATIONS.items()}
-        lengths = [in_loss(rollout) for rollout in steps["sequence"].rollouts]
-        totals = {name: float(packed(step.sequences).loss_weights.sum()) for name, step in steps.items()}
-        assert totals == pytest.approx(
-            {
-                "sequence": sum(lengths) / 16,
-                "step_token": 1,
-                "group_token": 1,
-                "rollout_token": sum(length > 0 for length in lengths) / 16,
-                "token_limit": sum(lengths) / (16 * 40),
-            },
-            rel=1e-12,
-        )
 
 
 @pytest.mark.parametrize("normalisation", NORMALISATIONS.values())

@@ -1,14 +1,6 @@
-import itertools
-import random
-
 import pytest
 
-from pipelinerl.launcher.compose import compose_config
 from pipelinerl.rollouts.admission import STEPS_AHEAD, Admission
-from pipelinerl.simulate.lengths import lengths_of
-from pipelinerl.simulate.rates import Rates
-from pipelinerl.simulate.run import SimulatedRun
-from pipelinerl.simulate.trainer import Doing
 
 
 def admission_of(batch_size: int, group_size: int, max_lag: int | None, **limits) -> Admission:
@@ -43,50 +35,6 @@ def test_what_waits_for_the_trainer_is_bounded_and_what_is_under_way_is_not():
     assert admission.blocked_by() is None  # the trainer has no step to close
     admission.finish(1)
     assert admission.blocked_by() == "queue"
-
-
-@pytest.mark.parametrize("max_lag", [1, 4, None])
-def test_the_trainer_always_has_a_step_to_close_where_the_queue_blocks(max_lag):
-    """Whatever is admitted, finished and settled, in any order."""
-    for in_flight, group_size in itertools.product((1, 7, 100), (2, 8)):
-        admission = admission_of(8, group_size, max_lag, in_flight=in_flight)
-        dice, under_way, groups = random.Random(in_flight), [], itertools.count()
-        for _ in range(1000):
-            if under_way and dice.random() < 0.6:
-                admission.finish(under_way.pop(dice.randrange(len(under_way))))
-            elif not admission.blocked_by() and group_size * len(under_way) < in_flight:
-                under_way.append(next(groups))
-                admission.start(under_way[-1])
-            elif admission.finished - admission.settled >= 8 and dice.random() < 0.2:
-                admission.settle(8)
-            assert admission.blocked_by() != "queue" or admission.finished - admission.settled >= 8
-        assert admission.settled > 0
-
-
-def test_groups_that_are_replayed_say_nothing_of_the_pace():
-    admission = admission_of(8, 4, None, in_flight=16)
-    for group in range(1000):
-        if group < 2:
-            admission.start(group)
-            admission.finish(group)
-        elif not admission.blocked_by():
-            admission.start(group)
-    assert admission.started == 16 + STEPS_AHEAD * 8
-
-
-@pytest.mark.parametrize(
-    ("places", "lengths"),
-    [(16, "constant:50"), (96, "constant:50"), (16, "lognormal:30,1"), (32, "lognormal:30,1")],
-)
-def test_a_trainer_that_is_slower_always_has_work_and_no_answer_goes_stale_before_it(places, lengths):
-    """It takes 1.5 times as long as the servers, of which a step's rollouts take 32 places at once."""
-    sizes = ["batch_size=32", "group_size=4", "max_lag=8", "max_steps=100", f"inference.concurrency={places}"]
-    config = compose_config(["plan=true", "filters=[]", *sizes])
-    rates = Rates(decode_s=1.0, decode_per_request_s=0.0, train_tokens_per_s=places / 1.5, update_s=1.0)
-    found = SimulatedRun(config, rates, lengths_of(lengths, 400), success=0.5, prompt_tokens=0).run()
-    assert found.trainer[Doing.WAITING] < 0.05
-    assert not found.drops
-    assert found.lag_mean < STEPS_AHEAD + places / 32 / 2  # a token is sampled in mid-generation on average
 
 
 def test_a_closed_gate_and_a_queue_of_verdicts_block_by_name():
@@ -134,30 +82,6 @@ def test_settling_more_than_started_is_an_error():
     admission = admission_of(8, 4, 0)
     with pytest.raises(AssertionError, match="more rollouts settled than started"):
         admission.settle(4)
-
-
-@pytest.mark.parametrize("max_lag", [0, 1, 4])
-def test_fifo_groups_never_exceed_max_lag(max_lag):
-    """Whatever is dropped on the way: a group that is not overtaken trains within max_lag versions."""
-    groups_per_step, group_size = 4, 2
-    admission = admission_of(groups_per_step * group_size, group_size, max_lag)
-    dice, version, pipeline = random.Random(max_lag), 0, []
-    for _ in itertools.repeat(None, 300):
-        while not admission.blocked_by():
-            admission.start(admission.started)
-            pipeline.append(version)
-        if dice.random() < 0.5:
-            pipeline.pop(dice.randrange(len(pipeline)))
-            admission.settle(group_size)
-            continue
-        batch, pipeline = pipeline[:groups_per_step], pipeline[groups_per_step:]
-        if len(batch) < groups_per_step:
-            pipeline = batch
-            continue
-        assert max(version - sampled_by for sampled_by in batch) <= max_lag
-        version += 1
-        admission.settle(groups_per_step * group_size)
-    assert version > 20
 
 
 @pytest.mark.parametrize(("behind", "batches"), [(0, 5), (1, 4), (4, 1), (9, 1)])

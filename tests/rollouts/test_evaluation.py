@@ -190,32 +190,29 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
     assert [(result.version, result.failed) for result in results] == ([(2, 16)] if begun else [])
 
 
-def test_a_version_that_is_published_again_is_not_evaluated_again(config, tmp_path):
-    begun = []
-
-    def start(work: Coroutine) -> asyncio.Task:
+def ending_at_once(begun: list) -> Callable[[Coroutine], asyncio.Future]:
+    def start(work: Coroutine) -> asyncio.Future:
         begun.append(work)
         work.close()
         ended = asyncio.get_running_loop().create_future()
         ended.set_result(None)
         return ended
 
+    return start
+
+
+def test_a_version_that_is_published_again_is_not_evaluated_again(config, tmp_path):
+    begun = []
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"pinned": False})})
-    assert events_of(config, tmp_path, [BOTH, OTHER], start, versions=[2, 2]) == []
+    assert events_of(config, tmp_path, [BOTH, OTHER], ending_at_once(begun), versions=[2, 2]) == []
     assert len(begun) == 1
 
 
-@pytest.mark.parametrize(("version", "begun"), [(0, 1), (2, 0)])
-def test_only_version_0_is_evaluated_without_a_server_to_pin(config, tmp_path, version, begun):
-    started = []
-
-    def start(work: Coroutine) -> asyncio.Task:
-        started.append(work)
-        work.close()
-        return asyncio.create_task(asyncio.sleep(0))
-
-    assert events_of(config, tmp_path, [OTHER], start, first_version=version) == []
-    assert len(started) == begun
+@pytest.mark.parametrize(("version", "evaluations"), [(0, 1), (2, 0)])
+def test_only_version_0_is_evaluated_without_a_server_to_pin(config, tmp_path, version, evaluations):
+    begun = []
+    assert events_of(config, tmp_path, [OTHER], ending_at_once(begun), first_version=version) == []
+    assert len(begun) == evaluations
 
 
 class TakenBackServer(PinnedServer):

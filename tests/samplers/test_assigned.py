@@ -23,13 +23,6 @@ def test_what_was_drawn_under_other_versions_makes_no_difference():
     assert drawn(late, [2] * 20) == drawn(early, [2] * 20)
 
 
-def test_what_a_node_says_of_success_makes_no_difference():
-    informed, other = Assigned(Labelled(1000), 0, "a"), Assigned(Labelled(1000), 0, "a")
-    for problem in range(1000):
-        informed.observe(problem, problem % 2)
-    assert drawn(informed, [0] * 50) == drawn(other, [0] * 50)
-
-
 def test_seed_node_version_and_count_each_change_the_problem():
     """Also at version 0, and where the product of two of them is the same."""
     due = {

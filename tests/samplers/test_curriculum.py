@@ -38,19 +38,3 @@ def test_equally_difficult_problems_stand_in_an_order_of_the_seeds():
 def test_a_domain_without_labels_is_refused_before_anything_is_drawn():
     with pytest.raises(ValueError, match="domain letters has no difficulty labels"):
         Curriculum(LettersDomain(0), 0, start_share=0.1, ramp_draws=10)
-
-
-def test_labels_of_all_problems_are_asked_for_at_the_first_draw_only():
-    class Counted(Labelled):
-        reads = 0
-
-        def difficulty(self, index: int) -> float:
-            self.reads += 1
-            return super().difficulty(index)
-
-    domain = Counted(1000)
-    sampler = Curriculum(domain, 0, start_share=0.1, ramp_draws=10)
-    assert domain.reads == 1
-    for _ in range(20):
-        sampler.next(version=0)
-    assert domain.reads == 1001

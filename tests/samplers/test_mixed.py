@@ -8,9 +8,7 @@ import pytest
 from pipelinerl.domains.base import Domain
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.samplers.base import Sampler
-from pipelinerl.samplers.curriculum import Curriculum
 from pipelinerl.samplers.mixed import Mixed
-from pipelinerl.samplers.prioritised import Prioritised
 from pipelinerl.samplers.shuffled_epochs import ShuffledEpochs
 from tests.samplers.domains import Labelled
 
@@ -86,18 +84,6 @@ def test_a_parts_sampler_sees_its_own_problems_and_no_other():
     b = made[1].domain
     assert b.train_problem(3) == PARTS.train_problem(13) and b.difficulty(3) == PARTS.difficulty(13)
     assert b.parts == {"b": range(200)}
-
-
-def test_a_curriculum_and_priorities_in_each_part():
-    sampler = mixed({}, sampler=partial(Curriculum, start_share=0.1, ramp_draws=10**6))
-    drawn = {sampler.next(version=0) for _ in range(600)}
-    assert {p for p in drawn if p < 10} == {9}  # in Labelled the last is the easiest
-    assert {p for p in drawn if 10 <= p < 210} == {*range(190, 210)}
-    sampler = mixed({}, sampler=partial(Prioritised, rate=1.0, floor=0.01))
-    for problem in range(9):
-        sampler.observe(problem, 1.0)
-    counts = Counter(sampler.next(version=0) for _ in range(6000))
-    assert counts[9] > 0.8 * sum(counts[p] for p in range(10))
 
 
 def test_a_domain_that_is_no_mixture_is_one_part():

@@ -29,10 +29,3 @@ def test_the_tracked_success_moves_by_rate_from_the_first_group_on():
         sampler.observe(0, success)
     assert sampler.state_dict()["success"] == {"0": pytest.approx(0.71875)}  # 0.5, 0.625, 0.71875
     assert frequencies(sampler, 40_000)[0] == pytest.approx(0.28125 / 1.28125, abs=0.01)
-
-
-def test_where_all_is_solved_all_come_alike():
-    sampler = Prioritised(Labelled(5), 0, rate=1.0, floor=0.01)
-    for problem in range(5):
-        sampler.observe(problem, 1.0)
-    assert all(share == pytest.approx(0.2, abs=0.01) for share in frequencies(sampler, 20_000).values())

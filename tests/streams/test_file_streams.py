@@ -1,17 +1,13 @@
 """What the files backend adds to what every backend promises: torn tails, damage, segments, disk use."""
 
-import functools
-import multiprocessing
 import os
-import resource
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 
 from contracts.records import SamplerState
-from pipelinerl.streams import StreamCorruptError, StreamError, StreamTrimmedError
+from pipelinerl.streams import StreamCorruptError, StreamError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.segments import HEADER_BYTES, seal, segment_path, segment_starts
 from tests.clock import Clock
@@ -19,7 +15,6 @@ from tests.limits import HANG_S
 from tests.streams.records import event, there
 
 SMALL_SEGMENT = 4096
-processes = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -128,32 +123,9 @@ def test_a_writer_that_died_between_two_segments_goes_on(files, directory):
     assert segment_starts(directory) == [end]
 
 
-def test_a_trimmed_offset_is_an_error_and_disk_use_is_bounded(files, directory):
-    writer = files.writer("events")
-    late, middle = files.reader("events").read(timeout_s=HANG_S), None
-    for number in range(2000):
-        offset = writer.append(event(number))
-        if number == 10:
-            assert next(late).record == event(0)
-            middle = offset
-        if number % 10 == 0:
-            writer.trim(offset)
-            assert sum(path.stat().st_size for path in directory.iterdir()) < 2 * SMALL_SEGMENT
-    for old in (0, middle):
-        with pytest.raises(
-            StreamTrimmedError, match=f"begins at {segment_starts(directory)[0]}, not at {old}"
-        ):
-            there(files, "events", old)
-    with pytest.raises(StreamTrimmedError):
-        list(late)
-
-
-def test_an_offset_beyond_the_end_is_an_error(files):
-    *_, end = fill(files, 3)
-    with pytest.raises(StreamError, match=f"offset {end + 1} lies beyond the end"):
-        there(files, "events", end + 1)
+def test_an_offset_in_no_stream_is_an_error(files):
     with pytest.raises(StreamError, match="no stream"):
-        there(files, "rows", end)
+        there(files, "rows", 1)
 
 
 def test_bytes_that_are_no_record_are_an_error(files, directory):
@@ -164,30 +136,6 @@ def test_bytes_that_are_no_record_are_an_error(files, directory):
         file.write(framed)
     with pytest.raises(StreamCorruptError, match=f"no known record at offset {end}"):
         there(files, "events")
-
-
-def append_until_the_disk_is_full(make_streams, connection):
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
-    writer = make_streams().writer("events")
-    for number in range(1000):
-        try:
-            writer.append(event(number))
-        except OSError:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-            writer.append(event(number))
-            connection.send(number)
-            return
-
-
-def test_a_full_disk_leaves_no_half_record(tmp_path):
-    make_streams = functools.partial(FileStreams, tmp_path)
-    ours, theirs = processes.Pipe()
-    writer = processes.Process(target=append_until_the_disk_is_full, args=(make_streams, theirs))
-    writer.start()
-    failed_at = ours.recv()
-    writer.join()
-    assert there(make_streams(), "events") == list(range(failed_at + 1))
 
 
 def test_an_idle_reader_looks_forty_times_a_second_until_its_time_is_over(files, monkeypatch):

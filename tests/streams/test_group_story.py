@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from contracts.records import (
@@ -14,7 +13,6 @@ from contracts.records import (
     ServerJoined,
     Settled,
     Started,
-    TrainingSequence,
     VersionSpan,
     unsampled,
 )
@@ -27,6 +25,7 @@ from pipelinerl.streams.group_history import read_history
 from pipelinerl.streams.group_story import tell
 from pipelinerl.streams.group_words import describe_drop, describe_sequence
 from tests.builders import completion, rollout
+from tests.streams.records import sequence
 from tests.streams.test_show import refused, shown
 
 RECORDED = ROOT / "tests" / "data" / "recorded_run"
@@ -35,22 +34,6 @@ BEGAN = 1_800_000_000.0
 
 def story(run_dir: Path, group: int) -> list[str]:
     return shown("group", run_dir, group).splitlines()
-
-
-def sequence(rollout_id: str, in_loss: list[bool], advantage: float) -> TrainingSequence:
-    """A prompt of two tokens, then tokens of versions 0, 1, ..."""
-    sampled = len(in_loss)
-    return TrainingSequence(
-        rollout_id=rollout_id,
-        group_id=int(rollout_id.split("-")[0]),
-        loss_weight=0.25,
-        temperature=1.0,
-        token_ids=np.arange(2 + sampled, dtype=np.int32),
-        loss_mask=np.array([False, False, *in_loss]),
-        behaviour_logprobs=np.zeros(2 + sampled, dtype=np.float32),
-        versions=np.array([-1, -1, *range(sampled)], dtype=np.int32),
-        advantages=np.array([0, 0] + [advantage] * sampled, dtype=np.float32),
-    )
 
 
 def start(group: int, draw: int, at: float) -> Started:
@@ -80,11 +63,11 @@ def test_a_trained_group_is_told_with_its_advantages_and_the_members_that_are_no
     rollouts.append(rollout(1, 2, status="failed:timeout", **ends | {"completions": []}))
     rollouts.append(rollout(1, 3, **ends))
     shares = [
-        [sequence("0-0", [True], 9.0), sequence("1-0", [False, True], 0.75)],
-        [sequence("0-1", [True], 9)],
+        [sequence("0-0", [0], [True], 9.0), sequence("1-0", [0, 1], [False, True], 0.75)],
+        [sequence("0-1", [0], [True], 9.0)],
     ]
     rows.append(MicroBatchRow(step=2, index=0, micro_batches=shares, closes_step=False, masked_tokens=1))
-    shares = [[], [sequence("1-3", [False, False], -0.25)]]
+    shares = [[], [sequence("1-3", [0, 1], [False, False], -0.25)]]
     closing = {"closes_step": True, "group_ids": [0, 1], "masked": {"overlong": ["1-1", "0-2"]}}
     rows.append(MicroBatchRow(step=2, index=1, micro_batches=shares, **closing))
     trainer.append(Settled(group_ids=[0, 1], rollouts=8, version=3, at=BEGAN + 5))

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,14 +16,13 @@ from contracts.records import (
     Settled,
     Started,
     StepClosed,
-    TrainingSequence,
     VersionSpan,
 )
+from pipelinerl.paths import ROOT
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.show import describe_completion, text_of
 from tests.builders import completion, rollout
-
-ROOT = Path(__file__).parents[2]
+from tests.streams.records import sequence
 
 
 def streams_command(*arguments) -> subprocess.CompletedProcess:
@@ -46,22 +44,6 @@ def refused(*arguments) -> str:
     return line
 
 
-def sequence(group_id: int, versions: list[int]) -> TrainingSequence:
-    """A prompt of two tokens, then one token of each version."""
-    length = 2 + len(versions)
-    return TrainingSequence(
-        rollout_id=f"{group_id}-0",
-        group_id=group_id,
-        loss_weight=0.25,
-        temperature=1.0,
-        token_ids=np.arange(length, dtype=np.int32),
-        loss_mask=np.array([False, False] + [True] * len(versions)),
-        behaviour_logprobs=np.zeros(length, dtype=np.float32),
-        versions=np.array([-1, -1, *versions], dtype=np.int32),
-        advantages=np.zeros(length, dtype=np.float32),
-    )
-
-
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
     path = tmp_path_factory.mktemp("run")
@@ -76,7 +58,7 @@ def run_dir(tmp_path_factory):
         rollouts.append(rollout(group_id, 1, completions=[], status="failed:timeout"))
     events.append(Settled(group_ids=[2, 3], rollouts=4, reason=DropReason.ZERO_ADVANTAGE))
     events.append(StepClosed(version=1, rollouts=4, tokens=9, lag_histogram={0: 4, 2: 5}))
-    micro_batches = [[sequence(3, [5, 6]), sequence(4, [6])], []]
+    micro_batches = [[sequence("3-0", [5, 6], [True, True], 0.0), sequence("4-0", [6], [True], 0.0)], []]
     values = {"micro_batches": micro_batches}
     rows.append(MicroBatchRow(step=7, index=0, closes_step=False, **values))
     values["reference_version"] = 6
@@ -144,15 +126,6 @@ def test_events_are_one_line_each_with_their_fields(run_dir):
     ]
     assert "tokens=9  lag_histogram={0:4 2:5}  skipped=False" in closed
     assert len(shown("show", run_dir, "actor_events", "--group", 2).splitlines()) == 2
-
-
-def test_list_names_the_streams_and_counts_their_records(run_dir):
-    lines = [line.split()[:3] for line in shown("list", run_dir).splitlines()]
-    assert lines == [
-        ["actor_events", "7", "records"],
-        ["rollouts", "10", "records"],
-        ["rows", "3", "records"],
-    ]
 
 
 def test_a_trimmed_stream_is_shown_from_what_is_kept(tmp_path):

@@ -44,18 +44,6 @@ def test_the_loop_runs_on_while_an_append_waits(tmp_path):
     assert held.written() == [0]
 
 
-def test_appends_of_several_tasks_are_made_in_the_order_in_which_they_were_asked_for(tmp_path):
-    held = Held(tmp_path)
-    held.may_go.set()
-
-    async def scenario():
-        writer = ThreadWriter(held, StreamThread())
-        await asyncio.gather(*(writer.append(event(n), event(n + 1)) for n in range(0, 200, 2)))
-
-    asyncio.run(scenario())
-    assert held.written() == list(range(200))
-
-
 def test_what_a_cancelled_task_has_asked_for_is_appended_in_its_place(tmp_path):
     held = Held(tmp_path)
 

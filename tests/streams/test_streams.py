@@ -16,12 +16,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from contracts.records import Completion, Quiesced, Rollout, Started, VersionSpan
-from pipelinerl.streams import StreamBusyError
+from contracts.records import Quiesced, Rollout, Started
+from pipelinerl.streams import StreamBusyError, StreamError, StreamTrimmedError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis import RedisStreams
+from tests.builders import completion, rollout
 from tests.clock import Clock
-from tests.streams.records import event, numbers, there
+from tests.streams.records import event, there
 from tests.threads import wait_until_it_waits
 
 SMALL_SEGMENT = 4096
@@ -48,18 +49,8 @@ def make_streams(request, tmp_path):
     return BACKENDS[request.param](tmp_path, request)
 
 
-def rollout(number: int, tokens: int) -> Rollout:
-    completion = Completion(
-        prompt_token_ids=np.arange(3, dtype=np.int32),
-        token_ids=np.full(tokens, number, dtype=np.int32),
-        logprobs=np.linspace(-1, 0, tokens, dtype=np.float32),
-        spans=[VersionSpan(0, 0, tokens)],
-        temperature=1.0,
-        finish_reason="stop",
-    )
-    return Rollout(
-        run="r", rollout_id=str(number), group_id=number, problem_id="p", domain="d", completions=[completion]
-    )
+def sampled(number: int, tokens: int) -> Rollout:
+    return rollout(number, completions=[completion([1, 2], [number] * tokens)])
 
 
 def process(target, *arguments):
@@ -71,7 +62,7 @@ def process(target, *arguments):
 def test_records_come_back_as_they_were_appended(make_streams):
     streams = make_streams()
     writer = streams.writer("rollouts")
-    first, second = rollout(1, 5), rollout(2, 3000)  # the second is larger than a segment
+    first, second = sampled(1, 5), sampled(2, 3000)  # the second is larger than a segment
     offsets = [writer.append(first), writer.append(second)]
     entries = list(streams.reader("rollouts").read(timeout_s=0))
     assert [entry.next_offset for entry in entries] == offsets
@@ -102,12 +93,6 @@ def test_a_stream_that_does_not_exist_is_empty(make_streams):
     assert streams.names() == ["events"]
 
 
-def test_reading_ends_after_the_timeout_without_a_record(make_streams):
-    streams = make_streams()
-    streams.writer("events").append(event(0))
-    assert numbers(streams.reader("events").read(timeout_s=0.2)) == [0]
-
-
 def test_a_waiting_reader_gets_what_is_appended_later(make_streams):
     streams = make_streams()
     reading = streams.reader("events").read()
@@ -123,23 +108,6 @@ def test_a_waiting_reader_gets_what_is_appended_later(make_streams):
         later.start()
         assert next(reading).record.group_id == number
         later.join()
-
-
-def write_many(make_streams, count):
-    writer = make_streams().writer("rollouts")
-    for number in range(count):
-        writer.append(rollout(number, tokens=number % 700))
-
-
-def test_a_reader_keeps_up_with_a_writer_in_another_process(make_streams):
-    writer = process(write_many, make_streams, 3000)
-    entries = make_streams().reader("rollouts").read()
-    for number in range(3000):
-        record = next(entries).record
-        assert record.group_id == number
-        assert record.sampled_tokens == number % 700
-    writer.join()
-    assert writer.exitcode == 0
 
 
 def test_last_is_the_newest_record_for_a_restarted_writer(make_streams):
@@ -181,7 +149,7 @@ def append_for_ever(make_streams, connection):
     last = writer.last()
     number = last.group_id + 1 if last else 0
     while True:
-        writer.append(rollout(number, tokens=400_000))  # large, so that the kill falls into a write
+        writer.append(sampled(number, tokens=400_000))  # large, so that the kill falls into a write
         connection.send(number)
         number += 1
 
@@ -213,7 +181,7 @@ def test_what_was_appended_survives_kill_9(make_streams):
         on_disk = there(make_streams(), "rollouts")
         assert before < appended < len(on_disk)
         assert on_disk == list(range(len(on_disk)))
-    make_streams().writer("rollouts").append(rollout(len(on_disk), tokens=1))
+    make_streams().writer("rollouts").append(sampled(len(on_disk), tokens=1))
     reader.join()
     assert seen == list(range(len(on_disk) + 1))
 
@@ -222,6 +190,8 @@ def test_trim_keeps_everything_from_the_offset_on(make_streams):
     streams = make_streams()
     writer = streams.writer("events")
     offsets = [0] + [writer.append(event(n)) for n in range(1000)]
+    late = streams.reader("events").read(timeout_s=0)
+    assert next(late).record == event(0)
     for keep_from in (1, 250, 600, 999, 1000):
         writer.trim(offsets[keep_from])
         assert there(streams, "events", offsets[keep_from]) == list(range(keep_from, 1000))
@@ -230,6 +200,15 @@ def test_trim_keeps_everything_from_the_offset_on(make_streams):
         assert kept == list(range(kept[0], 1000)) and kept[0] <= keep_from
         assert writer.last() == event(999)
     assert len(kept) < 250
+    for old in (0, offsets[1]):
+        with pytest.raises(
+            StreamTrimmedError, match=f"events is trimmed: it begins at {first}, not at {old}"
+        ):
+            there(streams, "events", old)
+    with pytest.raises(StreamTrimmedError):
+        list(late)
+    with pytest.raises(StreamError, match=f"offset {offsets[-1] + 1} lies beyond the end"):
+        there(streams, "events", offsets[-1] + 1)
     writer.close()
     assert streams.writer("events").last() == event(999)
 

@@ -65,10 +65,6 @@ def learner(worker, *overrides: str) -> Learner:
     return Learner(config, worker)
 
 
-def weights(worker) -> torch.Tensor:
-    return torch.cat([tensor.flatten() for _, tensor in worker.gather_weights()])
-
-
 def test_later_epochs_see_the_same_rollouts_and_the_policy_that_the_step_began_with(worker):
     learning, ranks = learner(worker, "epochs=3"), Ranks(0, 1, 60)
     for seed in range(2):
@@ -104,23 +100,6 @@ def test_later_epochs_see_the_values_that_the_step_began_with(worker, monkeypatc
     for batch in later:
         assert torch.equal(batch.start_values, 2 * Recording.calls[0][0])
         assert not batch.start_values.requires_grad
-
-
-def test_several_epochs_are_as_many_updates_by_hand(worker):
-    start = [tensor for _, tensor in worker.gather_weights()]
-    learning = learner(worker, "epochs=2")
-    learning.accumulate(sequences(0), step=0)
-    learning.close_step(0, Ranks(0, 1, 60))
-    found = weights(worker)
-    with torch.no_grad():
-        for tensor, value in zip(worker._weights.values(), start, strict=True):
-            tensor.copy_(value)
-    worker.reset_optimizer()
-    once = learner(worker)
-    for step in range(2):
-        once.accumulate(sequences(0), step)
-        once.close_step(step, Ranks(0, 1, 60))
-    assert torch.equal(weights(worker), found)
 
 
 def test_a_step_has_the_measures_of_all_its_updates(worker, monkeypatch):

@@ -2,27 +2,14 @@
 
 import pytest
 
-from contracts.records import Resumed
 from contracts.trainer import StepReport
 from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.spans import Spans
+from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.rank_zero import RankZero
-
-START = Resumed(
-    version=0,
-    ends={},
-    rollouts_offset=0,
-    kept_offset=None,
-    replayed=[],
-    interrupted=[],
-    rolled_back=[],
-    next_group=0,
-    draws=0,
-    redraws=[],
-)
 
 
 @pytest.fixture
@@ -36,7 +23,7 @@ def rank_zero(tmp_path) -> RankZero:
         tmp_path,
         streams,
         events,
-        START,
+        FRESH_RUN,
         publisher=None,
         heartbeat=heartbeat,
         spans=Spans(tmp_path, "trainer-0"),

@@ -50,13 +50,6 @@ def test_a_version_tries_each_alone_before_it_gives_up():
     assert len(groups) < 40
 
 
-def test_the_only_sound_server_is_found_at_once_or_by_halves():
-    servers = list(range(8))
-    for sharp in (True, False):
-        groups = groups_formed(ServerStrikes(), servers, set(servers) - {6}, version=0, sharp=sharp)
-        assert groups[-1] == [6]
-
-
 def test_a_suspect_comes_back_beside_those_that_are_trusted_and_answers_for_the_group():
     strikes = ServerStrikes()
     strikes.begin(0)

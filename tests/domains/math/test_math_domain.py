@@ -8,15 +8,13 @@ import pyarrow.parquet
 import pytest
 
 from pipelinerl.components import build_domain
-from pipelinerl.domains.base import Answer
 from pipelinerl.domains.math.domain import Math
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Subset
 from pipelinerl.domains.target_length import TargetLength
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.launcher.compose import compose_config
-from tests.builders import completion
-from tests.judging.here import judged_here
+from tests.domains.test_reasoning_gym import Says
 
 REWARDS = {"right": 1.0, "wrong": -0.5, "no_answer": -1.0, "undecided": 0.0}
 
@@ -101,18 +99,6 @@ def test_held_out_sets_come_in_turn(sources):
         "solved/0",
         "exam/1",
     ]
-
-
-class Says:
-    def __init__(self, domain: Math, text: str):
-        self._domain = domain
-        self._text = text
-
-    async def chat(self, messages):
-        return Answer(self._text, completion([1], [2]))
-
-    async def judged(self, verifier, task, text):
-        return judged_here(self._domain, verifier, task, text)
 
 
 @pytest.mark.asyncio

@@ -1,6 +1,5 @@
 """The files of word problems: the same whoever makes them, and nothing held out among what is trained on."""
 
-import multiprocessing
 from pathlib import Path
 
 import pyarrow.parquet
@@ -35,19 +34,6 @@ def test_problems_are_short_have_small_whole_answers_and_are_asked_once(made):
     assert all(0 <= int(answer) <= 20 for _, answer in [*train, *heldout])
 
 
-def test_several_processes_may_make_one_file_at_once(made, tmp_path):
-    path = tmp_path / "new" / "heldout.parquet"
-    context = multiprocessing.get_context("spawn")
-    makers = [context.Process(target=make_heldout, args=(path,)) for _ in range(2)]
-    for maker in makers:
-        maker.start()
-    for maker in makers:
-        maker.join()
-    assert [maker.exitcode for maker in makers] == [0, 0]
-    assert path.read_bytes() == (made / "heldout.parquet").read_bytes()
-    assert list(path.parent.iterdir()) == [path]
-
-
 def test_an_unfinished_file_is_never_under_its_name(tmp_path, monkeypatch):
     def killed(source, target):
         raise InterruptedError
@@ -58,7 +44,7 @@ def test_an_unfinished_file_is_never_under_its_name(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_they_are_sources_of_domain_math(tmp_path, monkeypatch):
+def test_they_are_sources_of_domain_math(made, tmp_path, monkeypatch):
     config = compose_config(OURS)
     monkeypatch.chdir(tmp_path)
     math = build_domain(config)
@@ -67,4 +53,6 @@ def test_they_are_sources_of_domain_math(tmp_path, monkeypatch):
         "train.parquet",
         "heldout.parquet",
     }
+    heldout = Path(".cache/easy_word_problems/heldout.parquet")
+    assert heldout.read_bytes() == (made / "heldout.parquet").read_bytes()
     assert math.heldout_problem(0).problem_id == "word_problems_heldout/0"

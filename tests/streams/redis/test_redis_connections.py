@@ -2,9 +2,6 @@
 to pass."""
 
 import contextlib
-import itertools
-import os
-import queue
 import socket
 import threading
 
@@ -15,40 +12,10 @@ from pipelinerl.streams import StreamBusyError, StreamError
 from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.redis_connection import Connection
 from tests.ports import free_port
-from tests.streams.records import event, numbers, there
-from tests.streams.redis.records import key, kill_connections
+from tests.streams.records import event, there
+from tests.streams.redis.records import key
 
 pytestmark = pytest.mark.engines
-
-
-def test_killed_connections_lose_and_double_nothing(streams, redis_url, tmp_path, admin):
-    writer, count, seen = streams.writer("events"), 3000, []
-    due: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether another time
-
-    def write():
-        try:
-            for number in range(count):
-                writer.append(event(number))
-                if number % 100 == 0:
-                    due.put(True)
-        finally:
-            due.put(False)
-
-    def read():
-        reader = RedisStreams(redis_url, tmp_path.name).reader("events")
-        seen.extend(numbers(itertools.islice(reader.read(), count)))
-
-    threads = [threading.Thread(target=work) for work in (write, read)]
-    for thread in threads:
-        thread.start()
-    killed = dict.fromkeys(("events", "reader"), 0)
-    while due.get():
-        for name in killed:
-            killed[name] += kill_connections(admin, f":{os.getpid()}:{name}")
-    for thread in threads:
-        thread.join()
-    assert seen == list(range(count))
-    assert min(killed.values()) >= 10, killed
 
 
 class LosesAnAnswer:
@@ -129,8 +96,6 @@ def test_a_server_that_came_back_without_its_last_records_is_found_out(streams, 
         StreamError, match=f"lost what stream events held: its end is {ends[1]}, .* {ends[2]}"
     ):
         writer.append(event(3))
-    with pytest.raises(StreamError, match=f"offset {ends[2]} lies beyond the end"):
-        there(streams, offset=ends[2])
     admin.delete(key(tmp_path, "writer"))
     with pytest.raises(StreamBusyError, match="the server knows no writer of it"):
         writer.append(event(3))

@@ -1,21 +1,19 @@
 """What the redis backend adds to what every backend promises: who may write, and how it is read."""
 
-import multiprocessing
 import os
-import signal
-import socket
 
 import pytest
+import redis
 
-from contracts.records import encode
+from contracts.records import SamplerState, encode
 from pipelinerl.streams import StreamBusyError, StreamCorruptError, StreamTrimmedError
 from pipelinerl.streams.redis import RedisStreams
+from pipelinerl.streams.redis_server import RedisServer
+from tests.small_disk import FILLER, fill
 from tests.streams.records import event, numbers, there
 from tests.streams.redis.records import key, kill_connections
 
 pytestmark = pytest.mark.engines
-
-processes = multiprocessing.get_context("spawn")
 
 
 # --- ownership --------------------------------------------------------------------------------
@@ -43,26 +41,6 @@ def test_a_writer_whose_connection_broke_is_the_writer_again_at_its_next_append(
         streams.writer("events")
 
 
-def hold(url, run, connection):
-    writer = RedisStreams(url, run).writer("events")
-    writer.append(event(0))
-    connection.send("writing")
-    signal.pause()
-
-
-def test_a_stream_is_free_at_once_when_its_writer_is_killed(streams, redis_url, tmp_path):
-    for _ in range(3):
-        ours, theirs = processes.Pipe()
-        holder = processes.Process(target=hold, args=(redis_url, tmp_path.name, theirs), daemon=True)
-        holder.start()
-        assert ours.recv() == "writing"
-        with pytest.raises(StreamBusyError, match=f"process {holder.pid} on {socket.gethostname()}"):
-            streams.writer("events")
-        os.kill(holder.pid, signal.SIGKILL)
-        holder.join()
-        streams.writer("events").close()
-
-
 def test_runs_on_one_server_do_not_meet(streams, redis_url, tmp_path):
     other = RedisStreams(redis_url, f"{tmp_path.name}-other")
     ours, theirs = streams.writer("events"), other.writer("events")
@@ -86,14 +64,8 @@ def test_a_waiting_reader_blocks_and_does_not_poll(streams, admin):
 def test_what_retention_let_go_of_is_an_error_that_names_where_it_begins(streams, admin, tmp_path):
     writer = streams.writer("events")
     offsets = [0] + [writer.append(event(number)) for number in range(100)]
-    late = streams.reader("events").read(timeout_s=0)
-    assert next(late).record == event(0)
     writer.trim(offsets[60])
     assert streams.reader("events").first_offset() == offsets[60]
-    with pytest.raises(StreamTrimmedError, match=f"events is trimmed: it begins at {offsets[60]}, not at 0"):
-        there(streams)
-    with pytest.raises(StreamTrimmedError):
-        list(late)
     admin.xdel(key(tmp_path, "stream"), f"{offsets[71]}-0")
     with pytest.raises(StreamTrimmedError, match=f"begins at {offsets[71]}, not at {offsets[70]}"):
         there(streams, offset=offsets[60])
@@ -128,3 +100,31 @@ def test_keep_bytes_bounds_a_stream_except_what_is_protected_and_events(redis_ur
     tiny.append(event(0))
     tiny.append(event(1))
     assert tiny.last() == event(1)
+
+
+def test_memory_that_is_full_is_waited_for(server, monkeypatch, caplog):
+    monkeypatch.setattr("pipelinerl.streams.full_storage.RETRY_S", 0.01)
+    with server:
+        full = redis.Redis.from_url(server.url)
+        streams = RedisStreams(server.url, "run", on_wait=lambda: full.config_set("maxmemory", 0))
+        writer = streams.writer("events")
+        full.config_set("maxmemory", 1)
+        writer.append(event(0))
+        assert there(streams) == [0]
+    assert "is full: appending to events waits for room" in caplog.text
+
+
+def test_a_full_disk_is_waited_for_and_what_was_appended_outlives_the_server(small_disk, monkeypatch, caplog):
+    monkeypatch.setattr("pipelinerl.streams.full_storage.RETRY_S", 0.05)
+    server, filler = RedisServer(small_disk / "redis"), small_disk / FILLER
+    records = [SamplerState(draws=1, state={"a": "7" * 50_000})] * 30
+    with server:
+        streams = RedisStreams(server.url, "run", on_wait=lambda: filler.unlink(missing_ok=True))
+        writer = streams.writer("events")
+        fill(small_disk, leaving=400_000)
+        for record in records:
+            writer.append(record)
+    assert "MISCONF" in caplog.records[0].getMessage()
+    with server:
+        reader = RedisStreams(server.url, "run").reader("events")
+        assert [entry.record for entry in reader.read(timeout_s=0)] == records
