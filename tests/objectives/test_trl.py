@@ -86,17 +86,30 @@ MAPPINGS = {
     "grpo": Mapping({"loss_type": "grpo"}, [PPO], PerRolloutToken()),
     # sum over `num_items_in_batch`, the tokens of the whole generation batch: here those of the step
     "dapo": Mapping({"loss_type": "dapo"}, [PPO], PerStepToken()),
+    # sum over the tokens of the local batch: the same, where that is the whole step
+    "bnpo": Mapping({"loss_type": "bnpo"}, [PPO], PerStepToken()),
     # sum over rows times max_completion_length
     "dr_grpo": Mapping({"loss_type": "dr_grpo"}, [PPO], PerTokenLimit(LIMIT)),
     # sum over rows' tokens, mean over rows: 1/B a token
     "luspo": Mapping({"loss_type": "luspo"}, [PPO], PerSequence()),
     # delta caps the ratio before the minimum is taken; for A > 0 the clip is below it in any case
     "grpo_delta": Mapping({"loss_type": "grpo", "delta": 4.0}, [TWO_SIDED], PerRolloutToken()),
+    "dapo_delta": Mapping({"loss_type": "dapo", "delta": 4.0}, [TWO_SIDED], PerStepToken()),
+    "dr_grpo_delta": Mapping({"loss_type": "dr_grpo", "delta": 4.0}, [TWO_SIDED], PerTokenLimit(LIMIT)),
     # epsilon_high is the cap itself, 1 + ε_high here; no lower bound; normalised as dapo
     "cispo": Mapping({"loss_type": "cispo", "epsilon_high": 5.0}, [Cispo(1.0, 4.0)], PerStepToken()),
     # one term a row, spread over its tokens; grpo's mean over them gives it back: 1/B a rollout
     "gspo": Mapping({"loss_type": "grpo"}, [Gspo(0.2, 0.28)], PerSequence(), level="sequence"),
+    "gspo_narrow": Mapping(
+        {"loss_type": "grpo", "epsilon": 3e-4, "epsilon_high": 4e-4},
+        [Gspo(3e-4, 4e-4)],
+        PerSequence(),
+        level="sequence",
+    ),
+    # k3 to the reference is added per token, and normalised with the policy's loss
+    "grpo_kl": Mapping({"loss_type": "grpo", **KL}, [PPO, K3], PerRolloutToken()),
     "dapo_kl": Mapping({"loss_type": "dapo", **KL}, [PPO, K3], PerStepToken()),
+    "dr_grpo_kl": Mapping({"loss_type": "dr_grpo", **KL}, [PPO, K3], PerTokenLimit(LIMIT)),
     # each k3 times its ratio
     "dapo_kl_unbiased": Mapping(
         {"loss_type": "dapo", "beta": 0.04, "use_bias_correction_kl": True},
@@ -110,9 +123,21 @@ MAPPINGS = {
         PerStepToken(),
         by_turn=False,  # here A is the rollout's mean, in TRL the token's
     ),
+    "gspo_off_policy": Mapping(
+        {"loss_type": "grpo", "off_policy_mask_threshold": 0.1},
+        [Masked(Gspo(0.2, 0.28), [OffPolicySequence(0.1)], "behaviour")],
+        PerSequence(),
+        level="sequence",
+    ),
     # the bonus is the mean entropy over tokens, whatever the loss type
     "dapo_entropy": Mapping(
         {"loss_type": "dapo", "entropy_coef": 0.01}, [PPO, EntropyBonus(0.01)], PerStepToken()
+    ),
+    # as in INTELLECT-2, δ and KL together
+    "dapo_delta_kl": Mapping(
+        {"loss_type": "dapo", "delta": 4.0, **KL},
+        [TWO_SIDED, K3],
+        PerStepToken(),
     ),
 }
 
@@ -128,12 +153,10 @@ def step_of(mapping: Mapping, seed: int) -> Step:
 
 
 @pytest.mark.parametrize("name", MAPPINGS)
-def test_value_and_gradient_are_those_of_trl(name, tmp_path):
-    from tests.objectives.trl_trainers import GivenScores
-
+def test_value_and_gradient_are_those_of_trl(name, trl_trainers, tmp_path):
     mapping = MAPPINGS[name]
     settings = {"output_dir": str(tmp_path), "importance_sampling_level": mapping.level}
-    trainer = GivenScores(**(BOUNDS | settings | mapping.trl))
+    trainer = trl_trainers.GivenScores(**(BOUNDS | settings | mapping.trl))
     for seed in range(8):
         step = step_of(mapping, seed)
         batch = packed(step.sequences)
@@ -156,3 +179,47 @@ def test_value_and_gradient_are_those_of_trl(name, tmp_path):
             strict=True,
         ):
             torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "luspo"])
+def test_as_many_tokens_are_clipped_as_in_trl(loss_type, trl_trainers, tmp_path):
+    trainer = trl_trainers.GivenScores(output_dir=str(tmp_path), loss_type=loss_type, **BOUNDS)
+    for seed in range(4):
+        step = step_of(MAPPINGS[loss_type], seed)
+        batch = packed(step.sequences)
+        rows = Rows(batch)
+        scores = leaf_scores(batch, step.tables)
+        inputs = rows.inputs(batch, rows.of(batch.advantages))
+        trainer.loss(rows.of(scores.logprobs), rows.of(scores.entropy), inputs)
+        _, sums = PPO(scores, batch)
+        share = sums["clip_fraction"].item() / batch.loss_mask.sum().item()
+        assert share == pytest.approx(trainer.metric("clip_ratio/region_mean"), rel=1e-5)
+        assert share > 0
+
+
+def test_the_cut_of_a_dapo_step_is_that_of_trl(trl_trainers, tmp_path):
+    """TRL's normaliser spans the generation batch: its micro-batches add up to the whole step too."""
+    mapping = MAPPINGS["dapo"]
+    trainer = trl_trainers.GivenScores(
+        output_dir=str(tmp_path),
+        loss_type="dapo",
+        gradient_accumulation_steps=4,
+        steps_per_generation=4,
+        num_generations=4,
+        **BOUNDS,
+    )
+    trainer.current_gradient_accumulation_steps = 4
+    step = step_of(mapping, seed=0)
+    whole = packed(step.sequences)
+    tokens = whole.loss_mask.sum()
+    for part in range(4):
+        batch = packed(step.sequences[4 * part : 4 * part + 4])
+        rows = Rows(batch)
+        scores = leaf_scores(batch, step.tables)
+        inputs = rows.inputs(batch, rows.of(batch.advantages)) | {"num_items_in_batch": tokens}
+        theirs = trainer.loss(rows.of(scores.logprobs), rows.of(scores.entropy), inputs)
+        ours, _ = PPO(scores, batch)
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=0)
+        (mine,) = torch.autograd.grad(ours, [scores.logprobs])
+        (other,) = torch.autograd.grad(theirs, [scores.logprobs])
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-14)

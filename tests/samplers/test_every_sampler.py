@@ -158,3 +158,23 @@ def test_the_config_file_builds_it(file):
     config = compose_config([f"sampler={file.stem}", *overrides])
     sampler = build_sampler(config, build_domain(config))
     assert {sampler.next(version=0) for _ in range(300)} <= {*range(20)}
+
+
+def test_the_config_of_a_mixture_with_a_sampler_in_each_part():
+    config = compose_config(
+        [
+            "domain=mixture",
+            "domain.domains.sums.train_size=30",
+            "domain.domains.gcds.train_size=40",
+            "sampler=mixed",
+            "sampler.adapt=true",
+            "+sampler.weights.sums=2",
+            "sampler@sampler.sampler=prioritised",
+            "sampler.sampler.rate=1",
+        ]
+    )
+    domain = build_domain(config)
+    sampler = build_sampler(config, domain)
+    assert domain.parts == {"sums": range(30), "gcds": range(30, 70)}
+    drawn = [domain.train_problem(sampler.next(version=0)).domain for _ in range(600)]
+    assert 340 < drawn.count("sums") < 460

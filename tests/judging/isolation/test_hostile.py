@@ -9,6 +9,7 @@ import pytest
 
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.workers import WorkerLostError
+from tests.judging.hostile_judge import ExecutingJudge
 from tests.judging.isolation.hostile import ALL, ENDLESS, FOREIGN_CALL, HARMLESS, UNBOUNDED
 
 SHORT_S = 0.1
@@ -83,6 +84,12 @@ def test_a_text_decides_on_no_other(at_each_level, text):
     assert innocent_verdicts_are_right(at_each_level)
 
 
+def test_a_text_that_patches_the_judge_would_decide_on_others_in_one_process(monkeypatch):
+    monkeypatch.setattr(ExecutingJudge, "__call__", ExecutingJudge.__call__)
+    ExecutingJudge()("", b"", PATCHES["the judge"])
+    assert ExecutingJudge()("", b"", "reward = 0").success
+
+
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
 def test_a_forged_frame_is_no_judgement(at_each_level, frame):
     text = f"frame = {frame!r}\nfor n in range(3, 64):\n    try:\n"
@@ -103,6 +110,8 @@ def test_a_frame_without_end_is_not_read(at_each_level, length):
 @pytest.mark.parametrize(
     "fields",
     [
+        "reward = float('nan')",
+        "reward = -1e400",
         "metrics = {'x': float('inf')}",
         "metrics = dict.fromkeys(map(str, range(100)), 1.0)",
         "metrics = {'x' * 100: 1.0}",

@@ -41,6 +41,12 @@ def got_through(reason: str) -> set[str]:
     return set(reason.removeprefix("hostile programs could: ").split(", "))
 
 
+def test_this_machine_has_the_level_that_its_self_test_says():
+    level, reason = strongest_level(imported_paths())
+    assert (level is Level.SEALED) == (reason == "")
+    assert why_not_sealed(imported_paths()) == reason
+
+
 def test_every_program_of_the_self_test_does_what_it_says_where_nothing_is_confined(monkeypatch):
     for name in ("no_new_privileges", "drop_capabilities", "undumpable"):
         monkeypatch.setattr(privileges, name, nothing)
@@ -129,6 +135,21 @@ def test_a_self_test_that_fails_claims_nothing(monkeypatch):
     level, reason = strongest_level([])
     assert level is Level.PROCESS
     assert reason
+
+
+def test_a_container_that_denies_landlock_by_seccomp_gets_level_process():
+    code = """
+        import errno, pyseccomp
+        from pipelinerl.judging.isolation import imported_paths, strongest_level
+        rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+        rules.add_rule(pyseccomp.ERRNO(errno.EPERM), "landlock_create_ruleset")
+        rules.load()
+        print(*strongest_level(imported_paths()))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "process this kernel, or this container, has no Landlock\n"
 
 
 def test_a_process_with_threads_is_not_confined():
