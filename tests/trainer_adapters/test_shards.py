@@ -17,7 +17,6 @@ from trainer_adapters.fsdp import FSDPTrainer
 from trainer_adapters.scripted import SHAPES, ScriptedTrainer
 
 LORA = {"rank": 2, "alpha": 4}
-HEAD = 32 + 1  # elements of the value head
 OTHER_FORMS = ("zero1-bf16", "zero2-values", "zero2-bf16-lora", "zero3-bf16-values")  # of DeepSpeed
 
 
@@ -98,31 +97,18 @@ def test_what_is_adopted_is_what_a_checkpoint_has(models, tmp_path, name):
     check([found], trained_elements(models["qwen2"], name))
 
 
-def test_shards_of_adapters_are_their_factors_and_the_value_head(models):
-    with started(backend("fsdp-values-lora"), models["llama"]) as worker:
-        factors = [factor for _, low_rank in worker.gather_low_rank() for factor in (low_rank.a, low_rank.b)]
-        sizes = sorted([32, 1, *(factor.numel() for factor in factors)])
-        assert sorted(shard.numel() for shard in worker.shards()) == sizes
-
-
-def check_two_ranks(name: str, model: str, directory: Path) -> None:
-    arguments = (name, free_port(), model, directory / "checkpoint")
-    check(run_ranks(2, adopted_and_loaded, directory, *arguments), trained_elements(model, name))
-
-
-def test_what_two_ranks_adopt_is_what_a_checkpoint_has(models, tmp_path):
-    check_two_ranks("fsdp-bf16-values", models["llama"], tmp_path)
-
-
 @pytest.mark.parametrize(
     "name",
     [
+        "fsdp-bf16-values",
         pytest.param("zero3-values-lora", marks=pytest.mark.engines),
         *(pytest.param(name, marks=pytest.mark.long) for name in OTHER_FORMS),
     ],
 )
-def test_what_two_ranks_of_deepspeed_adopt_is_what_a_checkpoint_has(models, tmp_path, name):
-    check_two_ranks(name, models["llama"], tmp_path)
+def test_what_two_ranks_adopt_is_what_a_checkpoint_has(models, tmp_path, name):
+    arguments = (name, free_port(), models["llama"], tmp_path / "checkpoint")
+    found = run_ranks(2, adopted_and_loaded, tmp_path, *arguments)
+    check(found, trained_elements(models["llama"], name))
 
 
 # --- the scripted trainer ---------------------------------------------------------------------
