@@ -1,14 +1,12 @@
-"""The transformers adapter in one server: calls, metrics, hostile requests, weights and updates in flight."""
+"""The transformers adapter in one server: calls, metrics, hostile requests."""
 
 import contextlib
 from collections.abc import Iterator
 
 import pytest
 
-from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.support.token import TOKEN_VARIABLE
-from tests.conformance.kept import assert_kept
 from tests.engines.scraped_updates import metrics_after_an_update
 from tests.engines.tool_rollouts import (
     DOMAIN,
@@ -50,11 +48,6 @@ def test_calls_and_results_are_one_sequence_of_sampled_tokens(tmp_path):
         calls_and_results_are_one_sequence(server.url, model, TOKEN)
         calls_that_are_cut_short_say_so(server.url, model, TOKEN)
         calls_in_segments_are_read_as_a_whole(server.url, model, TOKEN)
-
-
-def test_weights_and_updates_in_flight(server, model):
-    """The other guarantees are tried by `make soak`."""
-    assert_kept(check_inference([server.url], model, token=TOKEN, only=["G1", "G2"]))
 
 
 def test_its_metrics_tell_an_update_and_a_completion(server, model):

@@ -1,6 +1,4 @@
-"""vLLM over long rollouts, with several processes, and in a whole run: `make soak`.
-
-Its processes draw apart, end together, and start only as the contract allows."""
+"""vLLM with several processes: they draw apart, end together, and start only as the contract allows."""
 
 import asyncio
 import json
@@ -11,7 +9,6 @@ from collections.abc import Iterator
 import aiohttp
 import psutil
 import pytest
-import torch
 
 from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.kit import check_inference
@@ -22,14 +19,12 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
 from pipelinerl.paths import ROOT
 from tests.conformance.kept import assert_kept
-from tests.engines.long_rollouts import rollouts_across
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.tool_rollouts import (
     DOMAIN,
     calls_and_results_are_one_sequence,
     calls_that_are_cut_short_say_so,
 )
-from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process, vllm_server
 from tests.inference_adapters.servers import Server, contract, wait_ready
 from tests.limits import HANG_S
@@ -136,49 +131,6 @@ def server(model) -> Iterator[str]:
         yield url
 
 
-def test_a_rollout_across_ten_updates(server, model):
-    """Its spans add up, and every log-probability is that of the version which sampled the token."""
-    reference = Reference(model)
-    samples = asyncio.run(rollouts_across(server, TOKEN, reference, updates=10))
-    longest = max(samples, key=lambda sample: len(sample.spans))
-    assert [version for version, _, _ in longest.spans] == list(range(1, 12))
-    for sample in samples:
-        assert sample.spans[0][1] == 0 and sample.spans[-1][2] == len(sample.token_ids) == 1500
-        for version, start, end in sample.spans:
-            expected = reference.logprobs(
-                reference.weights(version), sample.prompt_token_ids, sample.token_ids, 1.0
-            )
-            errors = [abs(sample.logprobs[i] - float(expected[i])) for i in range(start, end)]
-            assert max(errors) < 1e-3, (version, start, end)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("receive", ["paused", "staged"])
-async def test_weights_with_a_nan_in_the_last_bucket_touch_nothing(server, model, receive):
-    reference = Reference(model)
-    async with aiohttp.ClientSession() as http:
-        one = Client(http, server, TOKEN)
-        trainer = TrainerPeer([one], reference.tied, Settings(token=TOKEN, timeout_s=HANG_S))
-        try:
-            await trainer.join()
-            await trainer.publish(1, reference.weights(1))
-            weights = {name: tensor.clone() for name, tensor in reference.weights(2).items()}
-            last = list(weights)[-1]
-            weights[last].view(-1)[-1] = torch.nan
-            request = trainer.update_request(2, weights, receive=receive)
-            before = await one.complete([5, 6, 7], 20, temperature=0)
-            await trainer.request_update(request)
-            await trainer.send(packed(weights, request["bucket_bytes"]))
-            (status,) = await trainer.outcomes(2)
-            assert (status.state, status.touched) == ("failed", False) and last in status.error
-            after = await one.complete([5, 6, 7], 20, temperature=0)
-            assert after.token_ids == before.token_ids and after.spans == [(1, 0, len(after.token_ids))]
-            await trainer.join()
-            await trainer.publish(2, reference.weights(2), receive=receive)
-        finally:
-            trainer.leave()
-
-
 def test_a_prompt_that_is_repeated_during_an_update(server, model):
     are_answered_by_one_set_of_weights(server, model, TOKEN)
 
@@ -188,7 +140,3 @@ def test_calls_and_results_are_one_sequence_of_sampled_tokens(tmp_path):
     with vllm_server(model, "--enable-auto-tool-choice", "--tool-call-parser", "hermes", token=TOKEN) as url:
         calls_and_results_are_one_sequence(url, model, TOKEN)
         calls_that_are_cut_short_say_so(url, model, TOKEN)
-
-
-def test_a_run_of_twenty_steps(tmp_path):
-    assert learns_in_twenty_steps(tmp_path, "inference=vllm") == {"vllm"}
