@@ -16,7 +16,6 @@ from pipelinerl.demo_model.recipe import Recipe, configured, read_stamp
 from pipelinerl.demo_model.recipes import guessing, word_problems
 from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
-from pipelinerl.domains.guessing import Guessing
 
 HASTY = guessing.Options(
     batch_size=8, steps=2, shifted_games=20, noisy_games=40, noise_steps=1, evaluation_problems=4
@@ -73,12 +72,6 @@ def test_a_game_has_the_tokens_of_a_rollout_that_says_the_same(domain, games, pr
         ]
 
 
-def test_a_game_is_won_by_halving_within_the_turns_and_the_context(domain, games, prompts):
-    played = [games.clean_game(domain.train_problem(index)) for index in range(0, domain.train_size, 12)]
-    assert all(targets(prompts, game)[0] == 512 and len(targets(prompts, game)) <= 11 for game in played)
-    assert max(len(game.token_ids) for game in played) <= 256
-
-
 def test_no_number_that_is_held_out_is_sought_in_an_example(domain, games, prompts):
     heldout = {domain.heldout_problem(index).data for index in range(domain.heldout_size)}
     assert len(heldout) == 128
@@ -111,15 +104,6 @@ def test_a_noisy_game_ends_with_the_error_unless_it_was_won_before(domain, games
         assert abs(last - (low + high) // 2) <= 11
 
 
-def test_a_batch_is_of_both_kinds(prompts):
-    examples = guessing.GameExamples(Guessing(highest=64), prompts, HASTY, seed=0)
-    ids, labels = next(examples.clean_batches())
-    assert ids.shape == labels.shape and len(ids) == HASTY.batch_size
-    firsts = [decoded(prompts, row.tolist()).split("<|assistant|>")[1][:2] for row in ids]
-    assert 1 <= sum(first != "32" for first in firsts) == round(8 * HASTY.shifted_share)
-    assert ((labels == IGNORED) | (labels == ids)).all()
-
-
 def test_the_guessing_model_is_built_and_kept(tmp_path):
     recipe, say = guessing.GuessingRecipe(0, HASTY), []
     built = make_demo_model(tmp_path / "model", recipe, say.append)
@@ -143,12 +127,6 @@ def test_measuring_asks_in_batches_and_sends_the_prompts_of_rollouts(domain, pro
     assert decoded(prompts, batches[1][0]) == (
         "<|user|>Guess: 1 to 1024<|assistant|>512<|end|><|user|>higher<|assistant|>"
     )
-
-
-def test_what_the_model_cannot_do_ends_its_measuring(domain, prompts):
-    client = LocalChatClient(new_model(prompts.tokenizer), prompts, max_tokens=0)
-    with pytest.raises(ValueError):
-        client.success(domain, [domain.train_problem(0)] * 3)
 
 
 def test_word_problems_are_asked_as_domain_math_asks_them_and_answered_in_a_box(

@@ -1,22 +1,14 @@
 """The verdicts of a kit as a part's lines: a guarantee that fails, or nothing that holds, fails the part."""
 
-from functools import partial
-from pathlib import Path
-
 import pytest
 
 from benchmarks.gpu_check.outcomes import FailedError
-from benchmarks.gpu_check.verdicts import lines_of, side_by_side
+from benchmarks.gpu_check.verdicts import lines_of
 from contracts.conformance.verdicts import Guarantee, Verdict
-from tests.pipeline.runs import wait_for
 
 CONTENT = Verdict(Guarantee("G1", "content"), "pass", "equal", 3.2)
 ENDURANCE = Verdict(Guarantee("G8", "endurance"), "fail", "memory grew", 40.0, "flat memory", "50 updates")
 TOOLS = Verdict(Guarantee("G9", "tokens"), "not declared", "no tools", 0.1)
-
-
-def test_what_holds_is_listed_with_its_seconds():
-    assert lines_of([CONTENT, TOOLS]) == ["pass: G1 3 s", "not declared: G9 0 s"]
 
 
 def test_a_guarantee_that_fails_says_what_was_expected():
@@ -32,24 +24,3 @@ def test_a_guarantee_that_fails_says_what_was_expected():
 def test_nothing_declared_is_no_pass():
     with pytest.raises(FailedError):
         lines_of([TOOLS])
-
-
-def meet(folder: Path, code: str) -> list[Verdict]:
-    """Returns a verdict once the other guarantee's process is here as well."""
-    (folder / code).touch()
-    wait_for(lambda: len(list(folder.iterdir())) == 2)
-    return [CONTENT if code == "G1" else TOOLS]
-
-
-def lose(code: str) -> list[Verdict]:
-    raise ConnectionError("the server is gone")
-
-
-def test_guarantees_run_side_by_side_and_keep_their_order(tmp_path):
-    lines = side_by_side(partial(meet, tmp_path), ["G1", "G9"], at_once=2)
-    assert lines == ["pass: G1 3 s", "not declared: G9 0 s"]
-
-
-def test_an_error_of_one_guarantee_is_the_parts_error():
-    with pytest.raises(ConnectionError, match="gone"):
-        side_by_side(lose, ["G1"], at_once=1)
