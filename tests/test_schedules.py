@@ -1,19 +1,12 @@
 """The emulated devices, and the figures of a run that they made."""
 
-import asyncio
-
 import pytest
 
-from benchmarks.emulated.lengths import Lengths
-from benchmarks.emulated.server import EmulatedEngine
 from benchmarks.schedule_figures import age_at_the_end
 from benchmarks.schedules import SHAPES, schedules_of, settings_of
-from contracts.inference import SamplingParameters, TokenDelta
 from contracts.records import VersionSpan, WeightsPublished
 from pipelinerl.launcher.compose import compose_config
 from tests.builders import completion, rollout
-
-MOST = 40
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "demo"])
@@ -22,27 +15,6 @@ def test_the_settings_of_every_schedule_are_a_run(shape):
         config = compose_config([*settings_of(shape, schedule, 3)])
         assert (config.schedule, config.seed) == (schedule, 3)
         assert config.lag_limit == 0 if schedule == "conventional" else config.lag_limit > 0
-
-
-def test_an_emulated_server_samples_as_many_tokens_as_are_drawn():
-    lengths = Lengths(30, 1)
-
-    async def answers() -> list[list[TokenDelta]]:
-        engine = EmulatedEngine(lengths, token_s=1e-4, token_s_each=0.0, prompt_s=0.0, apply_s=0.0)
-        await engine.start(0)
-        return await asyncio.gather(*(deltas_of(engine) for _ in range(8)))
-
-    found = asyncio.run(answers())
-    drawn = [lengths.of(number) for number in range(8)]
-    sampled = [sum(len(delta.token_ids) for delta in deltas) for deltas in found]
-    assert sampled == [min(length, MOST) for length in drawn]
-    reasons = [deltas[-1].finish_reason for deltas in found]
-    assert reasons == ["stop" if length <= MOST else "length" for length in drawn]
-    assert set(reasons) == {"stop", "length"}
-
-
-async def deltas_of(engine: EmulatedEngine) -> list[TokenDelta]:
-    return [delta async for delta in engine.generate([1], SamplingParameters(max_tokens=MOST))]
 
 
 def test_a_group_is_as_old_as_its_oldest_token_when_its_last_answer_ends():

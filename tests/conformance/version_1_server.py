@@ -48,8 +48,9 @@ def unknown_field(path: str, body: bytes) -> str | None:
         return None
     if path not in FIELDS or not isinstance(request, dict):
         return None
-    parameters = request.get("parameters", [])
-    inner = {name for parameter in parameters if isinstance(parameter, dict) for name in parameter}
+    parameters = request.get("parameters")
+    listed = parameters if isinstance(parameters, list) else []
+    inner = {name for parameter in listed if isinstance(parameter, dict) for name in parameter}
     unknown = (request.keys() - {*FIELDS[path].split()}) | (inner - {"name", "dtype", "shape"})
     return min(unknown, default=None)
 

@@ -10,6 +10,7 @@ import aiohttp
 import psutil
 import pytest
 
+from benchmarks import vllm_servers
 from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
@@ -20,19 +21,20 @@ from contracts.conformance.tiny_model import make_tiny_model
 from pipelinerl.paths import ROOT
 from tests.conformance.kept import assert_kept
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
+from tests.engines.servers import ENVIRONMENT, engine_server
 from tests.engines.tool_rollouts import (
     DOMAIN,
     calls_and_results_are_one_sequence,
     calls_that_are_cut_short_say_so,
 )
-from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process, vllm_server
-from tests.inference_adapters.servers import Server, contract, wait_ready
+from tests.inference_adapters.servers import Server, contract
 from tests.limits import HANG_S
 from tests.tool_model import make_tool_model
 
 pytestmark = pytest.mark.long
 
 TOKEN = "a-token"
+TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +45,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def pair(model) -> Iterator[tuple[Server, Server]]:
     """The tests below end them, one each."""
-    with vllm_process(model) as one, vllm_process(model) as other:
-        for server in (one, other):
-            wait_ready(server.url)
+    with engine_server("vllm", model) as one, engine_server("vllm", model) as other:
         yield one, other
 
 
@@ -104,7 +104,7 @@ def test_a_server_that_is_killed_leaves_nothing_behind(pair):
 )
 def test_what_would_break_the_contract_is_refused(model, options, environment, says):
     ended = subprocess.run(
-        [PYTHON, "-m", "inference_adapters.vllm", "--model", model, *options],
+        [vllm_servers.PYTHON, "-m", "inference_adapters.vllm", "--model", model, *options],
         env=ENVIRONMENT | environment,
         cwd=ROOT,
         text=True,
@@ -119,24 +119,19 @@ def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_to
     """The workers spin while they wait for each other, on this machine's few cores: hence the patience. A
     server that was not told to read calls refuses tools: G6."""
     model = make_tiny_model(tmp_path, tied=False)
-    with vllm_server(model, "--tensor-parallel-size", "2") as url:
-        verdicts = check_inference([url], model, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=HANG_S)
-        assert contract(url)["ranks"] == 2
+    with engine_server("vllm", model, "--tensor-parallel-size", "2") as server:
+        verdicts = check_inference([server.url], model, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=HANG_S)
+        assert contract(server.url)["ranks"] == 2
     assert_kept(verdicts)
 
 
-@pytest.fixture(scope="module")
-def server(model) -> Iterator[str]:
-    with vllm_server(model, token=TOKEN) as url:
-        yield url
-
-
-def test_a_prompt_that_is_repeated_during_an_update(server, model):
-    are_answered_by_one_set_of_weights(server, model, TOKEN)
+def test_a_prompt_that_is_repeated_during_an_update(model):
+    with engine_server("vllm", model, token=TOKEN) as server:
+        are_answered_by_one_set_of_weights(server.url, model, TOKEN)
 
 
 def test_calls_and_results_are_one_sequence_of_sampled_tokens(tmp_path):
     model = make_tool_model(tmp_path, DOMAIN)
-    with vllm_server(model, "--enable-auto-tool-choice", "--tool-call-parser", "hermes", token=TOKEN) as url:
-        calls_and_results_are_one_sequence(url, model, TOKEN)
-        calls_that_are_cut_short_say_so(url, model, TOKEN)
+    with engine_server("vllm", model, *TOOLS, token=TOKEN) as server:
+        calls_and_results_are_one_sequence(server.url, model, TOKEN)
+        calls_that_are_cut_short_say_so(server.url, model, TOKEN)

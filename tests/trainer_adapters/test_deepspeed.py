@@ -14,23 +14,19 @@ from contracts.trainer import OptimizerSpec, TrainerWorker
 from tests.ports import free_port
 from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import make_sequences
-from tests.trainer_adapters.workers import LENGTHS, OPTIMIZER, accumulate, run_ranks, started
+from tests.trainer_adapters.workers import (
+    LENGTHS,
+    OPTIMIZER,
+    accumulate,
+    backend,
+    run_ranks,
+    started,
+    weights_of,
+)
 from trainer_adapters.deepspeed import DeepSpeedTrainer
-from trainer_adapters.fsdp import FSDPTrainer
 
 pytestmark = pytest.mark.engines
 STEPS = 4
-
-
-def backend(name: str) -> TrainerWorker:
-    dtype = "bfloat16" if name.endswith("bf16") else "float32"
-    if name.startswith("fsdp"):
-        return FSDPTrainer(compute_dtype=dtype)
-    return DeepSpeedTrainer(zero_stage=int(name[4]), compute_dtype=dtype)
-
-
-def weights_of(worker: TrainerWorker) -> reference.Tensors:
-    return {name: t.cpu().clone() for name, t in worker.gather_weights() if t is not None}
 
 
 def take(worker: TrainerWorker, sequences: list[TrainingSequence], rank: int, size: int) -> None:

@@ -15,25 +15,21 @@ from contracts.trainer import TrainerWorker
 from tests.ports import free_port
 from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import SIZES, VOCAB, make_model, make_sequences
-from tests.trainer_adapters.workers import LENGTHS, accumulate, pack, run_ranks, started, train
+from tests.trainer_adapters.workers import (
+    LENGTHS,
+    LORA,
+    accumulate,
+    backend,
+    pack,
+    run_ranks,
+    started,
+    train,
+    weights_of,
+)
 from trainer_adapters.fsdp import FSDPTrainer
 from trainer_adapters.lora import LoRA
 
-LORA = {"rank": 4, "alpha": 8}
 SCALE = 2.0
-
-
-def backend(name: str) -> TrainerWorker:
-    options = {"lora": LORA, "compute_dtype": "bfloat16" if name.endswith("bf16") else "float32"}
-    if name.startswith("fsdp"):
-        return FSDPTrainer(**options)
-    from trainer_adapters.deepspeed import DeepSpeedTrainer
-
-    return DeepSpeedTrainer(zero_stage=int(name[4]), **options)
-
-
-def weights_of(worker: TrainerWorker) -> reference.Tensors:
-    return {name: t.cpu().clone() for name, t in worker.gather_weights() if t is not None}
 
 
 def step(worker: TrainerWorker, number: int, rank: int, size: int) -> None:
@@ -83,7 +79,7 @@ def learned(models: dict[str, str], out: Path, name: str) -> tuple[dict, Path]:
 @pytest.fixture(scope="module")
 def fsdp(models, tmp_path_factory) -> tuple[dict, Path]:
     """Results of rank 0 of two, and where checkpoint and export are."""
-    return learned(models, tmp_path_factory.mktemp("fsdp"), "fsdp")
+    return learned(models, tmp_path_factory.mktemp("fsdp"), "fsdp-lora")
 
 
 def assert_merged(result: dict, base: reference.Tensors) -> None:
@@ -102,9 +98,7 @@ def assert_merged(result: dict, base: reference.Tensors) -> None:
         torch.testing.assert_close(weight, merged.float(), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "name", ["fsdp-bf16", *(pytest.param(f"zero{stage}-bf16", marks=pytest.mark.long) for stage in (2, 3))]
-)
+@pytest.mark.parametrize("name", ["fsdp-bf16-lora", pytest.param("zero3-bf16-lora", marks=pytest.mark.long)])
 def test_in_bfloat16_the_base_stays_and_they_are_merged_in_float32(models, tmp_path, name):
     result, _ = learned(models, tmp_path, name)
     assert_merged(result, reference.weights(reference.load(models["qwen2"])))
@@ -162,7 +156,7 @@ def test_experts_and_routers_of_a_mixture_stay_as_they_are(tmp_path):
 
 def test_resumed_on_another_number_of_ranks(models, fsdp, tmp_path):
     result, out = fsdp
-    (weights,) = run_ranks(1, go_on, tmp_path, "fsdp", free_port(), models["qwen2"], out / "step")
+    (weights,) = run_ranks(1, go_on, tmp_path, "fsdp-lora", free_port(), models["qwen2"], out / "step")
     reference.assert_close(weights, result["weights"])
 
 
@@ -243,18 +237,15 @@ def test_the_export_is_merged_and_peft_reads_its_adapter(models, fsdp):
     ("lora", "says"),
     [
         ({"rank": 0, "alpha": 8}, "lora.rank must be a positive whole number, not 0"),
-        ({"rank": True, "alpha": 8}, "lora.rank must be a positive whole number, not True"),
         ({"rank": 4, "alpha": 0}, "lora.alpha must be a positive number, not 0"),
         ({"rank": 4, "alpha": float("inf")}, "lora.alpha must be a positive number, not inf"),
         ({"rank": 4}, "lora.alpha must be set, for example lora={rank: 16, alpha: 32}"),
-        ({}, "lora.rank must be set, for example lora={rank: 16, alpha: 32}"),
         (8, "lora must be null or have rank and alpha, not 8"),
         (
             {**LORA, "modules_to_save": ["lm_head"]},
             "lora.modules_to_save cannot be set: lora has rank, alpha, targets alone",
         ),
         ({**LORA, "targets": []}, "lora.targets must be all-linear or a list of names, not ()"),
-        ({**LORA, "targets": "q_proj"}, "lora.targets must be all-linear or a list of names, not 'q_proj'"),
         ({**LORA, "targets": [3]}, "lora.targets must be all-linear or a list of names, not (3,)"),
     ],
 )
@@ -291,11 +282,11 @@ def test_without_peft_a_line_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("saved", "name"), [("fsdp", "zero3"), ("zero3", "fsdp")])
+@pytest.mark.parametrize(("saved", "name"), [("fsdp-lora", "zero3-lora"), ("zero3-lora", "fsdp-lora")])
 def test_a_checkpoint_goes_on_in_another_backend(models, fsdp, tmp_path, saved, name):
     out = tmp_path / "saved"
     out.mkdir()
-    result, out = fsdp if saved == "fsdp" else learned(models, out, saved)
+    result, out = fsdp if saved == "fsdp-lora" else learned(models, out, saved)
     args = (models["qwen2"], out / "step")
     weights = run_ranks(2, go_on, tmp_path, name, free_port(), *args)[0]
     reference.assert_close(weights, result["weights"])

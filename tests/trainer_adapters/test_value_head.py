@@ -18,7 +18,7 @@ from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores, TrainerWo
 from tests.ports import free_port
 from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import make_sequences
-from tests.trainer_adapters.workers import LENGTHS, pack, run_ranks, started
+from tests.trainer_adapters.workers import LENGTHS, backend, pack, run_ranks, started
 from trainer_adapters.fsdp import FSDPTrainer
 from trainer_adapters.token_scores import ValueHead
 
@@ -63,15 +63,6 @@ def shares(step: int, rank: int, size: int) -> list[list[TrainingSequence]]:
     return [share for row in rows for share in row] if size == 1 else [row[rank] for row in rows]
 
 
-def backend(name: str, value_head: bool = True) -> TrainerWorker:
-    if name == "fsdp":
-        return FSDPTrainer(value_head=value_head, logits_chunk=7)
-    from trainer_adapters.deepspeed import DeepSpeedTrainer
-
-    dtype = "bfloat16" if name.endswith("bf16") else "float32"
-    return DeepSpeedTrainer(zero_stage=int(name[4]), value_head=value_head, compute_dtype=dtype)
-
-
 # --- jobs of a rank ---------------------------------------------------------------------------
 
 
@@ -91,7 +82,7 @@ def take(worker: TrainerWorker, step: int, rank: int, size: int) -> list[torch.T
 
 def learn(rank: int, size: int, name: str, port: int, model: str, out: Path) -> dict:
     """Checkpoints 0 (before) to 5; values of each step; names that servers see."""
-    with started(backend(name), model, rank, size, port, ADAMW) as worker:
+    with started(backend(f"{name}-values"), model, rank, size, port, ADAMW) as worker:
         worker.save(out / "0").wait()
         values = []
         for step in range(len(LOSSES)):
@@ -105,7 +96,7 @@ def learn(rank: int, size: int, name: str, port: int, model: str, out: Path) -> 
 
 
 def go_on(rank: int, size: int, name: str, port: int, model: str, checkpoint: Path, out: Path) -> None:
-    with started(backend(name), model, rank, size, port, ADAMW) as worker:
+    with started(backend(f"{name}-values"), model, rank, size, port, ADAMW) as worker:
         worker.load(checkpoint)
         take(worker, int(checkpoint.name), rank, size)
         worker.save(out).wait()
