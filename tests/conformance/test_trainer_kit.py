@@ -98,7 +98,7 @@ FORMS = {
     "deepspeed-2-selective": (DEEPSPEED, 2, {"zero_stage": 2, "activation_checkpointing": "selective"}),
     "deepspeed-2-offload": (DEEPSPEED, 2, {"zero_stage": 2, "config": OFFLOAD}),
     "deepspeed-2-low-rank": (DEEPSPEED, 2, {"zero_stage": 2, "lora": LORA}),
-    "deepspeed-3-one": (DEEPSPEED, 1, {"zero_stage": 3, "config": OFFLOAD}),
+    "deepspeed-3-one": (DEEPSPEED, 1, {"zero_stage": 3}),
     "deepspeed-3": (DEEPSPEED, 2, {"zero_stage": 3}),
     "deepspeed-3-low-rank": (DEEPSPEED, 2, {"zero_stage": 3, "lora": LORA}),
     "example-one": (PLAIN, 1, {}),
