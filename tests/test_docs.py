@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.launcher.compose import compose_config
+from pipelinerl.slurm.script import script
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,16 +26,11 @@ def test_a_page_quotes_its_example(page, example):
     assert [p for p in quoted if p not in source and textwrap.indent(p, "    ") not in source] == []
 
 
-@pytest.mark.parametrize("file", ["confident_sums.py", "weighed_objective.py"])
+@pytest.mark.parametrize("file", ["confident_sums.py", "weighed_objective.py", "conf/exp/confidence.yaml"])
 def test_the_page_on_token_fields_quotes_its_example(file):
     text = (ROOT / "docs" / "token-fields.md").read_text()
-    assert f"# {file}\n{(ROOT / 'examples' / 'token_fields' / file).read_text()}```" in text
-
-
-def test_the_page_quotes_the_experiment_of_a_token_field():
-    text = (ROOT / "docs" / "token-fields.md").read_text()
-    experiment = (ROOT / "examples" / "token_fields" / "conf" / "exp" / "confidence.yaml").read_text()
-    assert f"```yaml\n{experiment}```" in text
+    title = f"# {file}\n" if file.endswith(".py") else "```yaml\n"
+    assert f"{title}{(ROOT / 'examples' / 'token_fields' / file).read_text()}```" in text
 
 
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
@@ -77,7 +73,7 @@ def test_the_commands_that_a_page_names_exist(page):
 
 def runs_of_pages() -> list[str]:
     """Returns what follows `python launch.py` in the pages that a newcomer reads first."""
-    pages = [ROOT / "README.md", ROOT / "docs" / "demo.md", ROOT / "docs" / "configure.md"]
+    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("demo", "configure", "cluster"))]
     found = {run for page in pages for run in re.findall(r"python launch\.py ([^`\n#]+)", page.read_text())}
     return sorted(run.strip() for run in found if not re.match(r"key=value|--help", run))
 
@@ -86,6 +82,17 @@ def runs_of_pages() -> list[str]:
 def test_the_settings_of_a_page_are_understood(run):
     settings = shlex.split(run)
     compose_config([setting for setting in settings if not setting.startswith(("run_dir=", "resume="))])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    re.findall(r"python -m pipelinerl\.slurm ([^|\n]+) \|", (ROOT / "docs" / "cluster.md").read_text()),
+)
+def test_a_script_of_the_page_is_printed_and_its_run_is_understood(arguments):
+    words = shlex.split(arguments)
+    script(words)
+    if "--" in words:
+        compose_config(["executor=ray", "streams=redis", *words[words.index("--") + 1 :]])
 
 
 def test_the_readme_is_short_and_names_every_page():

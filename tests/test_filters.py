@@ -59,11 +59,6 @@ def test_the_success_band_wants_right_and_wrong_members_whatever_their_rewards(s
     assert SuccessBand()(rollouts, []).tolist() == [kept] * 3
 
 
-def test_a_group_out_of_the_success_band_is_dropped_by_name():
-    solved = [rollout(0, i, reward=float(i), metrics={"success": 1.0}) for i in range(4)]
-    assert formation(SuccessBand()).add_group(solved).dropped == "success_band"
-
-
 def test_advantages_beyond_the_range_are_left_out():
     advantages = [np.array([0.5]), np.array([-0.5, 3.1]), np.array([np.nan])]
     assert AdvantageRange(largest=3)(group(0, [0, 0, 0]), advantages).tolist() == [True, False, False]

@@ -82,6 +82,11 @@ def test_a_gradient_norm_that_does_not_creep_up_raises_nothing(series):
     assert not raised(grad_norm=series)
 
 
+def test_a_clip_fraction_rises_from_nothing_once_it_is_above_the_floor():
+    assert not raised(clip_fraction=np.linspace(0, 0.009, STEPS))
+    assert raised(clip_fraction=np.linspace(0, 0.1, STEPS)) == [Alarm.CLIP_FRACTION_RISING]
+
+
 @pytest.mark.parametrize(
     ("last", "expected"),
     [([1, 1, 3, 3, 5, 5], True), ([1, 1, 5, 5, 3, 3], False), ([5, 5, 3, 3, 1, 1], False), ([3] * 6, False)],
@@ -89,11 +94,6 @@ def test_a_gradient_norm_that_does_not_creep_up_raises_nothing(series):
 def test_a_level_that_has_doubled_must_also_rise_in_all_thirds_of_its_window(last, expected):
     found = alarms(replace(RULES, window=6), grad_norm=[1.0] * 12 + last)
     assert found == ([(17, Alarm.GRAD_NORM_RISING)] if expected else [])
-
-
-def test_a_clip_fraction_rises_from_nothing_once_it_is_above_the_floor():
-    assert not raised(clip_fraction=np.linspace(0, 0.009, STEPS))
-    assert raised(clip_fraction=np.linspace(0, 0.1, STEPS)) == [Alarm.CLIP_FRACTION_RISING]
 
 
 @pytest.mark.parametrize("seed", NOISES)
@@ -132,11 +132,6 @@ def test_an_alarm_is_raised_again_only_after_its_condition_had_ended():
     assert raised(ess=recovered) == [Alarm.ESS_COLLAPSED] * 2
 
 
-def test_growth_that_went_back_and_comes_again_is_raised_again():
-    there_and_back = np.concatenate([creeping(3, 150), creeping(3, 150)[::-1], creeping(3, 150)])
-    assert raised(grad_norm=there_and_back) == [Alarm.GRAD_NORM_RISING] * 2
-
-
 def test_active_is_what_has_begun_and_not_ended():
     health = Health(replace(RULES, window=3))
     seen = []
@@ -152,9 +147,7 @@ def test_what_is_missing_or_not_finite_changes_nothing():
     with_holes = [v for i, value in enumerate(series) for v in (value, nothing[i % 4])]
     holes = [(2 * step, alarm) for step, alarm in alarms(grad_norm=series)]
     assert alarms(grad_norm=with_holes) == holes and holes
-    health = Health(RULES)
-    assert not any(health.observe({"loss": 1.0}) for _ in range(100))
-    assert not any(health.observe({"grad_norm": nothing[i % 4]}) for i in range(100))
+    assert not alarms(grad_norm=nothing * 25)
 
 
 @pytest.mark.parametrize("beginning", [0, 1, 100, 250])
@@ -168,23 +161,14 @@ def test_a_run_resumed_anywhere_needs_windows_of_its_own(beginning):
     ]
 
 
-def test_every_alarm_has_a_name_and_a_sentence():
-    assert [str(alarm) for alarm in Alarm] == [
-        "grad_norm_rising", "clip_fraction_rising", "entropy_rising_again", "ess_collapsed",
-    ]  # fmt: skip
-    assert all(len(alarm.sentence.split()) > 5 for alarm in Alarm)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"window": 2}, "window must be at least 3, not 2"),
-        ({"grad_norm_growth": 1}, "grad_norm_growth must be greater than 1, not 1"),
         ({"entropy_growth": math.nan}, "entropy_growth must be greater than 1, not nan"),
         ({"clip_fraction_floor": -0.1}, "clip_fraction_floor must be 0 or more, not -0.1"),
         ({"entropy_fall": 1.0}, "entropy_fall must be between 0 and 1, not 1.0"),
         ({"ess_floor": 0}, "ess_floor must be between 0 and 1, not 0"),
-        ({"margin": 1.5}, "margin must be between 0 and 1, not 1.5"),
     ],
 )
 def test_a_rule_without_meaning_is_refused_in_one_line(options, message):

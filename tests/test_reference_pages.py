@@ -48,10 +48,6 @@ QUOTED = re.findall(
 )
 
 
-def test_the_page_has_the_likely_messages():
-    assert len(QUOTED) >= 25
-
-
 @pytest.mark.parametrize("message", QUOTED)
 def test_the_code_has_the_message(message):
     pattern = ".*".join(map(re.escape, message.split("...")))

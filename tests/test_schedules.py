@@ -1,29 +1,12 @@
 """The emulated devices, and the figures of a run that they made."""
 
-import asyncio
-
 import pytest
 
-from benchmarks.adaptive import held, row
-from benchmarks.emulated.lengths import Lengths
-from benchmarks.emulated.server import EmulatedEngine
-from benchmarks.schedule_figures import age_at_the_end, share_of_stale
+from benchmarks.schedule_figures import age_at_the_end
 from benchmarks.schedules import SHAPES, schedules_of, settings_of
-from contracts.inference import SamplingParameters, TokenDelta
 from contracts.records import VersionSpan, WeightsPublished
 from pipelinerl.launcher.compose import compose_config
 from tests.builders import completion, rollout
-
-MOST = 40
-
-
-def test_lengths_repeat_and_have_the_mean_that_they_are_made_for():
-    lengths = [Lengths(50, 1, seed=3).of(number) for number in range(4000)]
-    assert lengths[:9] == [Lengths(50, 1, seed=3).of(number) for number in range(9)]
-    assert lengths[:9] != [Lengths(50, 1, seed=4).of(number) for number in range(9)]
-    assert sum(lengths) / len(lengths) == pytest.approx(50, rel=0.1)
-    assert max(lengths) > 500
-    assert {Lengths(50, 0).of(number) for number in range(9)} == {50}
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "demo"])
@@ -32,34 +15,6 @@ def test_the_settings_of_every_schedule_are_a_run(shape):
         config = compose_config([*settings_of(shape, schedule, 3)])
         assert (config.schedule, config.seed) == (schedule, 3)
         assert config.lag_limit == 0 if schedule == "conventional" else config.lag_limit > 0
-
-
-def test_an_emulated_server_samples_as_many_tokens_as_are_drawn():
-    lengths = Lengths(30, 1)
-
-    async def answers() -> list[list[TokenDelta]]:
-        engine = EmulatedEngine(lengths, token_s=1e-4, token_s_each=0.0, prompt_s=0.0, apply_s=0.0)
-        await engine.start(0)
-        return await asyncio.gather(*(deltas_of(engine) for _ in range(8)))
-
-    found = asyncio.run(answers())
-    drawn = [lengths.of(number) for number in range(8)]
-    sampled = [sum(len(delta.token_ids) for delta in deltas) for deltas in found]
-    assert sampled == [min(length, MOST) for length in drawn]
-    reasons = [deltas[-1].finish_reason for deltas in found]
-    assert reasons == ["stop" if length <= MOST else "length" for length in drawn]
-    assert set(reasons) == {"stop", "length"}
-
-
-async def deltas_of(engine: EmulatedEngine) -> list[TokenDelta]:
-    return [delta async for delta in engine.generate([1], SamplingParameters(max_tokens=MOST))]
-
-
-def test_stale_groups_are_told_apart_by_their_longest_answer():
-    short, long = [rollout(0)], [rollout(1), rollout(1, completions=[completion([1], [2] * 9)])]
-    assert share_of_stale(trained=[short, short, short], stale=[short, long], lengths=range(9)) == 0.25
-    assert share_of_stale(trained=[long], stale=[short, long], lengths=range(9, 99)) == 0.5
-    assert share_of_stale(trained=[short], stale=[short], lengths=range(9, 99)) == 0.0
 
 
 def test_a_group_is_as_old_as_its_oldest_token_when_its_last_answer_ends():
@@ -74,12 +29,3 @@ def test_a_group_is_as_old_as_its_oldest_token_when_its_last_answer_ends():
 
 def published(version: int, at: float) -> WeightsPublished:
     return WeightsPublished(run="", version=version, servers=[], seconds=0, bytes=0, paused_s=0, at=at)
-
-
-def test_a_limit_counts_where_it_held_for_a_while():
-    capacities = [(100.0 + second, 64.0) for second in range(20)]
-    capacities += [(120.0, 66.7), *((121.0 + second, 96.0) for second in range(29)), (150.0, 64.0)]
-    limits = list(held(capacities))
-    assert limits == [(64, 0.0, 19.0), (96, 21.0, 49.0)]
-    found = ["0.01 + 0.00005 a request", "128", "64 (0), 96 (21)", "96: 100%"]
-    assert row(0.00005, limits) == found

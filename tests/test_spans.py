@@ -63,10 +63,3 @@ def test_a_disk_that_fails_costs_the_spans_alone(tmp_path, monkeypatch, caplog):
     assert [line["t"] for line in lines_of(tmp_path, "actor")] == [2.0]
     (said,) = [record.message for record in caplog.records]
     assert said == f"spans are left out of {spans_path(tmp_path, 'actor')}: [Errno 5] Input/output error"
-
-
-def test_a_directory_that_cannot_be_made_costs_the_spans_alone(tmp_path):
-    (tmp_path / "spans").write_text("a file")
-    spans = Spans(tmp_path, "actor")
-    spans.add("places", 1.0, 0.5)
-    assert spans.taken()[1] == {"places": 0.5}

@@ -1,10 +1,10 @@
-"""Trainers that compute or step in float64, and so are more exact than the kit's reference."""
+"""A trainer that computes in float64, and so is more exact than the kit's reference."""
 
 import torch
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
-from contracts.trainer import OptimizerSpec, PackedBatch
+from contracts.trainer import PackedBatch
 from examples.plain_trainer import PlainTrainer
 
 
@@ -45,37 +45,3 @@ def _entropies(
 ) -> torch.Tensor:
     log_p = (hidden @ weight.double().T / temperature[:, None].double()).log_softmax(-1)
     return -(log_p.exp() * log_p).sum(-1).float()
-
-
-class FlatAdamW(torch.optim.Optimizer):
-    """AdamW over one flat buffer, in float64; its moments begin with the first step."""
-
-    def __init__(self, parameters: list[torch.nn.Parameter], spec: OptimizerSpec):
-        super().__init__(parameters, {"lr": spec.lr})
-        self._parameters, self._spec = parameters, spec
-        self._moments: list[torch.Tensor] = []
-        self._steps = 0
-
-    @torch.no_grad()
-    def step(self) -> None:
-        spec, rate, weights = self._spec, self.param_groups[0]["lr"], self._parameters
-        gradient = torch.cat([p.grad.flatten().double() for p in weights])
-        former = self._moments or [torch.zeros_like(gradient)] * 2
-        pairs = zip(former, (gradient, gradient**2), spec.betas, strict=True)
-        self._moments = [m * beta + new * (1 - beta) for m, new, beta in pairs]
-        self._steps += 1
-        mean, square = (m / (1 - b**self._steps) for m, b in zip(self._moments, spec.betas, strict=True))
-        updates = (mean / (square.sqrt() + spec.eps)).split([p.numel() for p in weights])
-        for p, update in zip(weights, updates, strict=True):
-            p.copy_(p.double() * (1 - rate * spec.weight_decay) - rate * update.view_as(p))
-
-    def state_dict(self) -> dict[str, object]:
-        return {"moments": self._moments, "steps": self._steps}
-
-    def load_state_dict(self, state: dict) -> None:
-        self._moments, self._steps = state["moments"], state["steps"]
-
-
-class StepsInFloat64(PlainTrainer):
-    def reset_optimizer(self) -> None:
-        self._optimizer = FlatAdamW(list(self._model.parameters()), self._spec.optimizer)

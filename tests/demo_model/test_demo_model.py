@@ -3,11 +3,9 @@ import re
 from typing import NamedTuple
 
 import pytest
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelinerl.demo_model.build import make_demo_model
-from pipelinerl.demo_model.recipe import configured, read_stamp
+from pipelinerl.demo_model.recipe import configured
 from pipelinerl.demo_model.recipes.sums import Options, Put, SumExamples, SumsRecipe
 from pipelinerl.demo_model.recipes.thinking import ThinkingRecipe, Thoughts
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
@@ -17,38 +15,12 @@ HASTY = Options(pool_size=300, batch_size=8, steps=4, noise_steps=2, evaluation_
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    out = tmp_path_factory.mktemp("models") / "demo"
-    make_demo_model(out, SumsRecipe(0, HASTY))
-    return out
-
-
-@pytest.fixture(scope="module")
 def examples():
     return SumExamples(configured("reasoning_gym", seed=0), byte_tokenizer(CONTEXT), pool_size=300, seed=0)
 
 
-def test_the_model_loads_like_any_other(made):
-    model = AutoModelForCausalLM.from_pretrained(made)
-    tokenizer = AutoTokenizer.from_pretrained(made)
-    assert model.config.model_type == "qwen2" and model.config.tie_word_embeddings
-    assert 0.7e6 < model.num_parameters() < 0.9e6
-    assert model.config.vocab_size == len(tokenizer)
-    assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.eos_token_id
-    assert model.config.pad_token_id == tokenizer.pad_token_id
-
-
-def test_the_saved_tokenizer_has_one_token_per_character_and_loses_nothing(made):
-    tokenizer = AutoTokenizer.from_pretrained(made)
-    for text in ["23 - 60 =", "  two  spaces\nand a line ", "<answer>-37</answer>"]:
-        ids = tokenizer(text)["input_ids"]
-        assert len(ids) == len(text)
-        assert tokenizer.decode(ids) == text
-    assert tokenizer.decode(tokenizer("naïve – 数")["input_ids"]) == "naïve – 数"
-
-
-def test_the_chat_template_knows_three_roles(made):
-    tokenizer = AutoTokenizer.from_pretrained(made)
+def test_the_chat_template_knows_three_roles():
+    tokenizer = byte_tokenizer(CONTEXT)
     messages = [
         {"role": "system", "content": "Add."},
         {"role": "user", "content": "1 + 2 ="},
@@ -77,17 +49,19 @@ def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_thinking_is_learnt_by_the_model_of_the_sums_itself(made, tmp_path):
-    barely = dataclasses.replace(HASTY, noise_steps=1)
-    thoughts = Thoughts(most_thoughts=4, answer_steps=1, thinking_steps=1)
-    stamp = make_demo_model(tmp_path / "m", ThinkingRecipe(1, made, barely, thoughts))
-    assert stamp["fingerprint"]["most_thoughts"] == 4
-    assert stamp["fingerprint"]["sums"] == read_stamp(made)["fingerprint"]
-    assert "ThinkingSums" in stamp["fingerprint"]["domain"]["_target_"]
+def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
+    sums, thinks = tmp_path / "sums", tmp_path / "thinks"
+    plain = make_demo_model(sums, SumsRecipe(0, HASTY))
+    assert plain["fingerprint"].keys() == {"seed", "options", "domain"}
+    thoughts = Thoughts(most_thoughts=4, answer_steps=1, thinking_steps=2)
+    thinking = make_demo_model(thinks, ThinkingRecipe(0, sums, HASTY, thoughts))
+    assert (
+        thinking["fingerprint"]["most_thoughts"] == 4
+        and thinking["fingerprint"]["sums"] == plain["fingerprint"]
+    )
+    assert "ThinkingSums" in thinking["fingerprint"]["domain"]["_target_"]
     with pytest.raises(ValueError, match="other is not a demo model; make it"):
-        make_demo_model(tmp_path / "m", ThinkingRecipe(1, tmp_path / "other", barely))
-    start, end = (load_file(directory / "model.safetensors") for directory in (made, tmp_path / "m"))
-    assert all((start[name] - end[name]).abs().max() < 0.02 for name in start)
+        make_demo_model(thinks, ThinkingRecipe(0, tmp_path / "other", HASTY))
 
 
 def test_a_failed_build_leaves_nothing_and_a_strangers_directory_is_not_touched(tmp_path):

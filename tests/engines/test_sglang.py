@@ -9,11 +9,11 @@ from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
 from tests.engines.scraped_updates import metrics_after_an_update
-from tests.engines.sglang_servers import sglang_process
+from tests.engines.servers import engine_server
 from tests.inference_adapters.hostile.clients import harm_nobody
 from tests.inference_adapters.metrics import told, value
 from tests.inference_adapters.openai_surface import CHECKS, NAME, Surface
-from tests.inference_adapters.servers import Server, contract, wait_ready
+from tests.inference_adapters.servers import Server, contract
 
 pytestmark = pytest.mark.engines
 
@@ -27,8 +27,7 @@ def model(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def server(model) -> Iterator[Server]:
-    with sglang_process(model, "--served-model-name", NAME, token=TOKEN) as server:
-        wait_ready(server.url)
+    with engine_server("sglang", model, "--served-model-name", NAME, token=TOKEN) as server:
         yield server
 
 

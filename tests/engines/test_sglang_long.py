@@ -11,9 +11,9 @@ from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
-from tests.engines.sglang_servers import sglang_process, sglang_server
+from tests.engines.servers import engine_process, engine_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
-from tests.inference_adapters.servers import Server, health, wait_ready
+from tests.inference_adapters.servers import Server, health
 from tests.limits import HANG_S
 
 pytestmark = pytest.mark.long
@@ -29,8 +29,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def server(model) -> Iterator[Server]:
     """The last test that uses it ends it."""
-    with sglang_process(model, token=TOKEN) as server:
-        wait_ready(server.url)
+    with engine_server("sglang", model, token=TOKEN) as server:
         yield server
 
 
@@ -40,8 +39,8 @@ def test_a_prompt_that_is_repeated_during_an_update(server, model):
 
 def test_with_two_tensor_parallel_workers_too(tmp_path):
     model = make_tiny_model(tmp_path / "untied", tied=False)
-    with sglang_server(model, "--tensor-parallel-size", "2", token=TOKEN) as url:
-        verdicts = check_inference([url], model, token=TOKEN)
+    with engine_server("sglang", model, "--tensor-parallel-size", "2", token=TOKEN) as server:
+        verdicts = check_inference([server.url], model, token=TOKEN)
     assert_kept(verdicts)
 
 
@@ -51,8 +50,7 @@ def engine_of(server: Server) -> psutil.Process | None:
 
 
 def test_a_server_and_its_engine_end_together(server, model):
-    with sglang_process(model) as other:
-        wait_ready(other.url)
+    with engine_server("sglang", model) as other:
         family = psutil.Process(server.process.pid).children(recursive=True)
         server.process.kill()
         server.process.wait()
@@ -74,7 +72,7 @@ def workers_importing(server: Server) -> bool:
 
 @pytest.mark.parametrize("reached", [engine_of, workers_importing])
 def test_an_engine_that_is_still_being_loaded_ends_with_its_server_too(model, reached):
-    with sglang_process(model) as server:
+    with engine_process("sglang", model) as server:
         while not reached(server):
             assert server.process.poll() is None and health(server.url) != 200
         family = psutil.Process(server.process.pid).children(recursive=True)

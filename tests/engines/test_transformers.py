@@ -1,15 +1,12 @@
-"""The transformers adapter in one server: calls, metrics, hostile requests, weights and updates in flight."""
+"""The transformers adapter in one server: calls, metrics, hostile requests."""
 
-import contextlib
 from collections.abc import Iterator
 
 import pytest
 
-from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
-from contracts.support.token import TOKEN_VARIABLE
-from tests.conformance.kept import assert_kept
 from tests.engines.scraped_updates import metrics_after_an_update
+from tests.engines.servers import engine_server
 from tests.engines.tool_rollouts import (
     DOMAIN,
     calls_and_results_are_one_sequence,
@@ -17,7 +14,7 @@ from tests.engines.tool_rollouts import (
     calls_that_are_cut_short_say_so,
 )
 from tests.inference_adapters.hostile.clients import harm_nobody
-from tests.inference_adapters.servers import Server, serving, wait_ready
+from tests.inference_adapters.servers import Server
 from tests.tool_model import make_tool_model
 
 pytestmark = pytest.mark.engines
@@ -30,31 +27,18 @@ def model(tmp_path_factory) -> str:
     return make_tiny_model(tmp_path_factory.mktemp("model"))
 
 
-@contextlib.contextmanager
-def transformers_server(model: str) -> Iterator[Server]:
-    environment = {TOKEN_VARIABLE: TOKEN}
-    with serving("inference_adapters.transformers", "--model", model, environment=environment) as server:
-        wait_ready(server.url)
-        yield server
-
-
 @pytest.fixture(scope="module")
 def server(model) -> Iterator[Server]:
-    with transformers_server(model) as server:
+    with engine_server("transformers", model, token=TOKEN) as server:
         yield server
 
 
 def test_calls_and_results_are_one_sequence_of_sampled_tokens(tmp_path):
     model = make_tool_model(tmp_path, DOMAIN)
-    with transformers_server(model) as server:
+    with engine_server("transformers", model, token=TOKEN) as server:
         calls_and_results_are_one_sequence(server.url, model, TOKEN)
         calls_that_are_cut_short_say_so(server.url, model, TOKEN)
         calls_in_segments_are_read_as_a_whole(server.url, model, TOKEN)
-
-
-def test_weights_and_updates_in_flight(server, model):
-    """The other guarantees are tried by `make soak`."""
-    assert_kept(check_inference([server.url], model, token=TOKEN, only=["G1", "G2"]))
 
 
 def test_its_metrics_tell_an_update_and_a_completion(server, model):

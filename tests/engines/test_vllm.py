@@ -9,12 +9,12 @@ from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
 from tests.engines.scraped_updates import metrics_after_an_update
-from tests.engines.vllm_servers import vllm_process
+from tests.engines.servers import engine_server
 from tests.inference_adapters.hostile.clients import harm_nobody
 from tests.inference_adapters.metrics import told, value
 from tests.inference_adapters.openai_surface import CHECKS, NAME, Surface
 from tests.inference_adapters.servers import Server as Started
-from tests.inference_adapters.servers import contract, wait_ready
+from tests.inference_adapters.servers import contract
 
 pytestmark = pytest.mark.engines
 
@@ -31,8 +31,7 @@ def model(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def started(model) -> Iterator[Started]:
-    with vllm_process(model, *TOOLS, *SMALL_BLOCKS, *NAMES, token=TOKEN) as server:
-        wait_ready(server.url)
+    with engine_server("vllm", model, *TOOLS, *SMALL_BLOCKS, *NAMES, token=TOKEN) as server:
         yield server
 
 

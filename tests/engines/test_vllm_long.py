@@ -1,6 +1,4 @@
-"""vLLM over long rollouts, with several processes, and in a whole run: `make soak`.
-
-Its processes draw apart, end together, and start only as the contract allows."""
+"""vLLM with several processes: they draw apart, end together, and start only as the contract allows."""
 
 import asyncio
 import json
@@ -11,8 +9,8 @@ from collections.abc import Iterator
 import aiohttp
 import psutil
 import pytest
-import torch
 
+from benchmarks import vllm_servers
 from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
@@ -22,22 +20,21 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
 from pipelinerl.paths import ROOT
 from tests.conformance.kept import assert_kept
-from tests.engines.long_rollouts import rollouts_across
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
+from tests.engines.servers import ENVIRONMENT, engine_server
 from tests.engines.tool_rollouts import (
     DOMAIN,
     calls_and_results_are_one_sequence,
     calls_that_are_cut_short_say_so,
 )
-from tests.engines.twenty_steps import learns_in_twenty_steps
-from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process, vllm_server
-from tests.inference_adapters.servers import Server, contract, wait_ready
+from tests.inference_adapters.servers import Server, contract
 from tests.limits import HANG_S
 from tests.tool_model import make_tool_model
 
 pytestmark = pytest.mark.long
 
 TOKEN = "a-token"
+TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +45,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def pair(model) -> Iterator[tuple[Server, Server]]:
     """The tests below end them, one each."""
-    with vllm_process(model) as one, vllm_process(model) as other:
-        for server in (one, other):
-            wait_ready(server.url)
+    with engine_server("vllm", model) as one, engine_server("vllm", model) as other:
         yield one, other
 
 
@@ -109,7 +104,7 @@ def test_a_server_that_is_killed_leaves_nothing_behind(pair):
 )
 def test_what_would_break_the_contract_is_refused(model, options, environment, says):
     ended = subprocess.run(
-        [PYTHON, "-m", "inference_adapters.vllm", "--model", model, *options],
+        [vllm_servers.PYTHON, "-m", "inference_adapters.vllm", "--model", model, *options],
         env=ENVIRONMENT | environment,
         cwd=ROOT,
         text=True,
@@ -124,71 +119,19 @@ def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_to
     """The workers spin while they wait for each other, on this machine's few cores: hence the patience. A
     server that was not told to read calls refuses tools: G6."""
     model = make_tiny_model(tmp_path, tied=False)
-    with vllm_server(model, "--tensor-parallel-size", "2") as url:
-        verdicts = check_inference([url], model, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=HANG_S)
-        assert contract(url)["ranks"] == 2
+    with engine_server("vllm", model, "--tensor-parallel-size", "2") as server:
+        verdicts = check_inference([server.url], model, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=HANG_S)
+        assert contract(server.url)["ranks"] == 2
     assert_kept(verdicts)
 
 
-@pytest.fixture(scope="module")
-def server(model) -> Iterator[str]:
-    with vllm_server(model, token=TOKEN) as url:
-        yield url
-
-
-def test_a_rollout_across_ten_updates(server, model):
-    """Its spans add up, and every log-probability is that of the version which sampled the token."""
-    reference = Reference(model)
-    samples = asyncio.run(rollouts_across(server, TOKEN, reference, updates=10))
-    longest = max(samples, key=lambda sample: len(sample.spans))
-    assert [version for version, _, _ in longest.spans] == list(range(1, 12))
-    for sample in samples:
-        assert sample.spans[0][1] == 0 and sample.spans[-1][2] == len(sample.token_ids) == 1500
-        for version, start, end in sample.spans:
-            expected = reference.logprobs(
-                reference.weights(version), sample.prompt_token_ids, sample.token_ids, 1.0
-            )
-            errors = [abs(sample.logprobs[i] - float(expected[i])) for i in range(start, end)]
-            assert max(errors) < 1e-3, (version, start, end)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("receive", ["paused", "staged"])
-async def test_weights_with_a_nan_in_the_last_bucket_touch_nothing(server, model, receive):
-    reference = Reference(model)
-    async with aiohttp.ClientSession() as http:
-        one = Client(http, server, TOKEN)
-        trainer = TrainerPeer([one], reference.tied, Settings(token=TOKEN, timeout_s=HANG_S))
-        try:
-            await trainer.join()
-            await trainer.publish(1, reference.weights(1))
-            weights = {name: tensor.clone() for name, tensor in reference.weights(2).items()}
-            last = list(weights)[-1]
-            weights[last].view(-1)[-1] = torch.nan
-            request = trainer.update_request(2, weights, receive=receive)
-            before = await one.complete([5, 6, 7], 20, temperature=0)
-            await trainer.request_update(request)
-            await trainer.send(packed(weights, request["bucket_bytes"]))
-            (status,) = await trainer.outcomes(2)
-            assert (status.state, status.touched) == ("failed", False) and last in status.error
-            after = await one.complete([5, 6, 7], 20, temperature=0)
-            assert after.token_ids == before.token_ids and after.spans == [(1, 0, len(after.token_ids))]
-            await trainer.join()
-            await trainer.publish(2, reference.weights(2), receive=receive)
-        finally:
-            trainer.leave()
-
-
-def test_a_prompt_that_is_repeated_during_an_update(server, model):
-    are_answered_by_one_set_of_weights(server, model, TOKEN)
+def test_a_prompt_that_is_repeated_during_an_update(model):
+    with engine_server("vllm", model, token=TOKEN) as server:
+        are_answered_by_one_set_of_weights(server.url, model, TOKEN)
 
 
 def test_calls_and_results_are_one_sequence_of_sampled_tokens(tmp_path):
     model = make_tool_model(tmp_path, DOMAIN)
-    with vllm_server(model, "--enable-auto-tool-choice", "--tool-call-parser", "hermes", token=TOKEN) as url:
-        calls_and_results_are_one_sequence(url, model, TOKEN)
-        calls_that_are_cut_short_say_so(url, model, TOKEN)
-
-
-def test_a_run_of_twenty_steps(tmp_path):
-    assert learns_in_twenty_steps(tmp_path, "inference=vllm") == {"vllm"}
+    with engine_server("vllm", model, *TOOLS, token=TOKEN) as server:
+        calls_and_results_are_one_sequence(server.url, model, TOKEN)
+        calls_that_are_cut_short_say_so(server.url, model, TOKEN)

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.gpu_check.flops import training_flops, utilisation
-from benchmarks.gpu_check.models import HALF_A_BILLION, ONE_AND_A_HALF_BILLION
+from benchmarks.gpu_check.models import HALF_A_BILLION
 from benchmarks.gpu_check.training import (
     Variant,
     describe_memory,
@@ -29,18 +29,14 @@ def test_operations_of_a_small_model_are_those_counted_by_hand():
     assert training_flops(SMALL, [10, 6]) == 6 * weights * 16 + attention
 
 
-def test_a_tied_head_counts_as_one_of_its_own_does():
-    assert training_flops(SMALL.model_copy(update={"tied": True}), [10]) == training_flops(SMALL, [10])
-
-
 @pytest.mark.parametrize(
     ("device", "peak"),
     [
         ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA H200", 989e12),
         ("NVIDIA H200 NVL", None),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+        ("NVIDIA A100-SXM4-80GB", None),
     ],
 )
 def test_the_peak_of_a_device(device, peak):
@@ -53,11 +49,6 @@ def test_speed_is_that_of_the_median_step():
         "4,096 tokens/s, 4.000 s a step of 16,384 tokens (2.000 to 8.000), 247 TFLOP/s, MFU 25.0%"
     )
     assert "MFU unknown" in describe_speed(1.0, 1, [1.0], "CPU, x86_64")
-
-
-@pytest.mark.parametrize(("shape", "billions"), [(HALF_A_BILLION, 0.494), (ONE_AND_A_HALF_BILLION, 1.544)])
-def test_a_shape_has_the_parameters_of_its_name(shape, billions):
-    assert shape.parameters / 1e9 == pytest.approx(billions, abs=1e-3)
 
 
 def test_memory_is_compared_with_the_plan_of_a_run():

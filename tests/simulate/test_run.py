@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from pipelinerl.launcher.compose import compose_config
@@ -84,7 +83,6 @@ def test_a_run_in_which_no_group_ever_counts_ends():
     [
         ([], "give --lengths"),
         (["--lengths", "gamma:3"], "gamma:3: write constant:N or lognormal:MEDIAN,SIGMA"),
-        (["--lengths", "constant:0"], "write constant:N"),
         (["--lengths", "constant:9", "--success", "1.5"], "--success 1.5: from 0 to 1"),
         (["--lengths", "constant:9", "--steps", "0"], "max_steps"),
         (
@@ -96,14 +94,12 @@ def test_a_run_in_which_no_group_ever_counts_ends():
             "the model's shape is not known",
         ),
         (["--lengths", "constant:9", "--prompt-tokens", "0"], "set --prompt-tokens from 1 to "),
-        (["--lengths", "constant:9", "--prompt-tokens", "4097"], "prompts of 4097 tokens: set"),
         (["--lengths", "constant:9", *GIVEN, "--paused-s", "2"], "lower --paused-s or raise --update-s"),
         (
             ["+exp=math_7b", "world.gpu_memory_gib=1", "--lengths", "constant:9", *GIVEN],
             "a server has no room for a sequence of 10000 tokens",
         ),
         (["--like", "nowhere"], "there is no run directory nowhere"),
-        (["--like", __file__], f"there is no run directory {__file__}"),
         (["bach_size=4"], "bach_size"),
     ],
 )
@@ -135,12 +131,6 @@ def test_the_command_says_how_many_answers_are_cut(capsys):
     assert cut in capsys.readouterr().out
     assert command.main([*SMALL, *settings, "--lengths", "constant:9"]) == 0
     assert "cut" not in capsys.readouterr().out
-
-
-def test_the_longest_of_a_wide_distribution_are_cut_too():
-    lengths = lengths_of("lognormal:900,1000", 50)
-    random = np.random.default_rng(0)
-    assert {lengths(random) for _ in range(20)} == {1, 50}
 
 
 def test_the_times_of_a_model_follow_from_its_shape(capsys):

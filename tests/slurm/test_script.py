@@ -103,18 +103,12 @@ def test_launch_is_given_each_argument_exactly():
     ("command", "words"),
     [
         ("nodes=0 -- run_dir=/a", "nodes=0: set it to a whole number, 1 or more"),
-        ("nodes=two -- run_dir=/a", "nodes=two"),
         ("nodes=２ -- run_dir=/a", "nodes=２"),
-        ("gpus=-1 -- run_dir=/a", "gpus=-1"),
-        ("nodes=2 -- run_dir=/", "run_dir=/: set an absolute path"),
         ("nodes=2 -- run_dir=/a plan=true", "plan=true needs no job of SLURM's"),
         ("node=2 -- run_dir=/a", "node=2: not one of join, nodes, gpus"),
-        ("nodes -- run_dir=/a", "nodes: not one of"),
         ("nodes=2 nodes=3 -- run_dir=/a", "nodes is set twice"),
         ("'account=a b' -- run_dir=/a", "give it to sbatch by itself"),
-        ("nodes=2 run_dir=/a", "run_dir=/a: not one of"),
         ("nodes=2", "put -- before the arguments of launch.py"),
-        ("nodes=2 --", "set run_dir once after --"),
         ("nodes=2 -- run_dir=/a run_dir=/b", "set run_dir once after --"),
         ("nodes=2 -- run_dir=runs/one", "run_dir=runs/one: set an absolute path"),
         ("nodes=2 -- run_dir=/a streams=files", "streams=files: a run on several nodes needs streams=redis"),
@@ -129,8 +123,3 @@ def test_bad_input_is_refused_in_one_line(command, words, capsys):
     assert shown.out == ""
     assert words in shown.err
     assert shown.err.count("\n") == 1
-
-
-def test_help_says_what_can_be_set(capsys):
-    assert main(["--help"]) == 0
-    assert "partition" in capsys.readouterr().out

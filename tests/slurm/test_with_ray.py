@@ -5,17 +5,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from pipelinerl.paths import ROOT
 from pipelinerl.slurm.script import script
 from tests.pipeline.runs import wait_for
 
 HERE = Path(__file__).parent
-TEXT = {"capture_output": True, "text": True}
 pytestmark = pytest.mark.engines
 
 
@@ -107,12 +104,3 @@ def test_the_run_is_told_of_the_time_limit_and_ends_without_rays_head(tmp_path, 
         os.kill(head_step, signal.SIGTERM)
     assert process.wait() == 130
     wait_for(lambda: not is_left(job))
-
-
-def test_the_page_gives_ray_options_that_it_has():
-    page = (ROOT / "docs" / "cluster.md").read_text()
-    known = subprocess.run([sys.executable, "-m", "ray.scripts.scripts", "start", "--help"], **TEXT).stdout
-    lines = re.findall(r"^.venv/bin/ray start (--.*)", page, re.MULTILINE)
-    assert len(lines) == 2
-    for option in re.findall(r"--[a-z-]+", " ".join(lines)):
-        assert f"{option} " in known

@@ -12,37 +12,15 @@ import torch
 from contracts.trainer import PackedBatch, TrainerWorker, WorkerSpec
 from tests.ports import free_port
 from tests.trainer_adapters.models import make_sequences
-from tests.trainer_adapters.workers import LENGTHS, OPTIMIZER, run_ranks, started, train
-from trainer_adapters.fsdp import FSDPTrainer
+from tests.trainer_adapters.workers import LENGTHS, OPTIMIZER, backend, run_ranks, started, train, weights_of
 from trainer_adapters.scripted import SHAPES, ScriptedTrainer
 
-LORA = {"rank": 2, "alpha": 4}
-HEAD = 32 + 1  # elements of the value head
 OTHER_FORMS = ("zero1-bf16", "zero2-values", "zero2-bf16-lora", "zero3-bf16-values")  # of DeepSpeed
-
-
-def backend(name: str) -> TrainerWorker:
-    """Returns the trainer of a name such as zero3-bf16-values-lora."""
-    base, *options = name.split("-")
-    arguments = {
-        "compute_dtype": "bfloat16" if "bf16" in options else "float32",
-        "value_head": "values" in options,
-        "lora": LORA if "lora" in options else None,
-    }
-    if base == "fsdp":
-        return FSDPTrainer(**arguments)
-    from trainer_adapters.deepspeed import DeepSpeedTrainer
-
-    return DeepSpeedTrainer(zero_stage=int(base.removeprefix("zero")), **arguments)
 
 
 def scores(worker: TrainerWorker) -> list[torch.Tensor]:
     found = worker.forward(PackedBatch.pack(make_sequences(LENGTHS, seed=9)), grad=False)
     return [score.cpu() for score in (found.logprobs, found.values) if score is not None]
-
-
-def weights(worker: TrainerWorker) -> list[torch.Tensor]:
-    return [tensor.cpu().clone() for _, tensor in worker.gather_weights() if tensor is not None]
 
 
 @torch.no_grad()
@@ -67,12 +45,12 @@ def adopted_and_loaded(rank: int, size: int, name: str, port: int, model: str, d
         results = [scores(worker)]
         worker.save(directory).wait()
         train(worker, range(2, 3))
-        results.append(weights(worker))
+        results.append([*weights_of(worker).values()])
         add(worker, rank)
         worker.load(directory)
         loaded = [scores(worker)]
         train(worker, range(2, 3))
-        loaded.append(weights(worker))
+        loaded.append([*weights_of(worker).values()])
     return before, results, loaded, elements
 
 
@@ -98,31 +76,18 @@ def test_what_is_adopted_is_what_a_checkpoint_has(models, tmp_path, name):
     check([found], trained_elements(models["qwen2"], name))
 
 
-def test_shards_of_adapters_are_their_factors_and_the_value_head(models):
-    with started(backend("fsdp-values-lora"), models["llama"]) as worker:
-        factors = [factor for _, low_rank in worker.gather_low_rank() for factor in (low_rank.a, low_rank.b)]
-        sizes = sorted([32, 1, *(factor.numel() for factor in factors)])
-        assert sorted(shard.numel() for shard in worker.shards()) == sizes
-
-
-def check_two_ranks(name: str, model: str, directory: Path) -> None:
-    arguments = (name, free_port(), model, directory / "checkpoint")
-    check(run_ranks(2, adopted_and_loaded, directory, *arguments), trained_elements(model, name))
-
-
-def test_what_two_ranks_adopt_is_what_a_checkpoint_has(models, tmp_path):
-    check_two_ranks("fsdp-bf16-values", models["llama"], tmp_path)
-
-
 @pytest.mark.parametrize(
     "name",
     [
+        "fsdp-bf16-values",
         pytest.param("zero3-values-lora", marks=pytest.mark.engines),
         *(pytest.param(name, marks=pytest.mark.long) for name in OTHER_FORMS),
     ],
 )
-def test_what_two_ranks_of_deepspeed_adopt_is_what_a_checkpoint_has(models, tmp_path, name):
-    check_two_ranks(name, models["llama"], tmp_path)
+def test_what_two_ranks_adopt_is_what_a_checkpoint_has(models, tmp_path, name):
+    arguments = (name, free_port(), models["llama"], tmp_path / "checkpoint")
+    found = run_ranks(2, adopted_and_loaded, tmp_path, *arguments)
+    check(found, trained_elements(models["llama"], name))
 
 
 # --- the scripted trainer ---------------------------------------------------------------------
@@ -135,7 +100,7 @@ def scripted_step(rank: int, size: int, port: int) -> tuple[int, list[torch.Tens
     elements = add(worker, rank)
     batch = PackedBatch.pack(make_sequences(LENGTHS, seed=1))
     logprobs = worker.forward(batch, grad=False).logprobs
-    gathered = weights(worker)
+    gathered = [*weights_of(worker).values()]
     worker.close()
     return elements, gathered, logprobs
 

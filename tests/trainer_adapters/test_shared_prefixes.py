@@ -25,18 +25,6 @@ def shared_of(sequences: list[list[int]], temperatures: list[float]) -> SharedPr
     )
 
 
-def test_a_prompt_is_there_once():
-    shared = shared_of([[7, 8, 1], [7, 8, 2, 3], [9], [7, 8, 1, 4]], [1.0] * 4)
-    tokens = torch.tensor([7, 8, 1, 7, 8, 2, 3, 9, 7, 8, 1, 4])
-    assert len(shared.distinct) == 7
-    assert shared.to_distinct(tokens).sort().values.tolist() == [1, 2, 3, 4, 7, 8, 9]
-    assert shared.to_pack(shared.to_distinct(tokens)).equal(tokens)
-
-
-def test_sequences_at_other_temperatures_share_nothing():
-    assert len(shared_of([[1, 2], [1, 2]], [1.0, 0.5]).distinct) == 4
-
-
 def test_without_shared_prefixes_values_are_not_copied():
     shared = shared_of([[1, 2], [2, 1]], [1.0, 1.0])
     values = torch.arange(4)

@@ -98,19 +98,3 @@ def test_a_thread_waits_until_another_has_restored_the_setting(before):
     thread.join()
     assert found == ["tf32"]
     assert setting() == before
-
-
-def in_tf32(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the float32 tensor with 10 of its 23 bits of mantissa."""
-    return (tensor.view(torch.int32) & -(1 << 13)).view(torch.float32)
-
-
-def test_a_bfloat16_value_is_a_tf32_value_and_a_product_of_two_is_a_float32_one():
-    patterns = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
-    every = patterns.view(torch.bfloat16).float()  # each of the 65,536
-    assert torch.equal(in_tf32(every).view(torch.int32), every.view(torch.int32))
-    few = 1 + torch.arange(128) / 128  # each mantissa
-    assert torch.equal(few.bfloat16().float(), few)
-    exact = few.double().outer(few.double())
-    assert torch.equal(few.outer(few).double(), exact)
-    assert not torch.equal(in_tf32(few + 2**-12), few + 2**-12)

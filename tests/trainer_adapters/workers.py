@@ -13,7 +13,9 @@ from tests.limits import HANG_S
 from tests.ports import free_port
 from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import make_sequences
+from trainer_adapters.fsdp import FSDPTrainer
 
+LORA = {"rank": 4, "alpha": 8}
 LENGTHS = [5, 17, 1, 32, 2, 9, 40, 13]
 OPTIMIZER = OptimizerSpec(
     lr=1e-2,
@@ -23,6 +25,25 @@ OPTIMIZER = OptimizerSpec(
     warmup_steps=2,
     decay_steps=8,
 )
+
+
+def backend(name: str) -> TrainerWorker:
+    """Returns the trainer of a name such as zero3-bf16-values-lora."""
+    base, *options = name.split("-")
+    arguments = {
+        "compute_dtype": "bfloat16" if "bf16" in options else "float32",
+        "value_head": "values" in options,
+        "lora": LORA if "lora" in options else None,
+    }
+    if base == "fsdp":
+        return FSDPTrainer(**arguments)
+    from trainer_adapters.deepspeed import DeepSpeedTrainer
+
+    return DeepSpeedTrainer(zero_stage=int(base.removeprefix("zero")), **arguments)
+
+
+def weights_of(worker: TrainerWorker) -> reference.Tensors:
+    return {name: t.cpu().clone() for name, t in worker.gather_weights() if t is not None}
 
 
 @contextmanager

@@ -34,13 +34,6 @@ class InBursts(ScriptedEngine):
                 waiting = []
 
 
-@odd(token_delay_s=0.016, on="G9/lines G9/streams")
-class InRareBursts(InBursts):
-    """Delivers 64 tokens after a second of silence."""
-
-    burst = 64
-
-
 class Slots(ScriptedEngine):
     """Generates a few completions at a time; the others wait in the order in which they arrived."""
 

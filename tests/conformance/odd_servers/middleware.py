@@ -1,14 +1,13 @@
 """Changes the responses of a server on their way: their content, their encoding, their transport."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inference_adapters import serve
 
 DATA = b"data: "
-BEFORE: Mapping[str, Callable[[], Awaitable[None]]] = {}
 
 
 def changing_answers(**changes: object) -> None:
@@ -31,20 +30,16 @@ class Changed:
         app: ASGIApp,
         of_json: Callable[[object], object] = lambda value: value,
         of_event: Callable[[str], str] = lambda text: f"data: {text}\n\n",
-        write: Callable[[object], str] = json.dumps,
         header: tuple[bytes, bytes] | None = None,
         piece: int | None = None,
         prefix: str = "",
-        before: Mapping[str, Callable[[], Awaitable[None]]] = BEFORE,
     ):
         self.app = app
         self.of_json = of_json
         self.of_event = of_event
-        self.write = write
         self.header = header
         self.piece = piece
         self.prefix = prefix
-        self.before = before
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -53,8 +48,6 @@ class Changed:
         if self.prefix and scope["path"].startswith(self.prefix):
             path = scope["path"].removeprefix(self.prefix)
             scope = scope | {"path": path, "raw_path": path.encode()}
-        if scope["path"] in self.before:
-            await self.before[scope["path"]]()
         await self.app(scope, receive, Answer(self, send).send)
 
 
@@ -100,7 +93,7 @@ class Answer:
             value = json.loads(self.body)
         except ValueError:
             return self.body
-        return self.changed.write(self.changed.of_json(value)).encode()
+        return json.dumps(self.changed.of_json(value)).encode()
 
     async def _pass_on(self, body: bytes, more: bool) -> None:
         if not self.started:
