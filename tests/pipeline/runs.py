@@ -65,10 +65,10 @@ def launch_command(
     )
 
 
-def finish(launcher: subprocess.Popen[str] | Forked) -> tuple[int, str]:
+def finish(launcher: subprocess.Popen[str] | Forked, within_s: float | None = HANG_S) -> tuple[int, str]:
     """Returns exit status and stderr. A launcher that does not end in time is a failure."""
     try:
-        _, err = launcher.communicate(timeout=HANG_S)
+        _, err = launcher.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
         launcher.send_signal(signal.SIGINT)
         raise
