@@ -55,9 +55,9 @@ def signals_as_before() -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None:  # a worker process: the process that collects the results decides
+    if hasattr(session.config, "workerinput"):  # the process that collects the results decides
         return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if part := os.environ.get("SOAK_PART"):
         record_soak(part, {name: len(reporter.stats[name]) for name in OUTCOMES if reporter.stats.get(name)})
     if not session.config.getoption("markexpr").startswith("engines"):

@@ -19,6 +19,12 @@ def all_hold(verdicts: Sequence[Verdict]) -> bool:
     return "fail" not in states and "pass" in states
 
 
+def exit_status(verdicts: Sequence[Verdict]) -> int:
+    """Returns 0 if all that is declared holds, 1 if something does not, and 2 if nothing is declared."""
+    states = [verdict.state for verdict in verdicts]
+    return 1 if "fail" in states else 0 if "pass" in states else 2
+
+
 def depth(thorough: bool) -> str:
     """Returns the name of the depth to which guarantees are checked."""
     return "thorough" if thorough else "default"
@@ -55,7 +61,10 @@ def _print(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
     for verdict in verdicts:
         row = verdict.guarantee
         state = f"[{STYLE[verdict.state]}]{verdict.state}[/]"
-        table.add_row(f"{row.code} {row.name}", state, escape(verdict.measured), f"{verdict.seconds:.1f}")
+        name = f"{row.code} {row.name}"
+        if verdict.part and verdict.state != "fail":
+            name += f": {verdict.part} alone"
+        table.add_row(name, state, escape(verdict.measured), f"{verdict.seconds:.1f}")
     console.print(table)
 
 

@@ -4,7 +4,7 @@ A check measures, and returns what it measured as one short sentence. It raises 
 guarantee does not hold, and `NotDeclaredError` if the adapter does not claim it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,20 +44,27 @@ class Verdict:
     seconds: float
     expected: str | None = None  # what a failed check expected
     reproduce: str | None = None
-    part: str | None = None  # the part of the guarantee that failed
+    part: str | None = None  # the part of the guarantee that failed, or the only one that was tried
 
     @classmethod
     def of_parts(
-        cls, guarantee: Guarantee, measured: Sequence[str], missing: Sequence[str], seconds: float
+        cls,
+        guarantee: Guarantee,
+        parts: Collection[str],
+        measured: Sequence[str],
+        missing: Sequence[str],
+        seconds: float,
     ) -> "Verdict":
         """Returns the verdict on a guarantee of which no part has failed.
 
+        parts: the names of those that were tried.
         measured: what was measured, by part.
         missing: why parts were not declared.
         """
+        part = next(iter(parts)) if len(parts) == 1 else None
         if measured:
-            return cls(guarantee, "pass", "; ".join(measured), seconds)
-        return cls(guarantee, "not declared", missing[0], seconds)
+            return cls(guarantee, "pass", "; ".join(measured), seconds, part=part)
+        return cls(guarantee, "not declared", missing[0], seconds, part=part)
 
     @classmethod
     def of_failure(cls, guarantee: Guarantee, part: str, error: Exception, seconds: float) -> "Verdict":

@@ -102,6 +102,7 @@ def test_a_part_is_checked_alone_and_all_of_them_otherwise(correct, reference):
     (one,) = check_inference([correct], reference, token=TOKEN, only=["G10"], part="proofs")
     (all_parts,) = check_inference([correct], reference, token=TOKEN, only=["G10"])
     assert (one.state, one.measured) == ("pass", "proofs of the token")
+    assert (one.part, all_parts.part) == ("proofs", None)
     assert all_parts.state == "pass"
     assert all_parts.measured.endswith("; proofs of the token; metrics of the contract")
 

@@ -276,5 +276,11 @@ def test_it_ends_with_0_where_all_is_kept(capfd):
     assert "T4 manifest" in capfd.readouterr().out
 
 
+def test_it_ends_with_2_where_nothing_is_declared(capfd):
+    assert run_here("--adapter", PLAIN, "--only", "T10", "--ranks", "1", "--json") == 2
+    (row,) = json.loads(capfd.readouterr().out)["guarantees"]
+    assert (row["verdict"], row["part"]) == ("not declared", "periods")
+
+
 def test_kept_needs_a_pass():
     assert not all_hold([])

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from contracts.conformance.inference.kit import check_inference
     from contracts.conformance.inference.reference import Reference
-    from contracts.conformance.table import all_hold, as_json, print_table
+    from contracts.conformance.table import as_json, exit_status, print_table
 
     try:
         given = {each.name: getattr(options, each.name) for each in fields(Settings) if each.name != "token"}
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         title = f"inference contract: {', '.join(options.url)}"
         print_table(title, verdicts, _command(options), options.thorough)
-    return 0 if all_hold(verdicts) else 1
+    return exit_status(verdicts)
 
 
 def _option(name: str) -> str:

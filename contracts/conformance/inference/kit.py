@@ -172,4 +172,4 @@ async def _verdict(
                 return Verdict.of_failure(guarantee, part, error, time.monotonic() - started)
     finally:
         bench.end_run()
-    return Verdict.of_parts(guarantee, measured, missing, time.monotonic() - started)
+    return Verdict.of_parts(guarantee, parts, measured, missing, time.monotonic() - started)

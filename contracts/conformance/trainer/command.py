@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from transformers.utils import logging
 
-    from contracts.conformance.table import all_hold, as_json, print_table
+    from contracts.conformance.table import as_json, exit_status, print_table
     from contracts.conformance.trainer.kit import check_trainer
 
     logging.disable_progress_bar()
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         title = f"{arguments.adapter}, {arguments.ranks} rank(s), {arguments.device}"
         print_table(title, verdicts, command_line(arguments.adapter, **asked))
-    return 0 if all_hold(verdicts) else 1
+    return exit_status(verdicts)
 
 
 def command_line(

@@ -93,7 +93,7 @@ def _try(guarantee: Guarantee, parts: Parts[Part], bench: Bench) -> Verdict:
             missing.append(str(error))
         except Exception as error:  # any error that an incorrect adapter causes is a verdict
             return Verdict.of_failure(guarantee, part, error, time.monotonic() - began)
-    return Verdict.of_parts(guarantee, measured, missing, time.monotonic() - began)
+    return Verdict.of_parts(guarantee, parts, measured, missing, time.monotonic() - began)
 
 
 def _check_input(ranks: int, model: str | None, device: str, patience_s: float) -> None:
