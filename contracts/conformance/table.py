@@ -15,8 +15,7 @@ STYLE = {"pass": "green", "fail": "bold red", "not declared": "dim"}
 
 def all_hold(verdicts: Sequence[Verdict]) -> bool:
     """Returns whether every declared guarantee holds, and at least one was declared."""
-    states = [verdict.state for verdict in verdicts]
-    return "fail" not in states and "pass" in states
+    return exit_status(verdicts) == 0
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:
