@@ -1,6 +1,7 @@
 """G3: a new request after `live` never uses keys and values of older weights."""
 
 import asyncio
+import itertools
 
 from contracts.conformance.inference.bench import FEW, Bench
 from contracts.conformance.inference.buckets import bucket_bytes_for, packed
@@ -10,7 +11,7 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 
-HELD = 200  # tokens of the request that runs during the update, in the first attempt
+HELD = 200  # tokens of each of the requests of which one runs during the update
 BETWEEN = 300  # distinct prompts that evict the first ones to a slower cache, if there is one
 OTHER = 2000  # added to a version to get the seed of other content for it
 
@@ -47,7 +48,6 @@ class _Update:
     def __init__(self, bench: Bench, trainer: TrainerPeer):
         self.bench = bench
         self.trainer = trainer
-        self.held_tokens = HELD
         self.filled = False
 
     async def across(self, kv_cache: str, receive: str) -> float:
@@ -62,26 +62,32 @@ class _Update:
         await requests.ask()  # the second time fills cache blocks that the first did not
         if bench.settings.thorough:
             await self._fill()
-        prompt = bench.reference.prompt(min(MIDDLE, bench.context // 4), seed=MIDDLE)
+        ended = asyncio.Event()
         held = [
-            (server, asyncio.create_task(server.complete(prompt, self._held()))) for server in bench.servers
+            (server, asyncio.create_task(self._across(server, version, ended))) for server in bench.servers
         ]
         async with cancelling([task for _, task in held]):
             for server, task in held:
                 while not task.done() and (await server.contract()).process.running < 1:
                     await asyncio.sleep(0.002)
             meanwhile = await self._publish(kv_cache, receive)
+            ended.set()
             worst = await requests.check(weights, version, how)
             worst = max(worst, await meanwhile.check(weights, version, f"{how}, sent during it"))
             found = [(server, await task) for server, task in held]
-        if all(len(set(sample.versions)) == 1 for _, sample in found):
-            self.held_tokens *= 4  # the server had finished before the update
         for server, sample in found:
             worst = max(worst, await self._second_turn(server, sample, version, how))
         return max(worst, await requests.prefixes().check(weights, version, f"{how}, later"))
 
-    def _held(self) -> int:
-        return min(self.held_tokens, self.bench.context // 2)
+    async def _across(self, server: Server, version: int, ended: asyncio.Event) -> Sample:
+        """Returns the first of requests one after the other that ends with `version`, or after `ended`."""
+        context = self.bench.context
+        for attempt in itertools.count(1):
+            prompt = self.bench.reference.prompt(min(MIDDLE, context // 4), seed=-attempt)
+            sample = await server.complete(prompt, min(HELD, context // 2))
+            if ended.is_set() or max(sample.versions, default=version) >= version:
+                break
+        return sample
 
     async def _publish(self, kv_cache: str, receive: str) -> Repeated:
         """Publishes the next version. Returns the requests that were sent while it was received."""
