@@ -1,6 +1,6 @@
 """Inference servers that break one guarantee each: a few lines over the scripted server.
 
-Every mutant names the guarantee that must catch it, and the guarantees that it necessarily breaks as well.
+Every mutant names the guarantee that must catch it, the part of it that says so, and what it says.
 Files are named after guarantees or kinds of fault. `python -m tests.conformance.broken_servers
 KeepsThePrefixCache 8001` serves one.
 """

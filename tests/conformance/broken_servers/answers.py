@@ -7,10 +7,8 @@ from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 from tests.conformance.broken_servers.unseen_requests import behind
 
-ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"  # each begins with a run that joins
 
-
-@mutant("G6", "409 .*other_run", part="joins", also=ALL)
+@mutant("G6", "409 .*other_run", part="joins")
 def wants_to_be_taken_over_when_it_is_fresh(options):
     right = WeightUpdates._check_join
 
@@ -22,7 +20,7 @@ def wants_to_be_taken_over_when_it_is_fresh(options):
     WeightUpdates._check_join = check
 
 
-@mutant("G6", "^504|^500|^200", part="requests", also="G7")
+@mutant("G6", "^504|^500|^200", part="requests")
 def looks_for_no_room_in_the_group(options):
     right = WeightUpdates._check_join
 
@@ -103,7 +101,7 @@ class LacksTruncation(ScriptedEngine):
         return info.model_copy(update={"capabilities": [c for c in info.capabilities if c != "truncation"]})
 
 
-@mutant("G6", "^200 ", part="requests", also="G4 G9")
+@mutant("G6", "^200 ", part="requests")
 class DropsATopKThatItDoesNotOffer(LacksTruncation):
     async def start(self, version):
         await super().start(version)
@@ -115,7 +113,7 @@ class DropsATopKThatItDoesNotOffer(LacksTruncation):
         generation_routes.check_capabilities = check
 
 
-@mutant("G6", "unsupported_parameter", part="values", also="G4 G9")
+@mutant("G6", "unsupported_parameter", part="values")
 class RefusesATopKOfNothing(LacksTruncation):
     async def start(self, version):
         await super().start(version)

@@ -62,7 +62,6 @@ def cancels_the_first_choice_only(options):
     "G11",
     "never showed|no answer to POST",
     part="connections",
-    also="G1 G2 G3 G4 G5 G6 G7 G8 G9 G10",
     hangs=True,
 )
 class LosesTheSlotOfWhoLeaves(ScriptedEngine):
@@ -75,7 +74,7 @@ class LosesTheSlotOfWhoLeaves(ScriptedEngine):
         self.slots.release()
 
 
-@mutant("G11", ": 503", part="prompts", also="G1 G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G11", ": 503", part="prompts")
 class RefusesTheSecondLongPrompt(ScriptedEngine):
     """Its response is a refusal, so the kit must not report a request that never appeared."""
 

@@ -6,7 +6,7 @@ from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G6", "weights is .*'live'|say .*live", part="failed-update", also="G7")
+@mutant("G6", "weights is .*'live'|say .*live", part="failed-update")
 def says_live_while_receiving(options):
     right = WeightUpdates.contract
 
@@ -17,7 +17,7 @@ def says_live_while_receiving(options):
     WeightUpdates.contract = contract
 
 
-@mutant("G6", "say .*receiving", part="receiving", also="G7")
+@mutant("G6", "say .*receiving", part="receiving")
 def says_the_new_version_while_receiving(options):
     right = WeightUpdates.contract
 
@@ -67,7 +67,7 @@ def leaves_its_group_when_a_join_fails(options):
     WeightUpdates._join = join
 
 
-@mutant("G6", "ended with `abort`", part="group", also="G7")
+@mutant("G6", "ended with `abort`", part="group")
 def aborts_before_the_takeover_is_certain(options):
     right = WeightUpdates._join
 
@@ -126,7 +126,7 @@ def forgets_what_it_called_off(options):
     WeightUpdates._call_off = call_off
 
 
-@mutant("G6", "^409 .*stale_epoch|the same join again", part="joins", also="G7")
+@mutant("G6", "^409 .*stale_epoch|the same join again", part="joins")
 def forgets_its_join_after_an_update(options):
     right = WeightUpdates._live
 

@@ -142,7 +142,7 @@ class Slots(ScriptedEngine):
         self._free = asyncio.Semaphore(self.slots)
 
 
-@mutant("G8", "tokens a second|requests run or wait|no answer", part="requests", also="G11", hangs=True)
+@mutant("G8", "tokens a second|requests run or wait|no answer", part="requests", hangs=True)
 class LosesASlotByEachCancelledRequest(Slots):
     async def _generate(self, prompt, sampling):
         await self._free.acquire()

@@ -9,10 +9,8 @@ from inference_adapters.update_record import UpdateRecord
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
-OF_A_RUN = "G1 G2 G3 G4 G5 G6 G8 G9 G11"  # each begins with a run that takes over at version 1
 
-
-@mutant("G7", "greedy token|log-probability", part="same-version", also=OF_A_RUN)
+@mutant("G7", "greedy token|log-probability", part="same-version")
 class ThrowsTheLiveVersionAway(ScriptedEngine):
     """Takes part in the broadcast, and keeps its own weights."""
 
@@ -47,7 +45,7 @@ class StaysPausedAfterAFailure(ScriptedEngine):
             raise
 
 
-@mutant("G7", "no answer|'receiving'", part="stalled", also="G6")
+@mutant("G7", "no answer|'receiving'", part="stalled")
 class WatchesFromTheFirstBucketOn(ScriptedEngine):
     async def receive_weights(self, request, progress):
         patient = request.model_copy(update={"timeout_s": 600.0})
@@ -92,7 +90,7 @@ def joins_one_group_after_the_other(options):
     WeightUpdates.join = join
 
 
-@mutant("G7", "lost|receiving|/contract says", part="infinities", also="G6")
+@mutant("G7", "lost|receiving|/contract says", part="infinities")
 def says_lost_after_any_failure(options):
     right = WeightUpdates.contract
 

@@ -172,7 +172,7 @@ def has_one_code_for_all_mistakes_in_updates(options):
     control_routes.WeightUpdates.request = request
 
 
-@mutant("G6", "'code': 422", part="requests", also="G10")
+@mutant("G6", "'code': 422", part="requests")
 def tells_numbers_for_codes(options):
     async def answer(request, error: RequestValidationError):
         return JSONResponse({"error": {"code": 422, "message": str(error)[:200]}}, 422)

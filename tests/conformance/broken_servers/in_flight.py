@@ -15,7 +15,7 @@ from inference_adapters.scripted import HIDDEN, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G2", "ended with 'abort'", part="modes", also="G5 G7 G8")
+@mutant("G2", "ended with 'abort'", part="modes")
 class DropsRequestsInFlight(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, kv_cache)
@@ -23,7 +23,7 @@ class DropsRequestsInFlight(ScriptedEngine):
             sequence.aborted = True
 
 
-@mutant("G2", "had tokens of version 1", part="modes", also="G5")
+@mutant("G2", "had tokens of version 1", part="modes")
 class RestartsRequestsInFlight(ScriptedEngine):
     async def _generate(self, prompt, sampling) -> AsyncIterator[TokenDelta]:
         restarted = True
@@ -37,13 +37,13 @@ class RestartsRequestsInFlight(ScriptedEngine):
             yield delta
 
 
-@mutant("G2", "labelled 3|labelled 4|labelled 5: log-probability", part="modes", also="G5")
+@mutant("G2", "labelled 3|labelled 4|labelled 5: log-probability", part="modes")
 class IgnoresRecompute(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, "keep")
 
 
-@mutant("G2", "sampled by version|labelled 2: log-probability", part="modes", also="G5 G7")
+@mutant("G2", "sampled by version|labelled 2: log-probability", part="modes")
 class FinishesWithOldWeights(ScriptedEngine):
     """Offers only `keep`, and keeps the old weights too, while the labels change correctly."""
 
@@ -65,7 +65,7 @@ class FinishesWithOldWeights(ScriptedEngine):
         pass
 
 
-@mutant("G2", "no answer (while the update was staged|to POST)", part="arrivals", also="G7", hangs=True)
+@mutant("G2", "no answer (while the update was staged|to POST)", part="arrivals", hangs=True)
 class StopsForAStagedTransfer(ScriptedEngine):
     async def receive_weights(self, request, progress):
         await self._set_paused(True)
@@ -75,7 +75,7 @@ class StopsForAStagedTransfer(ScriptedEngine):
             await self._set_paused(False)
 
 
-@mutant("G2", "503", part="arrivals", also="G8")
+@mutant("G2", "503", part="arrivals")
 class RefusesWhatArrivesMeanwhile(ScriptedEngine):
     receiving = False
 
@@ -92,7 +92,7 @@ class RefusesWhatArrivesMeanwhile(ScriptedEngine):
             self.receiving = False
 
 
-@mutant("G2", "log-probability", part="modes", also="G5 G8")
+@mutant("G2", "log-probability", part="modes")
 class ZeroesTheCacheOfRequestsInFlight(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, kv_cache)
@@ -101,7 +101,7 @@ class ZeroesTheCacheOfRequestsInFlight(ScriptedEngine):
                 sequence.state = torch.zeros_like(sequence.state)
 
 
-@mutant("G2", "log-probability", part="modes", also="G5 G8")
+@mutant("G2", "log-probability", part="modes")
 class LosesTheCacheOfEverySixteenth(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, kv_cache)
@@ -110,7 +110,7 @@ class LosesTheCacheOfEverySixteenth(ScriptedEngine):
                 sequence.state = torch.zeros_like(sequence.state)
 
 
-@mutant("G2", "log-probability", part="modes", also="G5 G8")
+@mutant("G2", "log-probability", part="modes")
 class RecomputesTheFirstEight(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, "keep")
@@ -119,7 +119,7 @@ class RecomputesTheFirstEight(ScriptedEngine):
                 sequence.state = self._states(sequence.token_ids)[-1]
 
 
-@mutant("G2", "log-probability", part="modes", also="G5 G8")
+@mutant("G2", "log-probability", part="modes")
 class RecomputesShortSequencesOnly(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, "keep")
@@ -129,7 +129,7 @@ class RecomputesShortSequencesOnly(ScriptedEngine):
                     sequence.state = self._states(sequence.token_ids)[-1]
 
 
-@mutant("G2", "log-probability", part="prompts", also="G5 G8")
+@mutant("G2", "log-probability", part="prompts")
 class HoldsPromptsThatAreBeingRead(ScriptedEngine):
     """Prompts are processed before they get a slot; `recompute` does not reach requests without one."""
 
@@ -153,7 +153,7 @@ class HoldsPromptsThatAreBeingRead(ScriptedEngine):
         return super()._states(token_ids) if read is None else read[None]
 
 
-@mutant("G2", "no token of a request in flight|just after `live`", part="modes", also="G1 G3 G5 G7 G8 G11")
+@mutant("G2", "no token of a request in flight|just after `live`", part="modes")
 class StaysHeldForTenSecondsAfterLive(ScriptedEngine):
     """After its first updates, which are more than the kit needs."""
 
@@ -171,7 +171,6 @@ class StaysHeldForTenSecondsAfterLive(ScriptedEngine):
     "G2",
     "no answer (while|to POST)|no token of a request in flight",
     part="arrivals",
-    also="G7 G8",
     hangs=True,
 )
 class StopsAfterTheSecondBucketOfAStagedTransfer(ScriptedEngine):
@@ -193,9 +192,7 @@ class StopsAfterTheSecondBucketOfAStagedTransfer(ScriptedEngine):
         await self._set_paused(True)
 
 
-@mutant(
-    "G2", "no token of a request in flight|no answer to POST", part="arrivals", also="G5 G7 G8", hangs=True
-)
+@mutant("G2", "no token of a request in flight|no answer to POST", part="arrivals", hangs=True)
 class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
     """New requests are answered during the transfer."""
 
@@ -220,7 +217,6 @@ class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
     "G2",
     "no token of a request in flight|no answer to POST|Timed out waiting",
     part="arrivals",
-    also="G5 G7 G8",
     hangs=True,
 )
 class HoldsManyRequestsForAStagedTransfer(HoldsRequestsInFlightForAStagedTransfer):
@@ -233,7 +229,7 @@ class HoldsManyRequestsForAStagedTransfer(HoldsRequestsInFlightForAStagedTransfe
         await super().receive_weights(request, progress)
 
 
-@mutant("G2", "ended with 'abort'|'abort' after|504|500", part="arrivals", also="G7 G8")
+@mutant("G2", "ended with 'abort'|'abort' after|504|500", part="arrivals")
 class EndsRequestsAfterASecondOfPause(ScriptedEngine):
     async def _wait_while_paused(self, sequence):
         try:
@@ -243,7 +239,7 @@ class EndsRequestsAfterASecondOfPause(ScriptedEngine):
             sequence.aborted = True
 
 
-@mutant("G2", "ended with", part="modes", also="G5 G8")
+@mutant("G2", "ended with", part="modes")
 class CountsMaxTokensAnewAfterRecompute(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         version = None
@@ -260,7 +256,7 @@ class CountsMaxTokensAnewAfterRecompute(ScriptedEngine):
             yield delta
 
 
-@mutant("G2", "/score: 503", part="arrivals", also="G8 G7")
+@mutant("G2", "/score: 503", part="arrivals")
 class RefusesScoresMeanwhile(ScriptedEngine):
     receiving = False
 

@@ -8,7 +8,6 @@ from inference_adapters.scripted import ScriptedEngine
 
 TOKEN = "secret"
 TOKEN_DELAY_S = 0.002
-OF_STORES = frozenset({"G12", "G13", "G14", "G15", "G16"})
 
 
 @dataclass(frozen=True)
@@ -17,22 +16,16 @@ class Mutant:
     own: str  # the guarantee that must catch the fault
     part: str  # its part that says so
     says: str  # a regular expression for the kit's measurement
-    also: frozenset[str]  # other guarantees that it breaks
     hangs: bool = False  # whether the fault is that an answer never comes
     updates: int = 8  # of G8
     thorough: bool = False  # whether only the longer depth detects it
     timed: bool = False  # whether only speed shows it, which a busy machine can hide
 
-    @property
-    def caught_by(self) -> frozenset[str]:
-        # Each of them pulls good and bad versions, over and over.
-        return self.also | {self.own} | (OF_STORES if self.own in OF_STORES else frozenset())
-
 
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(own: str, says: str, part: str, also: str = "", **more: bool | int) -> Callable:
+def mutant(own: str, says: str, part: str, **more: bool | int) -> Callable:
     """Registers an engine class, or a function that breaks the server around a correct engine.
 
     more: further fields of `Mutant`.
@@ -45,7 +38,7 @@ def mutant(own: str, says: str, part: str, also: str = "", **more: bool | int) -
             broken(options)
             return ScriptedEngine(TOKEN_DELAY_S)
 
-        MUTANTS[broken.__name__] = Mutant(make, own, part, says, frozenset(also.split()), **more)
+        MUTANTS[broken.__name__] = Mutant(make, own, part, says, **more)
         return broken
 
     return register

@@ -19,7 +19,7 @@ class ForgetsAllAtTheLastPosition(ScriptedEngine):
         return super()._logits(torch.zeros(HIDDEN) if full else states)
 
 
-@mutant("G1", "greedy token|log-probability", part="events", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "greedy token|log-probability", part="events")
 class UsesBucketsOfACalledOffUpdate(ScriptedEngine):
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -40,7 +40,7 @@ class UsesBucketsOfACalledOffUpdate(ScriptedEngine):
         super().apply_weights(dict(tensors) | self.kept.get(version, {}), tied, version, kv_cache)
 
 
-@mutant("G5", "scored by version", part="scores", also="G8")
+@mutant("G5", "scored by version", part="scores")
 class ScoresByTheWeightsOfSeveralVersions(ScriptedEngine):
     async def score(self, request):
         logprobs = []
@@ -76,7 +76,7 @@ class Blocks(ScriptedEngine):
         self.cache |= blocks
 
 
-@mutant("G3", "greedy token|log-probability", part="updates", also="G1 G2 G5 G6 G7 G8 G9")
+@mutant("G3", "greedy token|log-probability", part="updates")
 class ReleasesOldBlocksIntoTheCache(Blocks):
     """An update empties the cache, but requests in flight return their blocks to it when they end."""
 
@@ -101,7 +101,7 @@ class ReleasesOldBlocksIntoTheCache(Blocks):
         self.read.clear()
 
 
-@mutant("G3", "greedy token|log-probability", part="updates", also="G1 G2 G5 G6 G7 G8 G9")
+@mutant("G3", "greedy token|log-probability", part="updates")
 class EmptiesTheCacheBeforeAStagedTransfer(Blocks):
     async def receive_weights(self, request, progress):
         self.cache.clear()

@@ -74,7 +74,7 @@ def refuses_a_retried_join(options):
     weight_updates.WeightUpdates.join = join
 
 
-@mutant("G6", "no answer to POST /v1/completions", part="retries", also="G2 G7", hangs=True)
+@mutant("G6", "no answer to POST /v1/completions", part="retries", hangs=True)
 class StaysPausedWhenCalledOff(ScriptedEngine):
     async def receive_weights(self, request, progress):
         await self._set_paused(True)

@@ -6,10 +6,8 @@ from inference_adapters.update_record import UpdateRecord
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
-ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"  # each begins with a run that joins
 
-
-@mutant("G7", "504|forms", part="forming-group", also="G6")
+@mutant("G7", "504|forms", part="forming-group")
 def joins_an_epoch_that_is_being_joined(options):
     right = WeightUpdates._check_join
 
@@ -61,7 +59,7 @@ def remembers_the_updates_of_another_run(options):
     WeightUpdates._change_run = change_run
 
 
-@mutant("G7", "failed with error None", part="infinities", also="G5 G6")
+@mutant("G7", "failed with error None", part="infinities")
 def tells_no_reason_of_a_failure(options):
     right = WeightUpdates._failed
 
@@ -72,7 +70,7 @@ def tells_no_reason_of_a_failure(options):
     WeightUpdates._failed = failed
 
 
-@mutant("G7", "live with error", part="polls", also="G5 G6")
+@mutant("G7", "live with error", part="polls")
 def keeps_the_reason_of_the_last_failure(options):
     live = WeightUpdates._live
     failed = WeightUpdates._failed
@@ -89,7 +87,7 @@ def keeps_the_reason_of_the_last_failure(options):
     WeightUpdates._failed = note
 
 
-@mutant("G7", "'receiving'", part="slow-trainer", also=ALL)
+@mutant("G7", "'receiving'", part="slow-trainer")
 def answers_before_the_update_has_ended(options):
     right = UpdateRecord.wait
 

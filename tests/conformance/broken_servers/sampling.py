@@ -148,7 +148,7 @@ class IgnoresSeedsBesideOthers(
     pass
 
 
-@mutant("G4", "log-probability", part="alone", also="G1")
+@mutant("G4", "log-probability", part="alone")
 class ReportsZeroForGreedyTokens(ScriptedEngine):
     def sample(self, logits, sampling, generator):
         token_id, logprob = super().sample(logits, sampling, generator)

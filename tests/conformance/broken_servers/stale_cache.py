@@ -8,9 +8,7 @@ from inference_adapters.scripted import BIAS, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant(
-    "G3", "greedy token|log-probability", part="updates", also="G1 G2 G5 G6 G7 G8 G9"
-)  # wherever a prompt is repeated
+@mutant("G3", "greedy token|log-probability", part="updates")  # wherever a prompt is repeated
 class KeepsThePrefixCache(ScriptedEngine):
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -20,7 +18,7 @@ class KeepsThePrefixCache(ScriptedEngine):
         return self.cache.setdefault(tuple(token_ids), super()._states(token_ids))
 
 
-@mutant("G3", "greedy token|log-probability", part="updates", also="G1 G2 G5 G6 G7 G8 G9")
+@mutant("G3", "greedy token|log-probability", part="updates")
 class FillsTheCacheAfterTheUpdate(ScriptedEngine):
     """The cache is emptied by every update, and then filled by requests that began before it."""
 
@@ -73,12 +71,12 @@ class Caching(ScriptedEngine):
 WRONG = "greedy token|log-probability"
 
 
-@mutant("G3", WRONG, part="updates", also="G1 G2 G4 G5 G6 G7 G8 G9")
+@mutant("G3", WRONG, part="updates")
 class KeepsThePrefixCacheWithKeep(Caching):
     emptied_by = ("recompute",)
 
 
-@mutant("G3", WRONG, part="updates", also="G2")
+@mutant("G3", WRONG, part="updates")
 class KeepsThePrefixCacheOfLongPrompts(Caching):
     emptied_by = ()
 
@@ -86,7 +84,7 @@ class KeepsThePrefixCacheOfLongPrompts(Caching):
         return tuple(token_ids) if len(token_ids) > 300 else None
 
 
-@mutant("G3", WRONG, part="updates", also="G2")
+@mutant("G3", WRONG, part="updates")
 class KeepsThePrefixCacheOfVeryLongPrompts(Caching):
     emptied_by = ()
 
@@ -94,7 +92,7 @@ class KeepsThePrefixCacheOfVeryLongPrompts(Caching):
         return tuple(token_ids) if len(token_ids) > 1500 else None
 
 
-@mutant("G3", WRONG, part="takeover", also="G1 G2 G4 G5 G6 G7 G8 G9")
+@mutant("G3", WRONG, part="takeover")
 class SaltsTheCacheWithTheVersion(Caching):
     """After a takeover, another run's version has the same number."""
 
@@ -104,7 +102,7 @@ class SaltsTheCacheWithTheVersion(Caching):
         return (self._version, *token_ids)
 
 
-@mutant("G3", WRONG, part="updates", also="G2")
+@mutant("G3", WRONG, part="updates")
 class EmptiesTheCacheBeforeTheTransfer(Caching):
     emptied_by = ()
 
@@ -162,19 +160,19 @@ class Remembering(ScriptedEngine):
             self.answers[key] = deltas
 
 
-@mutant("G3", WRONG, part="updates", also="G1 G2 G4 G5 G6 G7 G8 G9 G11")
+@mutant("G3", WRONG, part="updates")
 class RemembersGreedyAnswers(Remembering):
     def remembers(self, sampling):
         return sampling.temperature == 0
 
 
-@mutant("G3", WRONG, part="updates", also="G4 G9")
+@mutant("G3", WRONG, part="updates")
 class RemembersSeededAnswers(Remembering):
     def remembers(self, sampling):
         return sampling.seed is not None and sampling.temperature > 0
 
 
-@mutant("G3", "/score", part="updates", also="G4 G8")
+@mutant("G3", "/score", part="updates")
 class ScoresFromACache(ScriptedEngine):
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)

@@ -85,7 +85,7 @@ def looks_at_no_delta():
 # --- G13: skipping
 
 
-@mutant("G13", "log-probability|greedy token", part="following", also="G6")
+@mutant("G13", "log-probability|greedy token", part="following")
 class MixesTwoVersions(ScriptedEngine):
     """Keeps a matrix of the live version if a version was skipped."""
 
@@ -276,7 +276,7 @@ def shares_without_looking(options):
     SharedStore.proof = proof
 
 
-@mutant("G16", "requests to a source of a channel that was replaced", part="replaced", also="G8")
+@mutant("G16", "requests to a source of a channel that was replaced", part="replaced")
 def keeps_the_old_channel(options):
     async def leave(self, why):
         self._channel = self._follower = None

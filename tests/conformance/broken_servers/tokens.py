@@ -91,7 +91,7 @@ def altered_chunks(change):
     completions.Completion._chunk = chunk
 
 
-@mutant("G9", "first chunk is", part="lengths", also="G2 G4 G5 G8")
+@mutant("G9", "first chunk is", part="lengths")
 def sends_the_prompt_with_the_last_chunk(options):
     def change(completion, chunk):
         chunk.pop("prompt_token_ids", None)
@@ -138,7 +138,7 @@ class EscapesTheConversation(ScriptedEngine):
         return super().encode_chat(escaped, tools)
 
 
-@mutant("G9", "prompt_token_ids \\[", part="texts", also="G3")
+@mutant("G9", "prompt_token_ids \\[", part="texts")
 def cuts_long_prompts_from_the_left(options):
     right = completions.Completion.__init__
 

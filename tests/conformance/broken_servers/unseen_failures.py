@@ -11,11 +11,10 @@ from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
-OTHERS = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"
 WRONG = "greedy token|log-probability"
 
 
-@mutant("G7", "touched|untouched|greedy token|log-probability", part="infinities", also=OTHERS)
+@mutant("G7", "touched|untouched|greedy token|log-probability", part="infinities")
 class AppliesEachBucketAndSaysUntouched(ScriptedEngine):
     def info(self):
         info = super().info()
@@ -31,7 +30,7 @@ class AppliesEachBucketAndSaysUntouched(ScriptedEngine):
         return bucket
 
 
-@mutant("G7", "live|greedy token|log-probability", part="infinities", also=OTHERS)
+@mutant("G7", "live|greedy token|log-probability", part="infinities")
 def takes_what_is_not_finite_in_bfloat16(options):
     right = embedded.why_not_finite
     embedded.why_not_finite = lambda bucket: right(
@@ -42,7 +41,7 @@ def takes_what_is_not_finite_in_bfloat16(options):
 RIGHT = embedded.why_not_finite
 
 
-@mutant("G7", "live|greedy token|log-probability", part="infinities", also=OTHERS)
+@mutant("G7", "live|greedy token|log-probability", part="infinities")
 class LooksAtTheFirstBucketOnly(ScriptedEngine):
     async def receive_weights(self, request, progress):
         first = request.parameters[0].name
@@ -51,7 +50,7 @@ class LooksAtTheFirstBucketOnly(ScriptedEngine):
         await super().receive_weights(request, progress)
 
 
-@mutant("G7", "live|greedy token|log-probability", part="infinities", also=OTHERS)
+@mutant("G7", "live|greedy token|log-probability", part="infinities")
 def takes_infinities(options):
     def why(bucket):
         bad = [n for n, t in bucket.items() if t.is_floating_point() and t.float().sum().isnan()]
@@ -60,7 +59,7 @@ def takes_infinities(options):
     embedded.why_not_finite = why
 
 
-@mutant("G7", "500", part="infinities", also=OTHERS)
+@mutant("G7", "500", part="infinities")
 def fails_to_say_what_is_not_finite(options):
     right = WeightUpdates.status
 
@@ -73,7 +72,7 @@ def fails_to_say_what_is_not_finite(options):
     WeightUpdates.status = status
 
 
-@mutant("G7", "receiving|no answer|after", part="polls", also=OTHERS, hangs=True)
+@mutant("G7", "receiving|no answer|after", part="polls", hangs=True)
 class CannotCancelABroadcast(ScriptedEngine):
     """Waits for a silent peer for half an hour, whatever the timeout is."""
 
@@ -91,7 +90,7 @@ class CannotCancelABroadcast(ScriptedEngine):
             raise asyncio.CancelledError
 
 
-@mutant("G7", "no answer", part="polls", also=OTHERS, hangs=True)
+@mutant("G7", "no answer", part="polls", hangs=True)
 class StaysPausedAfterACallOff(ScriptedEngine):
     """The receiving thread holds the pause until the timeout of the aborted update."""
 
@@ -112,7 +111,7 @@ class StaysPausedAfterACallOff(ScriptedEngine):
             raise
 
 
-@mutant("G7", "update_in_progress", part="polls", also=OTHERS)
+@mutant("G7", "update_in_progress", part="polls")
 def keeps_the_lock_of_what_was_called_off(options):
     call_off = WeightUpdates._call_off
     check_join = WeightUpdates._check_join

@@ -12,7 +12,6 @@ from inference_adapters.scripted import VOCABULARY, ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
-OTHERS = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"
 WRONG = "greedy token|log-probability"
 
 
@@ -26,7 +25,7 @@ def behind(gateway):
     BodyLimits.__init__ = init
 
 
-@mutant("G3", WRONG, part="updates", also=OTHERS)
+@mutant("G3", WRONG, part="updates")
 def memoises_answers(options):
     class Gateway:
         def __init__(self, inner):
@@ -69,7 +68,7 @@ def memoises_answers(options):
     behind(Gateway)
 
 
-@mutant("G6", "no_group|broadcast|contract said", part="requests", also=OTHERS)
+@mutant("G6", "no_group|broadcast|contract said", part="requests")
 def leaves_its_group_before_it_checks_a_join(options):
     right = WeightUpdates.join
 
@@ -83,7 +82,7 @@ def leaves_its_group_before_it_checks_a_join(options):
     WeightUpdates.join = join
 
 
-@mutant("G6", "half a character|^500", part="http", also=OTHERS)
+@mutant("G6", "half a character|^500", part="http")
 class FailsOnHalfACharacterInMessages(ScriptedEngine):
     async def start(self, version):
         await super().start(version)
@@ -103,7 +102,7 @@ class FailsOnHalfACharacterInMessages(ScriptedEngine):
         return super().encode_chat(messages, tools)
 
 
-@mutant("G6", "500|no answer", part="http", also=OTHERS)
+@mutant("G6", "500|no answer", part="http")
 def fails_on_deep_nesting(options):
     right = body_limits.check_json
 
@@ -137,7 +136,7 @@ class Faulting(ScriptedEngine):
             raise RuntimeError("device-side assert triggered")
 
 
-@mutant("G6", "500|no answer|200", part="edges", also=OTHERS)
+@mutant("G6", "500|no answer|200", part="edges")
 class DiesOfAnIdInThePrompt(Faulting):
     def generate(self, prompt_token_ids, sampling):
         return self._generate(prompt_token_ids, sampling)
@@ -148,7 +147,7 @@ class DiesOfAnIdInThePrompt(Faulting):
             yield delta
 
 
-@mutant("G6", "500|no answer|200|were not", part="edges", also=OTHERS)
+@mutant("G6", "500|no answer|200|were not", part="edges")
 class DiesOfAnIdInStopTokenIds(Faulting):
     async def _generate(self, prompt, sampling):
         self.fault(sampling.stop_token_ids)
@@ -156,7 +155,7 @@ class DiesOfAnIdInStopTokenIds(Faulting):
             yield delta
 
 
-@mutant("G6", "500|no answer|200", part="edges", also=OTHERS)
+@mutant("G6", "500|no answer|200", part="edges")
 class DiesOfAnIdToScore(Faulting):
     async def score(self, request):
         self.fault([i for ids in request.sequences for i in ids])
@@ -168,7 +167,7 @@ class DiesOfAnIdToScore(Faulting):
             yield delta
 
 
-@mutant("G10", "413|400|422", part="bodies", also=OTHERS)
+@mutant("G10", "413|400|422", part="bodies")
 def reads_the_body_before_the_token(options):
     right = app.BearerToken.__call__
     stated = {}
@@ -188,7 +187,7 @@ def reads_the_body_before_the_token(options):
     app.BearerToken.__call__ = check
 
 
-@mutant("G11", "are there|requests", part="connections", also=OTHERS)
+@mutant("G11", "are there|requests", part="connections")
 def notices_the_end_of_a_connection_by_writing(options):
     async def to_its_end(receive, work):
         return await work
@@ -196,7 +195,7 @@ def notices_the_end_of_a_connection_by_writing(options):
     generation_routes.until_disconnect = to_its_end
 
 
-@mutant("G11", "are there|requests", part="connections", also=OTHERS)
+@mutant("G11", "are there|requests", part="connections")
 def keeps_the_connection_behind_a_proxy(options):
     def gateway(inner):
         async def call(scope, receive, send):
@@ -213,7 +212,7 @@ def keeps_the_connection_behind_a_proxy(options):
     behind(gateway)
 
 
-@mutant("G11", "are there|requests", part="prompts", also=OTHERS)
+@mutant("G11", "are there|requests", part="prompts")
 class ReadsALongPromptToItsEnd(ScriptedEngine):
     """Processes a prompt in one step, a millisecond per token, which nothing can interrupt."""
 

@@ -11,7 +11,6 @@ from inference_adapters.stop_strings import until_stop
 from tests.conformance.broken_servers.mutants import mutant
 from tests.conformance.broken_servers.unseen_updates import Stepwise
 
-OTHERS = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"
 WRONG = "greedy token|log-probability"
 
 
@@ -33,7 +32,7 @@ class Speculating(Stepwise):
         return self.verify(one, guess, log_p)
 
 
-@mutant("G4", "log-probability", part="alone", also=OTHERS)
+@mutant("G4", "log-probability", part="alone")
 class ReportsTheDraftsLogprob(Speculating):
     def verify(self, one, guess, log_p):
         if float(torch.rand((), generator=one.generator)) < float(log_p[guess].exp()):
@@ -44,7 +43,7 @@ class ReportsTheDraftsLogprob(Speculating):
         return token_id, float(log_p[token_id])
 
 
-@mutant("G4", "of their distributions|standard errors", part="batches", also=OTHERS)
+@mutant("G4", "of their distributions|standard errors", part="batches")
 class AcceptsDraftsThatAreTypical(Speculating):
     def verify(self, one, guess, log_p):
         p = log_p.exp()
@@ -59,7 +58,7 @@ class Shared(int):
     generator: torch.Generator
 
 
-@mutant("G4", "equal seeds|seed", part="seeds", also=OTHERS)
+@mutant("G4", "equal seeds|seed", part="seeds")
 class SharesOneGeneratorAmongChoices(ScriptedEngine):
     async def start(self, version):
         await super().start(version)
@@ -81,7 +80,7 @@ class SharesOneGeneratorAmongChoices(ScriptedEngine):
         return super().sample(logits, sampling, generator)
 
 
-@mutant("G5", "labelled|labels", part="updates", also=OTHERS)
+@mutant("G5", "labelled|labels", part="updates")
 class LabelsAtDelivery(ScriptedEngine):
     """There is a queue between engine and front end, which takes four at a time from many streams."""
 
@@ -106,7 +105,7 @@ class LabelsAtDelivery(ScriptedEngine):
             task.cancel()
 
 
-@mutant("G5", "labelled", part="updates", also=OTHERS)
+@mutant("G5", "labelled", part="updates")
 class LabelsTheLaunchedStepAsNew(Stepwise):
     """The scheduler is one step ahead: the step that the old weights have started gets the new label."""
 
@@ -116,7 +115,7 @@ class LabelsTheLaunchedStepAsNew(Stepwise):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G5", "labels|labelled|contract says", part="updates", also=OTHERS)
+@mutant("G5", "labels|labelled|contract says", part="updates")
 class PollsTheVersionOnceAMinute(ScriptedEngine):
     """Every second request goes to another front end, which learns the version late."""
 
@@ -140,7 +139,7 @@ class PollsTheVersionOnceAMinute(ScriptedEngine):
             yield replace(delta, versions=[self.copy for _ in delta.versions]) if other else delta
 
 
-@mutant("G9", "logprob|log-prob|entries", part="ids", also=OTHERS)
+@mutant("G9", "logprob|log-prob|entries", part="ids")
 def has_no_logprob_of_the_stopping_token(options):
     right = completions.Completion._choice
 
@@ -153,7 +152,7 @@ def has_no_logprob_of_the_stopping_token(options):
     completions.Completion._choice = choice
 
 
-@mutant("G9", "another|stream|ids", part="stop-strings", also=OTHERS)
+@mutant("G9", "another|stream|ids", part="stop-strings")
 def suppresses_chunks_without_text(options):
     right = completions.Completion.chunks
 
@@ -174,7 +173,7 @@ def suppresses_chunks_without_text(options):
     completions.Completion.chunks = chunks
 
 
-@mutant("G9", "^\\[\\d", part="stop-strings", also=OTHERS)
+@mutant("G9", "^\\[\\d", part="stop-strings")
 def trims_ids_before_the_stop_string(options):
     async def trimmed(source, stops, decode):
         held = []

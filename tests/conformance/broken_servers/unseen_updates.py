@@ -11,7 +11,6 @@ from inference_adapters import scripted
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
-OTHERS = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"
 WRONG = "greedy token|log-probability"
 
 
@@ -71,7 +70,7 @@ class Stepwise(ScriptedEngine):
         return [one for one in list(self._sequences) if one.begun]
 
 
-@mutant("G1", WRONG, part="context", also=OTHERS)
+@mutant("G1", WRONG, part="context")
 class ReplaysGraphsOfTheOldWeights(ScriptedEngine):
     """Weights are replaced by reference, but decoding at captured batch sizes reads the old memory."""
 
@@ -111,7 +110,7 @@ class ReplaysGraphsOfTheOldWeights(ScriptedEngine):
         return self._by_graph(super()._logits, states)
 
 
-@mutant("G1", WRONG, part="formats", also=OTHERS)
+@mutant("G1", WRONG, part="formats")
 class AssignsInTheModelsOrder(ScriptedEngine):
     """Tensors of one shape in one bucket are assigned in the model's order, not in the request's."""
 
@@ -124,7 +123,7 @@ class AssignsInTheModelsOrder(ScriptedEngine):
         return assigned
 
 
-@mutant("G2", WRONG, part="modes", also=OTHERS)
+@mutant("G2", WRONG, part="modes")
 class RecomputesNoSharedBlocks(Stepwise):
     """Choices of one request share their prompt, and shared blocks are not recomputed.
 
@@ -139,7 +138,7 @@ class RecomputesNoSharedBlocks(Stepwise):
                 one.state = old[one]
 
 
-@mutant("G2", WRONG, part="modes", also=OTHERS)
+@mutant("G2", WRONG, part="modes")
 class ThrowsATokenAwayAtTheSwap(Stepwise):
     """A step was running at the pause: its token is in the sequence, but is not delivered."""
 
@@ -149,7 +148,7 @@ class ThrowsATokenAwayAtTheSwap(Stepwise):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G2", WRONG, part="modes", also=OTHERS)
+@mutant("G2", WRONG, part="modes")
 class SamplesATokenTwiceAtTheSwap(Stepwise):
     """A step was running at the pause: its token is delivered, and its position sampled again."""
 
@@ -159,7 +158,7 @@ class SamplesATokenTwiceAtTheSwap(Stepwise):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G2", "ended with", part="modes", also=OTHERS)
+@mutant("G2", "ended with", part="modes")
 class EndsWhatOnePassCannotRecompute(Stepwise):
     one_pass = 1024  # tokens
 
@@ -207,7 +206,7 @@ class Radix(ScriptedEngine):
             self.cache.popitem(last=False)
 
 
-@mutant("G3", WRONG, part="updates", also=OTHERS)
+@mutant("G3", WRONG, part="updates")
 class IgnoresThatItsCacheIsInUse(Radix):
     """The reset is refused while a request runs, and the refusal is ignored."""
 
@@ -217,7 +216,7 @@ class IgnoresThatItsCacheIsInUse(Radix):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G8", "did not end|failed|no answer|receiving", part="arrivals", also=OTHERS)
+@mutant("G8", "did not end|failed|no answer|receiving", part="arrivals")
 class StopsOnlyWhenNoPromptWaits(ScriptedEngine):
     """An update waits until no prompt is left to process; prompts are processed one after the other."""
 

@@ -19,17 +19,17 @@ def relabelled(label: Callable[[ScriptedEngine, int], int]) -> type[ScriptedEngi
     return Relabels
 
 
-@mutant("G5", "labels .*2, 0, 24.* after version 1", part="updates", also="G1 G2 G6 G7 G8")
+@mutant("G5", "labels .*2, 0, 24.* after version 1", part="updates")
 class LabelsWithTheNextVersion(relabelled(lambda engine, version: version + 1)):
     pass
 
 
-@mutant("G5", "labels .*0, 0, 24.* after version 1", part="updates", also="G1 G2 G6 G7 G8")
+@mutant("G5", "labels .*0, 0, 24.* after version 1", part="updates")
 class LabelsWithTheOldVersion(relabelled(lambda engine, version: max(0, version - 1))):
     pass
 
 
-@mutant("G5", "labelled 1: log-probability", part="updates", also="G2 G8")
+@mutant("G5", "labelled 1: log-probability", part="updates")
 class LabelsWithTheVersionAtTheStart(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         first = None
@@ -38,7 +38,7 @@ class LabelsWithTheVersionAtTheStart(ScriptedEngine):
             yield replace(delta, versions=[first for _ in delta.versions])
 
 
-@mutant("G5", "labels .*, 0, 24.* after version", part="takeovers", also="G1 G3 G4 G6 G7 G8")
+@mutant("G5", "labels .*, 0, 24.* after version", part="takeovers")
 class LabelsNeverFallInALifetime(ScriptedEngine):
     highest = 0
 
@@ -47,14 +47,14 @@ class LabelsNeverFallInALifetime(ScriptedEngine):
         super().apply_weights(tensors, tied, self.highest, kv_cache)
 
 
-@mutant("G5", "labels .*, 0, 24.* after version|labelled", part="updates", also="G2 G6 G7 G8 G11")
+@mutant("G5", "labels .*, 0, 24.* after version|labelled", part="updates")
 class RaisesTheLabelWhenAnUpdateIsRequested(ScriptedEngine):
     async def receive_weights(self, request, progress):
         self._version = request.version
         await super().receive_weights(request, progress)
 
 
-@mutant("G5", "labelled .*log-probability|labels", part="queued", also="G2 G8")
+@mutant("G5", "labelled .*log-probability|labels", part="queued")
 class LabelsWithTheVersionAtArrival(ScriptedEngine):
     """Affects only the first token, of a request that waited for an update."""
 
@@ -66,7 +66,7 @@ class LabelsWithTheVersionAtArrival(ScriptedEngine):
             first = False
 
 
-@mutant("G5", "labelled .*log-probability", part="updates", also="G2 G8")
+@mutant("G5", "labelled .*log-probability", part="updates")
 class LabelsOneTokenTooLate(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         before = None
@@ -76,7 +76,7 @@ class LabelsOneTokenTooLate(ScriptedEngine):
             before = version or before
 
 
-@mutant("G5", "labelled .*log-probability", part="updates", also="G2 G8")
+@mutant("G5", "labelled .*log-probability", part="updates")
 class LabelsOneTokenTooEarly(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         held = None
@@ -88,7 +88,7 @@ class LabelsOneTokenTooEarly(ScriptedEngine):
             yield held
 
 
-@mutant("G5", "weight_versions|labelled", part="updates", also="G8")
+@mutant("G5", "weight_versions|labelled", part="updates")
 class LabelsEachChoiceLikeTheFirst(ScriptedEngine):
     """Every second completion is slower, so that two choices do not cross an update at the same token."""
 
@@ -115,7 +115,7 @@ class LabelsEachChoiceLikeTheFirst(ScriptedEngine):
             await asyncio.sleep(more_s)
 
 
-@mutant("G5", "weight_versions", part="updates", also="G1 G2 G4 G8 G9")
+@mutant("G5", "weight_versions", part="updates")
 def spans_of_a_stream_are_of_its_last_chunk(options):
     right = completions.Completion._chunk
 
@@ -128,7 +128,7 @@ def spans_of_a_stream_are_of_its_last_chunk(options):
     completions.Completion._chunk = relative
 
 
-@mutant("G5", "contract says .*live", part="failed-update", also="G7")
+@mutant("G5", "contract says .*live", part="failed-update")
 def says_live_while_receiving(options):
     right = WeightUpdates.contract
 
@@ -140,7 +140,7 @@ def says_live_while_receiving(options):
     WeightUpdates.contract = contract
 
 
-@mutant("G5", "labelled .*log-probability", part="updates", also="G8")
+@mutant("G5", "labelled .*log-probability", part="updates")
 class KeepsTheLabelUnderLoad(ScriptedEngine):
     """With more than 16 requests in flight, the label is updated late."""
 
@@ -152,7 +152,7 @@ class KeepsTheLabelUnderLoad(ScriptedEngine):
             yield replace(delta, versions=[first for _ in delta.versions]) if crowded else delta
 
 
-@mutant("G5", "contract says", part="failed-update", also="G7")
+@mutant("G5", "contract says", part="failed-update")
 def keeps_the_version_of_a_failed_update(options):
     right = WeightUpdates._failed
 
