@@ -66,15 +66,6 @@ def test_math_7b_on_two_cores(capsys):
     assert text.count("-m inference_adapters.vllm ") == 2
 
 
-def test_four_gpus(capsys):
-    text = planned(capsys, "+exp=math_7b_4gpu")
-    assert "GPU 3" in text and "GPU 4" not in text
-    halves = ["world.servers=2", "world.trainer_ranks=2"]
-    assert "raise world.trainer_ranks" in refused(capsys, "+exp=math_7b_4gpu", *halves, "plan=true")
-    offloaded = "+trainer.config.zero_optimization={offload_optimizer: {device: cpu}}"
-    assert "optimizer 0 bytes" in planned(capsys, "+exp=math_7b_4gpu", *halves, offloaded)
-
-
 def test_a_run_where_the_gpus_are_not_loads_nothing_first(capsys, tmp_path):
     settings = ["inference=transformers", "trainer=fsdp", f"run_dir={tmp_path}/run"]
     assert "torch sees 0; 0 runs on the CPU" in refused(capsys, "+exp=math_7b", *settings)
@@ -127,6 +118,7 @@ def test_a_mixture_of_experts_has_no_shape_of_this_kind(tmp_path):
     assert model_in(tmp_path).shape is None
 
 
+OFFLOADED = "+trainer.config.zero_optimization={offload_optimizer: {device: cpu}}"
 TWO_SERVERS = ("world.servers=2", "inference.concurrency=32", "batch_size=16")
 
 
@@ -148,6 +140,10 @@ TWO_SERVERS = ("world.servers=2", "inference.concurrency=32", "batch_size=16")
         (  # a batch of 16 in flight, and two and a half in front of the trainer
             ["world.servers=2", "inference.concurrency=8", "batch_size=16", "max_lag=null"],
             "while generation is faster than training up to about 3.5 (max_lag=null)",
+        ),
+        (
+            ["+exp=math_7b_4gpu", "world.servers=2", "world.trainer_ranks=2", OFFLOADED],
+            "optimizer 0 bytes",
         ),
         ([*TWO_SERVERS, "max_lag=0"], "a mean of about 0, and 0 at most"),
         ([*TWO_SERVERS, "schedule=conventional"], "a mean of about 0, and 0 at most"),
