@@ -5,7 +5,7 @@ import pytest
 
 from contracts.records import DropReason, VersionSpan, unsampled
 from contracts.token_fields import TokenField
-from pipelinerl.advantages import Constant, GroupMean, LeaveOneOut, MaxRL, StepStd
+from pipelinerl.advantages import Constant, GroupMean, LeaveOneOut, StepStd
 from pipelinerl.batching.credit import whole_trajectory
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
@@ -61,13 +61,6 @@ def test_a_step_closes_with_exactly_batch_size_rollouts():
     steps.add_group(group(2, [0, 1]))
     (row,) = steps.add_group(group(3, [1, 0])).rows
     assert row.step == 1 and row.index == 0
-
-
-def test_a_group_that_the_advantage_is_not_defined_for_is_dropped_by_name():
-    steps = formation(batch_size=2, advantage=MaxRL())
-    assert steps.add_group(group(0, [1, -0.9])).dropped == "negative_reward"
-    (row,) = steps.add_group(group(1, [1, 0])).rows
-    assert rollout_ids(row) == [["1-0", "1-1"]]
 
 
 def test_a_failed_member_counts_in_the_step_but_has_no_tokens_and_no_baseline():
