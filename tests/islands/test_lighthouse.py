@@ -66,9 +66,8 @@ def test_an_island_that_is_killed_costs_the_others_one_attempt_and_rejoins_by_re
 
 
 @pytest.mark.long
-def test_an_island_that_was_stopped_is_merged_with_its_drift_and_without_their_lighthouse_both_train_alone(
-    start, lighthouse
-):
+def test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift(start, lighthouse):
+    """Then both train alone without their lighthouse, and meet when it is back."""
     islands = [start(f"island-{number}", wait_s=20, timeout_s=2) for number in range(2)]
     for island in islands:
         island.next(together(2))
