@@ -27,3 +27,4 @@ def results(*successes: float) -> list[Evaluated]:
 def test_a_run_is_solved_by_so_many_evaluations_in_a_row(successes, solved):
     stopping = Stopping(TWICE, results(*successes))
     assert (stopping.solved and stopping.solved.version) == solved
+    assert Stopping(None, results(*successes)).solved is None  # without stop_at no run is solved
