@@ -3,13 +3,16 @@
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM, MixtralConfig
 
 from tests.trainer_adapters import reference
-from tests.trainer_adapters.models import FAMILIES, make_sequences
+from tests.trainer_adapters.models import FAMILIES, SIZES, VOCAB, make_sequences
 from tests.trainer_adapters.test_fsdp import gradients
-from tests.trainer_adapters.workers import LENGTHS, accumulate, started
-from trainer_adapters.activation_checkpointing import KEPT
+from tests.trainer_adapters.workers import LENGTHS, accumulate, pack, started
+from trainer_adapters.activation_checkpointing import KEPT, checkpoint_layers
+from trainer_adapters.attention import PACKED
 from trainer_adapters.fsdp import FSDPTrainer
+from trainer_adapters.token_scores import TokenScorer
 
 KINDS = [False, True, "selective"]
 PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
@@ -71,6 +74,21 @@ def test_gradients_are_bit_for_bit_those_without_checkpointing(models, family, d
         with started(trainer, models[family]) as worker:
             accumulate(worker, [make_sequences(LENGTHS[:3]), [], make_sequences(LENGTHS)])
             found.append(gradients(worker))
+    plain, *others = found
+    for other in others:
+        reference.assert_close(other, plain, tolerance=0)
+
+
+def test_experts_of_a_mixture_are_computed_again_as_they_were():
+    config = MixtralConfig(**SIZES, vocab_size=VOCAB, num_hidden_layers=LAYERS, num_local_experts=4)
+    found = []
+    for kind in KINDS:
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED)
+        scorer = TokenScorer(model, fp32_head=True, logits_chunk=8)
+        checkpoint_layers(scorer.layers, kind)
+        scorer(pack(make_sequences(LENGTHS)), False)[0].sum().backward()
+        found.append({name: parameter.grad for name, parameter in model.named_parameters()})
     plain, *others = found
     for other in others:
         reference.assert_close(other, plain, tolerance=0)
