@@ -30,10 +30,6 @@ EXCEPTIONS = {
     ),
     "islands/test_lighthouse.py::test_a_rendezvous_that_is_none_is_an_exchange_that_fails": PASSES,
     "islands/test_lighthouse.py::test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift": PASSES,
-    "islands/test_lighthouse.py::"
-    "test_islands_train_alone_without_their_lighthouse_and_meet_when_it_is_back": (
-        "the island without its lighthouse exceeds it; both wait until they have met"
-    ),
     "judging/isolation/test_hostile.py::test_what_does_not_end_is_ended": PASSES,
     "judging/test_hostile_answers.py::judge_all": "endless answers exceed it; honest ones are asked again",
     "judging/test_workers.py::test_cpu_time_is_a_limit_of_its_own": PASSES,

@@ -1,7 +1,6 @@
 """Advantages of several reward components: against their formula, and what they become in a step's rows."""
 
 import random
-from functools import partial
 
 import numpy as np
 import pytest
@@ -9,13 +8,10 @@ from msgspec.structs import replace
 
 from pipelinerl.advantages import Gdpo, GroupMean, StepStd, UnfitRewardsError
 from pipelinerl.batching.credit import whole_trajectory
-from pipelinerl.batching.sequences import training_sequences
-from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.batching.step_formation import StepFormation
 from pipelinerl.filters import Overlong
-from pipelinerl.normalisations import PerSequence
-from pipelinerl.packing import Fifo
 from pipelinerl.streams.drop_reasons import meaning_of
+from tests.batching.test_step_formation import formation as step_formation
 from tests.builders import completion, group, rollout
 from tests.objectives.advantage_oracles import gdpo
 
@@ -55,7 +51,6 @@ def test_a_component_that_is_the_same_in_a_group_adds_exactly_nothing():
 def test_a_member_without_others_has_no_advantage():
     assert Gdpo(WEIGHTS)(np.ones((1, 3), np.float32)).tolist() == [0.0]
     assert Gdpo(WEIGHTS).over_step(np.array([3.0])).tolist() == [0.0]
-    assert StepStd(GroupMean(std=False)).over_step(np.array([3.0])).tolist() == [3.0]
 
 
 def test_a_reward_without_components_is_the_task():
@@ -76,16 +71,7 @@ def test_a_group_without_a_component_is_dropped_by_its_name():
 
 
 def formation(advantage) -> StepFormation:
-    return StepFormation(
-        advantages=partial(whole_trajectory, advantage=advantage),
-        filters=[Overlong()],
-        stale=StalePolicy("keep", None),
-        sequences=training_sequences,
-        normalisation=PerSequence(),
-        packing=Fifo(micro_batch_tokens=1000, ranks=1),
-        batch_size=2,
-        over_step=advantage.over_step,
-    )
+    return step_formation(2, advantage=advantage, over_step=advantage.over_step, filters=[Overlong()])
 
 
 def test_a_hook_over_the_step_may_treat_each_turn_by_itself():
@@ -132,8 +118,3 @@ def test_step_std_around_components_is_refused():
 
     with pytest.raises(ValueError, match="compares rewards, not their components"):
         StepStd(OfComponents(std=False))
-
-
-def test_it_is_normalised_over_the_step_once():
-    with pytest.raises(ValueError, match="scaled over the step once"):
-        StepStd(Gdpo(WEIGHTS))

@@ -5,7 +5,7 @@ import pytest
 
 from contracts.records import DropReason, VersionSpan, unsampled
 from contracts.token_fields import TokenField
-from pipelinerl.advantages import Constant, GroupMean, LeaveOneOut, MaxRL, StepStd
+from pipelinerl.advantages import Constant, GroupMean, LeaveOneOut, StepStd
 from pipelinerl.batching.credit import whole_trajectory
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
@@ -63,13 +63,6 @@ def test_a_step_closes_with_exactly_batch_size_rollouts():
     assert row.step == 1 and row.index == 0
 
 
-def test_a_group_that_the_advantage_is_not_defined_for_is_dropped_by_name():
-    steps = formation(batch_size=2, advantage=MaxRL())
-    assert steps.add_group(group(0, [1, -0.9])).dropped == "negative_reward"
-    (row,) = steps.add_group(group(1, [1, 0])).rows
-    assert rollout_ids(row) == [["1-0", "1-1"]]
-
-
 def test_a_failed_member_counts_in_the_step_but_has_no_tokens_and_no_baseline():
     steps = formation(batch_size=3)
     members = [*group(0, [1.0, 0.0]), rollout(0, 2, reward=100.0, status="failed:timeout", completions=[])]
@@ -79,11 +72,6 @@ def test_a_failed_member_counts_in_the_step_but_has_no_tokens_and_no_baseline():
     sequence = row.micro_batches[0][0]
     assert sequence.advantages[sequence.loss_mask].tolist() == [1.0] * 3
     assert sequence.loss_weight == pytest.approx(1 / 3)
-
-
-def test_a_group_with_fewer_than_two_good_members_is_dropped():
-    members = [rollout(0, 0, reward=1.0), rollout(0, 1, status="failed:timeout", completions=[])]
-    assert formation().add_group(members).dropped is DropReason.FAILED
 
 
 def test_rows_leave_as_they_fill_one_micro_batch_per_rank():
@@ -113,12 +101,6 @@ def advance(steps: StepFormation, to_step: int) -> None:
         assert steps.add_group(group(100 + step, [0, 1], completions=[fresh])).dropped is None
 
 
-def test_on_stale_drop():
-    steps = formation(batch_size=2, max_lag=1)
-    advance(steps, 2)
-    assert steps.add_group(stale_group(0)).dropped is DropReason.STALE
-
-
 @pytest.mark.parametrize("max_lag", [None, 1])
 def test_what_a_version_to_come_is_said_to_have_sampled_is_stale(max_lag):
     honest, broken = completion([1], [2], version=2), completion([1], [2], version=3)
@@ -127,19 +109,18 @@ def test_what_a_version_to_come_is_said_to_have_sampled_is_stale(max_lag):
     assert steps.add_group(group(1, [0, 1], completions=[honest])).dropped is None
 
 
-def test_on_stale_mask_takes_old_tokens_out_of_the_loss():
-    steps = formation(batch_size=2, max_lag=1, on_stale="mask")
+@pytest.mark.parametrize(("on_stale", "old_counts"), [("drop", None), ("mask", False), ("keep", True)])
+def test_old_tokens_drop_their_group_or_are_taken_out_of_the_loss_or_stay(on_stale, old_counts):
+    steps = formation(batch_size=2, max_lag=1, on_stale=on_stale)
     advance(steps, 2)
-    (row,) = steps.add_group(stale_group(0)).rows
-    assert [s.loss_mask.tolist() for s in row.micro_batches[0]] == [[False, False, True]] * 2
-    assert row.masked_tokens == 2
-
-
-def test_on_stale_keep():
-    steps = formation(batch_size=2, max_lag=1, on_stale="keep")
-    advance(steps, 2)
-    (row,) = steps.add_group(stale_group(0)).rows
-    assert all(s.loss_mask.tolist() == [False, True, True] for s in row.micro_batches[0])
+    added = steps.add_group(stale_group(0))
+    if on_stale == "drop":
+        assert added.dropped is DropReason.STALE
+        return
+    (row,) = added.rows
+    assert row.step == 2
+    assert [s.loss_mask.tolist() for s in row.micro_batches[0]] == [[False, old_counts, True]] * 2
+    assert row.masked_tokens == (0 if old_counts else 2)
 
 
 def test_held_rows_are_the_same_in_whatever_order_their_groups_come():
@@ -176,11 +157,6 @@ def test_groups_are_released_whole_with_members_in_their_own_order():
     assert [r.rollout_id for r in groups.collect(rollout(0, 1))] == ["0-0", "0-1", "0-2"]
 
 
-def test_steps_count_on_from_the_version_that_is_resumed():
-    (row,) = formation(batch_size=2, first_step=7).add_group(group(0, [0, 1])).rows
-    assert row.step == 7 and row.closes_step
-
-
 def test_a_group_without_the_declared_token_fields_is_dropped_by_name():
     steps = formation(token_fields={"mark": TokenField(dtype="uint8", fill=9)})
     fields = {"mark": np.zeros(3, dtype=np.uint8)}
@@ -206,4 +182,5 @@ def test_what_nobody_sampled_is_never_stale(on_stale):
     steps = formation(2, on_stale=on_stale, max_lag=0, first_step=40, advantage=Constant(), filters=[])
     answers = group(0, [1.0, 1.0], completions=[unsampled([1], [2, 3])])
     (row, *_) = steps.add_group(answers).rows
+    assert row.step == 40
     assert sum(s.tokens_in_loss for s in row.micro_batches[0]) == 4

@@ -105,10 +105,8 @@ class ThreadMembership:
         self._lighthouse.stop(self._name)
 
 
-class KeptRounds:
+class KeptRounds(NoRounds):
     """The rounds that one island keeps, and a view of its peers'."""
-
-    url = ""
 
     def __init__(self) -> None:
         self.peers: list[KeptRounds] = []
@@ -127,15 +125,6 @@ class KeptRounds:
             if all(round in peer.kept for round in range(begin, end)):
                 return [peer.kept[round] for round in range(begin, end)]
         return None
-
-    def wait_ended(self) -> None:
-        """Returns at once: all is kept when `keep` returns."""
-
-    def close(self) -> None:
-        """Keeps what is kept."""
-
-    def begin(self, state: Snapshot) -> None:
-        """Keeps nothing of a checkpoint."""
 
     def state(self, round: int, sources: Sequence[str], deadline: float) -> Snapshot | None:
         states = [peer.states[max(peer.states)] for peer in self.peers if peer.states]

@@ -1,4 +1,4 @@
-"""Islands in network namespaces, each with a link to this machine that can be cut or slow.
+"""Islands in network namespaces, each with a slow link to this machine.
 
 It needs root, the commands `ip` and `tc`, and a kernel with bridges.
 """
@@ -19,8 +19,8 @@ def address(number: int) -> str:
 class Network:
     """A bridge in this machine's namespace, and a namespace for each island. Close it at the end."""
 
-    def __init__(self, islands: int, megabit: float | None = None):
-        """megabit: the rate of each link, each way, in Mbit/s. If None, it is not limited."""
+    def __init__(self, islands: int, megabit: float):
+        """megabit: the rate of each link, each way, in Mbit/s."""
         self._islands = range(islands)
         self._bridge = f"isl{os.getpid()}"
         try:
@@ -29,8 +29,7 @@ class Network:
             _ip("link", "set", self._bridge, "up")
             for number in self._islands:
                 self._connect(number)
-                if megabit is not None:
-                    self._slow(number, megabit)
+                self._slow(number, megabit)
         except BaseException:
             self.close()
             raise
@@ -58,13 +57,6 @@ class Network:
     def inside(self, number: int) -> list[str]:
         """Returns what comes before a command that runs in the island's namespace."""
         return ["ip", "netns", "exec", self._namespace(number)]
-
-    def cut(self, number: int) -> None:
-        """Takes the island's interface down: its connections are still open, and nothing comes through."""
-        _ip("-n", self._namespace(number), "link", "set", "eth0", "down")
-
-    def mend(self, number: int) -> None:
-        _ip("-n", self._namespace(number), "link", "set", "eth0", "up")
 
     def sent_bytes(self, number: int) -> int:
         """Returns the bytes that have left the island's interface, with all headers."""

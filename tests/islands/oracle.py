@@ -61,32 +61,24 @@ def parts(elements: int, members: int) -> list[tuple[int, int]]:
     return list(zip(edges, edges[1:], strict=False))
 
 
-def ring(vectors: Sequence[Sequence[float]]) -> tuple[list[bytes], list[float], list[float]]:
-    """Returns the message of each part, the sum that they decode to, and the bound of each element's error.
+def ring(vectors: Sequence[Sequence[float]]) -> list[bytes]:
+    """Returns the message of each part.
 
     Part p begins at member p and travels to the right; it is coded once more by each member that it reaches.
     """
     members = len(vectors)
     messages = []
-    decoded = []
-    bounds = []
     for part, (begin, end) in enumerate(parts(len(vectors[0]), members)):
         partial = [float(value) for value in vectors[part][begin:end]]
         arrived: list[float] = []
-        bound = [0.0] * (end - begin)
         for step in range(members):
             if step:
                 added = vectors[(part + step) % members][begin:end]
                 partial = [float32(ours + float(own)) for ours, own in zip(arrived, added, strict=True)]
-            for first, block in zip(range(0, len(partial), BLOCK), blocks_of(partial), strict=True):
-                for place in range(first, first + len(block)):
-                    bound[place] += max(map(abs, block)) / 254
             message = encode(partial)
             arrived = decode(message, len(partial))
         messages.append(message)
-        decoded += arrived
-        bounds += bound
-    return messages, decoded, bounds
+    return messages
 
 
 def mean_drift(anchor: np.ndarray, models: Sequence[np.ndarray], updates: Sequence[int]) -> np.ndarray:

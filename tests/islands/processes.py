@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from contracts.support.addresses import LOOPBACK
@@ -22,11 +22,11 @@ LIGHTHOUSE = Path(sys.executable).with_name("torchft_lighthouse")
 class LighthouseProcess:
     """A lighthouse that waits for islands for so long: join_s once most have come, dead_s without a sign."""
 
-    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 5.0, address: str = LOOPBACK):
-        self.url = f"http://{address}:{port}"
-        self._at = address, port
+    def __init__(self, port: int, join_s: float = 20.0, dead_s: float = 5.0):
+        self.url = f"http://{LOOPBACK}:{port}"
+        self._at = LOOPBACK, port
         self._command = [LIGHTHOUSE, "--min_replicas", "1"]
-        self._command += ["--bind", f"{address}:{port}", "--join_timeout_ms", str(int(1000 * join_s))]
+        self._command += ["--bind", f"{LOOPBACK}:{port}", "--join_timeout_ms", str(int(1000 * join_s))]
         self._command += ["--heartbeat_timeout_ms", str(int(1000 * dead_s))]
         self.start()
 
@@ -48,19 +48,9 @@ class LighthouseProcess:
 
 
 class IslandProcess:
-    """An island, and the lines that it has printed since the last look.
+    """An island, and the lines that it has printed since the last look."""
 
-    inside: what comes before its command.
-    """
-
-    def __init__(
-        self,
-        directory: Path,
-        lighthouse: str,
-        name: str,
-        inside: Sequence[str] = (),
-        **options: object,
-    ):
+    def __init__(self, directory: Path, lighthouse: str, name: str, **options: object):
         given = LIMITS | {"lighthouse": lighthouse, "island": name, "every": 4} | options
         command = [sys.executable, "-m", "tests.islands.one_island", str(directory), json.dumps(given)]
         self.name = name
@@ -68,7 +58,7 @@ class IslandProcess:
         self._lines: queue.Queue[dict] = queue.Queue()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*inside, *command], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
         threading.Thread(target=self._read, daemon=True).start()
 

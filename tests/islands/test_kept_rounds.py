@@ -72,15 +72,6 @@ def files(directory: Path) -> list[Path]:
     return sorted(path for name in ("objects", "parts") for path in (directory / name).iterdir())
 
 
-def test_a_replay_of_fetched_gradients_has_every_bit_of_the_peer(stores):
-    peer, behind = anchored(), anchored()
-    kept = stores("peer")
-    make_rounds(peer, kept, 3)
-    gradients = stores("behind").gradients(0, 3, [kept.url], soon())
-    behind.replay(gradients, 3)
-    assert are_same(behind, peer)
-
-
 def test_the_newest_state_and_the_gradients_after_it_are_the_peer_s(stores):
     peer, other = anchored(), anchored()
     kept = stores("peer")
@@ -203,9 +194,3 @@ def test_files_of_others_in_the_directory_stay(stores, tmp_path):
         path.write_text("mine")
     make_rounds(anchored(), kept, 3)
     assert [path.read_text() for path in others] == ["mine"] * 3
-
-
-def test_a_gradient_of_another_size_is_no_continuation():
-    outer = Outer(torch.zeros(5), lr=1, momentum=0)
-    with pytest.raises(ValueError, match="rounds of 700 elements, not of 5"):
-        outer.check([drawn(anchored())], 1)

@@ -66,24 +66,9 @@ def test_an_island_that_is_killed_costs_the_others_one_attempt_and_rejoins_by_re
 
 
 @pytest.mark.long
-def test_islands_train_alone_without_their_lighthouse_and_meet_when_it_is_back(start, lighthouse):
-    islands = [start(f"island-{number}", wait_s=20, timeout_s=5) for number in range(2)]
-    for island in islands:
-        island.next(together(2))
-    lighthouse.kill()
-    for island in islands:
-        without = island.next(alone)[-1]
-        assert island.next()[-1]["round"] == without["round"]
-    lighthouse.start()
-    after = [island.next(together(2)) for island in islands]
-    assert after[0][-1]["drift_norm"] > 0
-    assert same_where_both_were(*after)
-    assert all(island.is_running for island in islands)
-
-
-@pytest.mark.long
-def test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift(start):
-    islands = [start("island-0", timeout_s=2), start("island-1", timeout_s=2)]
+def test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift(start, lighthouse):
+    """Then both train alone without their lighthouse, and meet when it is back."""
+    islands = [start(f"island-{number}", wait_s=20, timeout_s=2) for number in range(2)]
     for island in islands:
         island.next(together(2))
     islands[1].pause()
@@ -94,6 +79,15 @@ def test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift(start):
     with_it = islands[0].next(together(2))
     assert max(line["behind"] for line in back) > 0
     assert same_where_both_were(back, [*with_it, *islands[0].next(), *islands[0].next()])
+    lighthouse.kill()
+    for island in islands:
+        without = island.next(alone)[-1]
+        assert island.next()[-1]["round"] == without["round"]
+    lighthouse.start()
+    after = [island.next(together(2)) for island in islands]
+    assert after[0][-1]["drift_norm"] > 0
+    assert same_where_both_were(*after)
+    assert all(island.is_running for island in islands)
 
 
 def membership(lighthouse: LighthouseProcess, name: str, wait_s: float) -> LighthouseMembership:

@@ -123,7 +123,7 @@ def test_a_late_joiner_takes_the_newest_round_if_the_gradients_are_no_longer_kep
     assert momenta[0].equal(momenta[2])
 
 
-@pytest.mark.parametrize("sends", range(0, 7))
+@pytest.mark.parametrize("sends", [0, 3, 6])
 def test_an_exchange_that_breaks_off_is_tried_again(sends):
     fleet = fleet_of("a", "b", "c", quantise="none")
     start = float64(fleet.anchor("a"))

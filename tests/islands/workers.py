@@ -1,51 +1,32 @@
-"""A tiny trainer that gives its shards. Its gradients are drawn, so that it needs no model and no batch."""
+"""A tiny trainer that gives its shards. Its gradients are drawn, so that it needs no batch and no group."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from contracts.inference import Parameter
-from contracts.trainer import (
-    OptimizerSpec,
-    PackedBatch,
-    SaveHandle,
-    StepReport,
-    TokenScores,
-    TrainerWorker,
-    WorkerSpec,
-)
-from contracts.weights import WeightManifest
+from contracts.trainer import OptimizerSpec, SaveHandle, StepReport, WorkerSpec
+from trainer_adapters.scripted import Saved, ScriptedTrainer
 
 SHAPES = [(3, 100), (257,), (1,), (40, 7)]
 ELEMENTS = 838
 OPTIMIZER = OptimizerSpec(lr=1e-2, weight_decay=0.1)
 
 
-class Saved(SaveHandle):
-    def wait(self) -> None:
-        """Returns at once: the checkpoint was complete when `save` returned."""
-
-
-class TinyWorker(TrainerWorker):
+class TinyWorker(ScriptedTrainer):
     """AdamW on float32 masters that are copied to the weights in use, as mixed precision has it.
 
     seed: what the gradients are drawn from, one after the other.
     skipped: steps, from 0, whose gradient is not finite.
-    start: what the weights are drawn from.
     """
 
-    needs_model = False
-    device = torch.device("cpu")
-
-    def __init__(self, seed: int = 0, skipped: range | tuple[int, ...] = (), start: int = 0):
+    def __init__(self, seed: int = 0, skipped: range | tuple[int, ...] = ()):
         self.seed = seed
         self.skipped = skipped
-        self.start = start
         self.closed = False
 
     def init_worker(self, spec: WorkerSpec) -> None:
-        generator = torch.Generator().manual_seed(self.start)
+        generator = torch.Generator().manual_seed(0)
         self.masters = [torch.randn(shape, generator=generator).requires_grad_() for shape in SHAPES]
         self.steps = 0
         self.reset_optimizer()
@@ -84,12 +65,6 @@ class TinyWorker(TrainerWorker):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         return iter([(f"weight.{i}", weight) for i, weight in enumerate(self.used)])
 
-    def weight_manifest(self, dtype: str) -> WeightManifest:
-        named = enumerate(SHAPES)
-        return WeightManifest(
-            tuple(Parameter(name=f"weight.{i}", dtype=dtype, shape=s) for i, s in named), {}
-        )
-
     def save(self, directory: Path) -> SaveHandle:
         directory.mkdir(parents=True, exist_ok=True)
         state = [[m.detach() for m in self.masters], self.optimizer.state_dict(), self.steps]
@@ -102,15 +77,6 @@ class TinyWorker(TrainerWorker):
             shard.copy_(saved)
         self.optimizer.load_state_dict(optimizer)
         self.adopt()
-
-    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
-        return TokenScores(torch.zeros(batch.num_tokens))
-
-    def backward(self, loss: torch.Tensor) -> None:
-        pass
-
-    def export(self, directory: Path) -> None:
-        pass
 
     def close(self) -> None:
         self.closed = True

@@ -1,7 +1,6 @@
 """A default is written once, and every key says what it is."""
 
 import inspect
-from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ import yaml
 from hydra.utils import get_class
 
 from pipelinerl.config import EngineConfig, FileStreamsConfig, RedisStreamsConfig, ReferenceConfig, RunConfig
-from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.defaults import defaults_of
 from pipelinerl.launcher.describe_options import describe_options
 from pipelinerl.paths import ROOT
@@ -45,17 +43,6 @@ def test_a_file_repeats_no_default_of_the_schema(pattern):
         departures = {"model", "venv", "package"} if pattern == "inference/*" else set()
         assert not repeated - departures, file
         assert all(given[name] != defaults[name] for name in repeated), file
-
-
-def test_what_the_schema_leaves_open_is_decided_by_the_demo():
-    composed = compose_config([]).model_dump(by_alias=True)
-    given = yaml.safe_load((CONF / "config.yaml").read_text())
-    for name in leaves(given) - {"defaults"}:
-        assert value(composed, name) == value(given, name)
-
-
-def value(tree: dict, name: str) -> object:
-    return reduce(lambda branch, key: branch[key], name.split("."), tree)
 
 
 def components() -> list[Path]:

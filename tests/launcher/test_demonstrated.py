@@ -31,15 +31,6 @@ def text(answer: str) -> Row:
     return Row(messages=[USER, {"role": "assistant", "content": answer}])
 
 
-def test_what_fits_is_accepted(template):
-    rows = [
-        text("4"),
-        Row(prompt_token_ids=[1], token_ids=[299]),
-        Row(prompt=[USER], chosen="4", rejected="5"),
-    ]
-    check_answers(rows, template, vocabulary=300, context=64)
-
-
 def test_a_token_id_that_the_model_does_not_have(template):
     rows = [Row(prompt_token_ids=[1], token_ids=[2]), Row(prompt_token_ids=[1], token_ids=[300])]
     assert refusal(template, *rows) == "domain: row 2 has the token id 300; the model has 300"

@@ -39,28 +39,31 @@ def test_a_refusal_and_a_full_disk_are_raised_here():
     assert (full.value.errno, full.value.filename) == (28, "/disk/file")
 
 
-def test_another_error_is_printed_and_ends_this_process(capfd):
-    with pytest.raises(SystemExit) as end:
-        in_forked(lambda: raising(ZeroDivisionError("by zero")))
-    assert end.value.code == 1
-    assert "ZeroDivisionError: by zero" in capfd.readouterr().err
-
-
 class OfALibraryError(OSError):
+    """An error that cannot be sent to another process."""
+
     def __init__(self, message: str, *, response: int):
         super().__init__(message, response)
 
 
-def test_an_error_that_cannot_be_sent_is_printed_as_it_is(capfd):
-    with pytest.raises(SystemExit):
-        in_forked(lambda: raising(OfALibraryError("no such page", response=404)))
-    assert "OfALibraryError: [Errno no such page] 404" in capfd.readouterr().err
-
-
-def test_the_last_words_of_the_work_are_printed(capfd):
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (
+            OfALibraryError("no such page", response=404),
+            f"{__name__}.OfALibraryError: [Errno no such page] 404",
+        ),
+        (SystemExit("set the key"), "set the key"),
+    ],
+)
+def test_another_error_is_printed_and_ends_this_process(capfd, error, says):
     with pytest.raises(SystemExit) as end:
-        in_forked(lambda: sys.exit("set the key"))
-    assert end.value.code == 1 and capfd.readouterr().err == "set the key\n"
+        in_forked(lambda: raising(error))
+    assert end.value.code == 1
+    printed = capfd.readouterr().err.splitlines()
+    assert printed[-1] == says
+    assert (len(printed) == 1) == isinstance(error, SystemExit)
 
 
 def test_a_process_that_the_work_leaves_behind_is_not_waited_for():

@@ -4,13 +4,11 @@ import sys
 
 import pytest
 
-from pipelinerl.config import EngineConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.describe_places import nodes_needed
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
-from pipelinerl.paths import ROOT
 from pipelinerl.process import REFERENCE_VARIABLE
 from tests.launcher.test_weight_transports import jobs_of
 
@@ -131,13 +129,3 @@ def test_a_server_larger_than_a_node_is_refused():
     counts = ["world.gpus=3", "inference.gpus_per_server=4"]
     with pytest.raises(PlanError, match="server-0 needs 4 GPUs of one node, and a node has 3"):
         nodes_needed(compose_config(["executor=ray", "streams=redis", *counts]))
-
-
-def test_every_engine_of_the_configuration_is_an_adapter_of_the_project():
-    for file in (ROOT / "conf" / "inference").glob("*.yaml"):
-        config = compose_config([f"inference={file.stem}", "model.path=m"]).inference
-        engines: list[EngineConfig] = [config, *config.others.values()]
-        for engine in engines:
-            assert (ROOT / (engine.module.replace(".", "/") + ".py")).exists() or (
-                ROOT / engine.module.replace(".", "/") / "__main__.py"
-            ).exists()

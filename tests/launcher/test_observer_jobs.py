@@ -99,8 +99,8 @@ def test_a_url_is_said_once_and_again_only_when_it_is_another(tmp_path, capsys):
     assert viewer.has_said() == []  # what ends with the run is not to be opened
 
 
-def test_the_warning_of_a_viewer_names_the_command_that_shows_the_run(tmp_path, capsys):
-    command = ("/bin/sh", "-c", f"echo $1 >> {tmp_path}/given; exit 3", "sh")
+def test_one_that_is_killed_begins_again_three_times_and_then_one_warning_names_its_command(tmp_path, capsys):
+    command = ("/bin/sh", "-c", f"echo $1 >> {tmp_path}/given; kill -9 $$", "sh")
     observers = started(
         tmp_path, [Observer("viewer", command, "shows the run", with_run=("--end-with-run",))]
     )
@@ -108,26 +108,21 @@ def test_the_warning_of_a_viewer_names_the_command_that_shows_the_run(tmp_path, 
     observers.finish()
     observers.close()
     (line,) = capsys.readouterr().err.splitlines()
+    assert f"warning: viewer was killed by signal {signal.SIGKILL:d}" in line
     assert "the run does not need it, and this command shows the run: python -c " in line
     assert "--end-with-run" not in line
     assert (tmp_path / "given").read_text() == "--end-with-run\n" * 4
 
 
-def test_at_the_end_they_are_told_and_waited_for(tmp_path, capsys):
-    wait = f"until test -e {tmp_path}/trackers/ended; do sleep 0.02; done; sleep 0.2"
-    observers = jobs(tmp_path, a=f"{wait}; touch {tmp_path}/a", b=f"{wait}; touch {tmp_path}/b")
-    observers.finish()
-    assert (tmp_path / "a").exists() and (tmp_path / "b").exists()
-    observers.close()
-    assert capsys.readouterr().err == ""
-
-
+@pytest.mark.parametrize("is_interrupted", [False, True])
 def test_one_that_does_not_finish_is_ended_with_a_warning_that_names_its_command(
-    tmp_path, capsys, monkeypatch
+    tmp_path, capsys, monkeypatch, is_interrupted
 ):
-    monkeypatch.setattr(observer_jobs, "FINISH_S", 0.3)
+    monkeypatch.setattr(observer_jobs, "HURRIED_S" if is_interrupted else "FINISH_S", 0.3)
     observers = jobs(tmp_path, slow=f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    if is_interrupted:
+        observers.hurry()
     observers.finish()
     observers.close()
     line = capsys.readouterr().err
@@ -135,17 +130,6 @@ def test_one_that_does_not_finish_is_ended_with_a_warning_that_names_its_command
     assert line.count("\n") == 1 and "this command writes the rest: python -c" in line
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
-
-
-def test_one_that_is_killed_begins_again_three_times_and_then_leaves_one_warning(tmp_path, capsys):
-    observers = jobs(tmp_path, one=f"echo x >> {tmp_path}/starts; kill -9 $$")
-    tended_until(observers, lambda: not observers.tend(time.monotonic()))
-    assert (tmp_path / "starts").read_text() == "x\n" * 4
-    observers.finish()
-    observers.close()
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert f"warning: one was killed by signal {signal.SIGKILL:d}" in lines[0]
 
 
 def test_one_that_cannot_be_started_is_a_warning(tmp_path, capsys):
@@ -173,12 +157,3 @@ def test_they_are_not_given_the_token_of_the_servers(tmp_path, monkeypatch):
     observers.finish()
     observers.close()
     assert "a-secret-token" not in (tmp_path / "env").read_text()
-
-
-def test_one_that_hangs_does_not_keep_an_interrupted_run(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(observer_jobs, "HURRIED_S", 0.2)
-    observers = jobs(tmp_path, one="exec sleep 1000")
-    observers.hurry()
-    observers.finish()
-    observers.close()
-    assert "has not finished within 0.2 s" in capsys.readouterr().err

@@ -37,11 +37,6 @@ def test_a_launcher_that_was_stopped_itself_does_not_take_that_for_silence():
     assert not silence.is_too_long and silence.seconds < LONGEST_SILENCE_S
 
 
-def test_without_a_server_nothing_is_watched():
-    with OwnRedis(None, 0) as own:
-        assert not own.is_away() and own.failure is None
-
-
 # --- with a real server -----------------------------------------------------------------------
 
 

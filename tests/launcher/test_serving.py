@@ -159,22 +159,6 @@ def test_each_has_a_budget_of_its_own_and_then_none_is_left(scene):
     assert not scene.may_serve()
 
 
-def test_one_that_never_served_counts_double(scene):
-    scene.dies("server-0")
-    scene.tend(after_s=1)
-    scene.tend()
-    scene.dies("server-0")
-    scene.tend(after_s=600)
-    assert scene.table.asked == ["server-0"]
-    assert scene.may_serve()  # the other is there
-
-
-def test_one_that_is_refused_is_not_started_again(scene):
-    scene.dies("server-0", status=2)
-    scene.tend(after_s=600)
-    assert scene.table.asked == []
-
-
 def test_one_on_a_lost_node_left_at_once_and_waits_for_a_place(scene):
     scene.published(2)
     scene.tend()

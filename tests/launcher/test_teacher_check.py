@@ -25,11 +25,6 @@ def test_a_teacher_with_the_same_vocabulary_is_taken(own, tmp_path):
     check(own, Path(make_tiny_model(tmp_path / "teacher")))
 
 
-def test_without_a_teacher_there_is_nothing_to_check(own):
-    check(own)
-    check_teacher(compose_config(["model.path=own"]), own)
-
-
 def refusal(own: PreTrainedTokenizerBase, teacher: Path) -> str:
     with pytest.raises(PlanError) as refused:
         check(own, teacher)

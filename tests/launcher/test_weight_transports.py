@@ -86,12 +86,16 @@ def test_the_origin_is_on_the_node_of_the_trainer_and_has_the_configured_port():
     assert wants["origin"].port == 8123
 
 
-def test_a_port_that_is_in_use_is_named_by_its_key():
+@pytest.mark.parametrize(
+    ("role", "key"), [("origin", "weights.origin_port"), ("server", "inference.base_port")]
+)
+def test_a_port_that_is_in_use_is_named_by_its_key(role, key):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        config = compose_config(["weights=relay", f"weights.origin_port={taken.getsockname()[1]}"])
-        (origin,) = [want for role, want in members_of(config) if role == "origin"]
-        with pytest.raises(PlanError, match="set weights.origin_port to another"):
-            LocalExecutor().ask([origin])
+        address, port = taken.getsockname()
+        wants = [w for r, w in members_of(compose_config(["weights=relay", f"{key}={port}"])) if r == role]
+        words = f"cannot listen at {address}:{port}: Address already in use; set {key} to another"
+        with pytest.raises(PlanError, match=words):
+            LocalExecutor().ask(wants)
 
 
 def test_without_a_store_no_job_hears_of_one(tmp_path):

@@ -5,22 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["pipelinerl.demo_model", "sums"],
-        ["pipelinerl.tools.difficulty", "--url", "http://127.0.0.1:9", "--out", "sums.jsonl", "model.path=m"],
-    ],
-)
-def test_a_command_without_conf_is_refused_in_one_line(tmp_path, command):
+def test_a_command_without_conf_is_refused_in_one_line(tmp_path):
     for package in ("contracts", "pipelinerl"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    done = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pipelinerl.demo_model", "sums"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
     assert f"there is no {tmp_path / 'conf'}" in last

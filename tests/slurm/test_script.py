@@ -31,7 +31,7 @@ gpus=8
 arguments=(executor=ray streams=redis run_dir=/shared/runs/one world.servers=10)
 
 """
-HEAD_OF_ONE = f"""#!/bin/bash
+HEAD_OF_JOIN = f"""#!/bin/bash
 #SBATCH --job-name=my-run
 #SBATCH --cpus-per-task=4
 #SBATCH --nodes=1
@@ -43,23 +43,6 @@ python={sys.executable}
 launch={ROOT}/launch.py
 run_dir='/shared/my run'
 gpus=0
-arguments=(executor=ray 'run_dir=/shared/my run' streams=redis)
-
-"""
-HEAD_OF_JOIN = f"""#!/bin/bash
-#SBATCH --job-name=one
-#SBATCH --nodes=2
-#SBATCH --gpus-per-node=8
-#SBATCH --ntasks-per-node=1
-#SBATCH --exclusive
-#SBATCH --mem=0
-#SBATCH --no-kill
-#SBATCH --no-requeue
-#SBATCH --signal=B:TERM@60
-python={sys.executable}
-launch={ROOT}/launch.py
-run_dir=/shared/runs/one
-gpus=8
 arguments=()
 
 """
@@ -69,8 +52,7 @@ SCRIPTS = {
         HEAD_OF_FOUR,
         "run",
     ),
-    "one": ("cpus=4 gpus=0 -- 'run_dir=/shared/my run' streams=redis", HEAD_OF_ONE, "run"),
-    "join": ("join=/shared/runs/one nodes=2 gpus=8", HEAD_OF_JOIN, "join"),
+    "join": ("'join=/shared/my run' cpus=4 gpus=0", HEAD_OF_JOIN, "join"),
 }
 
 

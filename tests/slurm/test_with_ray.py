@@ -56,24 +56,6 @@ def is_left(job: int) -> list[str]:
     return found
 
 
-def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path):
-    job = os.getpid() * 2
-    ended = tmp_path / "one.ray" / "job"
-    ended.parent.mkdir()
-    ended.write_text(f"{job + 2}\n")  # of which SLURM knows no more
-    odd = "x=['a b', \"$HOME\"]"
-    process = start(tmp_path, job, "then=end", odd)
-    said = what_was_said(tmp_path)
-    assert process.wait() == 7
-    assert said["arguments"][:2] == ["executor=ray", "streams=redis"]
-    assert said["arguments"][-1] == odd
-    assert said["gpus"] == [2, 2]
-    of_job = tmp_path / "one.ray" / str(job)
-    assert (of_job / "token").stat().st_mode & 0o777 == 0o600
-    assert not (of_job / "head").exists() and not (tmp_path / "one.ray" / "job").exists()
-    wait_for(lambda: not is_left(job))
-
-
 def test_a_directory_that_was_there_before_is_not_believed(tmp_path):
     """Whoever guesses the number of a job could say in it where the head is."""
     job = os.getpid() * 2
@@ -82,7 +64,7 @@ def test_a_directory_that_was_there_before_is_not_believed(tmp_path):
     (elsewhere / "ray_current_cluster").write_text("127.0.0.1:1")
     Path(f"/tmp/ray-{job}").symlink_to(elsewhere)
     try:
-        assert start(tmp_path, job, "then=end").wait() == 2
+        assert start(tmp_path, job).wait() == 2
     finally:
         os.unlink(f"/tmp/ray-{job}")
     assert "is another user's" in (tmp_path / "one.ray" / str(job) / "n0.log").read_text()
@@ -90,17 +72,28 @@ def test_a_directory_that_was_there_before_is_not_believed(tmp_path):
 
 
 @pytest.mark.parametrize("loss", ["the time limit", pytest.param("the head", marks=pytest.mark.long)])
-def test_the_run_is_told_of_the_time_limit_and_ends_without_rays_head(tmp_path, loss):
+def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path, loss):
+    """The run is told of the time limit, and ends without Ray's head."""
     job = os.getpid() * 2
-    process = start(tmp_path, job, "then=wait")
-    what_was_said(tmp_path)
+    last = tmp_path / "one.ray" / "job"
+    last.parent.mkdir()
+    last.write_text(f"{job + 4}\n")  # of which SLURM knows no more
+    odd = "x=['a b', \"$HOME\"]"
+    process = start(tmp_path, job, odd)
+    said = what_was_said(tmp_path)
+    assert said["arguments"][:2] == ["executor=ray", "streams=redis"]
+    assert said["arguments"][-1] == odd
+    assert said["gpus"] == [2, 2]
+    of_job = tmp_path / "one.ray" / str(job)
+    assert (of_job / "token").stat().st_mode & 0o777 == 0o600
     if loss == "the time limit":
         before = files(tmp_path / "one.ray")
-        assert start(tmp_path, job + 2, "then=end").wait() == 2  # a second job of the same run
+        assert start(tmp_path, job + 2).wait() == 2  # a second job of the same run
         assert files(tmp_path / "one.ray") == before
         process.send_signal(signal.SIGTERM)
     else:
         head_step = int((tmp_path / "steps").read_text().split()[0])
         os.kill(head_step, signal.SIGTERM)
-    assert process.wait() == 130
+    assert process.wait() == 7
+    assert not (of_job / "head").exists() and not last.exists()
     wait_for(lambda: not is_left(job))

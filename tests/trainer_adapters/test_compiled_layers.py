@@ -33,15 +33,3 @@ def test_gradients_are_those_of_layers_that_are_not_compiled(models, checkpointi
     with started(FSDPTrainer(), models["qwen2"]) as worker:
         accumulate(worker, packs)
         reference.assert_close(found, gradients(worker))
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"compile_layers": "yes"}, "compile_layers must be true or false"),
-        ({"activation_checkpointing": "selective"}, "a compiled layer decides what it computes again"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options, says):
-    with pytest.raises(ValueError, match=says):
-        FSDPTrainer(**{"compile_layers": True, **options})

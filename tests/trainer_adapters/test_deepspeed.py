@@ -69,16 +69,25 @@ def around_a_step(
 # --- tests ------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+OTHERS = [
+    ("fsdp", 2, "zero3", 1),
+    ("fsdp", 1, "zero1", 2),
+    ("zero3", 2, "fsdp", 1),
+    ("zero3", 2, "zero3", 1),
+    ("zero2", 1, "zero3", 2),
+    ("zero1", 2, "zero2", 1),
+    ("zero1-bf16", 2, "zero1-bf16", 2),
+    ("zero3-bf16", 2, "zero3-bf16", 2),
+    ("fsdp-lora", 2, "zero3-lora", 2),
+    ("zero3-lora", 2, "fsdp-lora", 2),
+]
+
+
 @pytest.mark.parametrize(
     ("saving", "ranks", "loading", "then"),
     [
-        ("fsdp", 2, "zero3", 1),
-        ("fsdp", 1, "zero1", 2),
-        ("zero3", 2, "fsdp", 1),
-        ("zero3", 2, "zero3", 1),
-        ("zero2", 1, "zero3", 2),
-        ("zero1", 2, "zero2", 1),
+        ("fsdp-lora", 2, "fsdp-lora", 1),
+        *(pytest.param(*given, marks=pytest.mark.long) for given in OTHERS),
     ],
 )
 def test_a_checkpoint_goes_on_in_another_backend_on_another_number_of_ranks(
@@ -86,7 +95,8 @@ def test_a_checkpoint_goes_on_in_another_backend_on_another_number_of_ranks(
 ):
     expected = run_ranks(ranks, learn, tmp_path, saving, free_port(), models["llama"], tmp_path)
     given = (loading, free_port(), models["llama"], tmp_path / "half")
-    reference.assert_close(run_ranks(then, go_on, tmp_path, *given)[0], expected[0], 1e-5)
+    tolerance = 2e-3 if "bf16" in saving else 1e-5
+    reference.assert_close(run_ranks(then, go_on, tmp_path, *given)[0], expected[0], tolerance)
 
 
 @pytest.mark.long
@@ -96,22 +106,12 @@ def test_bfloat16_has_float32_masters_and_reduces_in_float32_as_fsdp_does(models
     spec = readable_optimizer(Reference(models["llama"]), make_sequences(LENGTHS, seed=4))
     given = (models["llama"], spec)
     (before, after), _ = run_ranks(2, around_a_step, tmp_path, f"zero{stage}-bf16", free_port(), *given)
-    reference.assert_close(before, reference.weights(reference.load(models["llama"])), tolerance=0)
+    reference.assert_close(before, Reference(models["llama"]).weights(), tolerance=0)
     ((first, last),) = run_ranks(1, around_a_step, tmp_path, "fsdp-bf16", free_port(), *given)
     found = gradients(before, after, spec)
     expected = gradients(first, last, spec)
     worst = max(float((found[n] - g).norm() / g.norm()) for n, g in expected.items() if g.norm() > 0)
     assert worst < 1e-6
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("stage", [1, 3])  # stage 2's optimizer is tried in float32
-def test_bfloat16_goes_on_from_a_checkpoint(models, tmp_path, stage):
-    name = f"zero{stage}-bf16"
-    weights, _ = run_ranks(2, learn, tmp_path, name, free_port(), models["llama"], tmp_path)
-    resumed, _ = run_ranks(2, go_on, tmp_path, name, free_port(), models["llama"], tmp_path / "half")
-    assert any((tensor != tensor.bfloat16().float()).any() for tensor in weights.values())
-    reference.assert_close(resumed, weights, tolerance=2e-3)
 
 
 @pytest.mark.parametrize(

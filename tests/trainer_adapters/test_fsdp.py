@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from contracts.conformance.trainer.reference import Reference
 from contracts.trainer import OptimizerSpec
 from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import VOCAB, make_model, make_sequences
@@ -23,7 +24,7 @@ def gradients(worker: FSDPTrainer) -> reference.Tensors:
 
 def test_bfloat16_compute_keeps_float32_scores_gradients_and_weights(models):
     sequences = make_sequences(LENGTHS)
-    expected = reference.scores(reference.load(models["llama"]), sequences)
+    expected = Reference(models["llama"]).scores(sequences)
     with started(FSDPTrainer(compute_dtype="bfloat16"), models["llama"]) as worker:
         scores = worker.forward(pack(sequences))
         worker.backward(scores.logprobs.sum())
@@ -105,6 +106,8 @@ def test_an_interrupted_save_leaves_the_former_checkpoint(models, tmp_path):
         {"value_head": 1},
         {"activation_checkpointing": "some"},
         {"activation_checkpointing": 1},
+        {"compile_layers": "yes"},
+        {"activation_checkpointing": "selective", "compile_layers": True},
     ],
 )
 def test_bad_options_are_refused_by_name(options):

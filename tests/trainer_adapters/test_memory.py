@@ -1,5 +1,7 @@
 """The backends' estimates of what they hold, against what they do hold."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -7,6 +9,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from contracts.conformance.trainer.guarantees.t7_memory import peak_bytes
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch
+from pipelinerl.launcher.model_source import model_in
 from tests.trainer_adapters.models import make_model, make_sequences
 from tests.trainer_adapters.workers import started
 from trainer_adapters.activation_checkpointing import Checkpointing, checkpoint_layers
@@ -90,22 +93,11 @@ def test_fsdp_holds_its_share_of_weights_gradients_and_moments(tmp_path, lora):
     with started(FSDPTrainer(lora=lora), path) as worker:
         batch = PackedBatch.pack(make_sequences([9, 5]))
         worker.backward(worker.forward(batch).logprobs.sum())
-        trained = [parameter for _, parameter in worker._trained()]
-        moments = [t for p in trained for n, t in worker._optimizer.state[p].items() if n != "step"]
-        config = worker._model.config
-        shape = ModelShape(
-            layers=config.num_hidden_layers,
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            heads=config.num_attention_heads,
-            kv_heads=config.num_key_value_heads,
-            head_dim=config.hidden_size // config.num_attention_heads,
-            vocab_size=config.vocab_size,
-            context=config.max_position_embeddings,
-            tied=False,
-        )
+        parameters = [*worker._model.parameters()]
+        moments = [t for of in worker._optimizer.state.values() for n, t in of.items() if n != "step"]
+        shape = model_in(Path(path)).shape
         estimate = worker.memory(shape, 1, 14)
-        assert estimate["weights"] == sum(p.nbytes for p in worker._model.parameters())
-        assert estimate["gradients"] == sum(p.grad.nbytes for p in trained)
+        assert estimate["weights"] == sum(p.nbytes for p in parameters)
+        assert estimate["gradients"] == sum(p.grad.nbytes for p in parameters if p.grad is not None)
         assert estimate["optimizer"] == sum(t.nbytes for t in moments)
         assert worker.memory(shape, 4, 14)["optimizer"] == estimate["optimizer"] // 4

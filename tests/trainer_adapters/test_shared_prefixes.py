@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from contracts.conformance.trainer.reference import Reference
+from contracts.conformance.trainer.sequences import objective
 from contracts.records import TrainingSequence
 from contracts.trainer import PackedBatch
 from tests.trainer_adapters import reference
@@ -67,17 +69,18 @@ def group(seed: int = 0) -> list[TrainingSequence]:
 def test_scores_and_gradients_are_those_of_each_sequence_alone(models, family):
     sequences = group()
     batch = PackedBatch.pack(sequences)
-    expected = reference.scores(reference.load(models[family]), sequences)
+    plain = Reference(models[family])
+    expected = plain.scores(sequences)
     seen = []
     with started(FSDPTrainer(logits_chunk=7), models[family]) as worker:
         embedding = worker._model.get_input_embeddings()
         embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].numel()))
         scores = worker.forward(batch, entropy=True)
-        worker.backward(reference.objective(scores, batch))
+        worker.backward(objective(scores, batch, entropy=False))
         gradients = {name: p.grad.clone() for name, p in worker._model.named_parameters()}
     torch.testing.assert_close(scores.logprobs, expected.logprobs, atol=2e-5, rtol=0)
     torch.testing.assert_close(scores.entropy, expected.entropy, atol=2e-5, rtol=0)
-    reference.assert_close(gradients, reference.gradients(reference.load(models[family]), sequences))
+    reference.assert_close(gradients, plain.gradients(sequences, entropy=False))
     assert seen == [9 + 3 + 11 + 6 + 33 + 9]
 
 

@@ -67,20 +67,10 @@ def test_products_of_bfloat16_values_in_float32_are_tf32(before, bias):
 def test_other_products_have_the_setting_of_the_process(before, dtype, in_float32):
     for found in settings_of_learning(dtype, in_float32, bias=False):
         assert found.of_products == {before}
-
-
-def test_products_of_float32_states_are_not_tf32(before):
     hidden, *rest = inputs(torch.bfloat16, bias=False)
     with Settings() as found:
-        HeadScores.apply(hidden.detach().float(), *rest, CHUNK, False, True)
+        HeadScores.apply(hidden.detach().float(), *rest, CHUNK, False, True)  # of float32 states
     assert found.of_products == {before}
-
-
-def test_the_setting_is_restored_after_an_error(before):
-    with pytest.raises(ZeroDivisionError), tf32_products(True):
-        assert setting() == "tf32"
-        raise ZeroDivisionError
-    assert setting() == before
 
 
 def test_a_thread_waits_until_another_has_restored_the_setting(before):
@@ -91,10 +81,11 @@ def test_a_thread_waits_until_another_has_restored_the_setting(before):
             found.append(setting())
 
     thread = threading.Thread(target=multiply)
-    with tf32_products(True):
+    with pytest.raises(ZeroDivisionError), tf32_products(True):  # an error restores it too
         thread.start()
         wait_until_it_waits_or_ends(thread)
         assert found == []
+        raise ZeroDivisionError
     thread.join()
     assert found == ["tf32"]
     assert setting() == before

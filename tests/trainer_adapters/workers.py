@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from contracts.conformance.processes import fork_server
+from contracts.conformance.trainer.sequences import objective
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, StepReport, TrainerWorker, WorkerSpec
 from tests.limits import HANG_S
@@ -78,7 +79,7 @@ def pack(sequences: list[TrainingSequence]) -> PackedBatch:
 def accumulate(worker: TrainerWorker, micro_batches: list[list[TrainingSequence]]) -> None:
     for sequences in micro_batches:
         batch = pack(sequences)
-        worker.backward(reference.objective(worker.forward(batch), batch))
+        worker.backward(objective(worker.forward(batch), batch, entropy=False))
 
 
 def train(worker: TrainerWorker, seeds: range) -> list[StepReport]:

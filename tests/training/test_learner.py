@@ -14,6 +14,7 @@ from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.learner import Learner
 from pipelinerl.training.ranks import Ranks
 from tests.ports import free_port
+from tests.trainer_adapters.models import make_sequences
 from trainer_adapters.scripted import ScriptedTrainer
 
 SPEC = {"model_path": "none", "optimizer": OptimizerSpec(lr=0.05)}
@@ -42,21 +43,8 @@ def worker():
 
 
 def sequences(seed: int) -> list[TrainingSequence]:
-    rng = np.random.default_rng(seed)
-    return [
-        TrainingSequence(
-            rollout_id=str(i),
-            group_id=i,
-            loss_weight=0.25,
-            temperature=1.0,
-            token_ids=rng.integers(0, 97, 6, dtype=np.int32),
-            loss_mask=np.arange(6) > 1,
-            behaviour_logprobs=np.full(6, -4.0, dtype=np.float32),
-            versions=np.zeros(6, dtype=np.int32),
-            advantages=rng.normal(size=6).astype(np.float32),
-        )
-        for i in range(2)
-    ]
+    made = make_sequences([6, 6], seed, vocab=97)
+    return [msgspec.structs.replace(sequence, loss_mask=np.arange(6) > 1) for sequence in made]
 
 
 def learner(worker, *overrides: str) -> Learner:
