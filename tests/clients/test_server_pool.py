@@ -16,27 +16,6 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_spreads_requests_and_respects_the_limit():
-    async def scenario():
-        pool = ServerPool(limit=2)
-        await pool.set_servers(["a", "b"])
-        released, taken = asyncio.Event(), []
-
-        async def request():
-            async with pool.server() as url:
-                taken.append(url)
-                await released.wait()
-
-        tasks = [asyncio.create_task(request()) for _ in range(5)]
-        await wait_until(lambda: len(taken) == 4)
-        assert sorted(taken) == ["a", "a", "b", "b"] and pool.in_flight == 4
-        released.set()
-        await asyncio.gather(*tasks)
-        assert len(taken) == 5 and pool.in_flight == 0
-
-    asyncio.run(scenario())
-
-
 def test_a_spared_server_that_comes_back_still_has_its_old_requests():
     async def scenario():
         pool, released = ServerPool(limit=1), asyncio.Event()

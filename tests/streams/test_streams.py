@@ -3,14 +3,11 @@
 Writers that die are real processes, killed with SIGKILL.
 """
 
-import contextlib
 import functools
 import multiprocessing
 import os
-import random
 import signal
 import threading
-import time
 
 import msgspec
 import numpy as np
@@ -141,49 +138,6 @@ def test_one_live_writer_and_the_lock_of_a_dead_one_is_free(make_streams):
         make_streams().writer("events")
     writer.append(event(1))
     assert there(make_streams(), "events") == [0, 1]
-
-
-def append_for_ever(make_streams, connection):
-    """Goes on from the newest record; reports each append that returned."""
-    writer = make_streams().writer("rollouts")
-    last = writer.last()
-    number = last.group_id + 1 if last else 0
-    while True:
-        writer.append(sampled(number, tokens=400_000))  # large, so that the kill falls into a write
-        connection.send(number)
-        number += 1
-
-
-def test_what_was_appended_survives_kill_9(make_streams):
-    """A reader that lives through ten writers' deaths sees every record once, in order."""
-    seen, chance, appended = [], random.Random(0), -1
-
-    def read_up_to_the_short_one():
-        for entry in make_streams().reader("rollouts").read():
-            seen.append(entry.record.group_id)
-            if entry.record.sampled_tokens == 1:
-                return
-
-    reader = threading.Thread(target=read_up_to_the_short_one)
-    reader.start()
-    for _ in range(10):
-        ours, theirs = processes.Pipe()
-        writer = process(append_for_ever, make_streams, theirs)
-        theirs.close()
-        ours.poll(None)
-        time.sleep(chance.uniform(0, 0.02))  # the moment of death is what varies
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
-        before = appended
-        with contextlib.suppress(EOFError):
-            while True:
-                appended = ours.recv()
-        on_disk = there(make_streams(), "rollouts")
-        assert before < appended < len(on_disk)
-        assert on_disk == list(range(len(on_disk)))
-    make_streams().writer("rollouts").append(sampled(len(on_disk), tokens=1))
-    reader.join()
-    assert seen == list(range(len(on_disk) + 1))
 
 
 def test_trim_keeps_everything_from_the_offset_on(make_streams):
