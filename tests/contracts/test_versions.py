@@ -54,10 +54,6 @@ def test_an_answer_is_read_whatever_else_it_holds():
     assert WeightUpdateStatus.model_validate(status).state == "waiting"
 
 
-def test_an_answer_of_version_1_states_no_limits():
-    assert ContractInfo.model_validate(OF_VERSION_1).limits is None
-
-
 @pytest.mark.parametrize("shape", [(-1,), (2**49,), (2**40, 2**40), (1,) * 17])
 def test_a_shape_is_bounded(shape):
     with pytest.raises(ValidationError):

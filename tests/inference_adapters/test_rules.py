@@ -85,20 +85,6 @@ async def test_a_manifest_that_is_refused_is_not_hashed(monkeypatch):
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_starts_late_takes_lower_versions_only_from_a_takeover():
-    updates, group = await joined(5, takeover=False)
-    with pytest.raises(ContractError) as refused:
-        updates.request(update(4))
-    assert refused.value.code is ErrorCode.STALE_VERSION
-    group.close()
-
-    updates, group = await joined(5, takeover=True)
-    updates.request(update(4))
-    group.close()
-    assert (await updates.status(4, HANG_S)).state == "failed"
-
-
-@pytest.mark.asyncio
 async def test_of_a_failed_update_neither_buffers_nor_manifest_are_kept(caplog):
     caplog.set_level(logging.CRITICAL)  # a log record kept by pytest would keep the traceback
     gc.collect()  # what other tests left behind
