@@ -187,7 +187,9 @@ FAULTS = {
     "a list": _body("[]"),
     "no choices": _body('{"prompt_token_ids": [1], "choices": []}'),
     "no token ids": _changed(token_ids=None),
-    "fewer ids than log-probabilities": _changed(token_ids=[3]),
+    "fewer ids than log-probabilities": _changed(
+        token_ids=[3], weight_versions=[{"version": 0, "start": 0, "end": 1}]
+    ),
     "versions of the first token alone": _changed(weight_versions=[{"version": 0, "start": 0, "end": 1}]),
     "an older version after a newer one": _changed(
         weight_versions=[{"version": 1, "start": 0, "end": 1}, {"version": 0, "start": 1, "end": 2}]
