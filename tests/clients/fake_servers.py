@@ -96,13 +96,13 @@ class FakeServer:
 
 
 @asynccontextmanager
-async def serving(*routes: web.RouteDef, traffic: Traffic | None = None) -> AsyncIterator[str]:
+async def serving(*routes: web.RouteDef, traffic: Traffic | None = None, port: int = 0) -> AsyncIterator[str]:
     """Yields the URL of a server with these routes. Its handlers end with their connections."""
     app = web.Application(middlewares=[traffic.of_server] if traffic else [])
     app.add_routes(routes)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
@@ -186,6 +186,14 @@ FAULTS = {
     "malformed JSON": _body('{"choices": ['),
     "a list": _body("[]"),
     "no choices": _body('{"prompt_token_ids": [1], "choices": []}'),
+    "no token ids": _changed(token_ids=None),
+    "fewer ids than log-probabilities": _changed(
+        token_ids=[3], weight_versions=[{"version": 0, "start": 0, "end": 1}]
+    ),
+    "versions of the first token alone": _changed(weight_versions=[{"version": 0, "start": 0, "end": 1}]),
+    "an older version after a newer one": _changed(
+        weight_versions=[{"version": 1, "start": 0, "end": 1}, {"version": 0, "start": 1, "end": 2}]
+    ),
     "a message that is a list": _changed(message=[1]),
     "ids beyond 32 bits": _changed(token_ids=[2**40, 1]),
     "ids that are no integers": _changed(token_ids=[1.5, 1]),

@@ -85,11 +85,6 @@ def test_a_server_with_a_queue_gets_fewer():
     assert capacity_after(server, looks=80, requests=100) <= 3
 
 
-def test_a_server_that_is_not_full_keeps_its_number():
-    server = Measured(lambda look: TEXT.format(running=2, waiting=0, sampled=2**look))
-    assert capacity_after(server, looks=60, requests=2) == AT_FIRST
-
-
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
 def test_a_number_that_counts_nothing_is_left_out(value):
     def text(look: int) -> str:

@@ -122,21 +122,19 @@ def test_a_character_that_begins_in_one_segment_and_ends_in_the_next(url):
     assert decoded.text == "11 at once"
 
 
-def test_new_rollouts_get_a_slot_before_those_between_segments():
-    async def scenario():
-        freed = []
-        queue = SlotQueue(lambda: freed.append(True))
-        queue.put([RolloutSpec(0, "0-0", "a"), RolloutSpec(0, "0-1", "b")])
-        waiting = [asyncio.create_task(queue.yield_slot()) for _ in range(3)]
-        await asyncio.sleep(0)
-        assert queue.between_segments == len(freed) == 3
-        waiting[0].cancel()  # it is over, and has not yet left the queue
-        assert [queue.pop_new().rollout_id for _ in range(2)] == ["0-0", "0-1"]
-        assert queue.pop_new() is None
-        assert queue.resume_one()
-        await waiting[1]
-        assert waiting[0].cancelled() and not waiting[2].done() and queue.between_segments == 1
-        assert queue.resume_one() and not queue.resume_one()
-        await waiting[2]
-
-    asyncio.run(scenario())
+@pytest.mark.asyncio
+async def test_new_rollouts_get_a_slot_before_those_between_segments():
+    freed = []
+    queue = SlotQueue(lambda: freed.append(True))
+    queue.put([RolloutSpec(0, "0-0", "a"), RolloutSpec(0, "0-1", "b")])
+    waiting = [asyncio.create_task(queue.yield_slot()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert queue.between_segments == len(freed) == 3
+    waiting[0].cancel()  # it is over, and has not yet left the queue
+    assert [queue.pop_new().rollout_id for _ in range(2)] == ["0-0", "0-1"]
+    assert queue.pop_new() is None
+    assert queue.resume_one()
+    await waiting[1]
+    assert waiting[0].cancelled() and not waiting[2].done() and queue.between_segments == 1
+    assert queue.resume_one() and not queue.resume_one()
+    await waiting[2]

@@ -16,119 +16,90 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_spreads_requests_and_respects_the_limit():
-    async def scenario():
-        pool = ServerPool(limit=2)
-        await pool.set_servers(["a", "b"])
-        released, taken = asyncio.Event(), []
+@pytest.mark.asyncio
+async def test_a_spared_server_that_comes_back_still_has_its_old_requests():
+    pool, released = ServerPool(limit=1), asyncio.Event()
+    await pool.set_servers(["a", "b"])
 
-        async def request():
-            async with pool.server() as url:
-                taken.append(url)
-                await released.wait()
-
-        tasks = [asyncio.create_task(request()) for _ in range(5)]
-        await wait_until(lambda: len(taken) == 4)
-        assert sorted(taken) == ["a", "a", "b", "b"] and pool.in_flight == 4
-        released.set()
-        await asyncio.gather(*tasks)
-        assert len(taken) == 5 and pool.in_flight == 0
-
-    asyncio.run(scenario())
-
-
-def test_a_spared_server_that_comes_back_still_has_its_old_requests():
-    async def scenario():
-        pool, released = ServerPool(limit=1), asyncio.Event()
-        await pool.set_servers(["a", "b"])
-
-        async def request():
-            async with pool.server():
-                await released.wait()
-
-        tasks = [asyncio.create_task(request()) for _ in range(2)]
-        await wait_until(lambda: pool.in_flight == 2)
-        await pool.set_servers(["a"], sparing=["b"])
-        assert (pool.capacity, pool.in_flight) == (2, 1)  # whoever counts both requests starts no third
-        await pool.set_servers(["a", "b"])
-        assert (pool.capacity, pool.in_flight) == (2, 2)
-        released.set()
-        await asyncio.gather(*tasks)
-        assert (pool.capacity, pool.in_flight) == (2, 0)
-
-    asyncio.run(scenario())
-
-
-def test_the_gate_waits_for_requests_in_flight_and_holds_new_ones():
-    async def scenario():
-        pool = ServerPool(limit=4)
-        await pool.set_servers(["a"])
+    async def request():
         async with pool.server():
-            closing = asyncio.create_task(pool.close_gate())
-            held = asyncio.create_task(pool.server().__aenter__())
-            await asyncio.sleep(0)
-            assert not closing.done()
-        await closing
-        assert not held.done()
-        await pool.open_gate()
-        assert await held == "a"
+            await released.wait()
 
-    asyncio.run(scenario())
-
-
-def test_requests_on_a_server_that_is_left_out_are_called_off_and_the_others_are_not():
-    async def scenario():
-        pool, released = ServerPool(limit=2), asyncio.Event()
-        await pool.set_servers(["a", "b"])
-        ended = {"a": [], "b": []}
-
-        async def request():
-            try:
-                async with pool.server() as url:
-                    await released.wait()
-            except ServerUnavailableError as error:
-                ended["b"].append(str(error))
-            else:
-                ended[url].append("answered")
-
-        tasks = [asyncio.create_task(request()) for _ in range(4)]
-        await wait_until(lambda: pool.in_flight == 4)
-        pool.leave_out("b")
-        await wait_until(lambda: len(ended["b"]) == 2)
-        third = asyncio.create_task(request())
-        pool.leave_out("a")  # the last one in service: its requests wait for it
-        released.set()
-        await asyncio.gather(*tasks, third)
-        assert ended == {"a": ["answered"] * 3, "b": ["left_out"] * 2}
-        pool.take_back("b")
-        async with pool.server() as one, pool.server() as other:
-            assert {one, other} == {"a", "b"}
-            third = asyncio.create_task(pool.server(avoid="a").__aenter__())
-            await turns()
-            assert not third.done()  # b begins with one request
-            third.cancel()
-
-    asyncio.run(scenario())
+    tasks = [asyncio.create_task(request()) for _ in range(2)]
+    await wait_until(lambda: pool.in_flight == 2)
+    await pool.set_servers(["a"], sparing=["b"])
+    assert (pool.capacity, pool.in_flight) == (2, 1)  # whoever counts both requests starts no third
+    await pool.set_servers(["a", "b"])
+    assert (pool.capacity, pool.in_flight) == (2, 2)
+    released.set()
+    await asyncio.gather(*tasks)
+    assert (pool.capacity, pool.in_flight) == (2, 0)
 
 
-def test_a_removed_servers_requests_are_called_off_and_the_gate_closes():
-    async def scenario():
-        pool = ServerPool(limit=1)
-        await pool.set_servers(["hung", "alive"])
-
-        async def request():
-            async with pool.server():
-                await asyncio.Event().wait()
-
-        task = asyncio.create_task(request())
-        await wait_until(lambda: pool.in_flight == 1)
+@pytest.mark.asyncio
+async def test_the_gate_waits_for_requests_in_flight_and_holds_new_ones():
+    pool = ServerPool(limit=4)
+    await pool.set_servers(["a"])
+    async with pool.server():
         closing = asyncio.create_task(pool.close_gate())
-        await pool.set_servers(["alive"])
-        with pytest.raises(ServerUnavailableError, match="left_out"):
-            await task
-        await closing
+        held = asyncio.create_task(pool.server().__aenter__())
+        await asyncio.sleep(0)
+        assert not closing.done()
+    await closing
+    assert not held.done()
+    await pool.open_gate()
+    assert await held == "a"
 
-    asyncio.run(scenario())
+
+@pytest.mark.asyncio
+async def test_requests_on_a_server_that_is_left_out_are_called_off_and_the_others_are_not():
+    pool, released = ServerPool(limit=2), asyncio.Event()
+    await pool.set_servers(["a", "b"])
+    ended = {"a": [], "b": []}
+
+    async def request():
+        try:
+            async with pool.server() as url:
+                await released.wait()
+        except ServerUnavailableError as error:
+            ended["b"].append(str(error))
+        else:
+            ended[url].append("answered")
+
+    tasks = [asyncio.create_task(request()) for _ in range(4)]
+    await wait_until(lambda: pool.in_flight == 4)
+    pool.leave_out("b")
+    await wait_until(lambda: len(ended["b"]) == 2)
+    third = asyncio.create_task(request())
+    pool.leave_out("a")  # the last one in service: its requests wait for it
+    released.set()
+    await asyncio.gather(*tasks, third)
+    assert ended == {"a": ["answered"] * 3, "b": ["left_out"] * 2}
+    pool.take_back("b")
+    async with pool.server() as one, pool.server() as other:
+        assert {one, other} == {"a", "b"}
+        third = asyncio.create_task(pool.server(avoid="a").__aenter__())
+        await turns()
+        assert not third.done()  # b begins with one request
+        third.cancel()
+
+
+@pytest.mark.asyncio
+async def test_a_removed_servers_requests_are_called_off_and_the_gate_closes():
+    pool = ServerPool(limit=1)
+    await pool.set_servers(["hung", "alive"])
+
+    async def request():
+        async with pool.server():
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(request())
+    await wait_until(lambda: pool.in_flight == 1)
+    closing = asyncio.create_task(pool.close_gate())
+    await pool.set_servers(["alive"])
+    with pytest.raises(ServerUnavailableError, match="left_out"):
+        await task
+    await closing
 
 
 def test_requests_wait_for_the_only_servers_return_and_their_time_stands_still():
@@ -165,47 +136,41 @@ def test_requests_wait_for_the_only_servers_return_and_their_time_stands_still()
     in_virtual_time(scenario())
 
 
-def test_a_server_that_drains_ends_its_requests_and_gets_no_more():
-    async def scenario():
-        pool = ServerPool(limit=2)
-        await pool.set_servers(["a", "b"])
-        async with pool.server(avoid="b") as url:
-            pool.forget(url, drains=True)
-            await asyncio.sleep(0)
-            async with pool.server() as one, pool.server() as other:
-                assert (one, other) == ("b", "b") and pool.capacity == 2
-
-    asyncio.run(scenario())
+@pytest.mark.asyncio
+async def test_a_server_that_drains_ends_its_requests_and_gets_no_more():
+    pool = ServerPool(limit=2)
+    await pool.set_servers(["a", "b"])
+    async with pool.server(avoid="b") as url:
+        pool.forget(url, drains=True)
+        await asyncio.sleep(0)
+        async with pool.server() as one, pool.server() as other:
+            assert (one, other) == ("b", "b") and pool.capacity == 2
 
 
-def test_a_request_that_is_cancelled_leaves_its_place_to_the_next():
-    async def scenario():
-        pool = ServerPool(limit=1)
-        await pool.set_servers(["a"])
-        async with pool.server():
-            first, second = (asyncio.create_task(pool.server().__aenter__()) for _ in range(2))
-            await asyncio.sleep(0)
-        first.cancel()  # it has been given the place, and has not run since
-        assert await second == "a"
-
-    asyncio.run(scenario())
+@pytest.mark.asyncio
+async def test_a_request_that_is_cancelled_leaves_its_place_to_the_next():
+    pool = ServerPool(limit=1)
+    await pool.set_servers(["a"])
+    async with pool.server():
+        first, second = (asyncio.create_task(pool.server().__aenter__()) for _ in range(2))
+        await asyncio.sleep(0)
+    first.cancel()  # it has been given the place, and has not run since
+    assert await second == "a"
 
 
-def test_a_request_avoids_a_server_as_long_as_there_is_another():
-    async def scenario():
-        pool = ServerPool(limit=1)
-        await pool.set_servers(["a", "b"])
-        with pytest.raises(ServerUnavailableError, match="left_out"):
-            async with pool.server(avoid="a") as url:
-                assert url == "b"
-                waiting = asyncio.create_task(pool.server(avoid="a").__aenter__())
-                await turns()
-                assert not waiting.done()
-                pool.leave_out("b")
-                await asyncio.Event().wait()
-        assert await waiting == "a"
-
-    asyncio.run(scenario())
+@pytest.mark.asyncio
+async def test_a_request_avoids_a_server_as_long_as_there_is_another():
+    pool = ServerPool(limit=1)
+    await pool.set_servers(["a", "b"])
+    with pytest.raises(ServerUnavailableError, match="left_out"):
+        async with pool.server(avoid="a") as url:
+            assert url == "b"
+            waiting = asyncio.create_task(pool.server(avoid="a").__aenter__())
+            await turns()
+            assert not waiting.done()
+            pool.leave_out("b")
+            await asyncio.Event().wait()
+    assert await waiting == "a"
 
 
 class CountingLoop(asyncio.SelectorEventLoop):

@@ -17,6 +17,7 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.listeners import is_own_listener
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.clients.server_proof import UnprovenServerError
+from tests.clients import fake_servers
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.ports import free_port
 
@@ -53,15 +54,8 @@ class Listener:
 async def listening(health, port: int = 0) -> AsyncIterator[tuple[str, Listener]]:
     """The URL of a listener, and the listener."""
     listener = Listener(health)
-    runner = web.AppRunner(app := web.Application())
-    app.router.add_route("*", "/{path:.*}", listener.answer)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", listener
-    finally:
-        await runner.cleanup()
+    async with fake_servers.serving(web.route("*", "/{path:.*}", listener.answer), port=port) as url:
+        yield url, listener
 
 
 async def knows_the_token(challenge: str, address: str) -> dict:

@@ -42,16 +42,6 @@ def test_a_bucket_closes_before_its_limit_would_be_exceeded():
     assert names(plan_buckets(parameters, 31)) == [["a"], ["b", "c"]]
 
 
-def test_a_larger_tensor_is_a_bucket_of_its_own():
-    parameters = [parameter("a", 1), parameter("huge", 100), parameter("b", 1)]
-    assert names(plan_buckets(parameters, 8)) == [["a"], ["huge"], ["b"]]
-
-
-def test_one_dtype_per_bucket():
-    parameters = [parameter("a", 1), parameter("b", 1, dtype="bfloat16"), parameter("c", 1)]
-    assert names(plan_buckets(parameters, 1000)) == [["a"], ["b"], ["c"]]
-
-
 def test_bytes_come_back_as_they_were_scalars_and_strides_included():
     tensors = [torch.randn(3, 4).T, torch.tensor(2.5), torch.empty(0, 3)]
     parameters = [parameter(f"p{i}", *t.shape) for i, t in enumerate(tensors)]
@@ -114,17 +104,6 @@ def test_another_group_outlives_the_abort_of_the_first():
         sender.broadcast(torch.ones(4, dtype=torch.uint8), HANG_S)
         receiving.result()
     assert received.tolist() == [1, 1, 1, 1]
-
-
-def test_what_is_sent_is_received_in_the_manifests_dtype():
-    received: dict[str, torch.Tensor] = {}
-    with pair() as (sender, receiver), ThreadPoolExecutor(1) as pool:
-        sending = pool.submit(send_weights, sender, manifest(), weights(), 30, HANG_S)
-        for bucket in receive_weights(receiver, list(manifest().parameters), 30, HANG_S):
-            received |= bucket
-        sending.result()
-    assert received["c"].dtype == torch.bfloat16
-    assert all(torch.equal(received[name].float(), tensor) for name, tensor in weights())
 
 
 def test_weights_out_of_order_are_refused_before_they_are_sent():

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.inference_adapters.openai_surface import NAME
 from tests.inference_adapters.servers import Server, serving, wait_ready
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    with serving("tests.inference_adapters.held_engine", "--served-model-name", NAME) as started:
+    with serving("tests.inference_adapters.held_engine") as started:
         wait_ready(started.url)
         yield started
 

@@ -1,4 +1,4 @@
-"""What clients of OpenAI's API get from the engines that run without another environment."""
+"""What clients of OpenAI's API get from the engine that runs without another environment."""
 
 from collections.abc import Iterator
 
@@ -9,15 +9,12 @@ from tests.inference_adapters.openai_surface import CHECKS, NAME, Surface
 from tests.inference_adapters.servers import serving, wait_ready
 
 
-@pytest.fixture(scope="module", params=["scripted", "transformers"])
-def surface(request, server, tmp_path_factory) -> Iterator[Surface]:
-    if request.param == "scripted":
-        yield Surface(server.url)
-        return
+@pytest.fixture(scope="module")
+def surface(tmp_path_factory) -> Iterator[Surface]:
     options = ["--model", make_tiny_model(tmp_path_factory.mktemp("model")), "--served-model-name", NAME]
-    with serving("inference_adapters.transformers", *options) as other:
-        wait_ready(other.url)
-        yield Surface(other.url)
+    with serving("inference_adapters.transformers", *options) as server:
+        wait_ready(server.url)
+        yield Surface(server.url)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

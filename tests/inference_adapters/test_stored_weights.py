@@ -8,7 +8,6 @@ from safetensors.torch import save_file
 
 from contracts.channel import StoredUpdate
 from contracts.inference import UpdateProgress
-from inference_adapters.finite_weights import NotFiniteError
 from inference_adapters.resident_memory import resident_bytes, resident_bytes_of_family
 from inference_adapters.scripted import EMBED, HEAD, NORM, ScriptedEngine
 from inference_adapters.stored_tensors import stored_tensors
@@ -63,19 +62,6 @@ async def test_the_memory_of_replaced_weights_is_used_again(tmp_path):
         await served.load_weights(stored(tmp_path, weights(version), version), UpdateProgress())
         places.append(served._weights[EMBED].data_ptr())
     assert places[0] == places[2] != places[1]
-
-
-@pytest.mark.asyncio
-async def test_a_nan_in_the_last_file_changes_nothing(tmp_path):
-    served = ScriptedEngine()
-    await served.start(0)
-    spoilt = weights(1)
-    spoilt[NORM][-1] = torch.nan
-    progress = UpdateProgress()
-    with pytest.raises(NotFiniteError, match=NORM):
-        await served.load_weights(stored(tmp_path, spoilt), progress)
-    assert not progress.touched
-    assert torch.equal(served._weights[EMBED], weights(0)[EMBED])
 
 
 @pytest.mark.parametrize("fault", ["missing", "more", "shape"])

@@ -45,11 +45,6 @@ def test_what_is_no_call_is_text(client, text, options):
     assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == (text, None, "stop")
 
 
-def test_what_was_cut_short_says_so(client):
-    choice = say(client, f"{CALL} and so on", max_tokens=len(CALL) + 2).choices[0]
-    assert choice.finish_reason == "length" and len(choice.message.tool_calls) == 1
-
-
 @pytest.mark.parametrize(
     "text", ["no call", "a < b <tool", f"Well: {CALL}", f"{CALL}{CALL} .", "a <tool_call>{</tool_call>"]
 )

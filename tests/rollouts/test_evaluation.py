@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
 import pytest
@@ -72,9 +72,24 @@ def config() -> RunConfig:
     return compose_config([*MINIATURE, "world.servers=2", "eval.pinned=true", "eval.every=2"])
 
 
-def writers_of(streams: FileStreams) -> list[ThreadWriter]:
-    thread = StreamThread()
-    return [ThreadWriter(streams.writer(name), thread) for name in ("eval_rollouts", "actor_events")]
+@contextlib.asynccontextmanager
+async def evaluating(
+    config: RunConfig,
+    tmp_path: Path,
+    spawn: Callable[[Coroutine], asyncio.Task],
+    evaluated: Collection[int] = (),
+) -> AsyncIterator[Evaluator]:
+    streams, thread = FileStreams(tmp_path), StreamThread()
+    writers = [ThreadWriter(streams.writer(name), thread) for name in ("eval_rollouts", "actor_events")]
+    told = RolloutMetrics(tmp_path), Spans(tmp_path, "actor")
+    async with open_session(token=None) as session:
+        client = build_client(config, session, ServerPool(1))
+        yield Evaluator(config, build_domain(config), client, *writers, *told, evaluated, spawn)
+
+
+def written_in(tmp_path: Path) -> list[Record]:
+    reader = FileStreams(tmp_path).reader("actor_events")
+    return [entry.record for entry in reader.read(timeout_s=0)]
 
 
 def events_of(
@@ -88,21 +103,14 @@ def events_of(
     at_last: Callable[[], None] = lambda: None,
 ) -> list[Record]:
     """What an evaluator writes when one version after the other, or these, are published to these servers."""
-    streams, begun = FileStreams(tmp_path), []
+    begun = []
 
     def spawn(work: Coroutine) -> asyncio.Task:
         begun.append(start(work))
         return begun[-1]
 
     async def scenario():
-        async with open_session(token=None) as session:
-            client = build_client(config, session, ServerPool(1))
-            writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path)
-            spans = Spans(tmp_path, "actor")
-            evaluator = Evaluator(
-                config, build_domain(config), client, *writers, metrics, spans, evaluated, spawn
-            )
+        async with evaluating(config, tmp_path, spawn, evaluated) as evaluator:
             figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
             numbers = versions or range(first_version, first_version + len(publications))
             for version, servers in zip(numbers, publications, strict=True):
@@ -115,7 +123,7 @@ def events_of(
                     await task
 
     asyncio.run(scenario())
-    return [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
+    return written_in(tmp_path)
 
 
 BOTH, OTHER, LAST = ["a", "b"], ["a"], ["b"]
@@ -160,19 +168,13 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
     silent = FakeServer(fault=HANGS)
 
     async def scenario() -> list[Record]:
-        streams = FileStreams(tmp_path)
         tasks: list[asyncio.Task] = []
-        async with served(silent), open_session(token=None) as session:
-            client = build_client(config, session, ServerPool(1))
-            writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path)
-            spans = Spans(tmp_path, "actor")
 
-            def spawn(work: Coroutine) -> asyncio.Task:
-                tasks.append(asyncio.create_task(work))
-                return tasks[-1]
+        def spawn(work: Coroutine) -> asyncio.Task:
+            tasks.append(asyncio.create_task(work))
+            return tasks[-1]
 
-            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, spans, (), spawn)
+        async with served(silent), evaluating(config, tmp_path, spawn) as evaluator:
             figures = {"run": "r", "seconds": 0.0, "bytes": 0, "paused_s": 0.0}
             both = ["a", silent.url]
             await evaluator.on_published(WeightsPublished(version=2, servers=both, **figures))
@@ -183,7 +185,7 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
                     await asyncio.sleep(0)
             await evaluator.forget(silent.url)  # time stands still: nobody asks again whether it is there
             await asyncio.gather(*tasks)
-        return [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
+        return written_in(tmp_path)
 
     pinned, *results, released = in_virtual_time(scenario())
     assert (pinned, released) == (Pinned(server=silent.url), Released(server=silent.url))

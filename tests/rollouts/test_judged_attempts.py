@@ -98,7 +98,8 @@ async def place_while_judgements_are_waited_for() -> None:
 
 @pytest.mark.asyncio
 async def test_a_judgement_that_outlasts_its_attempt_ends_quietly():
-    slots = SlotQueue(lambda: None)
+    freed = []
+    slots = SlotQueue(lambda: freed.append(True))
 
     async def judged() -> None:
         with pause():
@@ -109,15 +110,7 @@ async def test_a_judgement_that_outlasts_its_attempt_ends_quietly():
         pause = Pause(AttemptClock(timeout), slots.leave_slot)
         waiting = asyncio.create_task(judged())
         await asyncio.sleep(0)
-        assert slots.away == 1
+        assert slots.away == len(freed) == 1
     goes_on.set()
     await waiting
-    assert slots.away == 0
-
-
-def test_who_waits_for_a_judgement_holds_no_slot():
-    freed = []
-    slots = SlotQueue(lambda: freed.append(1))
-    with slots.leave_slot(), slots.leave_slot():
-        assert slots.away == 2 and len(freed) == 2
     assert slots.away == 0

@@ -14,10 +14,11 @@ from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+from pipelinerl.domains.base import Attempt, ChatClient, Problem
 from pipelinerl.filters import Overlong
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.clients.fake_servers import HANGS, FakeServer, good_answer, served
+from tests.clients.test_broken_servers import OneQuestion
 from tests.virtual_time import Traffic, in_virtual_time, pass_time, time_passes
 
 TIMEOUT_S = 0.5
@@ -43,18 +44,11 @@ class LastingServer(FakeServer):
         await self.hold(0)
 
 
-class Talk(Domain):
+class Talk(OneQuestion):
     """Makes so many turns; the reward is the number of them that have a text."""
-
-    name, train_size, heldout_size = "talk", 1, 1
 
     def __init__(self, turns: int):
         self._turns = turns
-
-    def train_problem(self, index: int) -> Problem:
-        return Problem("p", MESSAGES)
-
-    heldout_problem = train_problem
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         answers = [await client.chat(problem.messages)]

@@ -115,51 +115,32 @@ def test_a_good_answer():
     assert rollout.metrics["retries"] == 0 and rollout.domain == "part"
 
 
-def test_an_answer_that_is_cut_by_length_is_truncated():
-    assert attempt([changed(finish_reason="length")]).status == "truncated"
+def broken(text: str) -> float:
+    raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("reason", ["abort", "a_word_of_a_newer_server"])
-def test_an_answer_that_is_not_whole_is_asked_for_again(reason):
-    rollout = attempt([changed(finish_reason=reason), GOOD])
-    assert (rollout.status, rollout.metrics["retries"]) == ("ok", 0)
+CUT = changed(finish_reason="length")
+ABORTED = changed(finish_reason="abort")
+UNKNOWN = changed(finish_reason="a_word_of_a_newer_server")
+ENDS = [
+    ([CUT], {}, "truncated", 0),
+    ([ABORTED, GOOD], {}, "ok", 0),
+    ([UNKNOWN, GOOD], {}, "ok", 0),
+    ([500, GOOD], {"retries": 1}, "ok", 1),
+    ([{}], {}, "failed:bad_answer", 0),
+    ([503] * 9, {"timeout_s": 0.3}, "failed:server_unhealthy", 0),
+    ([ABORTED] * 9, {"timeout_s": 0.3}, "failed:server_abort", 0),
+    ([GOOD], {"domain": Echo(delay_s=60), "timeout_s": 0.2}, "failed:timeout", 0),
+    ([GOOD], {"domain": Echo(judge=broken)}, "failed:ZeroDivisionError", 0),
+    ([GOOD], {"domain": Echo(judge=lambda text: float("nan"))}, "failed:bad_reward", 0),
+]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {},
-        changed(token_ids=None),
-        changed(token_ids=[3]),
-        changed(logprobs={"content": [{"logprob": -0.1}, {"logprob": float("-inf")}]}),
-        changed(weight_versions=[{"version": 3, "start": 0, "end": 1}]),
-        changed(weight_versions=[{"version": 4, "start": 0, "end": 1}, {"version": 3, "start": 1, "end": 2}]),
-    ],
-)
-def test_an_answer_outside_the_contract(bad):
-    rollout = attempt([bad])
-    assert rollout.status == "failed:bad_answer" and rollout.completions == []
-
-
-def test_why_an_attempt_got_no_answer_in_its_time_is_named():
-    assert attempt([503] * 9, timeout_s=0.3).status == "failed:server_unhealthy"
-    assert attempt([changed(finish_reason="abort")] * 9, timeout_s=0.3).status == "failed:server_abort"
-
-
-def test_a_retry_that_succeeds():
-    rollout = attempt([500, GOOD], retries=1)
-    assert rollout.status == "ok" and rollout.metrics["retries"] == 1
-
-
-def test_a_verifier_that_breaks():
-    def broken(text):
-        raise ZeroDivisionError
-
-    assert attempt([GOOD], Echo(judge=broken)).status == "failed:ZeroDivisionError"
-
-
-def test_a_reward_that_is_no_number():
-    assert attempt([GOOD], Echo(judge=lambda text: float("nan"))).status == "failed:bad_reward"
+@pytest.mark.parametrize(("answers", "options", "status", "retries"), ENDS)
+def test_what_ends_an_attempt_is_its_status(answers, options, status, retries):
+    rollout = attempt(answers, **options)
+    assert (rollout.status, rollout.metrics["retries"]) == (status, retries)
+    assert bool(rollout.completions) is not status.startswith("failed")
 
 
 CONFIDENCE = {"confidence": TokenField(dtype="float32", fill=0.0)}
@@ -183,10 +164,6 @@ def test_what_is_not_trained_on_is_recorded_without_token_fields():
     rollout = attempt([GOOD], Echo(token_fields={"confidence": np.zeros(7)}))
     assert rollout.status == "ok" and rollout.completions[0].token_fields == {}
     assert encode(rollout)
-
-
-def test_an_attempt_that_takes_too_long():
-    assert attempt([GOOD], Echo(delay_s=60), timeout_s=0.2).status == "failed:timeout"
 
 
 @pytest.mark.parametrize(

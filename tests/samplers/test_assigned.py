@@ -17,12 +17,6 @@ def test_anyone_can_say_which_problem_was_due():
     assert drawn(Assigned(Labelled(1000), 7, "node-3"), versions) == due
 
 
-def test_what_was_drawn_under_other_versions_makes_no_difference():
-    late, early = Assigned(Labelled(1000), 0, "a"), Assigned(Labelled(1000), 0, "a")
-    drawn(early, [0] * 50 + [1] * 3)
-    assert drawn(late, [2] * 20) == drawn(early, [2] * 20)
-
-
 def test_seed_node_version_and_count_each_change_the_problem():
     """Also at version 0, and where the product of two of them is the same."""
     due = {

@@ -151,7 +151,7 @@ def test_what_is_protected_stays_beyond_keep_bytes_until_less_is(directory):
     writer = FileStreams(directory.parent, SMALL_SEGMENT, keep_bytes=1).writer("events")
     offsets = [0, *(writer.append(event(number)) for number in range(999))]
     reader = FileStreams(directory.parent).reader("events")
-    assert reader.first_offset() > 0
+    assert writer.end - reader.first_offset() <= 2 * SMALL_SEGMENT < writer.end
     protected = offsets[-1]
     writer.protect(protected)
     for number in range(999, 3000):
@@ -162,17 +162,6 @@ def test_what_is_protected_stays_beyond_keep_bytes_until_less_is(directory):
     for number in range(3000, 3999):
         writer.append(event(number))
     assert reader.first_offset() > protected
-
-
-def test_a_writer_keeps_within_keep_bytes_by_itself(directory):
-    keep = 4 * SMALL_SEGMENT
-    writer = FileStreams(directory.parent, SMALL_SEGMENT, keep).writer("events")
-    for number in range(3000):
-        end = writer.append(event(number))
-    held = sum(path.stat().st_size for path in directory.glob("*.records"))
-    assert end > 3 * keep and held <= keep + 2 * SMALL_SEGMENT
-    reader = FileStreams(directory.parent).reader("events")
-    assert [e.record.group_id for e in reader.read(reader.first_offset(), timeout_s=0)][-1] == 2999
 
 
 # --- loss of power ----------------------------------------------------------------------------
@@ -214,17 +203,6 @@ def test_a_block_that_was_never_written_ends_the_stream_whatever_follows(directo
         assert records == list(range(left))
         files.writer("events").close()
         assert path.stat().st_size == [0, *long_records][left]
-
-
-def test_a_changed_byte_is_an_error_also_in_long_records(directory, files, long_records):
-    path, whole = segment_path(directory, 0), segment_path(directory, 0).read_bytes()
-    for place in (3, 9, 100, 5000, long_records[0] + 4, long_records[1] - 1):
-        damaged = bytearray(whole)
-        damaged[place] ^= 0x10
-        path.write_bytes(damaged)
-        with pytest.raises(StreamCorruptError):
-            files.writer("events")
-        assert path.read_bytes() == damaged
 
 
 def test_zeros_in_a_segment_before_others_are_an_error(files, directory):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from contracts.records import SamplerState
-from contracts.support.files import append_whole, is_disk_full
+from contracts.support.files import is_disk_full
 from pipelinerl.metrics import MetricsWriter, metrics_path, read_metrics
 from pipelinerl.streams import StreamBusyError, StreamFullError
 from pipelinerl.streams.files import FileStreams
@@ -68,16 +68,6 @@ def test_a_lack_of_room_is_found_behind_other_errors():
 
 
 # --- on a disk that is full -------------------------------------------------------------------
-
-
-@pytest.mark.engines
-def test_half_a_record_is_taken_back(small_disk):
-    fill(small_disk, leaving=4096)
-    with (small_disk / "file").open("ab", buffering=0) as file:
-        append_whole(file, b"first", 0)
-        with pytest.raises(OSError, match="No space left"):
-            append_whole(file, bytes(10_000), 5)
-    assert (small_disk / "file").read_bytes() == b"first"
 
 
 @pytest.mark.engines

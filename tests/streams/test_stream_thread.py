@@ -29,21 +29,6 @@ class Held:
         return there(self._streams)
 
 
-def test_the_loop_runs_on_while_an_append_waits(tmp_path):
-    held = Held(tmp_path)
-
-    async def scenario():
-        appending = asyncio.create_task(ThreadWriter(held, StreamThread()).append(event(0)))
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert not appending.done() and held.written() == []
-        held.may_go.set()
-        await appending
-
-    asyncio.run(scenario())
-    assert held.written() == [0]
-
-
 def test_what_a_cancelled_task_has_asked_for_is_appended_in_its_place(tmp_path):
     held = Held(tmp_path)
 

@@ -3,20 +3,16 @@
 Writers that die are real processes, killed with SIGKILL.
 """
 
-import contextlib
 import functools
 import multiprocessing
 import os
-import random
 import signal
 import threading
-import time
 
 import msgspec
-import numpy as np
 import pytest
 
-from contracts.records import Quiesced, Rollout, Started
+from contracts.records import Quiesced, Rollout, Started, encode
 from pipelinerl.streams import StreamBusyError, StreamError, StreamTrimmedError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis import RedisStreams
@@ -66,13 +62,7 @@ def test_records_come_back_as_they_were_appended(make_streams):
     offsets = [writer.append(first), writer.append(second)]
     entries = list(streams.reader("rollouts").read(timeout_s=0))
     assert [entry.next_offset for entry in entries] == offsets
-    for sent, entry in zip((first, second), entries, strict=True):
-        assert entry.record.rollout_id == sent.rollout_id
-        got, want = entry.record.completions[0], sent.completions[0]
-        assert got.token_ids.dtype == np.int32 and got.logprobs.dtype == np.float32
-        assert np.array_equal(got.token_ids, want.token_ids)
-        assert np.array_equal(got.logprobs, want.logprobs)
-        assert got.spans == want.spans
+    assert [encode(entry.record) for entry in entries] == [encode(first), encode(second)]
 
 
 def test_reading_goes_on_from_any_offset(make_streams):
@@ -141,49 +131,6 @@ def test_one_live_writer_and_the_lock_of_a_dead_one_is_free(make_streams):
         make_streams().writer("events")
     writer.append(event(1))
     assert there(make_streams(), "events") == [0, 1]
-
-
-def append_for_ever(make_streams, connection):
-    """Goes on from the newest record; reports each append that returned."""
-    writer = make_streams().writer("rollouts")
-    last = writer.last()
-    number = last.group_id + 1 if last else 0
-    while True:
-        writer.append(sampled(number, tokens=400_000))  # large, so that the kill falls into a write
-        connection.send(number)
-        number += 1
-
-
-def test_what_was_appended_survives_kill_9(make_streams):
-    """A reader that lives through ten writers' deaths sees every record once, in order."""
-    seen, chance, appended = [], random.Random(0), -1
-
-    def read_up_to_the_short_one():
-        for entry in make_streams().reader("rollouts").read():
-            seen.append(entry.record.group_id)
-            if entry.record.sampled_tokens == 1:
-                return
-
-    reader = threading.Thread(target=read_up_to_the_short_one)
-    reader.start()
-    for _ in range(10):
-        ours, theirs = processes.Pipe()
-        writer = process(append_for_ever, make_streams, theirs)
-        theirs.close()
-        ours.poll(None)
-        time.sleep(chance.uniform(0, 0.02))  # the moment of death is what varies
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
-        before = appended
-        with contextlib.suppress(EOFError):
-            while True:
-                appended = ours.recv()
-        on_disk = there(make_streams(), "rollouts")
-        assert before < appended < len(on_disk)
-        assert on_disk == list(range(len(on_disk)))
-    make_streams().writer("rollouts").append(sampled(len(on_disk), tokens=1))
-    reader.join()
-    assert seen == list(range(len(on_disk) + 1))
 
 
 def test_trim_keeps_everything_from_the_offset_on(make_streams):

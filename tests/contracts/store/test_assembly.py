@@ -71,17 +71,6 @@ def test_a_delta_that_leads_elsewhere_is_refused_and_leaves_nothing(tmp_path, de
     assert entries(tmp_path) == [f"0-{first.manifest.digest[:12]}"]
 
 
-def test_leftovers_and_foreign_things_are_removed_at_the_start(tmp_path, writer):
-    published = publish(writer, 1, some_weights())
-    name = f"1-{published.manifest.digest[:12]}"
-    assembling(tmp_path).assemble(full(published), Stop())
-    versions = tmp_path / "weights" / "versions"
-    (versions / f".{name}.abandoned").mkdir()
-    (versions / "2-renamed").mkdir()
-    assembling(tmp_path)
-    assert entries(tmp_path) == [name]
-
-
 def test_work_that_is_told_to_stop_leaves_nothing(tmp_path, writer):
     published = publish(writer, 1, some_weights())
     stop = Stop()

@@ -141,12 +141,6 @@ MALFORMED = {
 }
 
 
-def test_a_hand_made_delta_is_read(tmp_path):
-    path = hand_made(tmp_path / "delta", {"w:gap": GAP, "w:xor": XOR})
-    result = applied(path, [parameter("w", (20,))], ["w"], {"w": np.zeros(40, np.uint8)})["w"]
-    assert np.flatnonzero(result).tolist() == [2, 3, 10, 11]
-
-
 @pytest.mark.parametrize("fault", MALFORMED)
 def test_a_malformed_delta_is_refused(tmp_path, fault):
     path = hand_made(tmp_path / "delta", MALFORMED[fault])

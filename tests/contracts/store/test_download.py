@@ -84,17 +84,6 @@ def new_part(tmp_path, progress=None, content=b""):
 
 
 @pytest.mark.asyncio
-async def test_a_file_arrives_and_the_progress_says_so(tmp_path):
-    progress = PullProgress()
-    async with serving(tmp_path) as (_, transfer):
-        part = new_part(tmp_path, progress)
-        await transfer(part)
-    assert part.is_right
-    assert part.path.read_bytes() == CONTENT
-    assert (progress.bytes_done, progress.bytes_fetched) == (len(CONTENT), len(CONTENT))
-
-
-@pytest.mark.asyncio
 async def test_a_transfer_resumes_after_the_bytes_that_are_here(tmp_path):
     progress = PullProgress()
     async with serving(tmp_path) as (source, transfer):

@@ -83,14 +83,6 @@ def test_a_transfer_is_resumed_from_what_is_kept(relay):
         assert answer.headers["content-range"] == f"bytes 1000-{len(CONTENT) - 1}/{len(CONTENT)}"
 
 
-def test_what_is_kept_is_served_without_the_origin(relay, origin):
-    ask(relay, OBJECT)
-    origin.process.kill()
-    origin.process.wait()
-    assert ask(relay, OBJECT).body == CONTENT
-    assert ask(relay, f"/{latest_path('run')}").status == 502
-
-
 def test_of_many_who_ask_at_once_one_waits_for_the_origin(relay):
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(ask(relay, OBJECT))) for _ in range(8)]

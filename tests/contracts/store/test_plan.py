@@ -63,32 +63,25 @@ def chosen(chain, assembled=(), here=nothing_here) -> tuple[int, list[int]]:
     return root, [each.version for each in plan.deltas]
 
 
-def test_without_a_base_the_full_files_are_taken():
-    assert chosen([manifest(5, full=True, delta_bytes=10)]) == (5, [])
+BASE = manifest(3, full=True)
+BEFORE = manifest(4, full=True)
+SMALL = manifest(5, full=True, delta_bytes=10)
+LARGE = manifest(5, full=True, delta_bytes=300)
+MOSTLY = {file.sha256 for file in LARGE.full.files[:3]}
+CHOSEN = {
+    "full files without a base": ([SMALL], [], nothing_here, (5, [])),
+    "a delta on an assembled base": ([SMALL, BEFORE], [BEFORE], nothing_here, (-4, [5])),
+    "a chain": ([SMALL, manifest(4, delta_bytes=10), BASE], [BASE], nothing_here, (-3, [4, 5])),
+    "full files mostly here": ([LARGE, BEFORE], [BEFORE], lambda w: w.bytes * (w.sha256 in MOSTLY), (5, [])),
+    "unfinished files": ([LARGE, BEFORE], [BEFORE], lambda w: 200 * (w.bytes == 250), (5, [])),
+    "the same weights under another number": ([BEFORE], [BEFORE], nothing_here, (-4, [])),
+}
 
 
-def test_a_delta_on_an_assembled_base_is_cheaper():
-    base = manifest(4, full=True)
-    assert chosen([manifest(5, full=True, delta_bytes=10), base], [base]) == (-4, [5])
-
-
-def test_a_chain_of_deltas_leads_from_an_assembled_version():
-    base = manifest(3, full=True)
-    chain = [manifest(5, full=True, delta_bytes=10), manifest(4, delta_bytes=10), base]
-    assert chosen(chain, [base]) == (-3, [4, 5])
-
-
-def test_full_files_that_are_mostly_here_are_cheaper_than_a_delta():
-    base = manifest(4, full=True)
-    target = manifest(5, full=True, delta_bytes=300)
-    here = {file.sha256 for file in target.full.files[:3]}
-    assert chosen([target, base], [base], lambda w: w.bytes if w.sha256 in here else 0) == (5, [])
-
-
-def test_bytes_of_unfinished_files_count_as_here():
-    base = manifest(4, full=True)
-    target = manifest(5, full=True, delta_bytes=300)
-    assert chosen([target, base], [base], lambda w: 200 if w.bytes == FULL_BYTES // FILES else 0) == (5, [])
+@pytest.mark.parametrize("case", CHOSEN)
+def test_the_cheapest_way_is_chosen(case):
+    chain, assembled, here, expected = CHOSEN[case]
+    assert chosen(chain, assembled, here) == expected
 
 
 def test_without_a_base_here_a_chain_begins_with_earlier_full_files():
@@ -96,11 +89,6 @@ def test_without_a_base_here_a_chain_begins_with_earlier_full_files():
     assert chosen(chain) == (3, [4, 5])
     plan = best_plan(chain, [], nothing_here)
     assert sum(wanted.bytes for wanted in plan.files) == FULL_BYTES + 20
-
-
-def test_the_same_weights_under_another_number_need_nothing():
-    target = manifest(5, full=True)
-    assert chosen([target], [target]) == (-5, [])
 
 
 def test_a_delta_without_any_base_is_refused_in_one_line():

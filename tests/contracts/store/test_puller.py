@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,6 @@ from contracts.store.assembly import version_name
 from contracts.store.errors import (
     BadManifestError,
     GoneError,
-    NoBaseError,
     NoSourceError,
     StoreError,
 )
@@ -72,10 +72,12 @@ async def test_whatever_lies_in_the_directory_makes_way(tmp_path, writer):
     async with HttpSource(tmp_path / "store") as source:
         async with pulling(tmp_path, source) as puller:
             assembled = await pull(puller, first)
+        shutil.copytree(assembled.directory, weights / "versions" / "2-renamed")
         manifest = assembled.directory / MANIFEST_NAME
         manifest.unlink()
         os.mkfifo(manifest)
         (weights / "versions" / "x").write_text("a file")
+        (weights / "versions" / f".{assembled.directory.name}.abandoned").mkdir()
         (weights / "versions" / "y").symlink_to("/dev")
         endless = weights / "versions" / "z"
         endless.mkdir()
@@ -84,6 +86,7 @@ async def test_whatever_lies_in_the_directory_makes_way(tmp_path, writer):
         for file in second.manifest.full.files:
             os.mkfifo(weights / "objects" / file.sha256)
         async with pulling(tmp_path, source) as puller:
+            assert not list((weights / "versions").iterdir())
             assert content(await pull(puller, second)) == as_bytes(some_weights(2))
             puller.keep([2])
     assert [path.name for path in (weights / "versions").iterdir()] == [version_name(second.manifest)]
@@ -151,16 +154,6 @@ async def test_a_base_that_was_damaged_on_the_disk_is_not_used(tmp_path, delta_w
         for path in {path for version in damaged for path in here[version].files}:
             path.write_bytes(one_bit(path.read_bytes()))
         assert content(await pull(puller, published[2])) == as_bytes(stepped(stepped(some_weights(), 0), 1))
-
-
-async def test_a_delta_without_any_base_waits_for_a_full_version(tmp_path, delta_writer):
-    weights = some_weights()
-    publish(delta_writer, 0, weights)
-    last = publish(delta_writer, 1, stepped(weights, 1))
-    (tmp_path / "store" / manifest_path("run", 0)).unlink()
-    async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        with pytest.raises(NoBaseError):
-            await pull(puller, last)
 
 
 async def test_where_the_delta_is_gone_the_full_files_are_fetched(tmp_path):

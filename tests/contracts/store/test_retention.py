@@ -144,10 +144,6 @@ def test_the_newest_is_always_kept(store):
         retain(store, "run", 0, 0, time.time())
 
 
-def test_nothing_is_deleted_where_nothing_is(store):
-    assert retain(store, "run", 1, 0, time.time()) == []
-
-
 def test_an_interrupted_deletion_leaves_whole_versions(store, monkeypatch):
     publish_full(store, range(6)).close()
     unlink = Path.unlink

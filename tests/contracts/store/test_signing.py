@@ -48,14 +48,6 @@ def test_a_manifest_does_not_pass_for_the_newest(key):
         verifier.open(envelope(key, payloadType=LATEST_TYPE), LATEST_TYPE)
 
 
-def test_the_name_of_a_key_is_not_trusted(key, other):
-    """A verifier tries its keys, whatever the envelope says who signed."""
-    forged = json.loads(envelope(other))
-    forged["signatures"][0]["keyid"] = key.public.id
-    with pytest.raises(BadSignatureError):
-        Verifier([key.public]).open(json.dumps(forged).encode(), MANIFEST_TYPE)
-
-
 def test_only_so_many_signatures_are_tried(key, other):
     wrong = json.loads(envelope(other))["signatures"]
     right = json.loads(envelope(key))["signatures"]

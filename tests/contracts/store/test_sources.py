@@ -127,8 +127,3 @@ def test_small_files_make_no_source_known():
     source.succeeded(PROBE_BYTES, 1.0)
     assert source.is_known
     assert source.bytes_per_s == pytest.approx((PROBE_BYTES + 1000) / 1.1)
-
-
-def test_nothing_is_picked_if_all_are_refused():
-    sources = known(1e6)
-    assert sources.pick(0.0, "file", refused=set(sources.all)) is None

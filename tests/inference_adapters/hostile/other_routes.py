@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.inference_adapters.hostile.http_bytes import BIG, SURROGATE, TEXT, Hostile, Raw, http, valid_bodies
+from tests.inference_adapters.hostile.bodies import BIG, SURROGATE, TEXT, Hostile, Raw, to_json, valid_bodies
 
 ROUTES = [
     "/v1/embeddings", "/pooling", "/classify", "/rerank", "/invocations", "/v1/audio/transcriptions",
@@ -25,10 +25,11 @@ BODIES = {
 }
 
 
-def to_other_routes(model: str, token: str | None) -> Iterator[Hostile]:
+def to_other_routes(model: str) -> Iterator[Hostile]:
+    text = to_json(valid_bodies(model)[TEXT]).encode()
     for path in ROUTES:
-        for body in (b"", b"{", valid_bodies(model)[TEXT], b'{"prompt": 7, "input": [[]]}'):
-            yield Hostile(f"POST {path}", http(path, body, token=token))
+        for body in (b"", b"{", text, b'{"prompt": 7, "input": [[]]}'):
+            yield Hostile(path, body)
     for path, bodies in BODIES.items():
         for body in bodies:
-            yield Hostile(f"POST {path}: {str(body)[:80]}", http(path, {"model": model} | body, token=token))
+            yield Hostile(path, to_json({"model": model} | body).encode())

@@ -1,11 +1,11 @@
-"""Requests as bytes, and a valid body for each route.
+"""Requests, and a valid body for each route.
 
 JSON is written by hand, because no library writes the numbers and characters that matter.
 """
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 
 class Raw(str):
@@ -18,11 +18,13 @@ SURROGATE = Raw('"\\ud800"')
 
 @dataclass(frozen=True)
 class Hostile:
-    """The bytes of one connection."""
+    """A POST request."""
 
-    name: str
-    data: bytes
-    hang_up: Literal["after the answer", "unread", "after a byte"] = "after the answer"
+    path: str
+    body: bytes
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.body[:300]!r}"
 
 
 def to_json(value: Any) -> str:
@@ -34,15 +36,6 @@ def to_json(value: Any) -> str:
         case list():
             return "[" + ",".join(map(to_json, value)) + "]"
     return json.dumps(value)
-
-
-def http(path: str, body: Any, token: str | None = None) -> bytes:
-    content = body if isinstance(body, bytes) else to_json(body).encode()
-    headers = f"content-length: {len(content)}\r\n"
-    if token:
-        headers += f"authorization: Bearer {token}\r\n"
-    head = f"POST {path} HTTP/1.1\r\nhost: server\r\nconnection: close\r\n"
-    return f"{head}content-type: application/json\r\n{headers}\r\n".encode() + content
 
 
 CHAT, TEXT, SCORE = "/v1/chat/completions", "/v1/completions", "/score"
