@@ -40,9 +40,8 @@ async def test_wrong_bytes_of_the_only_source_may_be_an_accident_once(tmp_path, 
 
         def wrong_at_first(data: bytes) -> bytes:
             now = asyncio.get_running_loop().time()
-            path = source.asked[-1].path
-            is_first = path not in met
-            assert now - met.setdefault(path, now) > source_client.WRONG_REST_S or is_first
+            is_first = data not in met
+            assert now - met.setdefault(data, now) > source_client.WRONG_REST_S or is_first
             return one_bit(data) if is_first else data
 
         source.fault = Fault("one bit differs at first", wrong_at_first)
