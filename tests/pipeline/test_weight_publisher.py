@@ -311,10 +311,13 @@ def test_a_server_that_waits_its_time_out_in_a_broken_broadcast_is_waited_for(wo
 
 
 def test_the_last_server_gone_is_an_error(worker):
+    """A replacement is asked for once."""
     with serving("inference_adapters.scripted") as only:
-        sender = publisher(worker, only.url, settings=["world.server_start_timeout_s=0.5"])
+        launcher = Launcher(only.url)
+        sender = publisher(worker, launcher=launcher, settings=["world.server_start_timeout_s=0.5"])
     with pytest.raises(NoServersError):
         publish(worker, Ranks(0, 1, HANG_S), sender, 0)
+    assert len(launcher.condemned) == 1
     sender.close()
 
 
