@@ -3,15 +3,13 @@
 import contextlib
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
-from contracts.records import Evaluated, ServerCondemned, TrainingDone, WeightsPublished
+from contracts.records import Evaluated, ServerCondemned, TrainingDone
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.group import GroupPublisher
 from pipelinerl.training.publishing.stranded import SILENT_LOOKS
-from pipelinerl.training.ranks import Ranks
 from tests.clock import Clock
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
 from tests.pipeline.launched import Launcher, moved_clock
@@ -42,11 +40,6 @@ PATIENT = [f"weights.{name}_timeout_s=3600" for name in ("rendezvous", "bucket",
 def clock(monkeypatch) -> Clock:
     """Returns the clock of the choice of servers."""
     return moved_clock(monkeypatch)
-
-
-@pytest.fixture
-def ranks() -> Ranks:
-    return Ranks(0, 1, 5)
 
 
 def serving_several(stack: contextlib.ExitStack, count: int) -> list[Server]:
@@ -240,10 +233,6 @@ def test_a_server_that_refuses_for_good_is_condemned_without_a_replacement(worke
 
 
 # --- whole runs -----------------------------------------------------------------------------------
-
-
-def published(run: Path) -> list[WeightsPublished]:
-    return [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
 
 
 @pytest.mark.long

@@ -11,8 +11,8 @@ from tests.inference_adapters.metrics import scraped, status_without_token, valu
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
+    of_kind,
     processes_of,
-    records,
     server_pids,
     start,
     wait_for,
@@ -22,15 +22,7 @@ from tests.pipeline.runs import (
 
 def groups(run: Path) -> list[set[str]]:
     """The servers of each publication."""
-    return [set(r.servers) for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
-
-
-def joined(run: Path) -> list[ServerJoined]:
-    return [r for r in records(run, "launcher_events") if isinstance(r, ServerJoined)]
-
-
-def left(run: Path) -> list[ServerLeft]:
-    return [r for r in records(run, "launcher_events") if isinstance(r, ServerLeft)]
+    return [set(r.servers) for r in of_kind(run, "trainer_events", WeightsPublished)]
 
 
 def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(tmp_path):
@@ -52,7 +44,7 @@ def test_a_run_is_given_servers_and_loses_them_again_and_one_that_is_killed_come
     run = tmp_path / "run"
     launcher = start(run, "max_steps=100000")
     wait_for_record(run, "trainer_events", WeightsPublished, count=2)
-    url = joined(run)[0].url
+    url = of_kind(run, "launcher_events", ServerJoined)[0].url
     assert status_without_token(url) == 401
     samples = scraped(url, "of-the-user")
     assert value(samples, "contract_weight_version") >= 1
@@ -63,10 +55,11 @@ def test_a_run_is_given_servers_and_loses_them_again_and_one_that_is_killed_come
     scale(run, 1)
     wait_for(lambda: len(groups(run)[-1]) == 1)
     os.kill(server_pids(run)[0], signal.SIGKILL)
-    wait_for(lambda: groups(run)[-1] == {joined(run)[-1].url} != {url})  # it came back elsewhere
-    steps = sum(isinstance(r, StepClosed) for r in records(run, "trainer_events"))
+    wait_for(lambda: groups(run)[-1] != {url})  # it came back elsewhere
+    steps = len(of_kind(run, "trainer_events", StepClosed))
     wait_for_record(run, "trainer_events", StepClosed, count=steps + 3)
-    assert [(gone.name, gone.why) for gone in left(run)] == [("server-1", "asked"), ("server-0", "ended")]
+    left = of_kind(run, "launcher_events", ServerLeft)
+    assert [(gone.name, gone.why) for gone in left] == [("server-1", "asked"), ("server-0", "ended")]
     launcher.send_signal(signal.SIGINT)
     finish(launcher)
     assert "failed" not in assert_accounted(run, ended=False)

@@ -6,6 +6,7 @@ from contracts.records import Evaluated, WeightsPublished
 from pipelinerl.launcher.shared_store import PREFIX
 from tests.pipeline.runs import (
     assert_accounted,
+    of_kind,
     processes_of,
     records,
     run_to_the_end,
@@ -13,10 +14,6 @@ from tests.pipeline.runs import (
 
 SLOW = "+inference.arguments.token_delay_s=0.02"
 RELAY = ("weights=relay", "weights.poll_s=0.1", "world.servers=2")
-
-
-def of_kind(run: Path, name: str, kind: type) -> list:
-    return [record for record in records(run, name) if isinstance(record, kind)]
 
 
 def assert_sampled_by_the_run(run: Path) -> None:
