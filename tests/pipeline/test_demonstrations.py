@@ -1,4 +1,4 @@
-"""A whole run on demonstrations: the books, the tokens of the rows, and a resumption."""
+"""Whole runs on demonstrations: the books, the tokens of the rows, the pages, and a resumption."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,6 @@ def test_a_run_learns_from_answers_token_for_token_and_goes_on(tmp_path):
     run_to_the_end(run_dir, *on_file(tmp_path, ANSWERS), "max_steps=6")
     assert len(assert_accounted(run_dir)["trained"]) == 6 * 16
     known = {tuple(row["prompt_token_ids"] + row["token_ids"]) for row in ANSWERS}
-    assert "none of them sampled" in describe_row(records(run_dir, "rows")[0])
     sequences = trained(run_dir)
     assert len(sequences) >= 6 * 16
     for sequence in sequences:
@@ -54,3 +53,32 @@ def test_a_run_learns_from_answers_token_for_token_and_goes_on(tmp_path):
     status, err = finish(resume(run_dir, "max_steps=8"))
     assert status == 0, err
     assert len(assert_accounted(run_dir)["trained"]) == 8 * 16
+
+
+PAIRS = [
+    {"prompt_token_ids": [5, i], "chosen_token_ids": [7, i, 1], "rejected_token_ids": [8, i, 3, 1]}
+    for i in range(40)
+]
+
+
+def test_a_pair_is_one_rollout_of_two_signs_with_the_references_scores(tmp_path):
+    """Two ranks. The same tokens have the same scores, in whichever row."""
+    run_dir = tmp_path / "run"
+    preferences = ("credit=completion", "reference=scripted", "max_steps=3", "world.trainer_ranks=2")
+    dpo = ("objective._target_=pipelinerl.objectives.dpo.Dpo", "~objective.max_importance_weight")
+    settings = [s for s in on_file(tmp_path, PAIRS) if not s.startswith("objective")]
+    run_to_the_end(run_dir, *settings, *dpo, "+objective.beta=0.1", *preferences)
+    assert len(assert_accounted(run_dir)["trained"]) == 3 * 16
+    rows = [row for row in records(run_dir, "rows") if isinstance(row, MicroBatchRow)]
+    scores: dict[tuple[int, ...], tuple[float, ...]] = {}
+    for sequences in (rank for row in rows for rank in row.micro_batches):
+        pairs: dict[str, list[TrainingSequence]] = {}
+        for sequence in sequences:
+            pairs.setdefault(sequence.rollout_id, []).append(sequence)
+            tokens = tuple(sequence.token_ids.tolist())
+            given = tuple(sequence.reference_logprobs.tolist())
+            assert scores.setdefault(tokens, given) == given and any(given)
+        for chosen, rejected in pairs.values():
+            assert chosen.advantages[2:].tolist() == [1.0] * 3
+            assert rejected.advantages[2:].tolist() == [-1.0] * 4
+    assert "none of them sampled" in describe_row(rows[0])

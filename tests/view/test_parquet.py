@@ -22,6 +22,7 @@ from pipelinerl.paths import ROOT
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.of_run import recorded_streams
+from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.run_directory import InvalidInputError
 from pipelinerl.view.parquet import export_rollouts, main
 from tests.builders import completion, rollout
@@ -154,6 +155,16 @@ def test_a_run_that_is_running_is_copied_as_far_as_it_is_recorded(tmp_path, parq
     assert train["outcome"][:] == ["in_flight", "dropped"] and train["outcome_reason"][:] == [None, "boring"]
     assert train["success"][:] == [None, None]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "out", "streams"]
+
+
+@pytest.mark.engines  # it needs redis-server
+def test_a_run_on_redis_is_copied_too(tmp_path, redis_url):
+    streams = RedisStreams(redis_url, tmp_path.name)
+    streams.writer("rollouts").append(rollout(0))
+    saved = {"streams": {"backend": "redis", "url": redis_url, "run": tmp_path.name}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
+    (split,) = export_rollouts(tmp_path, tmp_path / "out")
+    assert (split.name, split.rows) == ("train", 1)
 
 
 def test_row_groups_and_shards_have_bounded_sizes(tmp_path):
