@@ -4,11 +4,10 @@ GROUPS_AT := soak-groups-0 soak-groups-4
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed soak-kit-unusual
-RUNS := soak-runs-weights soak-runs-others
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
 SOAK := $(GROUPS_AT) soak-updates soak-trainers soak-servers soak-odd-servers soak-judging $(KITS) soak-adapters \
-	soak-engines-vllm soak-engines-sglang soak-math-7b $(PARALLEL) $(THOROUGH) $(RUNS) soak-viewer soak-ray soak-slurm \
+	soak-engines-vllm soak-engines-sglang soak-math-7b $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm \
 	soak-islands soak-islands-learning $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 MINUTES := 30
 LONG := $(VENV)/bin/python -m pytest -m long
@@ -30,7 +29,7 @@ $(SOAK): export PYTEST_ADDOPTS = -o faulthandler_timeout=0
 $(SOAK): export SEED ?= 0
 $(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-vllm soak-math-7b: .venv-vllm/ready
 $(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-sglang: .venv-sglang/ready
-$(RUNS) $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-ray soak-math-7b: redis-server
+soak-runs $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-ray soak-math-7b: redis-server
 
 $(GROUPS_AT): soak-groups-%:
 	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" \
@@ -75,14 +74,8 @@ $(PARALLEL): soak-parallel-%:
 $(THOROUGH): soak-thorough-%:
 	$(LONG) -k $* tests/engines/test_thorough.py
 
-OF_WEIGHTS := $(addprefix tests/pipeline/test_,stored_runs.py full_disk.py)
-ELSEWHERE := $(OF_WEIGHTS) tests/pipeline/test_ray_runs.py
-
-soak-runs-weights:
-	$(LONG) -n 2 $(OF_WEIGHTS)
-
-soak-runs-others:
-	$(LONG) -n 2 $(addprefix --ignore ,$(ELSEWHERE)) tests/pipeline
+soak-runs:
+	$(LONG) -n 2 --ignore tests/pipeline/test_ray_runs.py tests/pipeline
 
 soak-ray:
 	$(LONG) tests/pipeline/test_ray_runs.py tests/launcher

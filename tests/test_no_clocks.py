@@ -73,9 +73,7 @@ EXCEPTIONS = {
     "pipeline/test_relay_publisher.py::": "the grace for a server that is not there",
     "pipeline/test_relay_publisher.py::test_a_run_ends_where_no_server_can_load_the_newest_version": PASSES,
     "pipeline/test_relay_publisher.py::test_a_server_that_stays_silent_is_replaced": PASSES,
-    "pipeline/test_servers_come_and_go.py::"
-    "test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends": PASSES,
-    "pipeline/test_servers_come_back.py::test_a_reference_server_that_hangs_is_started_again": PASSES,
+    "pipeline/test_reference_renewal.py::": PASSES,
     "pipeline/test_stored_runs.py::": CROSSES,
     "pipeline/test_weight_publisher.py::"
     "test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it": PASSES,
@@ -84,7 +82,6 @@ EXCEPTIONS = {
     "test_a_server_that_waits_its_time_out_in_a_broken_broadcast_is_waited_for": PASSES,
     "pipeline/test_weight_publisher.py::test_servers_that_lose_their_weights_every_time_are_an_error": PASSES,
     "pipeline/test_weight_publisher.py::test_the_last_server_gone_is_an_error": PASSES,
-    "view/browser/real_runs.py::": CROSSES,
 }
 
 CLOCKS = {

@@ -4,12 +4,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hydra.utils import instantiate
 
-from pipelinerl.components import build_domain, build_sampler
 from pipelinerl.domains.base import Attempt
 from pipelinerl.domains.mixture import Mixture
-from pipelinerl.launcher.compose import compose_config
 from tests.domains.test_reasoning_gym import Says
 from tests.samplers.domains import Labelled
 
@@ -73,18 +70,3 @@ def test_a_mixture_within_a_mixture():
 def test_a_mixture_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least one domain"):
         Mixture({})
-
-
-def test_the_example_config():
-    config = compose_config(["domain=mixture", "seed=3"])
-    mixture = build_domain(config)
-    assert list(mixture.parts) == ["sums", "gcds"]
-    problems = [mixture.train_problem(i) for part in mixture.parts.values() for i in part[:200]]
-    problems += [mixture.heldout_problem(i) for i in range(50)]
-    lengths = [len(problem.messages[0]["content"]) for problem in problems]
-    assert max(lengths) < 20
-    assert {p.domain for p in problems[400:]} == {"sums", "gcds"}
-    alone = instantiate(config.domain.model_dump(by_alias=True)["domains"]["gcds"])
-    start = mixture.parts["gcds"].start
-    assert mixture.train_problem(start + 7).messages == alone.train_problem(7).messages
-    assert build_sampler(config, mixture).next(version=0) in range(mixture.train_size)

@@ -5,8 +5,6 @@ from collections import Counter
 
 import pytest
 
-from pipelinerl.components import instantiate
-from pipelinerl.config import Component
 from pipelinerl.domains.base import Answer, Attempt, ChatClient, Domain, Problem
 from pipelinerl.domains.target_length import TargetLength
 from tests.builders import completion
@@ -126,18 +124,6 @@ def test_the_rest_of_the_inner_domain_passes_through():
     assert (domain.name, domain.train_size, domain.heldout_size) == ("echo", 300, 40)
     assert domain.parts == inner.parts
     assert domain.difficulty(33) == inner.difficulty(33)
-
-
-def test_it_is_built_from_a_configuration_with_the_inner_domain_nested():
-    options = {
-        "_target_": "pipelinerl.domains.target_length.TargetLength",
-        "lengths": LENGTHS,
-        "template": THINK,
-        "domain": {"_target_": "tests.domains.test_target_length.Echo", "system": False},
-    }
-    domain = instantiate(Component.model_validate(options), seed=3)
-    assert train_lengths(domain) == train_lengths(wrapped(seed=3))
-    assert len(domain.train_problem(0).messages) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,8 @@
 import time
 
 from pipelinerl.domains.base import Problem, Verified
-from pipelinerl.domains.mixture import Mixture
-from pipelinerl.domains.reasoning_gym import ReasoningGym
 from pipelinerl.judging.verifiers import Verifier
 from pipelinerl.judging.wire import Judgement
-from tests.judging.hostile_answers import THE_SIX
-
-
-class SixTasks(Mixture):
-    """The tasks whose scorers in reasoning-gym execute the answer."""
-
-    def __init__(self, seed: int):
-        super().__init__({task: ReasoningGym(task, seed=seed) for task in THE_SIX}, seed)
 
 
 class SlowlyJudged(Verified):

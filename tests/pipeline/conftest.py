@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from contracts.trainer import OptimizerSpec, WorkerSpec
+from pipelinerl.training.ranks import Ranks
 from tests.inference_adapters.servers import Server
 from tests.pipeline.stored_weights import ready_servers
 from tests.ports import free_port
@@ -24,6 +25,21 @@ def worker() -> Iterator[ScriptedTrainer]:
     )
     yield worker
     worker.close()
+
+
+@pytest.fixture
+def ranks() -> Ranks:
+    return Ranks(0, 1, 5)
+
+
+@pytest.fixture
+def url(pair: list[Server]) -> str:
+    return pair[0].url
+
+
+@pytest.fixture
+def urls(pair: list[Server]) -> list[str]:
+    return [server.url for server in pair]
 
 
 @pytest.fixture(scope="session")

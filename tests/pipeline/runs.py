@@ -87,6 +87,10 @@ def records(run_dir: Path, *names: str) -> list[Record]:
         return [entry.record for name in names for entry in streams.reader(name).read(timeout_s=0)]
 
 
+def of_kind(run_dir: Path, name: str, kind: type[Record]) -> list[Record]:
+    return [record for record in records(run_dir, name) if isinstance(record, kind)]
+
+
 def resumptions_of(run_dir: Path) -> list[Resumed]:
     with recorded_streams(run_dir) as streams:
         return list(resumptions(streams))
@@ -102,7 +106,7 @@ def wait_for(condition: Callable[[], object]) -> object:
 
 
 def wait_for_record(run_dir: Path, name: str, kind: type[Record], count: int = 1) -> None:
-    wait_for(lambda: sum(isinstance(r, kind) for r in records(run_dir, name)) >= count)
+    wait_for(lambda: len(of_kind(run_dir, name, kind)) >= count)
 
 
 def job_pid(run_dir: Path, module: str) -> int:
@@ -119,7 +123,7 @@ def job_pid(run_dir: Path, module: str) -> int:
 
 def server_pids(run_dir: Path) -> list[int]:
     """Returns the servers of a run, from the launcher's events: their command lines do not name it."""
-    urls = [record.url for record in records(run_dir, "launcher_events") if isinstance(record, ServerJoined)]
+    urls = [record.url for record in of_kind(run_dir, "launcher_events", ServerJoined)]
     return [pid for url in urls if (pid := listener(url))]
 
 

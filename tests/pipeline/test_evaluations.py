@@ -1,14 +1,13 @@
 """Evaluation inside whole runs: averages by set, and the server that is pinned for it."""
 
 import json
-from pathlib import Path
 
-from contracts.records import Evaluated, Pinned, Record, Released, SetResult, StepClosed, WeightsPublished
+from contracts.records import Evaluated, Pinned, Released, SetResult, StepClosed, WeightsPublished
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
+    of_kind,
     records,
-    run_to_the_end,
     start,
     wait_for_record,
 )
@@ -19,17 +18,22 @@ PINNED = [*EXAMS, "world.servers=2", "eval.pinned=true", "eval.every=2", "eval.c
 ATTEMPTS = 8 + 8 * 4
 
 
-def of_kind(run: Path, stream: str, kind: type[Record]) -> list[Record]:
-    return [record for record in records(run, stream) if isinstance(record, kind)]
-
-
-def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
-    run = tmp_path / "run"
-    summary = run_to_the_end(run, *EXAMS, "max_steps=4", "eval.every=2", "sampling.seeded=true")
+def test_success_is_averaged_by_set_and_training_does_not_wait_for_the_evaluation_of_version_0(tmp_path):
+    run, trained = tmp_path / "run", tmp_path / "trained"
+    held = (f"+domain.until={trained}", "eval.concurrency=20")
+    launcher = start(run, *EXAMS, *held, "max_steps=4", "eval.every=2", "sampling.seeded=true")
+    wait_for_record(run, "trainer_events", StepClosed, count=2)
+    trained.touch()
+    status, err = finish(launcher)
+    assert status == 0, err
+    summary = json.loads((run / "summary.json").read_text())
     evaluations = of_kind(run, "actor_events", Evaluated)
     assert [evaluations[0].version, evaluations[-1].version] == [0, 4]
     assert summary["heldout_success_start"] == evaluations[0].success
-    assert evaluations[0].first_version == 0 and evaluations[-1].first_version == 4
+    assert evaluations[0].first_version == 0
+    assert (evaluations[-1].first_version, evaluations[-1].last_version) == (4, 4)
+    assert of_kind(run, "trainer_events", StepClosed)[1].at < evaluations[0].at < evaluations[-1].at
+    assert_accounted(run)
     for result in evaluations[0], evaluations[-1]:
         assert result.sets == [
             SetResult(name="easy", problems=8, attempts=1, success=0.5),
@@ -46,22 +50,6 @@ def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
     assert len({rollout.rollout_id for rollout in rollouts}) == len(rollouts)
     sampled = {r.completions[0].token_ids.tobytes() for r in rollouts if r.rollout_id.startswith("eval-4-1-")}
     assert len(sampled) > 1  # attempts at one problem, seeded each by itself
-
-
-def test_training_does_not_wait_for_the_evaluation_of_version_0_but_its_end_does(tmp_path):
-    run, trained = tmp_path / "run", tmp_path / "trained"
-    launcher = start(run, *EXAMS, f"+domain.until={trained}", "eval.concurrency=20", "max_steps=2")
-    wait_for_record(run, "trainer_events", StepClosed, count=2)
-    trained.touch()
-    status, err = finish(launcher)
-    assert status == 0, err
-    first, last = of_kind(run, "actor_events", Evaluated)
-    steps = of_kind(run, "trainer_events", StepClosed)
-    assert steps[-1].at < first.at < last.at
-    assert (first.version, first.first_version) == (0, 0)
-    assert (first.failed, first.success) == (0, 0.375)
-    assert (last.version, last.first_version, last.last_version) == (2, 2, 2)
-    assert_accounted(run)
 
 
 def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path):

@@ -1,15 +1,11 @@
 """The weights of a renewal, kept in a file and sent to real reference servers."""
 
-import asyncio
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
-import aiohttp
 import pytest
-import torch
 
 from contracts.conformance.tiny_model import make_tiny_model
-from contracts.inference import ScoreRequest
 from contracts.trainer import TrainerWorker
 from pipelinerl.errors import GaveUpError
 from pipelinerl.launcher.compose import compose_config
@@ -19,10 +15,10 @@ from pipelinerl.training.server_strikes import MOST_FAILURES
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready
 from tests.limits import HANG_S
+from tests.pipeline.test_weight_publisher import change, scores
 from tests.trainer_adapters.models import make_sequences
 from tests.trainer_adapters.workers import started, train
 from trainer_adapters.fsdp import FSDPTrainer
-from trainer_adapters.scripted import ScriptedTrainer
 
 SCRIPTED = "inference_adapters.scripted"
 FAILING = "tests.inference_adapters.failing_engine"
@@ -50,24 +46,6 @@ def save(worker: TrainerWorker, run: Path, version: int) -> None:
 def tend(reference: ReferenceUpdates, version: int) -> None:
     reference.look_soon()
     reference.tend(version)
-
-
-def change(worker: ScriptedTrainer) -> None:
-    with torch.no_grad():
-        for weight in worker._weights.values():
-            weight.add_(0.1)
-
-
-def scores(url: str, sequences: list[list[int]], temperature: float = 1.0) -> tuple[int, list[list[float]]]:
-    """Returns the version that a server holds, and its log-probabilities."""
-
-    async def score() -> dict:
-        request = ScoreRequest(sequences=sequences, temperature=temperature).wire()
-        async with aiohttp.ClientSession() as session, session.post(f"{url}/score", json=request) as answer:
-            return await answer.json()
-
-    answer = asyncio.run(score())
-    return answer["version"], answer["logprobs"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

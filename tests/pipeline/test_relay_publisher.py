@@ -25,7 +25,6 @@ from pipelinerl.training.publishing.digests import DigestMismatchError
 from pipelinerl.training.publishing.packer import Packer
 from pipelinerl.training.publishing.relay import RelayPublisher
 from pipelinerl.training.publishing.stored import StorePlace, VersionStore
-from pipelinerl.training.ranks import Ranks
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
@@ -47,11 +46,6 @@ from trainer_adapters.scripted import ScriptedTrainer
 QUICK = ("weights.poll_s=0.05", "world.server_grace_s=1")
 
 
-@pytest.fixture
-def ranks() -> Ranks:
-    return Ranks(0, 1, 5)
-
-
 @pytest.fixture(scope="module")
 def common_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorePlace]:
     """Yields the place of a store that several runs use one after the other."""
@@ -63,16 +57,6 @@ def common_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorePlac
 def place(common_store: StorePlace, tmp_path: Path) -> StorePlace:
     """Returns the place of the common store, for a run of its own."""
     return dataclasses.replace(common_store, run_dir=tmp_path)
-
-
-@pytest.fixture
-def url(pair: list[Server]) -> str:
-    return pair[0].url
-
-
-@pytest.fixture
-def urls(pair: list[Server]) -> list[str]:
-    return [server.url for server in pair]
 
 
 def relaying(

@@ -1,6 +1,5 @@
 """Whole runs: schedules, ranks, deaths and interruptions, with real processes."""
 
-import os
 import signal
 
 import pytest
@@ -10,7 +9,6 @@ from tests.pipeline.runs import (
     alive,
     assert_accounted,
     finish,
-    job_pid,
     processes_of,
     records,
     run_to_the_end,
@@ -32,12 +30,6 @@ def test_two_ranks_and_two_servers_update_in_flight(tmp_path):
     published = [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
     assert [p.version for p in published] == list(range(9)) and all(len(p.servers) == 2 for p in published)
     assert_accounted(run)
-
-
-def test_conventional_is_on_policy(tmp_path):
-    summary = run_to_the_end(tmp_path / "run", "schedule=conventional", "max_steps=4")
-    assert summary["lag_max"] == 0 and summary["sequences_multi_version"] == 0
-    assert_accounted(tmp_path / "run")
 
 
 def test_async_updates_between_requests(tmp_path):
@@ -62,18 +54,6 @@ def test_a_step_that_is_not_finite_closes_and_its_groups_are_dropped_by_name(tmp
     skipped = [r.skipped for r in records(run, "trainer_events") if isinstance(r, StepClosed)]
     assert skipped == [False, True, False, False] and summary["weight_updates"] == 5
     assert len(assert_accounted(run)["nonfinite"]) == 8
-
-
-def test_the_death_of_a_worker_that_may_not_begin_again_ends_the_run(tmp_path):
-    run = tmp_path / "run"
-    launcher = start(run, "max_steps=1000", "restarts=0")
-    wait_for_record(run, "trainer_events", StepClosed)
-    servers = server_pids(run)
-    os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
-    status, err = finish(launcher)
-    assert status == 1 and "trainer" in err
-    assert (run / "summary.json").exists()
-    assert processes_of(run) == [] and not any(map(alive, servers))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -3,16 +3,13 @@
 import contextlib
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
-from contracts.records import Evaluated, ServerCondemned, TrainingDone, WeightsPublished
-from pipelinerl.training.candidates import NoServersError
+from contracts.records import Evaluated, ServerCondemned, TrainingDone
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.group import GroupPublisher
 from pipelinerl.training.publishing.stranded import SILENT_LOOKS
-from pipelinerl.training.ranks import Ranks
 from tests.clock import Clock
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
 from tests.pipeline.launched import Launcher, moved_clock
@@ -43,11 +40,6 @@ PATIENT = [f"weights.{name}_timeout_s=3600" for name in ("rendezvous", "bucket",
 def clock(monkeypatch) -> Clock:
     """Returns the clock of the choice of servers."""
     return moved_clock(monkeypatch)
-
-
-@pytest.fixture
-def ranks() -> Ranks:
-    return Ranks(0, 1, 5)
 
 
 def serving_several(stack: contextlib.ExitStack, count: int) -> list[Server]:
@@ -168,25 +160,6 @@ def test_the_only_one_that_falls_silent_is_replaced(worker, ranks, clock: Clock)
         sender.close()
 
 
-@pytest.mark.long
-def test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends(worker, ranks):
-    with contextlib.ExitStack() as stack:
-        first, *others = serving_several(stack, 3)
-        launcher = Launcher(first.url)
-        spare = [server.url for server in others]
-        sender = replacing(launcher, worker, spare, "world.server_start_timeout_s=1")
-        publish(worker, ranks, sender, 0)
-        servers = [first, *others]
-        for server in servers:
-            server.process.send_signal(signal.SIGSTOP)
-        with pytest.raises(NoServersError):
-            publish(worker, ranks, sender, 1)
-        assert len(spare) == 1  # a second replacement was not asked for
-        for server in servers:
-            server.process.send_signal(signal.SIGCONT)
-        sender.close()
-
-
 def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker, ranks, clock: Clock):
     """As after a step that took longer than a server may take to start."""
     with contextlib.ExitStack() as stack:
@@ -260,10 +233,6 @@ def test_a_server_that_refuses_for_good_is_condemned_without_a_replacement(worke
 
 
 # --- whole runs -----------------------------------------------------------------------------------
-
-
-def published(run: Path) -> list[WeightsPublished]:
-    return [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
 
 
 @pytest.mark.long

@@ -14,9 +14,8 @@ from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.digests import DigestMismatchError
 from pipelinerl.training.publishing.shared import SharedPublisher
 from pipelinerl.training.publishing.stored import StorePlace
-from pipelinerl.training.ranks import Ranks
 from tests.inference_adapters.failing_engine import ONCE, POISON
-from tests.inference_adapters.servers import Server, serving, wait_ready
+from tests.inference_adapters.servers import serving, wait_ready
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
@@ -24,21 +23,6 @@ from tests.pipeline.stored_weights import made
 from tests.pipeline.test_weight_publisher import FAILING, assert_serves, change
 from tests.small_disk import fill, make_room
 from trainer_adapters.scripted import ScriptedTrainer
-
-
-@pytest.fixture
-def ranks() -> Ranks:
-    return Ranks(0, 1, 5)
-
-
-@pytest.fixture
-def url(pair: list[Server]) -> str:
-    return pair[0].url
-
-
-@pytest.fixture
-def urls(pair: list[Server]) -> list[str]:
-    return [server.url for server in pair]
 
 
 def place_in(directory: Path) -> StorePlace:

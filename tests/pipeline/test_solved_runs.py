@@ -3,14 +3,10 @@
 import json
 
 from contracts.records import CheckpointSaved, Evaluated, TrainingDone
-from tests.pipeline.runs import assert_accounted, finish, records, resume, start
+from tests.pipeline.runs import assert_accounted, finish, of_kind, resume, start
 
 # Half of the attempts of this domain succeed: the evaluations of versions 0 and 2 solve the run.
 EASILY_SOLVED = ("stop_at={success: 0.01, evaluations: 2}", "eval.every=2", "max_steps=1000")
-
-
-def of_kind(run, stream, kind):
-    return [record for record in records(run, stream) if isinstance(record, kind)]
 
 
 def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):

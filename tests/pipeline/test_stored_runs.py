@@ -1,42 +1,19 @@
 """Whole runs whose servers load stored weights: through relays, and through a shared directory."""
 
-import os
-import signal
 from pathlib import Path
 
-import pytest
-
-from contracts.records import Evaluated, Restarted, StepClosed, WeightsPublished
+from contracts.records import Evaluated, WeightsPublished
 from pipelinerl.launcher.shared_store import PREFIX
 from tests.pipeline.runs import (
     assert_accounted,
-    finish,
-    job_pid,
+    of_kind,
     processes_of,
     records,
-    resumptions_of,
     run_to_the_end,
-    start,
-    wait_for,
-    wait_for_record,
 )
-from tests.step_gate import StepGate
 
 SLOW = "+inference.arguments.token_delay_s=0.02"
 RELAY = ("weights=relay", "weights.poll_s=0.1", "world.servers=2")
-
-
-def of_kind(run: Path, name: str, kind: type) -> list:
-    return [record for record in records(run, name) if isinstance(record, kind)]
-
-
-def steps(run: Path) -> int:
-    return len(of_kind(run, "trainer_events", StepClosed))
-
-
-def wait_for_steps(run: Path, more: int) -> None:
-    before = steps(run)
-    wait_for(lambda: steps(run) >= before + more)
 
 
 def assert_sampled_by_the_run(run: Path) -> None:
@@ -72,49 +49,3 @@ def test_servers_load_weights_from_memory_that_is_given_back(tmp_path):
     assert_sampled_by_the_run(run)
     assert_accounted(run)
     assert not list(tmp_path.glob(f"{PREFIX}*"))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hangs"])
-def test_the_origin_is_started_again_where_it_was(tmp_path, number):
-    run = tmp_path / "run"
-    launcher = start(run, *RELAY, "max_steps=1000", "max_lag=8")
-    wait_for_record(run, "trainer_events", StepClosed, count=2)
-    os.kill(job_pid(run, "contracts.store.origin"), number)
-    wait_for_record(run, "launcher_events", Restarted)
-    wait_for_steps(run, 20)  # more than the lag: servers get new weights again
-    launcher.send_signal(signal.SIGINT)
-    finish(launcher)
-    (restarted,) = of_kind(run, "launcher_events", Restarted)
-    assert (restarted.kind, restarted.names) == ("services", ["origin"])
-    assert_sampled_by_the_run(run)
-    assert_accounted(run, ended=False)
-
-
-@pytest.mark.parametrize("transport", [RELAY, ("weights=shared",)])
-@pytest.mark.long
-def test_a_trainer_that_is_killed_publishes_again_from_where_it_was(tmp_path, transport):
-    run = tmp_path / "run"
-    directory = [f"weights.directory={tmp_path / 'stores'}"]
-    gate = StepGate(tmp_path, steps=5)
-    launcher = start(run, *transport, *directory, "max_steps=30", "checkpoint.every=2", *gate.settings)
-    wait_for_record(run, "trainer_events", StepClosed, count=5)
-    os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
-    gate.open()
-    status, err = finish(launcher)
-    assert status == 0, err
-    assert len(resumptions_of(run)) == 1
-    assert_sampled_by_the_run(run)
-    assert_accounted(run)
-    assert not list((tmp_path / "stores").glob(f"{PREFIX}*"))
-
-
-@pytest.mark.long
-def test_an_evaluation_on_a_pinned_server_is_of_the_version_that_it_keeps(tmp_path):
-    run = tmp_path / "run"
-    pinned = ["eval.pinned=true", "eval.every=4", "eval.problems=64", "eval.concurrency=4", SLOW]
-    summary = run_to_the_end(run, *RELAY, *pinned, "max_steps=16")
-    assert summary["accounting_errors"] == []
-    results = [result for result in of_kind(run, "actor_events", Evaluated) if result.pinned]
-    assert results
-    assert all(r.version == r.first_version == r.last_version for r in results)

@@ -90,7 +90,7 @@ def run(tmp_path) -> Run:
     return Run(tmp_path / "run")
 
 
-def test_each_line_once_for_a_run_that_grows_a_follower_that_is_killed_and_a_resumption(run):
+def test_each_line_once_for_a_run_that_grows_a_follower_that_is_killed_a_resumption_and_an_end(run):
     run.grow(*range(5))
     follower = run.followed()
     wait_for(run.written)
@@ -115,15 +115,10 @@ def test_each_line_once_for_a_run_that_grows_a_follower_that_is_killed_and_a_res
     wait_for(run.written)
     follower.send_signal(signal.SIGKILL)
     follower.wait()
+    run.grow(*range(12, 1500))  # more than one batch
     run.end()
     assert "tensorboard --logdir" in run.follow_to_the_end()
     run.check()
-
-
-def test_a_run_that_has_ended_is_written_whole_and_only_once(run):
-    run.grow(*range(1500))  # more than one batch
-    run.end()
-    run.follow_to_the_end()
     files = {path: path.stat().st_mtime_ns for path in run.directory.rglob("*") if path.is_file()}
     run.follow_to_the_end()
     locks = {run.directory / "trackers" / f".{name}.lock" for name in TRACKERS}

@@ -7,13 +7,13 @@ Without names of pages it takes all of them.
 
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from contracts.records import MicroBatchRow, Rollout, WeightsPublished
-from tests.view.browser.real_runs import records_at, rollouts_of
+from contracts.records import MicroBatchRow, Record, Rollout, WeightsPublished
+from pipelinerl.streams.of_run import recorded_streams
 from tests.view.browser.tabs import Tab, new_browser, new_context, run_fragment
 from tests.view.browser.timelines import Timeline
 from tests.view.viewers import viewing
@@ -40,6 +40,21 @@ def take(tab: Tab, run_dir: Path, folder: Path, pages: Sequence[str] = PAGES) ->
         pictures.append(folder / f"viewer-{page}.png")
         tab.page.screenshot(path=pictures[-1])
     return pictures
+
+
+def records_at(run_dir: Path, stream: str) -> Iterator[tuple[int, Record]]:
+    """Yields each record of a stream with the offset at which it begins."""
+    with recorded_streams(run_dir) as streams:
+        reader = streams.reader(stream)
+        offset = reader.first_offset()
+        for entry in reader.read(timeout_s=0):
+            yield offset, entry.record
+            offset = entry.next_offset
+
+
+def rollouts_of(run_dir: Path) -> dict[str, Rollout]:
+    """Returns the training rollouts of a run in files, by the names that pages have for them."""
+    return {f"train/{offset}": record for offset, record in records_at(run_dir, "rollouts")}
 
 
 def trained_in(run_dir: Path) -> set[str]:

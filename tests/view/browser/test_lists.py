@@ -1,19 +1,11 @@
 """The list of rollouts and what leads on from it: filters, keys, and the way back."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.view.browser.tabs import Tab, run_fragment, shared_tab
+from tests.view.browser.tabs import Tab, run_fragment
 
 pytestmark = pytest.mark.engines
 LIST = run_fragment("a-run", "rollouts")
-
-
-@pytest.fixture(scope="module")
-def viewer_tab(viewer, context) -> Iterator[Tab]:
-    with shared_tab(context, viewer) as tab:
-        yield tab
 
 
 @pytest.fixture

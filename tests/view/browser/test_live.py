@@ -1,6 +1,5 @@
-"""Pages of a run under way, which its launcher serves: they keep up with it, and it does not need them."""
+"""Pages of a run under way keep up with it, whatever becomes of its viewer."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -8,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.run_processes import jobs_of
-from tests.forked import Forked
-from tests.pipeline.runs import MINIATURE, finish, wait_for
-from tests.view.browser.real_runs import REAL, read_to_its_end
 from tests.view.browser.tabs import Tab, run_fragment
 from tests.view.recorded_run import RecordedRun, member_of
 from tests.view.viewers import viewing
@@ -19,35 +14,19 @@ from tests.view.viewers import viewing
 pytestmark = pytest.mark.engines
 
 
-class UnderWay:
-    """A run with a viewer, whose next publication can be held up."""
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RecordedRun]:
+    """A run whose launcher is alive, which is this process, after two steps."""
+    run = RecordedRun(tmp_path / "run")
+    run.begin()
+    for version in range(2):
+        step(run, version)
+    yield run
+    run.close()
 
-    def __init__(self, directory: Path, folder: Path):
-        self.directory = directory
-        self._hold = folder / "hold"
-        self._held = folder / "held"
-        self._outputs = [folder / "stdout", folder / "stderr"]
-        self.launcher = Forked(
-            "launch.py",
-            f"run_dir={directory}",
-            *MINIATURE,
-            *REAL,
-            "view=true",
-            "trainer._target_=tests.held_trainer.HeldTrainer",
-            f"+trainer.hold={self._hold}",
-            f"+trainer.held={self._held}",
-            outputs=self._outputs,
-        )
 
-    def said(self) -> str:
-        return read_to_its_end(self._outputs[1])
-
-    def hold(self) -> None:
-        self._hold.touch()
-        wait_for(self._held.exists)
-
-    def let_go(self) -> None:
-        self._held.unlink(missing_ok=True)
+def step(run: RecordedRun, version: int) -> None:
+    run.step(version, [[member_of(version, member, version, float(member)) for member in range(2)]], 1)
 
 
 def step_of(tab: Tab) -> int:
@@ -62,55 +41,34 @@ def drawn(tab: Tab, chart: str) -> str:
     )
 
 
-@pytest.fixture
-def under_way(run_dir: Path, tmp_path: Path) -> Iterator[UnderWay]:
-    run = UnderWay(tmp_path / "run" if run_dir.exists() else run_dir, tmp_path)
-    yield run
-    run.let_go()
-    run.launcher.send_signal(signal.SIGINT)  # of a test that failed; others have waited for the end
-    run.launcher.wait()
-
-
-def test_pages_keep_up_with_a_run_that_does_not_need_their_viewer(under_way, new_tab):
-    url = wait_for(lambda: read_to_its_end(under_way.directory / "view" / "url"))
-    overview = new_tab()
-    overview.open(url)
-    wait_for(lambda: f"view the run at {url}" in under_way.said())
-    overview.wait_until(lambda: step_of(overview) >= 1)
-    listed = new_tab()
-    listed.open(url.partition("?")[0] + run_fragment("run", "rollouts"))
-    rows = listed.rollouts()
-
-    before = step_of(overview)
-    charts = {name: drawn(overview, name) for name in ("reward", "time")}
-    overview.wait_until(lambda: step_of(overview) >= before + 2)
-    for name, picture in charts.items():
-        overview.wait_until(lambda name=name, picture=picture: drawn(overview, name) != picture)
-    under_way.hold()
-
-    newer = listed.find("[data-newer]")
-    newer.wait_for()
-    assert newer.text_content().endswith(" newer") and listed.rollouts() == rows
-    newer.click()
-    listed.wait_until(lambda: listed.rollouts() != rows)
-
-    os.kill(jobs_of(under_way.directory)["viewer"], signal.SIGKILL)
-    overview.wait_until(lambda: "connection lost" in overview.text(".connection"))
-    overview.wait_until(lambda: overview.text(".connection") == "")  # it was started again
-    seen = step_of(overview)
-    under_way.let_go()
-    overview.wait_until(lambda: step_of(overview) > seen)
-    overview.wait_until(lambda: overview.text("[data-state]") == "ended")
-    last = step_of(overview)
+def test_pages_keep_up_with_a_run_also_after_their_viewer_is_started_again(run, new_tab):
+    with viewing(run.run_dir, "--end-with-run") as viewer:
+        overview, listed = new_tab(), new_tab()
+        overview.open(viewer.url)
+        assert step_of(overview) == 2
+        listed.open(viewer.url.partition("?")[0] + run_fragment("run", "rollouts"))
+        rows = listed.rollouts()
+        charts = {name: drawn(overview, name) for name in ("reward", "time")}
+        step(run, 2)
+        overview.wait_until(lambda: step_of(overview) == 3)
+        for name, picture in charts.items():
+            overview.wait_until(lambda name=name, picture=picture: drawn(overview, name) != picture)
+        newer = listed.find("[data-newer]")
+        newer.wait_for()
+        assert newer.text_content().endswith(" newer") and listed.rollouts() == rows
+        newer.click()
+        listed.wait_until(lambda: listed.rollouts() != rows)
+        os.kill(viewer.process.pid, signal.SIGKILL)
+        viewer.process.wait()
+        overview.wait_until(lambda: "connection lost" in overview.text(".connection"))
+        with viewing(run.run_dir, "--end-with-run"):
+            overview.wait_until(lambda: overview.text(".connection") == "")
+            step(run, 3)
+            overview.wait_until(lambda: step_of(overview) == 4)
+            run.end(4)
+            overview.wait_until(lambda: overview.text("[data-state]") == "ended")
     assert overview.loads == listed.loads == 1
     close_with_lost_connections(overview, listed)
-
-    status, err = finish(under_way.launcher)
-    assert status == 0, err
-    summary = json.loads((under_way.directory / "summary.json").read_text())
-    assert summary["optimizer_steps"] == last == 10
-    assert summary["rollouts_trained"] == 10 * 32 and summary["accounting_errors"] == []
-    assert "warning" not in err
 
 
 def close_with_lost_connections(*tabs: Tab) -> None:
@@ -121,10 +79,7 @@ def close_with_lost_connections(*tabs: Tab) -> None:
         tab.offences.clear()
 
 
-def test_an_interrupted_viewer_ends_quietly_under_an_open_page(tmp_path, tab):
-    run = RecordedRun(tmp_path / "run")
-    run.begin()
-    run.step(0, [[member_of(0, member, 0, float(member)) for member in range(2)]], trained=1)
+def test_an_interrupted_viewer_ends_quietly_under_an_open_page(run, tab):
     with viewing(run.run_dir) as viewer:
         tab.open(viewer.url)
         viewer.process.send_signal(signal.SIGINT)
@@ -135,4 +90,3 @@ def test_an_interrupted_viewer_ends_quietly_under_an_open_page(tmp_path, tab):
         ] == []  # of a forked process
         tab.wait_until(lambda: "connection lost" in tab.text(".connection"))
     close_with_lost_connections(tab)
-    run.close()

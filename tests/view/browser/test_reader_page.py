@@ -5,7 +5,6 @@ import pytest
 from contracts.records import VersionSpan
 from tests.builders import completion
 from tests.view.browser.poison import byte_level_tokenizer
-from tests.view.browser.real_runs import rollouts_of
 from tests.view.browser.tabs import Tab, run_fragment
 from tests.view.recorded_run import RecordedRun, member_of
 from tests.view.viewers import viewing
@@ -73,34 +72,31 @@ def test_a_character_of_several_tokens_is_one_piece_with_all_of_them(bytewise, t
         assert tab.find("[data-boundary=segment]").count() == 1
 
 
-def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(real_run, real_viewer, real_tab):
-    trained = real_viewer.get("runs/run/rollouts?outcome=trained&length_from=6")["rows"]
-    name = trained[0]["r"]
-    (made,) = rollouts_of(real_run)[name].completions
-    (turn,) = shown(real_tab, "run", name)
+def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(viewer, viewer_tab):
+    name = viewer.get("runs/a-run/rollouts?outcome=trained")["rows"][-1]["r"]
+    (turn,) = shown(viewer_tab, "a-run", name)
     last = turn["pieces"][-1]
-    real_tab.find(".token").last.hover()
-    said = real_tab.text("[data-readout]")
+    viewer_tab.find(".token").last.hover()
+    said = viewer_tab.text("[data-readout]")
     assert f"token {last['index']}" in said and f"id {last['ids']}" in said
-    assert f"weights v{made.spans[-1].version}" in said and "in the loss" in said
-    real_tab.find(".token").first.focus()
-    real_tab.page.keyboard.press("ArrowRight")
-    assert real_tab.text("[data-readout]").startswith(f"token {turn['pieces'][1]['index']}")
+    assert "weights v1" in said and "in the loss" in said
+    viewer_tab.find(".token").first.focus()
+    viewer_tab.page.keyboard.press("ArrowRight")
+    assert viewer_tab.text("[data-readout]").startswith(f"token {turn['pieces'][1]['index']}")
 
 
-def test_tokens_have_the_colours_of_what_is_chosen_also_on_the_next_page(real_run, real_tab):
-    rollouts = rollouts_of(real_run)
-    name = next(name for name, record in rollouts.items() if len(record.versions) == 2)
-    shown(real_tab, "run", name)
-    assert colours(real_tab) == {f"v{version % 6}" for version in rollouts[name].versions}
-    real_tab.find("input[value=lag]").check()
-    assert colours(real_tab) <= {"none", *(f"l{lag}" for lag in range(6))}
-    real_tab.page.keyboard.press("Tab")
-    real_tab.find("[data-next]").click()
-    real_tab.wait_until(lambda: not real_tab.fragment.endswith(name))
-    real_tab.wait()
-    assert real_tab.find("input[value=lag]").is_checked()
-    assert colours(real_tab) <= {"none", *(f"l{lag}" for lag in range(6))}
+def test_tokens_have_the_colours_of_what_is_chosen_also_on_the_next_page(viewer, viewer_tab):
+    name = viewer.get("runs/a-run/rollouts?outcome=trained")["rows"][-1]["r"]
+    shown(viewer_tab, "a-run", name)
+    assert colours(viewer_tab) == {"v0", "v1"}
+    viewer_tab.find("input[value=lag]").check()
+    assert "l0" in colours(viewer_tab) and not colours(viewer_tab) & {"v0", "v1"}
+    viewer_tab.page.keyboard.press("Tab")
+    viewer_tab.find("[data-next]").click()
+    viewer_tab.wait_until(lambda: not viewer_tab.fragment.endswith(name))
+    viewer_tab.wait()
+    assert viewer_tab.find("input[value=lag]").is_checked()
+    assert not colours(viewer_tab) & {"v0", "v1"}
 
 
 def colours(tab: Tab) -> set[str]:
