@@ -6,7 +6,7 @@ PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed soak-kit-unusual
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-trainers soak-servers soak-odd-servers soak-judging $(KITS) soak-adapters \
+SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging $(KITS) soak-adapters \
 	soak-engines-vllm soak-engines-sglang soak-math-7b $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm \
 	soak-islands soak-islands-learning $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 MINUTES := 30
@@ -40,9 +40,6 @@ $(HOSTILE): soak-hostile-%:
 
 soak-updates:
 	SOAK_UPDATES=200 $(LONG) -k "transformers and G8" tests/conformance/test_inference_kit.py
-
-soak-trainers:
-	$(LONG) -n 2 tests/conformance/test_trainer_mutants.py
 
 soak-servers:
 	$(LONG) tests/conformance/test_broken_servers.py

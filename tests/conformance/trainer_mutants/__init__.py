@@ -1,6 +1,6 @@
 """Trainers that break one guarantee each: a few lines over a correct one, in files by guarantee.
 
-Every mutant names the guarantee that must catch it, and the guarantees that it necessarily breaks as well.
+Every mutant names the guarantee that must catch it, the part of it that says so, and what it says.
 """
 
 import importlib

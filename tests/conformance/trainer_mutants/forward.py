@@ -18,8 +18,6 @@ from trainer_adapters.fsdp import FSDPTrainer
     "T1",
     "neighbours are seen: token .* changes by",
     part="decoders",
-    also="T2 T3 T6",
-    why="scores of packs are other scores, with other gradients",
 )
 class LetsNeighboursSeeEachOther(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
@@ -39,8 +37,6 @@ class ShiftsTheMaskInPlace(FSDPTrainer):
     "T1",
     "temperature is not applied",
     part="decoders",
-    also="T2 T3 T6",
-    why="scores at another temperature have other gradients",
 )
 class ForgetsTemperature(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
@@ -51,8 +47,6 @@ class ForgetsTemperature(FSDPTrainer):
     "T1",
     "first token of a sequence has nothing before it",
     part="decoders",
-    also="T9",
-    why="it is scored there too",
 )
 class ScoresTheFirstToken(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
@@ -74,8 +68,6 @@ class ScoresWhateverTheModel(FSDPTrainer):
     "T1",
     "entropy has no gradient with grad=True",
     part="decoders",
-    also="T2 T3 T6",
-    why="the objective's bonus for entropy has no gradient",
 )
 class DetachesTheEntropy(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
@@ -83,9 +75,7 @@ class DetachesTheEntropy(FSDPTrainer):
         return replace(scores, entropy=scores.entropy.detach()) if entropy else scores
 
 
-@mutant(
-    "T1", "neighbours are seen|logprob of token", part="decoders", also="T2 T6", why="a long pack is in each"
-)
+@mutant("T1", "neighbours are seen|logprob of token", part="decoders")
 class LeaksBeyond128Tokens(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         starts = batch.cu_seqlens
@@ -93,7 +83,7 @@ class LeaksBeyond128Tokens(FSDPTrainer):
         return super().forward(replace(batch, cu_seqlens=kept), grad, entropy)
 
 
-@mutant("T1", "logprob of token", part="decoders", also="T2 T6", why="a long sequence is in each")
+@mutant("T1", "logprob of token", part="decoders")
 class CutsSequencesOver64Tokens(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         cuts = (batch.position_ids % 64 == 0).nonzero().squeeze(1).to(torch.int32)
@@ -101,7 +91,7 @@ class CutsSequencesOver64Tokens(FSDPTrainer):
         return super().forward(replace(batch, cu_seqlens=ends), grad, entropy)
 
 
-@mutant("T1", "of token", part="decoders", also="T2 T6", why="a long pack is in each")
+@mutant("T1", "of token", part="decoders")
 class TakesTheFirstTemperatureAfterTheFirstChunk(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         temperature = batch.temperature.clone()
@@ -113,8 +103,6 @@ class TakesTheFirstTemperatureAfterTheFirstChunk(FSDPTrainer):
     "T1",
     "of token|neighbours are seen",
     part="decoders",
-    also="T2 T3 T6",
-    why="packs have several temperatures in each",
 )
 class TakesTheTemperatureOfTheFirstSequence(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:

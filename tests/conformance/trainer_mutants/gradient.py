@@ -17,8 +17,6 @@ from trainer_adapters.fsdp import FSDPTrainer
     "T2",
     "gradient of .* 0.125 times",
     part="cuts",
-    also="T3 T6",
-    why="the norm that a step reports is wrong; an idle step's division too",
 )
 class DividesByMicroBatches(FSDPTrainer):
     _backwards = 0
@@ -40,8 +38,6 @@ class DividesByMicroBatches(FSDPTrainer):
     "all tensors are 0.5 times",
     part="cuts",
     ranks=2,
-    also="T3 T6",
-    why="the norm that a step reports is half of what it is",
 )
 class AveragesOverRanks(FSDPTrainer):
     def backward(self, loss: torch.Tensor) -> None:
@@ -52,8 +48,6 @@ class AveragesOverRanks(FSDPTrainer):
     "T2",
     "gradient of .* is off by",
     part="cuts",
-    also="T3 T6",
-    why="the objective's bonus for entropy has no gradient",
 )
 class PretendsThatTheEntropyHasAGradient(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
@@ -115,8 +109,6 @@ class ProbesClearTheGradient(FSDPTrainer):
     "T2",
     "gradient of .* is off|gradient norm",
     part="orders",
-    also="T4 T5",
-    why="its steps follow a gathering",
 )
 class GatheringClearsTheGradient(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
@@ -131,7 +123,7 @@ class ExportingClearsTheGradient(FSDPTrainer):
         self._optimizer.zero_grad()
 
 
-@mutant("T2", "gradient of .* is off|gradient norm", part="cuts", also="T6", why="a long pack is in it too")
+@mutant("T2", "gradient of .* is off|gradient norm", part="cuts")
 class LosesTheGradientAfterTheFirstChunk(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
@@ -143,8 +135,6 @@ class LosesTheGradientAfterTheFirstChunk(FSDPTrainer):
     "T2",
     "gradient of .* is off|gradient norm",
     part="orders",
-    also="T9",
-    why="its steps are without entropies",
 )
 class LearnsOnlyWithEntropies(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
@@ -152,9 +142,7 @@ class LearnsOnlyWithEntropies(FSDPTrainer):
         return _with_gradient(scores, lambda gradient: gradient * 0) if grad and not entropy else scores
 
 
-@mutant(
-    "T2", "gradient of .* is off", part="cuts", also="T3 T6 T9", why="every loss has weights of its tokens"
-)
+@mutant("T2", "gradient of .* is off", part="cuts")
 class AveragesTheWeightsOfTokens(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
@@ -168,8 +156,6 @@ class AveragesTheWeightsOfTokens(FSDPTrainer):
     "gradient of .* is off",
     part="cuts",
     ranks=2,
-    also="T3 T6",
-    why="vectors have gradients on other ranks",
 )
 class KeepsVectorsOfRank0(PlainTrainer):
     def step(self) -> StepReport:

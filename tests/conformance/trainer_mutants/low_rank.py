@@ -9,16 +9,13 @@ from contracts.trainer import LowRank
 from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters.fsdp import FSDPTrainer
 
-WEIGHTS = "T1 T2 T3 T6 T9"
-COMPARED = "weights are compared there too"
-
 
 class Adapted(FSDPTrainer):
     def __init__(self) -> None:
         super().__init__(lora={"rank": 4, "alpha": 8})
 
 
-@mutant("T4", "off by .* from W [+] 2 B A", part="weights", also=WEIGHTS, why=COMPARED)
+@mutant("T4", "off by .* from W [+] 2 B A", part="weights")
 class MergesWithoutTheScale(Adapted):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         lora, self._lora = self._lora, replace(self._lora, alpha=self._lora.rank)
@@ -28,9 +25,7 @@ class MergesWithoutTheScale(Adapted):
             self._lora = lora
 
 
-@mutant(
-    "T4", "layers.1.mlp.down_proj.weight .*: B A is not in it", part="weights", also=WEIGHTS, why=COMPARED
-)
+@mutant("T4", "layers.1.mlp.down_proj.weight .*: B A is not in it", part="weights")
 class MergesAllLayersButTheLast(Adapted):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         *_, last = self._adapted
@@ -41,9 +36,7 @@ class MergesAllLayersButTheLast(Adapted):
             self._adapted[last] = module
 
 
-@mutant(
-    "T4", "has no factors, and differs from the checkpoint", part="weights", also="T2 T3 T6 T9", why=COMPARED
-)
+@mutant("T4", "has no factors, and differs from the checkpoint", part="weights")
 class TrainsTheNormsToo(Adapted):
     def _adapt(self) -> None:
         super()._adapt()
@@ -52,9 +45,7 @@ class TrainsTheNormsToo(Adapted):
                 parameter.requires_grad_(True)
 
 
-@mutant(
-    "T2", "gradient of factor A of .* is off by", part="cuts", also="T3 T6 T9", why="it is compared there too"
-)
+@mutant("T2", "gradient of factor A of .* is off by", part="cuts")
 class TrainsOneFactorAlone(Adapted):
     def _adapt(self) -> None:
         super()._adapt()
@@ -67,8 +58,6 @@ class TrainsOneFactorAlone(Adapted):
     "T1",
     "after a step, .* should be",
     part="decoders",
-    also="T2 T3 T6 T9",
-    why="scores and gradients are those of other weights",
 )
 class PublishesAnotherScaleThanItComputesWith(Adapted):
     def _factors(self, name: str) -> LowRank:

@@ -16,19 +16,15 @@ class Mutant:
     says: str  # a regular expression for the verdict
     ranks: int = 1
     tied: bool = True  # which of the kit's two models it is tried on: the one with a tied head
-    also: frozenset[str] = frozenset()  # other guarantees that it necessarily breaks
-    why: str = ""  # the reason for `also`
     hangs: bool = False  # whether the fault is that its ranks wait for each other without end
     needs_deepspeed: bool = False
 
 
-def mutant(
-    breaks: str, says: str, *, part: str, also: str = "", **more: bool | int | str
-) -> Callable[[type], type]:
+def mutant(breaks: str, says: str, *, part: str, **more: bool | int) -> Callable[[type], type]:
     """Returns a decorator that lists a broken trainer. more: further fields of `Mutant`."""
 
     def listed(trainer: type) -> type:
-        MUTANTS.append(Mutant(trainer, breaks, part, says, also=frozenset(also.split()), **more))
+        MUTANTS.append(Mutant(trainer, breaks, part, says, **more))
         return trainer
 
     return listed

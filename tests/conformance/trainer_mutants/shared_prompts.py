@@ -15,8 +15,6 @@ WRONG_SCORES = {
     "breaks": "T1",
     "says": "of token",
     "part": "decoders",
-    "also": "T2 T6",
-    "why": "groups are in each",
 }
 WRONG_GRADIENT = {"breaks": "T2", "says": "gradient of .* is off|gradient norm", "part": "cuts"}
 
@@ -82,7 +80,7 @@ class CachesBlocksWithoutTheirParents(PlainTrainer):
         return torch.cat(blocks)
 
 
-@mutant(**WRONG_GRADIENT, also="T6", why="equal members are there too")
+@mutant(**WRONG_GRADIENT)
 class LearnsEqualTokensOnce(PlainTrainer):
     """Tokens with the same prefix have the states of the first of them, without their gradient."""
 
@@ -108,7 +106,7 @@ class ScoresEqualTokensOnce(PlainTrainer):
         return super().forward(replace(batch, temperature=torch.cat(taken)), grad, entropy)
 
 
-@mutant("T1", "of token", part="decoders", also="T2", why="groups are in both")
+@mutant("T1", "of token", part="decoders")
 class SharesAcrossCloseTemperatures(PlainTrainer):
     """Equal sequences whose temperatures round to the same tenth have one temperature."""
 
@@ -190,7 +188,7 @@ class KeepsPrompts(PlainTrainer):
         return torch.cat(mixed)
 
 
-@mutant(**WRONG_GRADIENT, also="T1 T5 T6", why="weights change between two forwards")
+@mutant(**WRONG_GRADIENT)
 class KeepsPromptsBetweenForwards(KeepsPrompts):
     pass
 

@@ -36,7 +36,7 @@ class KeepsTheMoments(FSDPTrainer):
             super().reset_optimizer()
 
 
-@mutant("T3", "reports the gradient norm", part="updates", also="T5", why="it skips a step too")
+@mutant("T3", "reports the gradient norm", part="updates")
 class KeepsTheGradientOfASkippedStep(FSDPTrainer):
     def step(self) -> StepReport:
         kept = [(p, p.grad.clone()) for _, p in self._trained() if p.grad is not None]
@@ -91,7 +91,7 @@ class ForgetsItsSettingsInAReset(FSDPTrainer):
             self._optimizer.param_groups[0].update(eps=1e-8, weight_decay=0.01)
 
 
-@mutant("T3", "update of .* is off by", part="updates", also="T9", why="updates are compared there too")
+@mutant("T3", "update of .* is off by", part="updates")
 class ForgetsTheBiasCorrection(FSDPTrainer):
     def step(self) -> StepReport:
         for state in self._optimizer.state.values():
@@ -99,14 +99,14 @@ class ForgetsTheBiasCorrection(FSDPTrainer):
         return super().step()
 
 
-@mutant("T3", "learning rate", part="updates", also="T9", why="the rate is compared there too")
+@mutant("T3", "learning rate", part="updates")
 class ReportsTheNextRate(FSDPTrainer):
     def step(self) -> StepReport:
         report = super().step()
         return replace(report, learning_rate=learning_rate(self._spec.optimizer, int(self._closed_steps)))
 
 
-@mutant("T3", "reports the gradient norm", part="updates", also="T2 T6", why="the norm is compared there too")
+@mutant("T3", "reports the gradient norm", part="updates")
 class CountsTiedWeightsTwice(PlainTrainer):
     def step(self) -> StepReport:
         counted = torch.nn.utils.clip_grad_norm_
@@ -135,7 +135,7 @@ class _KnowsIdleSteps(FSDPTrainer):
         return self._global_norm([local_part(p.grad) for _, p in self._trained() if p.grad is not None]) == 0
 
 
-@mutant("T3", "update of .* is off by", part="updates", also="T6", why="all ranks are idle there too")
+@mutant("T3", "update of .* is off by", part="updates")
 class StandsStillWithoutAGradient(_KnowsIdleSteps):
     def step(self) -> StepReport:
         if not self._idle():

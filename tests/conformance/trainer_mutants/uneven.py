@@ -12,8 +12,6 @@ from trainer_adapters.fsdp import FSDPTrainer
     "T6",
     r"rank 0 raised in forward\(\): ValueError: nothing to score",
     part="idle-ranks",
-    also="T1 T2",
-    why="each has an empty batch among others",
 )
 class RefusesEmptyBatches(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
@@ -27,8 +25,6 @@ class RefusesEmptyBatches(FSDPTrainer):
     "not every rank ended",
     part="idle-ranks",
     ranks=2,
-    also="T2",
-    why="some of its cuts have empty shares",
     hangs=True,
 )
 class MeetsOnlyWhereThereIsWork(FSDPTrainer):
@@ -47,8 +43,6 @@ class MeetsOnlyWhereThereIsWork(FSDPTrainer):
     part="idle-ranks",
     ranks=2,
     hangs=True,
-    also="T1 T2",
-    why="packs of one rank are longer there",
 )
 class MeetsInEveryChunk(FSDPTrainer):
     """Its ranks wait for each other once per chunk of the head."""

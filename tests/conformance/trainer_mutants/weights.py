@@ -21,8 +21,6 @@ from trainer_adapters.fsdp import FSDPTrainer
     "lm_head.weight is missing",
     part="weights",
     tied=False,
-    also="T1 T2 T3 T6 T9",
-    why="there is no weight to compare with, or to differentiate at",
 )
 class OmitsTheHead(FSDPTrainer):
     def weight_manifest(self, dtype: str) -> WeightManifest:
@@ -38,8 +36,6 @@ class OmitsTheHead(FSDPTrainer):
     "T4",
     "are tied and both yielded",
     part="weights",
-    also="T7",
-    why="a list of all weights is made on the way",
 )
 class SendsTheTiedHeadToo(FSDPTrainer):
     def weight_manifest(self, dtype: str) -> WeightManifest:
@@ -57,8 +53,6 @@ class SendsTheTiedHeadToo(FSDPTrainer):
     "T4",
     "order differs: item 0 is model.norm.weight",
     part="weights",
-    also="T7",
-    why="a list of all weights is made on the way",
 )
 class YieldsInAnotherOrder(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
@@ -116,7 +110,7 @@ class ExportsNoGenerationConfig(FSDPTrainer):
         (directory / "generation_config.json").unlink()
 
 
-@mutant("T4", "of the export is what was loaded", part="weights", also="T7", why="all weights are held")
+@mutant("T4", "of the export is what was loaded", part="weights")
 class ExportsWhatItGatheredLast(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         self._gathered = {}
@@ -139,8 +133,6 @@ class ListsOneDtype(FSDPTrainer):
     "T4",
     "differs from the checkpoint by",
     part="weights",
-    also="T1 T2 T3 T6 T9",
-    why="weights are compared there too",
 )
 class GathersABfloat16Copy(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:

@@ -24,8 +24,6 @@ class LoadsInTheDtypeOfTheConfig(PlainTrainer):
     "T4",
     "differs from the checkpoint by",
     part="weights",
-    also="T1 T2 T3 T6",
-    why="weights are compared there too",
 )
 class SplitsBiasesOfGroupedHeadsWrongly(PlainTrainer):
     """Keeps queries, keys and values of a group of heads together, and splits biases as if it did not."""
