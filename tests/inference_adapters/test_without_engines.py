@@ -15,7 +15,7 @@ from inference_adapters.sglang.engine import SglangEngine
 from inference_adapters.sglang.events import read_delta
 from inference_adapters.sglang.options import Options, add_options
 from inference_adapters.sglang.server_process import SglangError
-from inference_adapters.vllm.responses import with_ends
+from inference_adapters.vllm.responses import with_ends, with_possible, with_text_fields
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,17 @@ def test_a_call_of_vllm_that_was_cut_short_or_stopped_before_is_no_end():
     answer = {"choices": [c | {"index": i, "finish_reason": "tool_calls"} for i, c in enumerate(choices)]}
     reasons = [choice["finish_reason"] for choice in with_ends(answer, {}, {1})["choices"]]
     assert reasons == ["tool_calls", "length", "stop"]
+
+
+def test_tokens_that_vllm_cannot_sample_are_left_out_of_the_classic_form():
+    answer = {"choices": [{"logprobs": {"top_logprobs": [None, {"a": -1.0, "b": -9999.0}]}}]}
+    assert with_possible(answer)["choices"][0]["logprobs"]["top_logprobs"] == [None, {"a": -1.0}]
+
+
+@pytest.mark.parametrize(("prompts", "common"), [([[5], [6]], None), ([[5], [5]], [5])])
+def test_several_prompts_of_vllm_have_no_common_ids(prompts, common):
+    answer = {"choices": [{"prompt_token_ids": ids} for ids in prompts]}
+    assert with_text_fields(answer, content=True).get("prompt_token_ids") == common
 
 
 def options(model: str, *given: str) -> Options:
