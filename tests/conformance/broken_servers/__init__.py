@@ -2,7 +2,7 @@
 
 Every mutant names the guarantee that must catch it, the part of it that says so, and what it says.
 Files are named after guarantees or kinds of fault. `python -m tests.conformance.broken_servers
-ScoresFromACache 8001` serves one.
+KeepsThePrefixCache 8001` serves one.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance.broken_servers ScoresFromACache 8001`"""
+"""`python -m tests.conformance.broken_servers KeepsThePrefixCache 8001`"""
 
 import argparse
 

@@ -16,6 +16,32 @@ def gives_all_choices_in_each_line(options):
     completions.Completion.alone = lambda self, index: self._with(range(index + 1))
 
 
+@mutant("G9", "lines of choices", part="lines")
+def numbers_each_line_from_0(options):
+    right = completions.Completion.alone
+
+    def alone(self, index):
+        answer = right(self, index)
+        answer["choices"][0]["index"] = 0
+        return answer
+
+    completions.Completion.alone = alone
+
+
+@mutant("G9", "lines of choices", part="lines")
+def loses_the_last_choice(options):
+    right = generation_routes._lines
+
+    async def lines(completion, deltas):
+        sent = []
+        async for line in right(completion, deltas):
+            sent.append(line)
+            if len(sent) < max(2, completion.n):
+                yield line
+
+    generation_routes._lines = lines
+
+
 @mutant("G9", "a choice that ends early arrived after", part="lines")
 def sends_the_choices_of_a_prompt_together(options):
     async def lines(completion, deltas):
@@ -188,6 +214,17 @@ def forgets_its_reader_after_the_first_line(options):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     streaming.LineStream.__call__ = sent
+
+
+@mutant("G9", "a choice that ends early arrived after", part="lines")
+def holds_all_lines_until_the_last_choice_has_ended(options):
+    right = generation_routes._lines
+
+    async def lines(completion, deltas):
+        for line in [line async for line in right(completion, deltas)]:
+            yield line
+
+    generation_routes._lines = lines
 
 
 @mutant("G9", "are both", part="lines")

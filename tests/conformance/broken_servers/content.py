@@ -4,11 +4,30 @@ from dataclasses import replace
 
 import torch
 
+from contracts.weights import plan_buckets
 from inference_adapters import scripted
 from inference_adapters.scripted import BIAS, NORM, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 LATE_S = 20.0  # longer than a busy machine takes for what is checked after `live`
+
+
+@mutant("G1", "greedy token|log-probability", part="context")
+class SwapsTwoTensors(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        swapped = dict(tensors) | {BIAS: tensors[NORM], NORM: tensors[BIAS]}
+        super().apply_weights(swapped, tied, version, kv_cache)
+
+
+@mutant("G1", "greedy token|log-probability", part="context")
+class IgnoresTheLastBucket(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        self.last = {p.name for p in plan_buckets(request.parameters, request.bucket_bytes)[-1]}
+        await super().receive_weights(request, progress)
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        kept = {name: self._weights[name] for name in self.last}
+        super().apply_weights(dict(tensors) | kept, tied, version, kv_cache)
 
 
 @mutant("G1", "greedy token|log-probability", part="context")

@@ -28,6 +28,19 @@ def tears_an_update_down_for_the_next_epoch(options):
     WeightUpdates._end_of = end_of
 
 
+@mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group", part="receiving")
+def tears_an_update_down_for_any_join(options):
+    right = WeightUpdates.join
+
+    async def join(self, request):
+        update = self._receiving()
+        if update and request.backend == "gloo":
+            await self._call_off(update, "a join")
+        return await right(self, request)
+
+    WeightUpdates.join = join
+
+
 @mutant("G6", "no_group|broadcast of version|/contract said", part="requests")
 def leaves_its_group_when_a_join_fails(options):
     right = WeightUpdates._join

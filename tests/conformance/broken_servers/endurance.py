@@ -18,6 +18,13 @@ def keep(size: int) -> None:
 # --- updates and groups
 
 
+@mutant("G8", "file descriptors: .* updates", part="updates")
+class KeepsADescriptorOfEachUpdate(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        os.open(os.devnull, os.O_RDONLY)
+        super().apply_weights(tensors, tied, version, kv_cache)
+
+
 @mutant("G8", "threads: .* updates", part="updates")
 class KeepsAThreadOfEachUpdate(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
@@ -30,6 +37,13 @@ class WaitsForNoChild(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         os.posix_spawn("/bin/true", ["true"], {})
         super().apply_weights(tensors, tied, version, kv_cache)
+
+
+@mutant("G8", "file descriptors: .* groups", part="groups")
+class KeepsADescriptorOfEachGroup(ScriptedEngine):
+    async def join_group(self, request):
+        os.open(os.devnull, os.O_RDONLY)
+        return await super().join_group(request)
 
 
 @mutant("G8", "memory.* groups", part="groups")

@@ -3,6 +3,7 @@
 import asyncio
 
 from contracts.inference import WeightUpdateStatus
+from inference_adapters import embedded
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.update_record import UpdateRecord
 from inference_adapters.weight_updates import WeightUpdates
@@ -49,6 +50,11 @@ class WatchesFromTheFirstBucketOn(ScriptedEngine):
     async def receive_weights(self, request, progress):
         patient = request.model_copy(update={"timeout_s": 600.0})
         await super().receive_weights(patient, progress)
+
+
+@mutant("G7", "live|greedy token|log-probability", part="infinities")
+def takes_what_is_not_finite(options):
+    embedded.why_not_finite = lambda bucket: None
 
 
 @mutant("G7", "had no answer", part="polls")

@@ -15,6 +15,14 @@ from inference_adapters.scripted import HIDDEN, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
+@mutant("G2", "ended with 'abort'", part="modes")
+class DropsRequestsInFlight(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, kv_cache)
+        for sequence in self._sequences:
+            sequence.aborted = True
+
+
 @mutant("G2", "had tokens of version 1", part="modes")
 class RestartsRequestsInFlight(ScriptedEngine):
     async def _generate(self, prompt, sampling) -> AsyncIterator[TokenDelta]:
@@ -27,6 +35,12 @@ class RestartsRequestsInFlight(ScriptedEngine):
                     break
         for delta in deltas:
             yield delta
+
+
+@mutant("G2", "labelled 3|labelled 4|labelled 5: log-probability", part="modes")
+class IgnoresRecompute(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, "keep")
 
 
 @mutant("G2", "sampled by version|labelled 2: log-probability", part="modes")
@@ -51,6 +65,16 @@ class FinishesWithOldWeights(ScriptedEngine):
         pass
 
 
+@mutant("G2", "no answer (while the update was staged|to POST)", part="arrivals", hangs=True)
+class StopsForAStagedTransfer(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        await self._set_paused(True)
+        try:
+            await super().receive_weights(request, progress)
+        finally:
+            await self._set_paused(False)
+
+
 @mutant("G2", "503", part="arrivals")
 class RefusesWhatArrivesMeanwhile(ScriptedEngine):
     receiving = False
@@ -66,6 +90,15 @@ class RefusesWhatArrivesMeanwhile(ScriptedEngine):
             await super().receive_weights(request, progress)
         finally:
             self.receiving = False
+
+
+@mutant("G2", "log-probability", part="modes")
+class ZeroesTheCacheOfRequestsInFlight(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, kv_cache)
+        if kv_cache == "keep":
+            for sequence in list(self._sequences):
+                sequence.state = torch.zeros_like(sequence.state)
 
 
 @mutant("G2", "log-probability", part="modes")

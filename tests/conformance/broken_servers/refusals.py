@@ -2,6 +2,8 @@
 
 import json
 
+import torch
+
 from inference_adapters import body_limits, manifest_check, update_record, weight_updates
 from inference_adapters.bodies import ChatBody, TextBody
 from inference_adapters.scripted import ScriptedEngine
@@ -17,6 +19,25 @@ def accepts_an_older_version(options):
         right(self, request)
 
     weight_updates.WeightUpdates._check_update = check
+
+
+@mutant("G6", "^202", part="requests")
+class AcceptsAWrongShapeAndPads(ScriptedEngine):
+    async def start(self, version):
+        await super().start(version)
+        right = manifest_check._check_parameter
+
+        def check(parameter, shapes, tied, dtypes):
+            shape = shapes.get(parameter.name, ())
+            right(parameter.model_copy(update={"shape": shape}), shapes, tied, dtypes)
+
+        manifest_check._check_parameter = check
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        padded = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
+        for name, tensor in tensors.items():
+            padded[name].view(-1)[: tensor.numel()] = tensor.reshape(-1)[: padded[name].numel()]
+        super().apply_weights(padded, tied, version, kv_cache)
 
 
 @mutant("G6", "^202", part="requests")

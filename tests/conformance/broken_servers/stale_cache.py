@@ -8,6 +8,16 @@ from inference_adapters.scripted import BIAS, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
+@mutant("G3", "greedy token|log-probability", part="updates")  # wherever a prompt is repeated
+class KeepsThePrefixCache(ScriptedEngine):
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.cache = {}
+
+    def _states(self, token_ids):
+        return self.cache.setdefault(tuple(token_ids), super()._states(token_ids))
+
+
 @mutant("G3", "greedy token|log-probability", part="updates")
 class FillsTheCacheAfterTheUpdate(ScriptedEngine):
     """The cache is emptied by every update, and then filled by requests that began before it."""
@@ -67,6 +77,14 @@ class KeepsThePrefixCacheWithKeep(Caching):
 
 
 @mutant("G3", WRONG, part="updates")
+class KeepsThePrefixCacheOfLongPrompts(Caching):
+    emptied_by = ()
+
+    def key(self, token_ids):
+        return tuple(token_ids) if len(token_ids) > 300 else None
+
+
+@mutant("G3", WRONG, part="updates")
 class KeepsThePrefixCacheOfVeryLongPrompts(Caching):
     emptied_by = ()
 
@@ -82,6 +100,15 @@ class SaltsTheCacheWithTheVersion(Caching):
 
     def key(self, token_ids):
         return (self._version, *token_ids)
+
+
+@mutant("G3", WRONG, part="updates")
+class EmptiesTheCacheBeforeTheTransfer(Caching):
+    emptied_by = ()
+
+    async def receive_weights(self, request, progress):
+        self.cache.clear()
+        await super().receive_weights(request, progress)
 
 
 @mutant("G3", WRONG, part="updates")

@@ -52,6 +52,17 @@ class SamplesOneTokenTooMany(
 
 
 @mutant("G9", "had arrived after|no answer to POST", part="streams")
+def holds_a_stream_back_until_the_end(options):
+    right = generation_routes._events
+
+    async def held(*arguments):
+        for event in [event async for event in right(*arguments)]:
+            yield event
+
+    generation_routes._events = held
+
+
+@mutant("G9", "had arrived after|no answer to POST", part="streams")
 def sends_one_chunk_and_holds_the_rest(options):
     right = generation_routes._events
 

@@ -11,6 +11,24 @@ from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
+WRONG = "greedy token|log-probability"
+
+
+@mutant("G7", "touched|untouched|greedy token|log-probability", part="infinities")
+class AppliesEachBucketAndSaysUntouched(ScriptedEngine):
+    def info(self):
+        info = super().info()
+        return info.model_copy(update={"capabilities": [c for c in info.capabilities if c != "staged"]})
+
+    async def receive_weights(self, request, progress):
+        async with self._generation_held(progress):
+            await super().receive_weights(request, progress)
+
+    def buffered(self, bucket):
+        for name, tensor in bucket.items():
+            self._weights[name].copy_(tensor)
+        return bucket
+
 
 @mutant("G7", "live|greedy token|log-probability", part="infinities")
 def takes_what_is_not_finite_in_bfloat16(options):
@@ -70,6 +88,27 @@ class CannotCancelABroadcast(ScriptedEngine):
         task.result()
         if cancelled:
             raise asyncio.CancelledError
+
+
+@mutant("G7", "no answer", part="polls", hangs=True)
+class StaysPausedAfterACallOff(ScriptedEngine):
+    """The receiving thread holds the pause until the timeout of the aborted update."""
+
+    async def receive_weights(self, request, progress):
+        started = time.monotonic()
+        holds = request.receive == "paused"
+        if holds:
+            await self._set_paused(True)
+        try:
+            await super().receive_weights(request, progress)
+        except asyncio.CancelledError:
+            if holds:
+                left = max(0, started + request.timeout_s - time.monotonic())
+                self._loop.call_later(left, lambda: asyncio.ensure_future(self._set_paused(False)))
+            raise
+        except BaseException:
+            await self._set_paused(False)
+            raise
 
 
 @mutant("G7", "update_in_progress", part="polls")

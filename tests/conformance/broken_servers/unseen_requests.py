@@ -9,7 +9,10 @@ from contracts.errors import ContractError
 from inference_adapters import app, body_limits, generation_routes, scripted
 from inference_adapters.body_limits import BodyLimits
 from inference_adapters.scripted import VOCABULARY, ScriptedEngine
+from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
+
+WRONG = "greedy token|log-probability"
 
 
 def behind(gateway):
@@ -20,6 +23,63 @@ def behind(gateway):
         right(self, gateway(app), limits)
 
     BodyLimits.__init__ = init
+
+
+@mutant("G3", WRONG, part="updates")
+def memoises_answers(options):
+    class Gateway:
+        def __init__(self, inner):
+            self.inner = inner
+            self.answers = {}
+
+        async def __call__(self, scope, receive, send):
+            if scope["type"] != "http" or not scope["path"].startswith("/v1/") or scope["method"] != "POST":
+                return await self.inner(scope, receive, send)
+            first = await receive()
+            body = first["body"]
+            fields = json.loads(body or b"{}")
+            given = [first]
+
+            async def again():
+                return given.pop() if given else await receive()
+
+            if not isinstance(fields, dict) or (
+                fields.get("temperature") != 0 and fields.get("seed") is None
+            ):
+                return await self.inner(scope, again, send)
+            key = (scope["path"], body)
+            if key in self.answers:
+                for message in self.answers[key]:
+                    await send(message)
+                return None
+            sent = []
+
+            async def keep(message):
+                sent.append(message)
+                await send(message)
+
+            await self.inner(scope, again, keep)
+            whole = b"".join(message.get("body", b"") for message in sent)
+            ended = sent and not sent[-1].get("more_body") and b'"abort"' not in whole
+            if ended and sent[0].get("status") == 200:
+                self.answers[key] = sent
+            return None
+
+    behind(Gateway)
+
+
+@mutant("G6", "no_group|broadcast|contract said", part="requests")
+def leaves_its_group_before_it_checks_a_join(options):
+    right = WeightUpdates.join
+
+    async def join(self, request):
+        known = [known.request for known in (self._joining, self._joined) if known]
+        if request not in known and not self._receiving():
+            self.engine.leave_group()
+            self._group = None
+        return await right(self, request)
+
+    WeightUpdates.join = join
 
 
 @mutant("G6", "half a character|^500", part="http")
@@ -133,6 +193,23 @@ def notices_the_end_of_a_connection_by_writing(options):
         return await work
 
     generation_routes.until_disconnect = to_its_end
+
+
+@mutant("G11", "are there|requests", part="connections")
+def keeps_the_connection_behind_a_proxy(options):
+    def gateway(inner):
+        async def call(scope, receive, send):
+            async def upstream():
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    await asyncio.sleep(600)
+                return message
+
+            await inner(scope, upstream, send)
+
+        return call
+
+    behind(gateway)
 
 
 @mutant("G11", "are there|requests", part="prompts")

@@ -1,13 +1,17 @@
 """Broken servers that were written from the contract's text alone: draws, labels and ids."""
 
+import asyncio
 from dataclasses import replace
 
 import torch
 
 from inference_adapters import completions, generation_routes, scripted
+from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.stop_strings import until_stop
 from tests.conformance.broken_servers.mutants import mutant
 from tests.conformance.broken_servers.unseen_updates import Stepwise
+
+WRONG = "greedy token|log-probability"
 
 
 class Speculating(Stepwise):
@@ -48,6 +52,91 @@ class AcceptsDraftsThatAreTypical(Speculating):
             return guess, float(log_p[guess])
         token_id = int(torch.multinomial(p, 1, generator=one.generator))
         return token_id, float(log_p[token_id])
+
+
+class Shared(int):
+    generator: torch.Generator
+
+
+@mutant("G4", "equal seeds|seed", part="seeds")
+class SharesOneGeneratorAmongChoices(ScriptedEngine):
+    async def start(self, version):
+        await super().start(version)
+        right = generation_routes.sampling_parameters
+
+        def shared(request, *others):
+            found = right(request, *others)
+            if request.seed is not None:
+                seed = Shared(request.seed)
+                seed.generator = torch.Generator().manual_seed(request.seed)
+                found = [replace(one, seed=seed) for one in found]
+            return found
+
+        generation_routes.sampling_parameters = shared
+
+    def sample(self, logits, sampling, generator):
+        if isinstance(sampling.seed, Shared):
+            generator = sampling.seed.generator
+        return super().sample(logits, sampling, generator)
+
+
+@mutant("G5", "labelled|labels", part="updates")
+class LabelsAtDelivery(ScriptedEngine):
+    """There is a queue between engine and front end, which takes four at a time from many streams."""
+
+    async def _generate(self, prompt, sampling):
+        deltas: asyncio.Queue = asyncio.Queue()
+
+        async def sample():
+            async for delta in super(LabelsAtDelivery, self)._generate(prompt, sampling):
+                deltas.put_nowait(delta)
+
+        task = asyncio.create_task(sample())
+        try:
+            while True:
+                waiting = [await deltas.get()]
+                while len(waiting) < 4 and len(self._sequences) > 8 and not waiting[-1].finish_reason:
+                    waiting.append(await deltas.get())
+                for delta in waiting:
+                    yield replace(delta, versions=[self._version for _ in delta.versions])
+                if waiting[-1].finish_reason:
+                    return
+        finally:
+            task.cancel()
+
+
+@mutant("G5", "labelled", part="updates")
+class LabelsTheLaunchedStepAsNew(Stepwise):
+    """The scheduler is one step ahead: the step that the old weights have started gets the new label."""
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        for one in self.begun():
+            one.launched = (*self.step(one), version)
+        super().apply_weights(tensors, tied, version, kv_cache)
+
+
+@mutant("G5", "labels|labelled|contract says", part="updates")
+class PollsTheVersionOnceAMinute(ScriptedEngine):
+    """Every second request goes to another front end, which learns the version late."""
+
+    copy = 0
+    requests = 0
+
+    async def start(self, version):
+        await super().start(version)
+        self.copy = version
+        self.polling = asyncio.create_task(self._poll())
+
+    async def _poll(self):
+        while True:
+            self.copy = self._version
+            await asyncio.sleep(60)
+
+    async def _generate(self, prompt, sampling):
+        self.requests += 1
+        other = self.requests % 2 == 0
+        async for delta in super()._generate(prompt, sampling):
+            yield replace(delta, versions=[self.copy for _ in delta.versions]) if other else delta
 
 
 @mutant("G9", "logprob|log-prob|entries", part="ids")

@@ -70,6 +70,46 @@ class Stepwise(ScriptedEngine):
         return [one for one in list(self._sequences) if one.begun]
 
 
+@mutant("G1", WRONG, part="context")
+class ReplaysGraphsOfTheOldWeights(ScriptedEngine):
+    """Weights are replaced by reference, but decoding at captured batch sizes reads the old memory."""
+
+    captured_sizes = (1, 2, 4, 8)
+    reading = False
+    fresh = False
+
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.captured = {name: weight.clone() for name, weight in self._weights.items()}
+
+    def _states(self, token_ids):
+        self.reading = True
+        try:
+            return super()._states(token_ids)
+        finally:
+            self.reading = False
+            self.fresh = True
+
+    def _by_graph(self, function, *arguments):
+        rebound = self._weights
+        self._weights = self.captured
+        try:
+            return function(*arguments)
+        finally:
+            self._weights = rebound
+
+    def _advance(self, state, token_id):
+        if self.reading or len(self._sequences) not in self.captured_sizes:
+            return super()._advance(state, token_id)
+        return self._by_graph(super()._advance, state, token_id)
+
+    def _logits(self, states):
+        if states.dim() > 1 or self.fresh or len(self._sequences) not in self.captured_sizes:
+            self.fresh = False
+            return super()._logits(states)
+        return self._by_graph(super()._logits, states)
+
+
 @mutant("G1", WRONG, part="formats")
 class AssignsInTheModelsOrder(ScriptedEngine):
     """Tensors of one shape in one bucket are assigned in the model's order, not in the request's."""

@@ -29,6 +29,15 @@ class LabelsWithTheOldVersion(relabelled(lambda engine, version: max(0, version 
     pass
 
 
+@mutant("G5", "labelled 1: log-probability", part="updates")
+class LabelsWithTheVersionAtTheStart(ScriptedEngine):
+    async def _generate(self, prompt, sampling):
+        first = None
+        async for delta in super()._generate(prompt, sampling):
+            first = delta.versions[0] if first is None and delta.versions else first
+            yield replace(delta, versions=[first for _ in delta.versions])
+
+
 @mutant("G5", "labels .*, 0, 24.* after version", part="takeovers")
 class LabelsNeverFallInALifetime(ScriptedEngine):
     highest = 0
