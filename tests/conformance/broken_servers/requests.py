@@ -1,5 +1,6 @@
 """Broken servers. G8 to G11."""
 
+import asyncio
 import os
 
 from contracts.inference import EngineInfo, SamplingParameters, TokenDelta
@@ -46,3 +47,19 @@ def ignores_the_token(options):
 @mutant("G10", "proof 00000", part="proofs")
 def proves_with_a_constant(options):
     control_routes.proof_of = lambda token, challenge, address: "0" * 64
+
+
+@mutant("G11", "requests are there", part="connections")
+class GoesOnForAClosedConnection(ScriptedEngine):
+    async def _generate(self, prompt, sampling):
+        deltas: asyncio.Queue[TokenDelta] = asyncio.Queue()
+
+        async def generate():
+            async for delta in super(type(self), self)._generate(prompt, sampling):
+                deltas.put_nowait(delta)
+
+        task = asyncio.create_task(generate())
+        while not (delta := await deltas.get()).finish_reason:
+            yield delta
+        yield delta
+        await task
