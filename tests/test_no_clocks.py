@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.limits import HANG_S
 
 TESTS = Path(__file__).parent
@@ -216,48 +214,6 @@ def _limiting(node: ast.AST) -> Iterator[ast.AST]:
         yield from (value for argument, value in pairs if value and LIMIT.fullmatch(argument.arg))
     if _called(node) in WAITING and node.args:
         yield node.args[-1]
-
-
-BAD = {
-    "compares a clock": [
-        "assert time.monotonic() - began < 1",
-        "began = time.time()\nassert 1 < began",
-        "while loop.time() < end: pass",
-    ],
-    "a limit of 5 s": [
-        "process.wait(5)",
-        "run(timeout=5)",
-        "wait_for(there, within_s=5)",
-        "S = 5\nrun(timeout_s=S)",
-        "def f(within_s=5): pass",
-        "{'timeout_s': 5}",
-        "start('world.rank_timeout_s=5')",
-        "options(timeout=timedelta(seconds=5))",
-    ],
-    "an order by sleeping": ["time.sleep(0.1)", "async def f(): await asyncio.sleep(1)"],
-    "an order by delays": ["Timer(x, f)", "start('+inference.arguments.token_delay_s=0.1')"],
-}
-GOOD = [
-    "process.wait()",
-    "run(timeout=HANG_S)",
-    "read(timeout_s=0)",
-    "while not there(): time.sleep(0.1)",
-    "with pytest.raises(TimeoutError): wait(5)",
-    "def f(): read(Clock(), timeout_s=5)",
-    "from tests.virtual_time import pass_time\nrun(timeout_s=5)",
-    "await asyncio.sleep(0)",
-    "spans.add(time.time(), 5)",
-]
-
-
-@pytest.mark.parametrize(("fault", "source"), [(fault, source) for fault in BAD for source in BAD[fault]])
-def test_a_use_of_time_is_found(fault, source):
-    assert [found for _, _, found in findings(source)] == [fault]
-
-
-@pytest.mark.parametrize("source", GOOD)
-def test_what_no_machine_is_too_slow_for_is_allowed(source):
-    assert list(findings(source)) == []
 
 
 def test_no_time_decides_a_test():

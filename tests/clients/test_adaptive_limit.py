@@ -5,14 +5,14 @@ import random
 import pytest
 
 from pipelinerl.clients import adaptive_limit
-from pipelinerl.clients.adaptive_limit import FACTOR, MOST, AdaptiveLimit, Load
+from pipelinerl.clients.adaptive_limit import MOST, AdaptiveLimit, Load
 
 LOOK_S = 2.0
 START = 64
 
 
 class ModelServer:
-    """Samples a token of each request in `base + each * requests` seconds, for at most `room` requests.
+    """Samples a token of each request in `base + each * requests` seconds.
 
     tokens: of an answer. Beyond the limit requests end as they would have, so a lower one takes effect late.
     pause_s: of an update, every `update_every_s`. The server tells of a pause when it has ended.
@@ -23,7 +23,6 @@ class ModelServer:
         self,
         base: float,
         each: float,
-        room: int = 10**6,
         noise: float = 0.0,
         tokens: float = 0.0,
         pause_s: float = 0.0,
@@ -32,7 +31,6 @@ class ModelServer:
     ):
         self.base = base
         self.each = each
-        self.room = room
         self.noise = noise
         self.tokens = tokens
         self.pause_s = pause_s
@@ -47,7 +45,7 @@ class ModelServer:
     def look(self, limit: int) -> Load:
         before = self.under_way
         limit = min(limit, self.offered)
-        running = min(max(before, limit), self.room)
+        running = max(before, limit)
         speed = running / (self.base + self.each * running) * (1 + self.random.gauss(0, self.noise))
         since = self.now % self.update_every_s
         paused = min(max(self.pause_s - since, 0.0), LOOK_S)
@@ -100,25 +98,6 @@ def test_trials_become_rare_where_they_bring_nothing():
     assert late.count(usual) > 0.9 * len(late)
 
 
-def test_a_server_that_has_requests_wait_gets_about_what_it_generates_at_a_time():
-    seen = limits(ModelServer(base=1000.0, each=0.3, room=40), seconds=600)
-    assert seen[0] == START
-    assert 40 / 1.6 <= min(seen[60:]) <= max(seen[60:]) <= 40 * 1.6
-
-
-def test_a_queue_of_a_moment_changes_nothing():
-    limit = AdaptiveLimit(START)
-    seen = []
-    sampled = 0.0
-    for number in range(300):
-        queue = 0.9 * limit.limit if number % 15 == 14 else 0.0  # while an update is applied
-        sampled += limit.limit - queue
-        limit.observe(Load(2.0 * number, sampled, 0.0, limit.limit))
-        seen.append(limit.limit)
-    assert min(seen) >= START / FACTOR**2
-    assert max(seen) > START
-
-
 def test_nothing_changes_while_the_server_is_not_full():
     limit = AdaptiveLimit(START)
     for number in range(300):
@@ -131,7 +110,7 @@ def test_a_trial_for_which_requests_are_missing_ends_and_fewer_are_tried():
     assert 20 / 1.7 <= sorted(limits(server, seconds=3600)[-900:])[450] <= 20 * 1.7
 
 
-@pytest.mark.parametrize("start", [START, 75, 100, 115])
+@pytest.mark.parametrize("start", [START, 115])
 def test_it_has_bounds_and_leaves_them(start):
     server = ModelServer(base=1e6, each=0.001)
     limit = AdaptiveLimit(start)
@@ -187,13 +166,6 @@ def test_time_in_which_the_server_had_no_requests_is_in_no_window():
         server.now += LOOK_S
         limit.observe(Load(server.now, server.sampled, server.paused, under_way=0.0))
     assert settles_anew(server, limit)
-
-
-def test_a_server_that_samples_nothing_is_left_as_it_is():
-    limit = AdaptiveLimit(START)
-    for second in range(0, 600, 2):
-        limit.observe(Load(float(second), 0.0, 0.0, limit.limit))
-        assert limit.limit == START
 
 
 @pytest.mark.parametrize("begins", [9.1, 19.1, 21.1], ids=["settling", "at a window's end", "within one"])

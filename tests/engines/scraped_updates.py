@@ -17,7 +17,7 @@ TOKENS = 20
 
 
 def metrics_after_an_update(url: str, model: str, token: str) -> dict[str, dict[Labels, float]]:
-    """Returns every sample after an update to version 7 and a completion of 20 tokens.
+    """Returns every sample after an update to version 7, one that is called off, and 20 sampled tokens.
 
     It checks the contract's samples.
     """
@@ -32,11 +32,13 @@ def metrics_after_an_update(url: str, model: str, token: str) -> dict[str, dict[
     def grown(name: str, **labels: str) -> float:
         return value(samples, name, **labels) - value(before, name, **labels)
 
-    assert grown("contract_weight_updates_total", state="live") == 1
+    for state in ("live", "failed"):
+        assert grown("contract_weight_updates_total", state=state) == 1
     seconds = grown("contract_weight_update_seconds_total")
     assert 0 < grown("contract_weight_update_paused_seconds_total") <= seconds < 60
     assert grown("contract_sampled_tokens_total") == TOKENS
-    assert grown("contract_http_requests_total", status="200") == 1
+    for status in ("200", "401"):
+        assert grown("contract_http_requests_total", status=status) == 1
     return samples
 
 
@@ -49,5 +51,10 @@ async def _update_and_complete(url: str, reference: Reference, token: str) -> No
             await trainer.publish(VERSION, reference.weights(VERSION))
             sample = await server.complete([5, 6, 7], TOKENS, temperature=0)
             assert len(sample.token_ids) == TOKENS
+            await trainer.request_update(trainer.update_request(VERSION + 1, reference.weights(VERSION)))
+            called_off = {"run": trainer.run, "epoch": trainer.epoch, "version": VERSION + 1}
+            await server.post("/abort_weight_update", called_off)
+            async with http.post(f"{url}/v1/completions", json={}) as refused:
+                assert refused.status == 401
         finally:
             trainer.leave()

@@ -3,16 +3,14 @@
 import asyncio
 import json
 
-import aiohttp
 import pytest
 
 from inference_adapters.app import create_app
 from inference_adapters.scripted import ScriptedEngine
 from tests.inference_adapters.held_engine import HELD
-from tests.inference_adapters.metrics import scraped, status_without_token, value
-from tests.inference_adapters.servers import serving, wait_ready
+from tests.inference_adapters.metrics import scraped, value
 from tests.inference_adapters.test_app import status_of
-from tests.inference_adapters.trainer_peer import joined_trainer, trainer_of, weights
+from tests.inference_adapters.trainer_peer import trainer_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,24 +22,6 @@ async def grown_to(url: str, name: str, at_least: float, **labels: str) -> float
     while (found := value(await asyncio.to_thread(scraped, url), name, **labels)) < at_least:
         await asyncio.sleep(0.01)
     return found
-
-
-async def test_an_update_is_counted_with_its_pause_and_its_version_is_told(server):
-    before = scraped(server.url)
-    async with joined_trainer(server.url) as trainer:
-        status = await trainer.publish(5, weights(5), receive="staged")
-        await trainer.request_update(trainer.update_request(6, weights(6)))
-        abort = {"run": trainer.run, "epoch": trainer.epoch, "version": 6}
-        assert (await trainer.post("/abort_weight_update", abort))[1]["state"] == "failed"
-    samples = scraped(server.url)
-    assert value(samples, "contract_weight_version") == 5
-    for state, ended in {"live": 2, "failed": 1}.items():
-        name = "contract_weight_updates_total"
-        assert value(samples, name, state=state) - value(before, name, state=state) == ended
-    name = "contract_weight_update_paused_seconds_total"
-    paused = value(samples, name) - value(before, name)
-    name = "contract_weight_update_seconds_total"
-    assert 0 < status["paused_s"] <= paused < value(samples, name) - value(before, name)
 
 
 async def test_requests_are_counted_while_they_run_and_by_the_status_of_their_answer(server):
@@ -72,16 +52,6 @@ async def test_requests_are_counted_while_they_run_and_by_the_status_of_their_an
     samples = scraped(server.url)
     assert answered(samples, "200") == answered(before, "200") + 2
     assert answered(samples, "404") == answered(before, "404") + 1
-
-
-async def test_the_token_is_asked_for_and_a_request_without_it_is_counted():
-    with serving("inference_adapters.scripted", environment={"PIPELINERL_TOKEN": "s3cret"}) as server:
-        wait_ready(server.url)
-        assert status_without_token(server.url) == 401
-        async with aiohttp.ClientSession() as http, http.post(f"{server.url}/score", json={}) as answer:
-            assert answer.status == 401
-        samples = scraped(server.url, "s3cret")
-    assert value(samples, "contract_http_requests_total", status="401") == 1
 
 
 class WithItsOwn(ScriptedEngine):

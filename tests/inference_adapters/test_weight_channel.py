@@ -64,12 +64,6 @@ class Member:
         await self.updates._updates[version].ended.wait()
         return await self.updates.status(version, 0)
 
-    async def ended_by_its_timeout(self, version: int) -> WeightUpdateStatus:
-        while (found := await self.updates.status(version, 0)).state == "receiving":
-            let_pass(HANG_S)
-            await asyncio.sleep(0.005)
-        return found
-
     async def is_asked_again(self) -> None:
         """Lets a pause pass, and waits until a file is asked for."""
         asked = self.peer.objects_asked

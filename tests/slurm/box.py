@@ -109,18 +109,18 @@ class SlurmBox:
         while not condition():
             time.sleep(0.2)
 
-    def run(self, *command: str, stdin: str = "") -> str:
+    def run(self, *command: str) -> str:
         """Runs one of SLURM's commands and returns its output."""
-        done = subprocess.run(command, input=stdin, env=self._environment, capture_output=True, text=True)
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True)
         return done.stdout.strip()
 
-    def submit(self, script: str, *options: str, environment: dict[str, str] | None = None) -> str:
+    def submit(self, script: str) -> str:
         """Submits a script and returns the number of the job."""
         output = f"--output={self.directory}/%j.log"
         submitted = subprocess.run(
-            ["sbatch", "--parsable", output, *options],
+            ["sbatch", "--parsable", output],
             input=script,
-            env=self._environment | (environment or {}),
+            env=self._environment,
             cwd=self.directory,
             capture_output=True,
             text=True,

@@ -6,17 +6,6 @@ from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G6", "weights is .*'live'|say .*live", part="failed-update")
-def says_live_while_receiving(options):
-    right = WeightUpdates.contract
-
-    def contract(self):
-        info = right(self)
-        return info.model_copy(update={"weights": info.weights.model_copy(update={"state": "live"})})
-
-    WeightUpdates.contract = contract
-
-
 @mutant("G6", "say .*receiving", part="receiving")
 def says_the_new_version_while_receiving(options):
     right = WeightUpdates.contract

@@ -38,6 +38,7 @@ def mutant(own: str, says: str, part: str, **more: bool | int) -> Callable:
             broken(options)
             return ScriptedEngine(TOKEN_DELAY_S)
 
+        assert broken.__name__ not in MUTANTS
         MUTANTS[broken.__name__] = Mutant(make, own, part, says, **more)
         return broken
 

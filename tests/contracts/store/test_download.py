@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from contracts.conformance.inference.stores.faults import (
+    CUT_OFF,
     FAILING,
     LONGER,
     MISSING,
@@ -17,6 +18,7 @@ from contracts.conformance.inference.stores.faults import (
     SILENT,
     STALLED,
     TRUNCATED,
+    WRONG_LENGTH,
     Fault,
     redirect,
     trickle,
@@ -129,6 +131,8 @@ REFUSED = {
     "longer without a length": (LONGER, TransferError, "more than"),
     "shorter without a length": (Fault("shorter", half, lambda data: None), TransferError, "ended after"),
     "cut off": (Fault("cut off", half, lambda data: len(CONTENT)), TransferError, "ClientPayloadError"),
+    "cut off, of another length": (CUT_OFF, TransferError, "would give"),
+    "another length": (WRONG_LENGTH, TransferError, "would give"),
 }
 COMPRESSED = {"Content-Encoding": "gzip"}
 A_RANGE = {"Content-Range": f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"}

@@ -1,6 +1,7 @@
-"""What of the SGLang adapter needs no SGLang: its refusals to start, and how it reads SGLang's answers."""
+"""What of the adapters of vLLM and SGLang needs neither; tests/engines tries the rest on the real engines."""
 
 import argparse
+import importlib
 import re
 import shutil
 from types import SimpleNamespace
@@ -10,29 +11,50 @@ import torch
 
 from contracts.conformance.tiny_model import make_tiny_model
 from inference_adapters.sglang import server_process
-from inference_adapters.sglang.__main__ import main
 from inference_adapters.sglang.engine import SglangEngine
 from inference_adapters.sglang.events import read_delta
 from inference_adapters.sglang.options import Options, add_options
 from inference_adapters.sglang.server_process import SglangError
+from inference_adapters.vllm.responses import with_ends, with_possible, with_text_fields
 
 
 @pytest.mark.parametrize(
-    ("installed", "says"),
+    ("engine", "installed", "says"),
     [
-        (None, "SGLang is not installed here (`make sglang-env`)"),
-        ("0.5.24", "SGLang 0.5.24 is installed; this adapter knows 0.5.23"),
+        ("vllm", None, "vLLM is not installed here (`make vllm-env`, or pip install .[vllm])"),
+        ("vllm", "0.320.0", "vLLM 0.320.0 is installed; this adapter knows 0.32"),
+        ("sglang", "0.5.24", "SGLang 0.5.24 is installed; this adapter knows 0.5.23"),
     ],
 )
-def test_an_engine_that_is_not_the_one_it_knows(tmp_path, monkeypatch, installed, says):
+def test_an_engine_that_is_not_the_one_it_knows(tmp_path, monkeypatch, engine, installed, says):
     if installed:
-        (tmp_path / f"sglang-{installed}.dist-info").mkdir()
-        metadata = f"Metadata-Version: 2.1\nName: sglang\nVersion: {installed}\n"
-        (tmp_path / f"sglang-{installed}.dist-info" / "METADATA").write_text(metadata)
+        (tmp_path / f"{engine}-{installed}.dist-info").mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {engine}\nVersion: {installed}\n"
+        (tmp_path / f"{engine}-{installed}.dist-info" / "METADATA").write_text(metadata)
         monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("sys.argv", ["sglang", "--model", "m"])
+    monkeypatch.setattr("sys.argv", [engine, "--model", "m"])
+    main = importlib.import_module(f"inference_adapters.{engine}.__main__").main
     with pytest.raises(SystemExit, match=f"^cannot serve: {re.escape(says)}[^\n]*$"):
         main()
+
+
+def test_a_call_of_vllm_that_was_cut_short_or_stopped_before_is_no_end():
+    whole = {"message": {"tool_calls": [{"function": {}}]}}
+    choices = [whole, whole, {"message": {"tool_calls": []}}]
+    answer = {"choices": [c | {"index": i, "finish_reason": "tool_calls"} for i, c in enumerate(choices)]}
+    reasons = [choice["finish_reason"] for choice in with_ends(answer, {}, {1})["choices"]]
+    assert reasons == ["tool_calls", "length", "stop"]
+
+
+def test_tokens_that_vllm_cannot_sample_are_left_out_of_the_classic_form():
+    answer = {"choices": [{"logprobs": {"top_logprobs": [None, {"a": -1.0, "b": -9999.0}]}}]}
+    assert with_possible(answer)["choices"][0]["logprobs"]["top_logprobs"] == [None, {"a": -1.0}]
+
+
+@pytest.mark.parametrize(("prompts", "common"), [([[5], [6]], None), ([[5], [5]], [5])])
+def test_several_prompts_of_vllm_have_no_common_ids(prompts, common):
+    answer = {"choices": [{"prompt_token_ids": ids} for ids in prompts]}
+    assert with_text_fields(answer, content=True).get("prompt_token_ids") == common
 
 
 def options(model: str, *given: str) -> Options:
