@@ -101,11 +101,6 @@ class Health:
         """Returns the alarms that begin with this step."""
         return [a for a, watch in self._watches.items() if watch.begins_with(metrics.get(watch.metric))]
 
-    @property
-    def active(self) -> list[Alarm]:
-        """The alarms that have begun and not ended."""
-        return [alarm for alarm, watch in self._watches.items() if watch.active]
-
 
 class Watch:
     """One alarm: the level of its metric, and whether it is on."""
@@ -114,7 +109,7 @@ class Watch:
         self.metric = metric
         self._rule = rule
         self._level = Level(window)
-        self.active = False
+        self._active = False
 
     def begins_with(self, value: float | None) -> bool:
         """Takes the metric's next value. Returns whether the alarm begins with it."""
@@ -123,9 +118,9 @@ class Watch:
         self._level.push(float(value))
         if not self._level.exists:
             return False
-        was_active = self.active
+        was_active = self._active
         if was_active:
-            self.active = not self._rule.ends(self._level)
+            self._active = not self._rule.ends(self._level)
         else:
-            self.active = self._rule.begins(self._level)
-        return self.active and not was_active
+            self._active = self._rule.begins(self._level)
+        return self._active and not was_active
