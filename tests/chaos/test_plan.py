@@ -1,8 +1,10 @@
 """What a seed draws is the same every time, can be launched, and comes to every kind of fault."""
 
+from dataclasses import replace
+
 import pytest
 
-from benchmarks.chaos.plan import draw_plan, settings_of
+from benchmarks.chaos.plan import RELAY_ACTIONS, draw_plan, settings_of
 from pipelinerl.launcher.compose import compose_config
 
 STOP_S = 90.0
@@ -21,6 +23,22 @@ def test_the_seeds_of_a_soak_come_to_every_role_and_every_action():
     every = {f"{action} {role}" for action in ("kill", "stop") for role in roles}
     every |= {"close port server", "corrupt server", "fill disk disk", "truncate log actor"}
     assert {fault.kind for fault in faults} == every | {"cut tail launcher"}
+
+
+@pytest.mark.parametrize("weights", ["relay", "shared"])
+def test_other_weights_are_another_run_and_relays_have_faults_of_their_own(weights):
+    faults = []
+    for seed in range(25):
+        plan = draw_plan(seed, 40, "scripted", STOP_S, weights=weights)
+        drawn = draw_plan(seed, 40, "scripted", STOP_S).shape
+        schedule = "pipeline" if (weights, drawn.schedule) == ("relay", "async") else drawn.schedule
+        assert plan.shape == replace(drawn, weights=weights, schedule=schedule)
+        faults += plan.faults
+    targets = {fault.target for fault in faults}
+    assert {"relay-0", "relay-1", "origin"} <= targets or weights == "shared"
+    of_relays = [fault for fault in faults if fault.target.startswith("relay-")]
+    assert {fault.action for fault in of_relays} == (set(RELAY_ACTIONS) if weights == "relay" else set())
+    assert all(2 <= fault.seconds <= 10 for fault in of_relays if fault.action != "stop")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is not finite: a row of logits fails one request, and harms nobody else."""
+"""What is not finite: a row of logits fails one request, weights fail their update, and both harm nobody."""
 
 import asyncio
 import signal
@@ -9,10 +9,11 @@ from transformers import AutoModelForCausalLM
 
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.inference import SamplingParameters
+from inference_adapters.scripted import EMBED, HEAD_BIAS
 from inference_adapters.transformers.sampling import sample
 from tests.inference_adapters.dying_server import DEADLY
-from tests.inference_adapters.servers import serving, wait_ready
-from tests.inference_adapters.trainer_peer import logprobs, trainer_of
+from tests.inference_adapters.servers import Server, serving, wait_ready
+from tests.inference_adapters.trainer_peer import joined_trainer, logprobs, trainer_of, weights
 
 NAN_ID = 5
 GREEDY = {"temperature": 0, "max_tokens": 8}
@@ -64,6 +65,25 @@ async def test_a_request_whose_probabilities_are_nan_fails_alone(model):
                 assert other["token_ids"] == alone["token_ids"]
                 assert logprobs(other) == pytest.approx(logprobs(alone), abs=1e-4)
             await trainer.wait_running(0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("receive", ["paused", "staged"])
+@pytest.mark.parametrize(("spoilt", "value"), [(EMBED, torch.nan), (HEAD_BIAS, torch.inf)])
+async def test_weights_that_are_not_finite_fail_the_update_and_touch_nothing(
+    server: Server, receive, spoilt, value
+):
+    """`EMBED` is in the first bucket, `HEAD_BIAS` in the last."""
+    async with joined_trainer(server.url) as trainer:
+        before = await trainer.greedy()
+        sent = weights(2)
+        sent[spoilt].view(-1)[-1] = value
+        status = await trainer.publish(2, sent, receive=receive)
+        assert (status["state"], status["touched"]) == ("failed", False)
+        assert spoilt in status["error"] and "not finite" in status["error"]
+        assert (await trainer.get("/health"))[0] == 200 and await trainer.greedy() == before
+        await trainer.join()
+        assert (await trainer.publish(2, weights(2)))["state"] == "live"
 
 
 @pytest.mark.asyncio

@@ -25,9 +25,6 @@ def no_network(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-SERVERS = [f"server-{index}" for index in range(8)]
-
-
 def test_a_plan_for_a_cluster_needs_none(capsys, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     sizes = ["world.servers=8", "world.trainer_ranks=32"]

@@ -164,6 +164,7 @@ sampling.top_k=50 | bias the importance ratio
 optimizer.decay_steps=0 | optimizer.decay_steps
 packing.micro_batch_tokens=0 | packing: micro_batch_tokens must be a positive whole number, not 0
 optimizer.lr=inf | optimizer.lr
+rollout.timeout_s=nan | rollout.timeout_s
 optimizer.lr=-1 | optimizer.lr
 max_lag=-1 | max_lag
 schedule=sometimes | schedule

@@ -47,6 +47,11 @@ def test_it_does_not_begin_without_its_workers():
         placed(trainer_0=Waiting("the moon"))
 
 
+def test_a_place_that_is_lost_before_it_begins_is_said():
+    with pytest.raises(PlanError, match="the place of actor is lost: its node is gone"):
+        placed(actor=Lost(None, "its node is gone"))
+
+
 def test_a_run_does_not_begin_where_too_many_servers_lost_their_place():
     lost = {
         "server_1": Lost(None, "nothing can listen at 10.0.0.1:8001"),
@@ -60,8 +65,15 @@ def test_a_run_does_not_begin_where_too_many_servers_lost_their_place():
     assert [*slots] == ["server-0", "actor", "preprocessor", "trainer-0"]
 
 
-def test_the_gpus_that_the_launcher_sees_are_shared_out(monkeypatch):
+def test_no_gpu_of_this_machine_is_given_twice(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    config = compose_config(["world.gpus=4", "world.servers=2", "world.trainer_ranks=2"])
-    slots = place(config, LocalExecutor(visible_gpus(config)), members_of(config))
-    assert [slot.gpus for slot in slots.values() if slot.gpus] == [*"4567"]
+    counts = ["world.gpus=4", "world.servers=2", "world.trainer_ranks=2"]
+    config = compose_config(counts)
+    executor = LocalExecutor(visible_gpus(config))
+    slots = place(config, executor, members_of(config))
+    assert [slots[name].gpus for name in ("server-0", "server-1", "trainer-0", "trainer-1")] == [*"4567"]
+    assert slots["actor"].gpus == ""
+    executor.drop(["server-1"])
+    executor.ask([want for _, want in members_of(config) if want.name == "server-1"])
+    assert executor.look()["server-1"].slot.gpus == "5"
+    executor.close()

@@ -14,6 +14,7 @@ from contracts.conformance.tiny_model import make_tiny_model
 from contracts.records import MicroBatchRow
 from pipelinerl.config import load_config
 from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.spans import spans_path
 from tests.forked import run_program
 from tests.pipeline.runs import assert_accounted, finish, launch_command, records
 
@@ -84,3 +85,8 @@ def test_the_trainer_alone_repeats_its_steps_from_the_recorded_rows(run_dir, tmp
     recorded = [m["grad_norm"] for m in read_metrics(metrics_path(run_dir, "trainer")) if "grad_norm" in m]
     assert norms[:3] == pytest.approx(recorded[:3], rel=1e-3) and len(norms) == len(recorded) == 16
     assert (tmp_path / "out" / "checkpoints" / "final" / "config.json").exists()
+
+
+def test_what_the_trainer_does_has_a_name(run_dir):
+    lines = map(json.loads, spans_path(run_dir, "trainer-0").read_text().splitlines())
+    assert {line["n"] for line in lines} >= {"wait", "learn", "optimizer", "publish", "save"}

@@ -1,19 +1,37 @@
 """Whole runs whose servers load stored weights: through relays, and through a shared directory."""
 
+import os
+import signal
 from pathlib import Path
 
-from contracts.records import Evaluated, WeightsPublished
+import pytest
+
+from contracts.records import Evaluated, Restarted, StepClosed, WeightsPublished
 from pipelinerl.launcher.shared_store import PREFIX
 from tests.pipeline.runs import (
     assert_accounted,
+    finish,
+    job_pid,
     of_kind,
     processes_of,
     records,
     run_to_the_end,
+    start,
+    wait_for,
+    wait_for_record,
 )
 
 SLOW = "+inference.arguments.token_delay_s=0.02"
 RELAY = ("weights=relay", "weights.poll_s=0.1", "world.servers=2")
+
+
+def steps(run: Path) -> int:
+    return len(of_kind(run, "trainer_events", StepClosed))
+
+
+def wait_for_steps(run: Path, more: int) -> None:
+    before = steps(run)
+    wait_for(lambda: steps(run) >= before + more)
 
 
 def assert_sampled_by_the_run(run: Path) -> None:
@@ -49,3 +67,20 @@ def test_servers_load_weights_from_memory_that_is_given_back(tmp_path):
     assert_sampled_by_the_run(run)
     assert_accounted(run)
     assert not list(tmp_path.glob(f"{PREFIX}*"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hangs"])
+def test_the_origin_is_started_again_where_it_was(tmp_path, number):
+    run = tmp_path / "run"
+    launcher = start(run, *RELAY, "max_steps=1000", "max_lag=8")
+    wait_for_record(run, "trainer_events", StepClosed, count=2)
+    os.kill(job_pid(run, "contracts.store.origin"), number)
+    wait_for_record(run, "launcher_events", Restarted)
+    wait_for_steps(run, 20)  # more than the lag: servers get new weights again
+    launcher.send_signal(signal.SIGINT)
+    finish(launcher)
+    (restarted,) = of_kind(run, "launcher_events", Restarted)
+    assert (restarted.kind, restarted.names) == ("services", ["origin"])
+    assert_sampled_by_the_run(run)
+    assert_accounted(run, ended=False)

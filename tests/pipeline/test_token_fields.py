@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contracts.records import StepClosed
+from contracts.records import MicroBatchRow, StepClosed
 from contracts.token_fields import TokenField
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.paths import ROOT
@@ -71,7 +71,10 @@ class Checked(Weighed):
         fields = batch.token_fields
         assert [*fields] == ["confidence", "mark"]
         assert (fields["confidence"].dtype, fields["mark"].dtype) == (torch.float32, torch.uint16)
-        return super().__call__(scores, batch)
+        lag = (batch.step - batch.versions)[batch.loss_mask]
+        assert (lag >= 0).all() and (lag <= 4).all(), lag
+        loss, sums = super().__call__(scores, batch)
+        return loss, sums | {"lag_total": lag.double().sum()}
 
     def check(self, batch, place):
         sampled = batch.versions[place] >= 0
@@ -139,7 +142,23 @@ def test_every_value_reaches_the_objective_where_its_domain_put_it(tmp_path, own
     assert any(completion.segments for completion in completions)
     assert all(c.token_fields["mark"].dtype == np.uint16 for c in completions)
     assert all(not c.token_fields for r in records(run, "eval_rollouts") for c in r.completions)
-    assert [m["step"] for m in read_metrics(metrics_path(run, "trainer")) if "confidence" in m][-1] == 7
+    measured = {m["step"]: m for m in read_metrics(metrics_path(run, "trainer")) if "confidence" in m}
+    for step, rows in last_rows(run).items():
+        assert all(any(row.micro_batches[rank] for row in rows) for rank in range(2))
+        sequences = [s for row in rows for share in row.micro_batches for s in share]
+        tokens = sum(s.loss_mask.sum() for s in sequences)
+        total = sum(s.token_fields["confidence"][s.loss_mask].sum() for s in sequences)
+        lag = sum((step - s.versions[s.loss_mask]).sum() for s in sequences)
+        assert measured[step + 1]["confidence"] == pytest.approx(total / tokens, rel=1e-5)
+        assert measured[step + 1]["lag_total"] == pytest.approx(lag / tokens)
+
+
+def last_rows(run: Path) -> dict[int, list[MicroBatchRow]]:
+    """The rows of each step, as it was formed last."""
+    found: dict[int, list[MicroBatchRow]] = {}
+    for row in records(run, "rows"):
+        found[row.step] = [*found.get(row.step, []), row] if row.index else [row]
+    return {step: rows for step, rows in found.items() if rows[-1].closes_step and step < 7}
 
 
 def test_the_objective_of_the_example_is_the_same_under_every_cut(monkeypatch):

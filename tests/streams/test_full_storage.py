@@ -8,10 +8,12 @@ import pytest
 
 from contracts.records import SamplerState
 from contracts.support.files import is_disk_full
+from pipelinerl.launcher.compose import compose_config
 from pipelinerl.metrics import MetricsWriter, metrics_path, read_metrics
 from pipelinerl.streams import StreamBusyError, StreamFullError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.full_storage import retry_while_full
+from pipelinerl.streams.of_run import open_streams
 from pipelinerl.streams.segments import segment_starts
 from tests.pipeline.runs import wait_for
 from tests.small_disk import fill, make_room
@@ -73,15 +75,19 @@ def test_a_lack_of_room_is_found_behind_other_errors():
 @pytest.mark.engines
 @pytest.mark.parametrize("segment_bytes", [2**20, 8192])
 def test_a_stream_on_a_full_disk_waits_and_goes_on_whole(small_disk, segment_bytes, caplog):
-    """Also where it is another segment for which there is no room."""
-    streams = FileStreams(small_disk / "streams", segment_bytes)
+    """Also where it is another segment for which there is no room. Its process is not taken for hung."""
+    config = compose_config(
+        ["inference=scripted", "trainer=scripted", f"streams.segment_bytes={segment_bytes}"]
+    )
+    beats: list[None] = []
+    streams = open_streams(config, small_disk, on_wait=lambda: beats.append(None))
     writer = streams.writer("events")
     records = [SamplerState(draws=n, state={"order": [7] * 1000}) for n in range(40)]
     writer.append(records[0])
     fill(small_disk, leaving=8192)
     appending = threading.Thread(target=lambda: [writer.append(record) for record in records[1:]])
     appending.start()
-    wait_for(lambda: caplog.records)
+    wait_for(lambda: caplog.records and beats)
     seen = [entry.record for entry in streams.reader("events").read(timeout_s=0)]
     assert 0 < len(seen) < len(records) and seen == records[: len(seen)]
     make_room(small_disk)

@@ -16,13 +16,18 @@ from tests.launcher.executors.kit import *  # noqa: F403
 from tests.launcher.executors.kit import ORPHAN, Bench, start_owner
 from tests.launcher.executors.refusals import *  # noqa: F403
 from tests.pipeline.runs import (
+    MINIATURE,
+    assert_accounted,
+    finish,
     job_pid_parent,
+    launch_command,
     processes_of,
     wait_for,
 )
 
 pytestmark = pytest.mark.engines
 OF_THE_NODE = {"OF_THE_NODE": "here", "RANK": "0", "PIPELINERL_REDIS_URL": "redis://x"}
+RUN = (*MINIATURE, "executor=ray", "streams=redis", "world.servers=2")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +87,16 @@ def test_what_the_cluster_has_is_told(nodes: RayNodes, executor: RayExecutor):
     free = sorted(line.partition("): ")[2] for line in capacity.nodes)
     assert free == ["{CPU: 3} of {CPU: 3} free", "{GPU: 2, CPU: 2} of {GPU: 2, CPU: 2} free"]
     assert capacity.fits == ["fits now: 2 of 3 groups; server-2 waits for {CPU: 2}"]
+
+
+def test_a_whole_run(nodes: RayNodes, tmp_path: Path):
+    run = tmp_path / "run"
+    status, err = finish(launch_command(run, *RUN, "max_steps=4", environment=nodes.environment))
+    assert status == 0, err
+    assert len(assert_accounted(run)["trained"]) == 4 * 8
+    logs = {path.name for path in (run / "logs").iterdir()}
+    assert logs == {f"{job}.log" for job in ("server-0", "server-1", "actor", "preprocessor", "trainer-0")}
+    assert not processes_of(run)
 
 
 def test_no_secret_is_kept_by_the_cluster(bench: Bench, nodes: RayNodes):
