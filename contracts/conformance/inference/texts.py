@@ -31,9 +31,9 @@ CONVERSATIONS: tuple[tuple[tuple[str, str], ...], ...] = (
 SAMPLED = 12  # completions whose text is compared with their ids
 
 
-async def check_texts(bench: Bench, server: Server, streams: bool) -> None:
+async def check_texts(bench: Bench, server: Server, streams: bool, seeds: bool) -> None:
     """Sends texts, conversations and ids together, and compares them with the tokenizer's results."""
-    await _check_choices_of_texts(bench, server, streams)
+    await _check_choices_of_texts(bench, server, streams, seeds)
     tokenizer = bench.reference.tokenizer
     if tokenizer is None:
         return
@@ -73,7 +73,7 @@ def template_ids(
     return [int(str(token_id)) for token_id in found]
 
 
-async def _check_choices_of_texts(bench: Bench, server: Server, streams: bool) -> None:
+async def _check_choices_of_texts(bench: Bench, server: Server, streams: bool, seeds: bool) -> None:
     """Checks prompts of unusual ids, and that the text of sampled ids equals their decoding."""
     ordinary = bench.reference.ordinary
     prompts = [
@@ -81,8 +81,9 @@ async def _check_choices_of_texts(bench: Bench, server: Server, streams: bool) -
         [*ordinary[-3:], *bench.reference.ends[:1], *ordinary[:3], *ordinary[-1:] * 5],
         *(bench.reference.prompt(5 + i, seed=70 + i) for i in range(SAMPLED)),
     ]
+    more = [{"seed": i} if seeds else {} for i in range(len(prompts))]
     asked = [
-        Asked(*ids(prompt), Sampling(1.5), streams and i % 2 == 1, {"seed": i}, max_tokens=SHORT)
+        Asked(*ids(prompt), Sampling(1.5), streams and i % 2 == 1, more[i], max_tokens=SHORT)
         for i, prompt in enumerate(prompts)
     ]
     room = bench.context - 4

@@ -41,7 +41,7 @@ class OnlyPauses(Declares):
     changes = {"capabilities": ["score", "truncation", "seed", "stream"]}
 
 
-@odd(on="G2/several G4/batches G6/requests G9/ids G9/routes G9/lengths G11/connections")
+@odd(on="G2/several G4/batches G6/requests G9/ids G9/texts G9/routes G9/lengths G11/connections")
 class OffersNothing(Declares):
     changes = {"capabilities": []}
 

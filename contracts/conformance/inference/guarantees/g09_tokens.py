@@ -60,9 +60,10 @@ async def lengths(bench: Bench) -> str:
 async def texts(bench: Bench) -> str:
     """Compares the text of completions with their tokens."""
     streams = await _offers(bench, "stream")
+    seeds = await _offers(bench, "seed")
     await bench.run()
     for server in bench.servers:
-        await check_texts(bench, server, streams)
+        await check_texts(bench, server, streams, seeds)
     return "texts"
 
 
