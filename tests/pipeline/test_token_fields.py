@@ -38,6 +38,9 @@ SMALL = (
 CHECKS = '''
 """The example's two parts with another field, an objective that looks at every value, a reward, a filter."""
 
+import time
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import torch
@@ -71,6 +74,8 @@ class Checked(Weighed):
         fields = batch.token_fields
         assert [*fields] == ["confidence", "mark"]
         assert (fields["confidence"].dtype, fields["mark"].dtype) == (torch.float32, torch.uint16)
+        while batch.step == 3 and Path("held").exists():
+            time.sleep(0.02)
         lag = (batch.step - batch.versions)[batch.loss_mask]
         assert (lag >= 0).all() and (lag <= 4).all(), lag
         loss, sums = super().__call__(scores, batch)
@@ -124,10 +129,12 @@ def test_every_value_reaches_the_objective_where_its_domain_put_it(tmp_path, own
     (own / "checks.py").write_text(CHECKS)
     layout = ("world.trainer_ranks=2", "packing.micro_batch_tokens=256")
     settings = (*SMALL, *CHECKED, *layout, "checkpoint.every=2", "max_steps=7", "epochs=2", "restarts=0")
+    (own / "held").touch()  # steps beyond the third
     launcher = launch(run, *settings, directory=own)
     wait_for_record(run, "trainer_events", StepClosed, count=3)
     os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
     assert finish(launcher)[0] == 1
+    (own / "held").unlink()
     status, err = finished(run, own, "resume=true")
     assert status == 0, err
     outcomes = assert_accounted(run)
