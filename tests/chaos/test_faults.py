@@ -12,6 +12,7 @@ from threading import Thread
 
 import pytest
 
+from benchmarks.chaos.disk import keep_full, small_disk
 from benchmarks.chaos.tail import cut_tail
 from benchmarks.relays import Relays
 from contracts.records import StepClosed
@@ -94,3 +95,13 @@ def test_only_what_was_not_synced_is_cut(tmp_path):
     os.utime(position, (150, 150))
     assert cut_tail(tmp_path) == ["trainer_events"]
     assert [record.version for record in recorded(streams, "trainer_events")] == [1]
+
+
+def test_a_full_disk_takes_nothing_until_it_is_freed(tmp_path):
+    with small_disk(tmp_path / "disk") as is_mounted:
+        if not is_mounted:
+            pytest.skip("mounting is not permitted")
+        keep_full(tmp_path / "disk", 0.1)
+        assert list((tmp_path / "disk").iterdir()) == []
+        (tmp_path / "disk" / "more").write_bytes(bytes(1 << 20))
+    assert list((tmp_path / "disk").iterdir()) == []
