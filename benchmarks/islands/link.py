@@ -15,10 +15,10 @@ from statistics import median
 
 import torch
 
+from benchmarks.islands.network import Network, address
 from contracts.support.command_line import command_parser
 from contracts.weights import listening_store
 from pipelinerl.paths import ROOT
-from tests.islands.network import Network, address
 from trainer_adapters.islands.links import linked
 from trainer_adapters.islands.quantise import QUANTISERS
 from trainer_adapters.islands.ring import Partition, Ring

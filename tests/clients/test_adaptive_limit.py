@@ -91,13 +91,6 @@ def test_a_lower_limit_is_judged_when_it_has_taken_effect():
     assert seen[-1] > 1.5 * START
 
 
-def test_trials_become_rare_where_they_bring_nothing():
-    seen = limits(ModelServer(base=9.0, each=0.3), seconds=7200)
-    late = seen[len(seen) // 2 :]
-    usual = max(set(late), key=late.count)
-    assert late.count(usual) > 0.9 * len(late)
-
-
 def test_nothing_changes_while_the_server_is_not_full():
     limit = AdaptiveLimit(START)
     for number in range(300):

@@ -1,12 +1,10 @@
 import dataclasses
-import re
-from typing import NamedTuple
 
 import pytest
 
 from pipelinerl.demo_model.build import make_demo_model
 from pipelinerl.demo_model.recipe import configured
-from pipelinerl.demo_model.recipes.sums import Options, Put, SumExamples, SumsRecipe
+from pipelinerl.demo_model.recipes.sums import Options, SumExamples, SumsRecipe
 from pipelinerl.demo_model.recipes.thinking import ThinkingRecipe, Thoughts
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 
@@ -82,63 +80,3 @@ def test_examples_have_the_prompts_of_rollouts_and_a_loss_on_the_solution_alone(
         question = prompt.removeprefix("<|user|>").removesuffix("<|assistant|>")
         assert tokenizer.decode(row_labels[row_labels != -100]) == asked[question] + "<|end|>"
     assert len(examples.as_asked) == 300 and len(examples.distinct) == len(asked)
-
-
-def test_the_given_share_of_label_noise_is_wrong_by_a_plausible_amount(examples):
-    tokenizer = byte_tokenizer(CONTEXT)
-    _, labels = next(examples.batches(examples.as_asked[:1], 1000, wrong_share=0.6))
-    answers = [int(tokenizer.decode(row[row != -100], skip_special_tokens=True)) for row in labels]
-    errors = [abs(a - examples.as_asked[0].answer) for a in answers]
-    assert 0.5 < sum(e > 0 for e in errors) / 1000 < 0.7
-    assert set(errors) == {0, 1, 2, 10, 11}
-
-
-class Solved(NamedTuple):
-    asked: int | None  # the length that the prompt names
-    solution: str
-    thoughts: int
-    right: bool
-    target: str  # the part of the solution that has a loss
-
-
-def solved(put: Put, wrong_share: float) -> list[Solved]:
-    tokenizer = byte_tokenizer(CONTEXT)
-    examples = SumExamples(configured("thinking_sums", seed=0), tokenizer, pool_size=300, seed=0)
-    right = {example.messages[-1]["content"]: example.answer for example in examples.as_asked}
-    made = []
-    ids, labels = next(examples.batches(examples.as_asked, 8000, put, wrong_share))
-    for row, row_labels in zip(ids, labels, strict=True):
-        prompt, solution = tokenizer.decode(row[row != tokenizer.pad_token_id]).split("<|assistant|>")
-        asked, question = re.fullmatch(r"<\|user\|>(\d+ (?=\S+ [+-] ))?(.*)", prompt).groups()
-        dots, answer = re.fullmatch(r"(\.*)=(-?\d+)<\|end\|>", solution).groups()
-        made.append(
-            Solved(
-                asked=int(asked) if asked else None,
-                solution=solution.removesuffix("<|end|>"),
-                thoughts=len(dots),
-                right=right[question] == int(answer),
-                target=tokenizer.decode(row_labels[row_labels != -100]).removesuffix("<|end|>"),
-            )
-        )
-    return made
-
-
-def test_thinking_tells_nothing_of_the_answer_or_of_the_length_that_a_prompt_names():
-    made = solved(Thoughts().as_target, wrong_share=0.5)
-    assert all(x.target == x.solution for x in made)
-    assert {x.asked for x in made} == {None, *range(4, 17)}
-    for some in (
-        [x for x in made if x.asked is None],
-        [x for x in made if x.asked and x.asked <= 10],
-        [x for x in made if x.asked and x.asked > 10],
-        [x for x in made if x.right],
-        [x for x in made if not x.right],
-    ):
-        assert len(some) > 1500 and {x.thoughts for x in some} == {*range(13)}
-        assert sum(x.thoughts for x in some) / len(some) == pytest.approx(6, abs=0.4)
-
-
-def test_thoughts_that_are_given_have_no_loss():
-    made = solved(Thoughts().as_given, wrong_share=0.0)
-    assert all(x.right and x.target == x.solution.partition("=")[2] for x in made)
-    assert {x.thoughts for x in made} == {*range(13)}

@@ -103,14 +103,6 @@ def test_the_library_scores_the_answer():
     assert attempt(domain, "").reward == 0
 
 
-def test_a_rollout_sends_the_problems_messages():
-    domain = ReasoningGym("chain_sum", SMALL)
-    client = Says(domain, "1")
-    problem = domain.train_problem(4)
-    asyncio.run(domain.rollout(client, problem))
-    assert client.sent == [problem.messages]
-
-
 def test_the_config_asks_sums_of_two_numbers_of_one_or_two_digits():
     domain = configured()
     for problem in map(domain.train_problem, range(300)):
@@ -131,11 +123,6 @@ def test_difficulty_is_the_sum_of_the_librarys_own_metadata():
     assert len({domain.difficulty(index) for index in range(50)}) > 4
     with pytest.raises(ValueError, match="domain gcd has no difficulty labels"):
         ReasoningGym("gcd").difficulty(0)
-
-
-def test_difficulty_keys_may_come_from_a_preset():
-    presets = {"chain_sum": {"difficulty_keys": ["num_digits"]}}
-    assert ReasoningGym("chain_sum", SMALL, presets=presets).difficulty(0) == 1
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,3 @@ def test_an_option_without_meaning_is_refused_in_one_line(lengths, template, mes
     with pytest.raises(ValueError) as refusal:
         TargetLength(Echo(), lengths, template)
     assert str(refusal.value) == message
-
-
-def test_a_problem_without_a_user_message_is_refused():
-    with pytest.raises(ValueError, match="^problem train-0 has no user message to state a length in$"):
-        wrapped(user=False).train_problem(0)

@@ -1,13 +1,10 @@
 """The arithmetic of utilisation and of planned memory, without a GPU."""
 
-import pytest
-
-from benchmarks.gpu_check.flops import training_flops, utilisation
+from benchmarks.gpu_check.flops import training_flops
 from benchmarks.gpu_check.models import HALF_A_BILLION
 from benchmarks.gpu_check.training import (
     Variant,
     describe_memory,
-    describe_speed,
     planned_tensors,
     run_config,
 )
@@ -27,28 +24,6 @@ def test_operations_of_a_small_model_are_those_counted_by_hand():
     weights = 3 * layer + 8 + 100 * 8  # a final norm and the head, whose embedding is only looked up
     attention = 12 * 3 * 8 * (10 * 10 + 6 * 6) / 2
     assert training_flops(SMALL, [10, 6]) == 6 * weights * 16 + attention
-
-
-@pytest.mark.parametrize(
-    ("device", "peak"),
-    [
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA H200 NVL", None),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
-        ("NVIDIA A100-SXM4-80GB", None),
-    ],
-)
-def test_the_peak_of_a_device(device, peak):
-    assert utilisation(989e12 / 4, 0.5, device) == (peak and pytest.approx(989e12 / 2 / peak))
-
-
-def test_speed_is_that_of_the_median_step():
-    line = describe_speed(989e12, 16_384, [4.0, 2.0, 8.0], "NVIDIA H200")
-    assert line == (
-        "4,096 tokens/s, 4.000 s a step of 16,384 tokens (2.000 to 8.000), 247 TFLOP/s, MFU 25.0%"
-    )
-    assert "MFU unknown" in describe_speed(1.0, 1, [1.0], "CPU, x86_64")
 
 
 def test_memory_is_compared_with_the_plan_of_a_run():

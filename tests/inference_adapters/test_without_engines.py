@@ -70,11 +70,6 @@ def test_what_the_contract_decides_is_refused(tmp_path, given):
         options(make_tiny_model(tmp_path), given)
 
 
-def test_a_model_that_is_not_there():
-    with pytest.raises(ValueError, match="^nowhere is not a model directory"):
-        options("nowhere")
-
-
 def test_the_rest_is_handed_on(tmp_path):
     model = make_tiny_model(tmp_path)
     given = ("--mem-fraction-static", "0.5", "--stream-interval", "4")

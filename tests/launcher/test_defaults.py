@@ -7,19 +7,12 @@ import pytest
 import yaml
 from hydra.utils import get_class
 
-from pipelinerl.config import EngineConfig, FileStreamsConfig, RedisStreamsConfig, ReferenceConfig, RunConfig
+from pipelinerl.config import RunConfig
 from pipelinerl.launcher.defaults import defaults_of
 from pipelinerl.launcher.describe_options import describe_options
 from pipelinerl.paths import ROOT
 
 CONF = ROOT / "conf"
-SCHEMAS = {
-    "config": RunConfig,
-    "inference/*": EngineConfig,
-    "reference/*": ReferenceConfig,
-    "streams/files": FileStreamsConfig,
-    "streams/redis": RedisStreamsConfig,
-}
 
 
 def leaves(tree: dict, prefix: str = "") -> set[str]:
@@ -31,18 +24,6 @@ def leaves(tree: dict, prefix: str = "") -> set[str]:
         else:
             found.add(prefix + name)
     return found
-
-
-@pytest.mark.parametrize("pattern", SCHEMAS)
-def test_a_file_repeats_no_default_of_the_schema(pattern):
-    defaults = defaults_of(SCHEMAS[pattern])
-    assert leaves(defaults)
-    for file in CONF.glob(f"{pattern}.yaml"):
-        given = yaml.safe_load(file.read_text())
-        repeated = leaves(given) & leaves(defaults)
-        departures = {"model", "venv", "package"} if pattern == "inference/*" else set()
-        assert not repeated - departures, file
-        assert all(given[name] != defaults[name] for name in repeated), file
 
 
 def components() -> list[Path]:

@@ -49,15 +49,6 @@ def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
     assert "a server: 72.0 GiB = weights 14.2 GiB" in text and "a trainer rank: 52" in text
 
 
-def test_math_7b_on_two_cores(capsys):
-    """The run itself takes minutes: `make soak-engines`."""
-    text = planned(capsys, "+exp=math_7b", "+scale=cpu")
-    jobs = [line.split()[0] for line in text.splitlines() if "  CPU " in line]
-    ranks = ["trainer-0", "trainer-1"]
-    assert jobs == ["redis", "server-0", "server-1", "actor", "preprocessor", *ranks, "judging"]
-    assert text.count("-m inference_adapters.vllm ") == 2
-
-
 def test_a_run_where_the_gpus_are_not_loads_nothing_first(capsys, tmp_path):
     settings = ["inference=transformers", "trainer=fsdp", f"run_dir={tmp_path}/run"]
     assert "torch sees 0; 0 runs on the CPU" in refused(capsys, "+exp=math_7b", *settings)
@@ -145,8 +136,3 @@ TWO_SERVERS = ("world.servers=2", "inference.concurrency=32", "batch_size=16")
 )
 def test_a_plan_says_what_is_to_be_expected(capsys, overrides, says):
     assert says in planned(capsys, *overrides)
-
-
-@pytest.mark.parametrize("overrides", [["weights=relay", "max_lag=1"], ["max_lag=0"]])
-def test_steps_that_wait_for_no_server_are_not_said_to(capsys, overrides):
-    assert "expected waits" not in planned(capsys, *overrides)

@@ -1,11 +1,9 @@
 """The last words of a job, and how its end is said."""
 
-import signal
 from pathlib import Path
 
 import pytest
 
-from pipelinerl.launcher.fates import in_words
 from pipelinerl.launcher.job_logs import JobLogs, last_words
 
 NEWS = "2026-01-01 12:00:00,000 trainer INFO step 3"
@@ -16,21 +14,6 @@ IGNORED = [
     '  File "a.py", line 3, in ask',
     "RuntimeError: coroutine ignored GeneratorExit",
 ]
-
-
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (3, "ended with status 3"),
-        (0, "ended with status 0"),
-        (-signal.SIGKILL, "was killed by signal 9 (out of memory?)"),
-        (-signal.SIGSEGV, "crashed by signal 11 (segmentation fault)"),
-        (-signal.SIGABRT, "crashed by signal 6 (aborted)"),
-        (-signal.SIGTERM, "was ended by signal 15 (terminated)"),
-    ],
-)
-def test_an_end_is_said_in_words(status, words):
-    assert in_words(status) == words
 
 
 @pytest.mark.parametrize(

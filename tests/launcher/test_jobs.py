@@ -6,7 +6,6 @@ import pytest
 
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.describe_places import nodes_needed
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
 from pipelinerl.process import REFERENCE_VARIABLE
@@ -113,19 +112,3 @@ def test_the_judging_service_is_given_no_secret(tmp_path, monkeypatch):
     planner = JobPlanner(config, tmp_path, "secret")
     job = planner.job("judging", "judging", {"judging": Slot("node", "node")})
     assert job.has_whole_environment and "secret" not in job.environment.values()
-
-
-@pytest.mark.parametrize(
-    ("gpus", "servers", "gpus_per_server", "ranks", "nodes"),
-    [(8, 10, 2, 12, 4), (8, 8, 4, 32, 8), (3, 2, 2, 2, 2), (5, 2, 3, 4, 2), (1, 1, 1, 1, 2)],
-)
-def test_bundles_are_packed_into_nodes(gpus, servers, gpus_per_server, ranks, nodes):
-    counts = [f"world.gpus={gpus}", f"world.servers={servers}", f"world.trainer_ranks={ranks}"]
-    counts += [f"inference.gpus_per_server={gpus_per_server}", "world.equal_shares=false"]
-    assert nodes_needed(compose_config(["executor=ray", "streams=redis", *counts])) == nodes
-
-
-def test_a_server_larger_than_a_node_is_refused():
-    counts = ["world.gpus=3", "inference.gpus_per_server=4"]
-    with pytest.raises(PlanError, match="server-0 needs 4 GPUs of one node, and a node has 3"):
-        nodes_needed(compose_config(["executor=ray", "streams=redis", *counts]))

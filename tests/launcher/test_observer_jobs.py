@@ -52,53 +52,6 @@ def test_a_viewer_ends_with_the_run_but_not_where_a_user_repeats_its_command(tmp
     assert viewer.with_run == ("--end-with-run",)
 
 
-class FakeViewer:
-    """An observer that writes its URL, as the viewer does."""
-
-    def __init__(self, run_dir: Path, capsys):
-        self.url = run_dir / "view" / "url"
-        self.pid = run_dir / "pid"
-        self._capsys = capsys
-        self.url.parent.mkdir()
-        lines = (
-            f"test ! -e {self.url} || touch {run_dir}/found",
-            f"echo http://a > {self.url}",
-            f"echo $$ > {self.pid}",
-            f"until test -e {run_dir}/trackers/ended; do sleep 0.02; done",
-        )
-        self.observer = Observer("viewer", ("/bin/sh", "-c", "; ".join(lines)), announces=self.url)
-
-    def has_said(self) -> list[str]:
-        return self._capsys.readouterr().err.splitlines()
-
-    def wait(self, observers: ObserverJobs) -> int:
-        """Waits until it has written its URL; returns its process."""
-        tended_until(observers, lambda: self.pid.exists() and self.pid.read_text())
-        observers.tend(time.monotonic())
-        return int(self.pid.read_text())
-
-
-def test_a_url_is_said_once_and_again_only_when_it_is_another(tmp_path, capsys):
-    viewer = FakeViewer(tmp_path, capsys)
-    viewer.url.write_text("http://earlier\n")  # of an earlier launch
-    observers = started(tmp_path, [viewer.observer])
-    pid = viewer.wait(observers)
-    assert not (tmp_path / "found").exists()
-    assert viewer.has_said() == ["launch.py: view the run at http://a"]
-    viewer.pid.unlink()
-    os.kill(pid, signal.SIGKILL)
-    assert viewer.wait(observers) != pid
-    assert viewer.has_said() == []
-    viewer.url.write_text("http://b\n")
-    observers.tend(time.monotonic())
-    observers.tend(time.monotonic())
-    assert viewer.has_said() == ["launch.py: view the run at http://b"]
-    viewer.url.write_text("http://c\n")
-    observers.finish()
-    observers.close()
-    assert viewer.has_said() == []  # what ends with the run is not to be opened
-
-
 def test_one_that_is_killed_begins_again_three_times_and_then_one_warning_names_its_command(tmp_path, capsys):
     command = ("/bin/sh", "-c", f"echo $1 >> {tmp_path}/given; kill -9 $$", "sh")
     observers = started(

@@ -9,7 +9,6 @@ import pytest
 
 from pipelinerl.paths import ROOT
 from tests.limits import HANG_S
-from tests.pipeline.runs import MINIATURE, launch_command
 
 SCRIPT = """
 import sys
@@ -39,13 +38,3 @@ def test_a_reader_that_goes_away_ends_nothing(opened):
     process.stdin.write(b"go\n")
     process.stdin.close()
     assert process.wait(HANG_S) == 7
-
-
-@pytest.mark.engines  # for its time
-def test_a_run_whose_console_is_closed_ends_well(tmp_path):
-    launcher = launch_command(tmp_path / "run", *MINIATURE, "max_steps=4")
-    launcher.stdout.readline()
-    launcher.stdout.close()
-    launcher.stderr.close()
-    assert launcher.wait(HANG_S) == 0
-    assert (tmp_path / "run" / "summary.json").exists()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelinerl import scale
 from pipelinerl.launcher.scaling import QUESTION, ServersAsked, ask_for_servers, forget_what_was_asked
 from tests.pipeline.runs import wait_for
 
@@ -59,11 +58,3 @@ def test_questions_of_an_earlier_launch_are_forgotten(tmp_path):
     (tmp_path / QUESTION).write_text("me 3\n")
     forget_what_was_asked(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_in_which_nothing_can_be_asked_is_named_in_one_line(tmp_path, capsys):
-    (tmp_path / "config.yaml").touch()
-    (tmp_path / QUESTION).mkdir()
-    assert scale.main([str(tmp_path), "servers=3"]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"scale: nothing can be asked in {tmp_path}: ") and err.count("\n") == 1

@@ -273,26 +273,6 @@ def test_more_servers_are_started_and_those_beyond_the_number_finish_first(scene
     assert scene.table.asked == ["server-2", "server-1"]
 
 
-def test_one_that_is_asked_for_and_has_no_place_is_named_once(scene, capsys):
-    scene.table.is_full = True
-    scale(scene, 3)
-    for _ in range(10):
-        scene.tend(after_s=5)
-    assert capsys.readouterr().err.count("server-2 waits for a place: nothing is free") == 1
-    scene.table.is_full = False
-    scene.tend(after_s=5)
-    scene.table.fates["server-2"] = Waiting("{CPU: 1}; free on 1 node: a {}")
-    for _ in range(10):
-        scene.tend(after_s=5)
-    assert capsys.readouterr().err == ""
-    scale(scene, 4)
-    scene.table.fates["server-3"] = Waiting("{CPU: 1}; free on 1 node: a {}")
-    for _ in range(10):
-        scene.tend(after_s=5)
-    words = "launch.py: server-3 waits for a place: {CPU: 1}; free on 1 node: a {}\n"
-    assert capsys.readouterr().err == words
-
-
 def test_a_replacement_that_loses_its_place_is_not_excused_by_the_one_before(scene, capsys):
     scene.published(1, 2)
     scene.table.fates["server-1"] = Draining(scene.slot("server-1"), time.time() + 20)

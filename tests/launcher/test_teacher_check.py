@@ -50,9 +50,3 @@ def test_a_teacher_stays_the_one_that_a_link_led_to_at_the_start(tmp_path, monke
     assert with_absolute_teacher(config).reference.arguments["model"] == str(tmp_path / "first" / "final")
     untouched = compose_config(["reference=transformers"])
     assert with_absolute_teacher(untouched) is untouched
-
-
-def test_a_name_that_is_a_number_is_a_name(own, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(PlanError, match="3 is not a Hugging Face model directory"):
-        check(own, 3)

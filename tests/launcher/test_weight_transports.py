@@ -114,11 +114,6 @@ def test_a_shared_store_has_a_name_that_nobody_guesses_and_servers_may_read_it(t
     )
 
 
-def test_a_directory_that_a_url_cannot_name_is_refused(tmp_path):
-    with pytest.raises(PlanError, match="has a character that a file:// URL cannot have"):
-        jobs_of(tmp_path, "weights=shared", f"weights.directory='{tmp_path}/a b'")
-
-
 def test_the_shared_store_is_private_and_gone_at_the_end(tmp_path):
     store = tmp_path / f"{PREFIX}0"
     with made_store(store):

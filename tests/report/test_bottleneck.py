@@ -91,11 +91,6 @@ def test_an_update_for_which_the_servers_stand_still_bounds_also_a_trainer_that_
     assert bottleneck(lines_of_run(**run).measured()).finding == Finding.UPDATE
 
 
-def test_the_phase_of_an_update_is_named():
-    found = bottleneck(lines_of_run(**RUNS[Finding.UPDATE]).measured())
-    assert found.sentence.startswith("update bound: publishing took 60% of the time, 83% of it to send; ")
-
-
 def test_busy_workers_that_judge_are_the_verifiers_second_measurement():
     run = {**WAITING, "places_busy": 0.3, "outside_requests": 0.2, "blocked_lag": 0.5}
     assert bottleneck(lines_of_run(**run, judging=0.95).measured()).finding == Finding.VERIFIER
@@ -149,14 +144,3 @@ def test_a_finding_is_said_once_it_holds_and_again_only_when_another_does():
     assert run(40, 20, **RUNS[Finding.GENERATION]) == []
     (said,) = run(60, 60, **RUNS[Finding.TRAINING])
     assert "training bound" in said
-
-
-def test_the_metrics_of_the_run_say_what_was_found_and_from_what():
-    watch = BottleneckWatch()
-    lines = []
-    for step in range(1, 6):
-        for process, line in lines_of_step(step, wait_s=1.0, places_busy=0.98):
-            lines.append(watch.observe(process, line))
-    metrics = [line for line in lines if line][-1]
-    assert (metrics["bottleneck_generation"], metrics["bottleneck_training"]) == (1.0, 0.0)
-    assert metrics["wait"] == pytest.approx(0.5) and metrics["busy"] == pytest.approx(0.98)

@@ -26,14 +26,6 @@ def activated(monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
 
 
-def test_commands_name_the_interpreter_where_python_is_another(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    python = Path(sys.executable)
-    monkeypatch.chdir(python.parent.parent)
-    commands = closing_lines(SOLVED, RUN, ended=True, is_solved=True)[3:]
-    assert all(command.startswith(f"  bin/{python.name} ") for command in commands)
-
-
 def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next():
     assert closing_lines(SOLVED, RUN, ended=True, is_solved=True) == [
         "solved at step 30: held-out success 0.18 → 0.97 in 32 steps, 2.4 minutes",
@@ -46,43 +38,8 @@ def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "ended", "first", "command"),
-    [
-        (
-            {"solved_at": None},
-            True,
-            "ended: held-out success 0.18 → 0.97 in 32 steps, 2.4 minutes",
-            "resume=true max_steps=64 ",
-        ),
-        (
-            {"solved_at": None, "evaluations": [{}]},
-            False,
-            "stopped before its end: 32 steps, 2.4 minutes; held-out success was not measured twice",
-            "resume=true  ",
-        ),
-        (
-            {"solved_at": None, "heldout_success_start": None, "wall_s": None},
-            False,
-            "stopped before its end: 32 steps, no recorded time; held-out success was not measured twice",
-            "resume=true  ",
-        ),
-    ],
-)
-def test_another_end_is_said_as_it_was(changes, ended, first, command):
-    lines = closing_lines(SOLVED | changes, RUN, ended, is_solved=False)
-    assert lines[0] == first
-    assert command in lines[5]
-
-
 def test_a_run_that_its_last_evaluation_solves_is_trained_further_without_stop_at():
     """It ended by `max_steps`; resumed with `stop_at`, it would be refused as solved."""
     lines = closing_lines(SOLVED | {"solved_at": None}, RUN, ended=True, is_solved=True)
     assert lines[0].startswith("ended: ")
     assert "resume=true max_steps=64 stop_at=null  train it further" in lines[5]
-
-
-def test_a_run_elsewhere_is_named_by_its_whole_path_and_one_that_has_started_no_group_tells_of_none(tmp_path):
-    assert f"group {tmp_path}/run 0" in closing_lines(SOLVED, tmp_path / "run", True, True)[4]
-    lines = closing_lines(SOLVED | {"rollouts_started": 0}, RUN, ended=False, is_solved=False)
-    assert not any("streams group" in line for line in lines)

@@ -9,13 +9,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from pipelinerl.metrics import MetricsTail, MetricsWriter, metrics_path, read_metrics
 from pipelinerl.report.console import ConsoleView, RunState
-from pipelinerl.report.drops import describe_drops
-from pipelinerl.report.plain_lines import evaluation_line
 
 
 def test_a_line_holds_time_step_and_the_named_numbers(tmp_path):
@@ -76,14 +73,6 @@ def test_the_state_follows_the_metrics_of_the_processes():
     assert facts["time left"] == "1:00"
 
 
-def test_the_time_left_is_a_bound_where_a_run_may_end_once_it_is_solved():
-    state = RunState(max_steps=9, may_end_sooner=True)
-    assert dict(state.facts(now=0.0))["time left"] == "–"
-    for step in (1, 2, 3):
-        state.observe("trainer", {"time": float(step), "step": step})
-    assert dict(state.facts(now=3.0))["time left"] == "at most 0:06"
-
-
 def test_without_a_terminal_each_step_and_each_evaluation_is_a_line(tmp_path, capsys):
     trainer = MetricsWriter(tmp_path, "trainer")
     actor = MetricsWriter(tmp_path, "actor")
@@ -112,28 +101,6 @@ def test_steps_that_are_made_again_have_lines_again():
     steps = [line.split(" | ")[0] for line in state.lines]
     assert steps == [f"step {step}/9" for step in (1, 2, 3, 2, 3, 4)]
     assert dict(state.facts(now=7.0))["time left"] == "0:05"  # by the steps since
-
-
-def test_the_line_of_an_evaluation_names_its_sets_its_versions_and_what_failed():
-    line = {"step": 4, "heldout_success": 0.5, "heldout_success_easy": 0.75, "heldout_success_hard": 0.25}
-    line |= {"heldout_failed": 2, "heldout_first_version": 4, "heldout_last_version": 6}
-    assert evaluation_line(line, first=None) == (
-        "evaluation of versions 4 to 6 | held-out success 0.500 | easy 0.750 | hard 0.250 | 2 attempts failed"
-    )
-
-
-@pytest.mark.parametrize(
-    ("groups", "says"),
-    [
-        ({"stale": 0.0}, "none"),
-        (
-            {"odd": 2, "zero_advantage": 1312.0},
-            "1,314: 1,312 zero_advantage (all rewards equal), 2 odd (a reason of the run's own)",
-        ),
-    ],
-)
-def test_what_was_dropped_is_said_in_plain_words(groups, says):
-    assert describe_drops(groups) == says
 
 
 LIVE_VIEW = """

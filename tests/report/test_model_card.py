@@ -5,15 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from huggingface_hub import ModelCard
-from safetensors.numpy import save_file
 
 from contracts.records import Evaluated, SetResult
 from pipelinerl.config import Component, ModelConfig, RunConfig, load_config
 from pipelinerl.paths import ROOT
-from pipelinerl.report.model_card import ModelCardError, write_model_card
+from pipelinerl.report.model_card import write_model_card
 
 BASE = ModelConfig(path="/cache/x", hub="org/base")
 RECORDED = ROOT / "tests" / "data" / "recorded_run"
@@ -65,12 +63,6 @@ def test_it_says_how_the_model_was_trained_and_what_it_can_do(tmp_path):
     assert "None is recorded." in card_of(tmp_path, config, evaluated(9, 1)).text
 
 
-def test_it_says_how_many_parameters_the_files_hold(tmp_path):
-    save_file({"a": np.zeros((300, 1000), np.float16), "b": np.zeros(7)}, tmp_path / "one.safetensors")
-    save_file({"c": np.zeros((400, 1000))}, tmp_path / "two.safetensors")
-    assert "`org/base` (0.7 M parameters), trained" in card_of(tmp_path, config_of(model=BASE)).text
-
-
 def test_it_names_no_path_of_the_machine_and_no_secret(tmp_path):
     private = {
         "path": "/home/me/data.jsonl",
@@ -100,13 +92,6 @@ def test_hostile_names_stay_in_their_place(tmp_path):
     assert card.data.base_model == "a: [\n---\n# b"
     assert row_of(card, "domain") == ["`d'\\|\\n.D(o\\|'\\n=1)`"]
     assert row_of(card, "`s\\|'\\n---`")[-1] == "`0.500 (v8)`"
-
-
-def test_a_card_that_cannot_be_written_is_one_line(tmp_path):
-    with pytest.raises(ModelCardError, match=f"^{tmp_path}/none has no model card: .*No such file.*$"):
-        card_of(tmp_path / "none", config_of())
-    with pytest.raises(ModelCardError, match="has no model card: "):
-        card_of(tmp_path, config_of(objective=None))
 
 
 def export(run: Path, out: Path) -> subprocess.CompletedProcess:

@@ -1,14 +1,12 @@
-"""reward.png: its title, its panels, and that undone versions are not in it."""
+"""reward.png: its panels, and that undone versions are not in it."""
 
 import matplotlib.image
 import numpy as np
 import pytest
 
-from contracts.records import Evaluated, Resumed, SetResult
-from pipelinerl.config import save_config
-from pipelinerl.launcher.compose import compose_config
-from pipelinerl.report.reward_plot import Caption, caption_of, draw_rewards, moving_mean
-from pipelinerl.report.run_totals import RunTotals, VersionMean, read_totals
+from contracts.records import Resumed
+from pipelinerl.report.reward_plot import Caption, draw_rewards
+from pipelinerl.report.run_totals import VersionMean, read_totals
 from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
@@ -37,26 +35,6 @@ def test_versions_that_were_undone_are_left_out_of_the_means(tmp_path):
     assert totals.rollouts.tokens == 4  # they were sampled all the same
 
 
-def evaluated(*names: str) -> Evaluated:
-    sets = [SetResult(name=name, problems=1, attempts=1, success=0.5) for name in names]
-    return Evaluated(version=1, problems=2, success=0.5, first_version=1, last_version=1, sets=sets)
-
-
-def test_the_title_names_the_model_the_domain_and_the_run(tmp_path):
-    run_dir = tmp_path / "first-try"
-    run_dir.mkdir()
-    save_config(compose_config(["model.path=org/small-model"]), run_dir / "config.yaml")
-    totals = RunTotals()
-    assert caption_of(run_dir, totals) == Caption(
-        "Reinforcement learning of small-model on ReasoningGym", "run first-try"
-    )
-    totals.evaluations.append(evaluated("easy", "hard"))
-    totals.resumed = 1
-    caption = caption_of(run_dir, totals)
-    assert caption.title == "Reinforcement learning of small-model on easy, hard"
-    assert "undone" in caption.subtitle
-
-
 @pytest.mark.parametrize(
     ("training", "heldout", "height"),
     [
@@ -72,9 +50,3 @@ def test_the_picture_is_twice_900_pixels_wide_on_solid_white(tmp_path, training,
     assert pixels.shape[:2] == (height, 1800)
     assert np.all(pixels[0] == 1.0) and np.all(pixels[..., 3] == 1.0)
     assert (pixels[..., :3].min(axis=2) < 0.5).any()
-
-
-def test_a_curve_is_smoothed_over_its_neighbours_and_keeps_its_ends():
-    assert moving_mean([0.0, 1.0]) == [0.0, 1.0]
-    assert moving_mean([float(at) for at in range(40)])[20] == pytest.approx(20.0)
-    assert moving_mean([0.0] * 20 + [3.0] + [0.0] * 19)[19:22] == pytest.approx([1.0, 1.0, 1.0])

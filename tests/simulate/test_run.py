@@ -84,7 +84,6 @@ def test_a_run_in_which_no_group_ever_counts_ends():
         ([], "give --lengths"),
         (["--lengths", "gamma:3"], "gamma:3: write constant:N or lognormal:MEDIAN,SIGMA"),
         (["--lengths", "constant:9", "--success", "1.5"], "--success 1.5: from 0 to 1"),
-        (["--lengths", "constant:9", "--steps", "0"], "max_steps"),
         (
             ["--lengths", "constant:9", "--decode-s", "-1", "--train-tokens-per-s", "1"],
             "decode_s must be above 0",
@@ -100,7 +99,6 @@ def test_a_run_in_which_no_group_ever_counts_ends():
             "a server has no room for a sequence of 10000 tokens",
         ),
         (["--like", "nowhere"], "there is no run directory nowhere"),
-        (["bach_size=4"], "bach_size"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_in_one_line(capsys, arguments, said):
@@ -124,23 +122,6 @@ def test_the_command_prints_a_line_for_each_schedule(capsys):
     assert "as given" in lines[0]
 
 
-def test_the_command_says_how_many_answers_are_cut(capsys):
-    settings = ["sampling.max_tokens=9", "--steps", "1", *GIVEN]
-    cut = "answers are cut at 9 tokens (sampling.max_tokens): about 100.0% of them would be longer"
-    assert command.main([*SMALL, *settings, "--lengths", "constant:10"]) == 0
-    assert cut in capsys.readouterr().out
-    assert command.main([*SMALL, *settings, "--lengths", "constant:9"]) == 0
-    assert "cut" not in capsys.readouterr().out
-
-
 def test_the_times_of_a_model_follow_from_its_shape(capsys):
     assert command.main(["+exp=math_7b", "--lengths", "constant:900", "--steps", "1"]) == 0
     assert "by arithmetic for h100: decode_s 0.00758" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("requests", "warns"), [(64, False), (300, True)])
-def test_more_requests_than_the_longest_that_a_server_holds_bring_a_warning(capsys, requests, warns):
-    settings = ["+exp=math_7b", f"inference.concurrency={requests}", "max_lag=8"]
-    assert command.main([*settings, "--lengths", "constant:900", "--steps", "1", *GIVEN]) == 0
-    warning = f"tokens, the longest, and gets {requests} requests (inference.concurrency); in the simulation"
-    assert (warning in capsys.readouterr().out) == warns

@@ -179,13 +179,3 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(tmp_path, indices, chan
     with pytest.raises(ValueError) as refusal:
         Subset(Labelled(10), path).train_size  # noqa: B018
     assert says in str(refusal.value) and "\n" not in str(refusal.value) and path in str(refusal.value)
-
-
-def test_a_missing_or_damaged_file_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no file"):
-        Subset(Labelled(10), str(tmp_path / "list"))
-    (tmp_path / "list").write_text('{"index": 2, "problem')
-    with pytest.raises(ValueError, match="no list of problems"):
-        Subset(Labelled(10), str(tmp_path / "list"))
-    with pytest.raises(ValueError, match="path is needed"):
-        Subset(Labelled(10), None)

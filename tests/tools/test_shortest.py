@@ -7,7 +7,7 @@ import pytest
 from pipelinerl.components import build_domain
 from pipelinerl.domains.demonstration_rows import read_rows
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.tools.shortest import Sample, main, rejected, sample_of, shortest
+from pipelinerl.tools.shortest import Sample, rejected, sample_of, shortest
 from tests.builders import completion, rollout
 from tests.forked import Forked
 from tests.inference_adapters.servers import serving, wait_ready
@@ -40,12 +40,6 @@ def test_what_is_no_sample():
     assert sample_of(rollout(0, completions=[completion([1], [2])] * 2)) is None
     assert not sample_of(rollout(0, metrics={"success": 1.0}, status="truncated")).right
     assert sample_of(rollout(0, metrics={"success": 1.0})).right
-
-
-def test_one_file_for_both(tmp_path):
-    same = str(tmp_path / "x.jsonl")
-    with pytest.raises(SystemExit, match="--out and --pairs are two files"):
-        main(["--url", "http://127.0.0.1:9", "--out", same, "--pairs", same])
 
 
 def test_the_command_writes_files_that_recipes_learn_from(tmp_path):

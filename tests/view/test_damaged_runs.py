@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.view.__main__ import main
-from pipelinerl.view.run_end import RunEnd
 from tests.pipeline.runs import wait_for
 from tests.view.recorded_run import RecordedRun, member_of, small_run
 from tests.view.viewers import viewing
@@ -54,13 +53,6 @@ def test_a_damaged_stream_is_named_and_no_report_is_made(tmp_path, capsys, strea
     assert "cannot be read" in capsys.readouterr().err and not (tmp_path / "r.html").exists()
 
 
-def test_a_stream_that_ends_in_the_midst_of_a_record_is_reported_without_it(tmp_path):
-    run = small_run(tmp_path / "run").run_dir
-    (segment,) = (run / "streams" / "rollouts").glob("*.records")
-    segment.write_bytes(segment.read_bytes()[:-7])
-    assert main([str(run), "--export", str(tmp_path / "r.html")]) == 0
-
-
 def test_records_that_retention_deletes_do_not_end_the_following(tmp_path):
     run = RecordedRun(tmp_path / "run", segment_bytes=3000)
     run.begin()
@@ -101,23 +93,3 @@ def test_a_run_that_must_not_be_written_to_is_shown(tmp_path, in_the_way):
     with viewing(run) as viewer:
         assert viewer.get("runs/run/rollouts")["total"] == 32
     assert list((tmp_path / "outside").iterdir()) == []
-
-
-def test_more_runs_than_are_followed_at_a_time_are_opened_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    names = [f"run-{number}" for number in range(10)]
-    for name in names:
-        small_run(tmp_path / "runs" / name, steps=1)
-    with viewing(tmp_path / "runs") as viewer:
-        for name in [*names, *names]:
-            assert viewer.get(f"runs/{name}/rollouts")["total"] == 8
-    assert list((tmp_path / "temporary").iterdir()) == []
-
-
-def test_a_launcher_that_is_gone_stays_gone(tmp_path):
-    run = RecordedRun(tmp_path / "run")
-    run.begin()
-    run.close()
-    end = RunEnd(run.run_dir)
-    assert [end.has_come() for _ in range(3)] == [True, True, True]

@@ -1,7 +1,5 @@
 """Who may ask the viewer, and what: the token, the Host header, the method, and paths."""
 
-import socket
-
 import psutil
 import pytest
 
@@ -86,14 +84,6 @@ def test_it_listens_on_this_machine_alone(viewer):
         c.laddr.ip for c in psutil.Process(viewer.process.pid).net_connections() if c.status == "LISTEN"
     ]
     assert listening == ["127.0.0.1"]
-
-
-def test_a_port_that_is_taken_is_said(runs_directory, capfd):
-    from pipelinerl.view.__main__ import main
-
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert main([str(runs_directory), "--port", str(taken.getsockname()[1])]) == 1
-    assert "Address already in use" in capfd.readouterr().err
 
 
 def test_each_viewer_has_a_token_of_its_own(viewer, runs_directory):

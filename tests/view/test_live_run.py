@@ -7,8 +7,6 @@ from http.client import HTTPResponse
 
 import pytest
 
-from pipelinerl.view.server.live import offsets_of
-from tests.pipeline.runs import wait_for
 from tests.view.recorded_run import RecordedRun, member_of
 from tests.view.viewers import viewing
 
@@ -89,22 +87,3 @@ def test_a_viewer_that_ends_with_its_run_keeps_its_address_when_it_is_started_ag
             assert again.url == viewer.url
             run.end(1)
             assert again.process.wait() == 0
-
-
-def test_two_viewers_of_a_run_do_not_disturb_each_other(run):
-    with viewing(run.run_dir) as first, viewing(run.run_dir) as second:
-        for viewer in (first, second):
-            page = viewer.get("runs/run/rollouts")
-            assert page["total"] == 2
-        step(run, 1)
-        for viewer in (first, second):
-            wait_for(lambda viewer=viewer: viewer.get("runs/run/rollouts")["total"] == 4)
-        assert viewer.get(f"runs/run/rollouts/count?since={page['newest']}")["new"] == 2
-
-
-@pytest.mark.parametrize(("identifier", "offsets"), [
-     ("actor:12,trainer-0:7", {"actor": 12, "trainer-0": 7}), ("", {}), ("actor:-1", {}), ("actor:1,", {}),
-     ("actor", {}), ("a:" + "9" * 30, {}),
-])  # fmt: skip
-def test_an_identifier_of_an_event_is_offsets_or_the_beginning(identifier, offsets):
-    assert offsets_of(identifier) == offsets

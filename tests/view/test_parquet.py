@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import load_dataset
-from huggingface_hub import DatasetCard
 
 from benchmarks.ledger import ledger_of
 from contracts.records import Record, Rollout, Settled, Started, VersionSpan
@@ -195,22 +194,6 @@ def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path, parquet):
     assert len(pandas.read_parquet(out / "train")) == 5_000
 
 
-def test_the_card_names_the_splits_and_what_was_deleted(tmp_path):
-    run_dir = tmp_path / "a: ---\nrun"
-    writer = FileStreams(run_dir / "streams", segment_bytes=500).writer("rollouts")
-    offsets = [writer.append(rollout(group)) for group in range(9)]
-    writer.trim(offsets[5])
-    export_rollouts(run_dir, tmp_path / "out")
-    card = DatasetCard.load(tmp_path / "out" / "README.md")
-    assert card.data.pretty_name == "Rollouts of a: ---\\nrun"
-    (files,) = card.data.configs[0]["data_files"]
-    assert files == {"split": "train", "path": "train/*.parquet"}
-    assert "`train`: 3 rollouts; the oldest records were deleted (`streams.keep_bytes`)" in card.text
-    columns = pq.read_schema(tmp_path / "out" / "train" / "00000.parquet").names
-    described = [line.split("|")[1] for line in card.text.splitlines() if line.startswith("| ")][1:]
-    assert [name for names in described for name in names.strip().split(", ")] == columns
-
-
 def test_what_cannot_be_is_refused_in_one_line(tmp_path, parquet):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
@@ -220,13 +203,3 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path, parquet):
     status, out, said = parquet(tmp_path / "full", "--out", tmp_path / "out")
     assert (status, out, said.count("\n")) == (1, "", 1) and str(tmp_path / "full") in said
     assert not (tmp_path / "out").exists()
-
-
-def test_without_pyarrow_it_names_the_extra(tmp_path):
-    code = (
-        "import runpy, sys; sys.modules['pyarrow'] = None; sys.argv = ['parquet', 'run', '--out', 'out']; "
-        "runpy.run_module('pipelinerl.view.parquet', run_name='__main__')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 1 and line.endswith("it needs: pip install -e '.[math]'")

@@ -63,28 +63,3 @@ def test_the_policy_allows_its_own_script_and_sheet_alone(report):
         digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{name} 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'") and "unsafe" not in policy
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("nowhere", "there is no run directory"),
-        (".", ""),
-        ("nowhere --export x.html", ""),
-        ("runs --export x.html", "is not the directory of one run"),
-        ("runs/a --port 99999", "99999 is not a port"),
-        ("runs/a --port -3", "is not a port"),
-        ("runs/a --export missing/r.html", "name a file"),
-        ("runs/a --export .", "name a file"),
-    ],
-)
-def test_what_makes_no_sense_gets_one_line(tmp_path, monkeypatch, capsys, arguments, says):
-    small_run(tmp_path / "runs" / "a")
-    monkeypatch.chdir(tmp_path)
-    try:
-        status = main(arguments.split())
-    except SystemExit as end:
-        status = end.code
-    err = capsys.readouterr().err
-    assert status in (1, 2) and says in err and "Traceback" not in err
-    assert status == 2 or (err.startswith("pipelinerl.view: ") and err.count("\n") == 1)

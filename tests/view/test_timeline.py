@@ -1,7 +1,6 @@
 """The timeline of a run: which requests are in which row, and what the picture shows of them."""
 
 import re
-import sys
 
 import pytest
 from msgspec.structs import replace
@@ -9,8 +8,7 @@ from msgspec.structs import replace
 from contracts.records import VersionSpan
 from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.run_directory import InvalidInputError
-from pipelinerl.view.timeline import Timeline, main, read_timeline
+from pipelinerl.view.timeline import read_timeline
 from pipelinerl.view.timeline_plot import colour, draw_timeline
 from pipelinerl.view.tracks import rows
 from tests.builders import completion, rollout
@@ -50,16 +48,6 @@ def test_the_time_between_two_versions_has_the_requests_that_touch_it(streams):
     assert [[made.began for made in row] for row in timeline.rows] == [[119.0, 129.0]]
 
 
-def test_without_versions_it_is_the_middle_of_the_run(streams):
-    assert [event.version for event in read_timeline(streams).published] == [2, 3, 4, 5, 6]
-
-
-@pytest.mark.parametrize(("first", "last"), [(3, 2), (2, 2), (2, 9)])
-def test_a_time_that_was_not_is_refused(streams, first, last):
-    with pytest.raises(InvalidInputError, match=f"no time from version {first} to {last}: 0 to 8 were"):
-        read_timeline(streams, first, last)
-
-
 def test_versions_that_a_resumption_undid_are_left_out(streams):
     again = streams.writer("trainer_events")
     resumed = replace(FRESH_RUN, version=2, ends={"trainer_events": again.end})
@@ -69,29 +57,6 @@ def test_versions_that_a_resumption_undid_are_left_out(streams):
     timeline = read_timeline(streams)
     assert [event.version for event in timeline.published] == [0, 1, 2, 3]
     assert (timeline.began, timeline.ended) == (100.0, 330.0)
-
-
-@pytest.mark.parametrize("given", [["--rows", "0"], ["--out", "picture.txt"]])
-def test_what_is_no_picture_is_refused_in_one_line(monkeypatch, capsys, given):
-    monkeypatch.setattr(sys, "argv", ["timeline", "runs/none", "--out", "picture.svg", *given])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert f"error: {' '.join(given)}: " in capsys.readouterr().err
-
-
-def test_a_run_without_weights_is_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match="published no weights yet"):
-        read_timeline(FileStreams(tmp_path / "streams"))
-
-
-def test_the_picture_has_rows_of_every_server(tmp_path):
-    path = tmp_path / "timeline.svg"
-    own = {server: [VersionSpan(version, 0, 4)] for version, server in enumerate("abc")}
-    requests = [request(0, 4, server, spans=own[server]) for server in "aaabbbccc"]
-    requests.append(completion([1], [], began=4, ended=5, server="a", spans=[], finish_reason="abort"))
-    draw_timeline(path, Timeline(0, 4, [], rows(requests)), rows=3)
-    drawn = path.read_text()
-    assert [f"fill: {colour(version)}" in drawn for version in range(4)] == [True, True, True, False]
 
 
 def test_the_picture_colours_each_span_by_its_version(streams, tmp_path):

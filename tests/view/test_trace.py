@@ -99,20 +99,6 @@ def test_between_two_versions_it_has_what_touches_that_time(monkeypatch, run):
     assert [event["name"] for event in events["i"]] == ["version 1 is live", "version 2 is live"]
 
 
-def test_a_trace_has_a_name_of_its_kind(monkeypatch, capsys, run):
-    monkeypatch.setattr(sys, "argv", ["trace", str(run), "--out", "trace.json"])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert "the name of a trace ends in .json.gz" in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_run_without_anything_says_so(monkeypatch, capsys, tmp_path):
-    FileStreams(tmp_path / "streams").writer("rollouts").close()
-    monkeypatch.setattr(sys, "argv", ["trace", str(tmp_path), "--out", str(tmp_path / "trace.json.gz")])
-    assert main() == 1
-    assert "has recorded nothing that takes time yet" in capsys.readouterr().err
-
-
 def test_spans_that_overlap_are_on_tracks_of_their_own():
     first, across, within = Slice("first", 0, 4), Slice("across", 3, 6), Slice("within", 4, 5)
     tracks = nested("actor", [within, across, first])

@@ -164,13 +164,6 @@ def test_it_ends_when_its_user_says_so_and_when_the_launcher_is_gone(run):
     assert in_tensorboard(run.directory) == as_tensorboard_has_them(lines_of(run.directory))
 
 
-def test_a_name_of_none_is_refused(run, capsys):
-    assert track.main([str(run.directory), "--to", "tensorboard", "none"]) == 2
-    said = "track: 'none' is no tracker; there are: wandb, trackio, tensorboard\n"
-    assert capsys.readouterr().err == said
-    assert not (run.directory / "trackers").exists()
-
-
 def test_what_is_no_run_and_what_another_writes_is_refused(run, tmp_path, capsys):
     assert track.main([str(tmp_path), "--to", "tensorboard"]) == 2
     assert capsys.readouterr().err == f"track: {tmp_path} holds no run (no config.yaml there)\n"
@@ -179,10 +172,3 @@ def test_what_is_no_run_and_what_another_writes_is_refused(run, tmp_path, capsys
     said = f"track: process {os.getpid()} writes this run to tensorboard already; end it first\n"
     assert capsys.readouterr().err == said
     assert held.read().offsets == {}
-
-
-def test_a_library_that_is_missing_is_named_with_its_extra(run, capsys, monkeypatch):
-    monkeypatch.setattr("pipelinerl.view.trackers.find_spec", lambda name: None)
-    assert track.main([str(run.directory), "--to", "wandb"]) == 2
-    said = "track: the tracker wandb is not installed: pip install -e '.[wandb]'\n"
-    assert capsys.readouterr().err == said

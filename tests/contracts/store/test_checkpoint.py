@@ -102,11 +102,3 @@ def test_what_cannot_be_copied_is_said_in_one_line(tmp_path, monkeypatch):
         with pytest.raises(SystemExit, match=f"^cannot copy version {arguments[2]}: .*{message}") as ended:
             main()
         assert "\n" not in ended.value.code
-
-
-@pytest.mark.parametrize("key", ["abc", "f" * 63, "0" * 63 + "g"])
-def test_a_malformed_key_is_refused(tmp_path, monkeypatch, capsys, key):
-    monkeypatch.setattr("sys.argv", argv(tmp_path, "run", 3, "--out", tmp_path / "out", "--key", key))
-    with pytest.raises(SystemExit):
-        main()
-    assert "--key takes an Ed25519 key: 64 hexadecimal digits" in capsys.readouterr().err

@@ -2,15 +2,12 @@ import hashlib
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from contracts.store.layout import latest_path, manifest_path, object_path, proofs_path
-from pipelinerl.paths import ROOT
 from tests.contracts.store.builders import new_writer, publish, some_weights
 from tests.contracts.store.plain_http import ask
 from tests.inference_adapters.servers import serving
@@ -137,17 +134,3 @@ def test_it_ends_on_sigterm_also_while_somebody_reads_slowly(tmp_path):
             assert slow.recv(10) == b"HTTP/1.1 2"
             origin.process.send_signal(signal.SIGTERM)
             origin.process.wait()
-
-
-def test_what_cannot_be_served_is_said_in_one_line(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        for arguments, message in (
-            ([str(tmp_path / "none")], f"cannot serve {tmp_path}/none: it is no directory"),
-            ([str(tmp_path), "--port", port], f"cannot listen at 127.0.0.1:{port}: Address already in use"),
-            ([str(tmp_path), "--port", "70000"], "cannot listen at 127.0.0.1:70000: "),
-        ):
-            command = [sys.executable, "-m", "contracts.store.origin", *arguments]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-            assert done.returncode == 1
-            assert done.stderr.startswith(message) and done.stderr.count("\n") == 1

@@ -35,12 +35,6 @@ def test_servers_whose_sources_have_the_same_weights_ask_the_same_one_for_a_file
     assert len(set(asked[0])) == 3
 
 
-def test_a_slow_source_keeps_a_hundredth_of_the_best_ones_weight():
-    sources = known(1.0, 1e6)
-    share = picks(sources, 10_000)
-    assert 50 < share[sources.all[0]] < 200
-
-
 def test_a_source_that_failed_heals_within_a_hundred_picks():
     sources = known(1e6, 1e6)
     bad = sources.all[0]
@@ -118,12 +112,3 @@ def test_an_only_source_gets_a_few_transfers_before_its_speed_is_known():
     assert sources.pick(0.0, "file") is only
     only.running = PROBES
     assert sources.pick(0.0, "file") is None
-
-
-def test_small_files_make_no_source_known():
-    source = Source("http://a")
-    source.succeeded(1000, 0.1)
-    assert not source.is_known
-    source.succeeded(PROBE_BYTES, 1.0)
-    assert source.is_known
-    assert source.bytes_per_s == pytest.approx((PROBE_BYTES + 1000) / 1.1)

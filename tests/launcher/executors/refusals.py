@@ -1,8 +1,6 @@
 """Refusals, in one line and in time, if a cluster must not be used: tests of `test_ray.py`."""
 
-import json
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +9,6 @@ import pytest
 from benchmarks.ray_nodes import RayNodes
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.on_ray.access import access
-from pipelinerl.paths import ROOT
 
 
 def refused(environment: dict[str, str], allow_unauthenticated: bool = False) -> str:
@@ -57,10 +54,6 @@ def test_with_a_file_that_holds_no_token_or_a_wrong_one(
     assert says in refused(nodes.environment | {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")})
 
 
-def path() -> dict[str, str]:
-    return {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(Path.home())}
-
-
 def test_where_nobody_or_something_else_listens(nodes: RayNodes):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent_address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -69,32 +62,6 @@ def test_where_nobody_or_something_else_listens(nodes: RayNodes):
             closed_address = f"127.0.0.1:{closed.getsockname()[1]}"
             assert "nobody listens" in refused(nodes.environment | {"RAY_ADDRESS": closed_address})
         assert "does not answer" in refused(nodes.environment | {"RAY_ADDRESS": silent_address})
-
-
-def test_another_version_of_ray(nodes: RayNodes):
-    assert access(nodes.environment, False).authenticated
-    kept = metadata(nodes, {"ray_version": "2.61.0"})
-    try:
-        assert "Ray 2.61.0" in refused(nodes.environment)
-        metadata(nodes, kept | {"python_version": "3.9.1"})
-        assert "for Python 3.9" in refused(nodes.environment)
-    finally:
-        metadata(nodes, kept)
-
-
-def metadata(nodes: RayNodes, changes: dict[str, str]) -> dict[str, str]:
-    """Changes the versions that the head reports, in a separate process. Returns the earlier ones."""
-    code = (
-        "import json, sys; from ray._raylet import GcsClient\n"
-        "client, changes = GcsClient(address=sys.argv[1]), json.loads(sys.argv[2])\n"
-        "before = json.loads(client.internal_kv_get(b'CLUSTER_METADATA', b'cluster'))\n"
-        "given = json.dumps(before | changes).encode()\n"
-        "client.internal_kv_put(b'CLUSTER_METADATA', given, True, b'cluster')\n"
-        "print(json.dumps(before))"
-    )
-    command = [sys.executable, "-c", code, nodes.address, json.dumps(changes)]
-    done = subprocess.run(command, env=nodes.environment | path(), check=True, text=True, capture_output=True)
-    return json.loads(done.stdout)
 
 
 @pytest.mark.long

@@ -79,38 +79,3 @@ ORDER = """async () => {
     }
     return order;
 }"""
-
-
-def test_escape_leads_up_where_nothing_came_before(viewer, tab):
-    tab.open(viewer.url + run_fragment("a-run", "groups", 2))
-    tab.wait_for_page("group")
-    for page in ("groups", "run", "runs"):
-        tab.page.keyboard.press("Escape")
-        tab.wait_for_page(page)
-    tab.page.go_back()
-    tab.wait_for_page("run")
-
-
-def test_keys_lead_through_the_groups(viewer_tab):
-    tab = viewer_tab
-    tab.go(run_fragment("a-run", "groups", 2))
-    tab.page.keyboard.press("j")
-    tab.wait_until(lambda: tab.text("h1") == "Group 3")
-    tab.page.keyboard.press("k")
-    tab.wait_until(lambda: tab.text("h1") == "Group 2")
-    assert tab.texts("article .score b") == ["0", "−0.5", "1", "0.5", "0", "−0.5", "1", "0.5"]
-
-
-def test_keys_of_a_field_lead_nowhere(viewer_tab):
-    tab = viewer_tab
-    tab.go(run_fragment("a-run", "rollouts", "train", 0))
-    before = tab.fragment
-    tab.find("input[value=weights]").focus()
-    tab.page.keyboard.press("ArrowRight")
-    assert tab.find("input[value=log-probability]").is_checked()
-    tab.page.evaluate("() => new Promise(requestAnimationFrame)")
-    assert tab.fragment == before
-    tab.go(LIST)
-    tab.find("form [name=version_from]").focus()
-    tab.page.keyboard.press("Escape")
-    assert tab.fragment == LIST

@@ -77,16 +77,3 @@ def close_with_lost_connections(*tabs: Tab) -> None:
         tab.page.close()
         assert all("net::ERR_" in offence for offence in tab.offences)
         tab.offences.clear()
-
-
-def test_an_interrupted_viewer_ends_quietly_under_an_open_page(run, tab):
-    with viewing(run.run_dir) as viewer:
-        tab.open(viewer.url)
-        viewer.process.send_signal(signal.SIGINT)
-        _, err = viewer.process.communicate()
-        assert viewer.process.returncode == 0
-        assert [
-            line for line in err.splitlines() if "RuntimeWarning" not in line
-        ] == []  # of a forked process
-        tab.wait_until(lambda: "connection lost" in tab.text(".connection"))
-    close_with_lost_connections(tab)

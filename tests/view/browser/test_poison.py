@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from pipelinerl.paths import ROOT
-from tests.view.browser.poison import ANSWER_BYTES, FILE, LONG, POISON, poisoned_run, shown
+from tests.view.browser.poison import FILE, LONG, POISON, poisoned_run, shown
 from tests.view.browser.tabs import Tab, run_fragment, shared_tab
 from tests.view.recorded_run import small_run
 from tests.view.viewers import Viewer, viewing
@@ -163,18 +163,3 @@ def test_logs_with_broken_bytes_and_endless_lines_are_shown(hostile, hostile_tab
     assert text.count(TEXT) == 9 and "\ufffd" in text
     text = watched.go("files", "logs", "long.log")
     assert text.endswith(TEXT) and text.count("x") > 100_000
-
-
-def test_a_long_answer_is_shown_bit_by_bit_to_its_end(hostile, hostile_tab):
-    watched = Watched(hostile_tab)
-    (name,) = [row["r"] for row in list_of(hostile, "train") if row["tokens"] == len(ANSWER_BYTES)]
-    assert "prompt, 200,000 tokens, shown in part" in watched.go("rollouts", *name.split("/"))
-    while (more := hostile_tab.find("[data-more]")).count():
-        before = hostile_tab.find(".token").count()
-        more.click()
-        hostile_tab.wait_until(lambda before=before: hostile_tab.find(".token").count() > before)
-    tokens = hostile_tab.page.eval_on_selector_all(
-        ".token", "(all) => all.map((one) => one.dataset.ids.split(',').map(Number))"
-    )
-    assert bytes(sum(tokens, [])) == ANSWER_BYTES
-    watched.look()

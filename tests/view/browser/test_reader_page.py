@@ -70,35 +70,3 @@ def test_a_character_of_several_tokens_is_one_piece_with_all_of_them(bytewise, t
         change = TEXT.index("学".encode())
         assert turn["borders"] == [["v1", change]]  # in front of the character in which the weights changed
         assert tab.find("[data-boundary=segment]").count() == 1
-
-
-def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(viewer, viewer_tab):
-    name = viewer.get("runs/a-run/rollouts?outcome=trained")["rows"][-1]["r"]
-    (turn,) = shown(viewer_tab, "a-run", name)
-    last = turn["pieces"][-1]
-    viewer_tab.find(".token").last.hover()
-    said = viewer_tab.text("[data-readout]")
-    assert f"token {last['index']}" in said and f"id {last['ids']}" in said
-    assert "weights v1" in said and "in the loss" in said
-    viewer_tab.find(".token").first.focus()
-    viewer_tab.page.keyboard.press("ArrowRight")
-    assert viewer_tab.text("[data-readout]").startswith(f"token {turn['pieces'][1]['index']}")
-
-
-def test_tokens_have_the_colours_of_what_is_chosen_also_on_the_next_page(viewer, viewer_tab):
-    name = viewer.get("runs/a-run/rollouts?outcome=trained")["rows"][-1]["r"]
-    shown(viewer_tab, "a-run", name)
-    assert colours(viewer_tab) == {"v0", "v1"}
-    viewer_tab.find("input[value=lag]").check()
-    assert "l0" in colours(viewer_tab) and not colours(viewer_tab) & {"v0", "v1"}
-    viewer_tab.page.keyboard.press("Tab")
-    viewer_tab.find("[data-next]").click()
-    viewer_tab.wait_until(lambda: not viewer_tab.fragment.endswith(name))
-    viewer_tab.wait()
-    assert viewer_tab.find("input[value=lag]").is_checked()
-    assert not colours(viewer_tab) & {"v0", "v1"}
-
-
-def colours(tab: Tab) -> set[str]:
-    classes = tab.page.eval_on_selector_all(".token", "(all) => all.map((one) => one.className)")
-    return {word for text in classes for word in text.split()} - {"token"}

@@ -4,7 +4,7 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from contracts.records import Rollout, ServerJoined, VersionSpan
+from contracts.records import Rollout, VersionSpan
 from tests.builders import completion
 from tests.view.browser.tabs import Tab, run_fragment
 from tests.view.browser.timelines import Timeline, colour_of
@@ -51,29 +51,6 @@ def test_a_click_opens_the_rollout_and_escape_leads_back_to_the_same_time(viewer
     assert viewer_tab.fragment == before and timeline.bars == bars
 
 
-def test_keys_choose_a_request_and_open_it(viewer_tab):
-    timeline = around_version_3(viewer_tab)
-    viewer_tab.find("#timeline").focus()
-    for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
-        viewer_tab.page.keyboard.press(key)
-    said = viewer_tab.text("[data-readout]")
-    assert "row 3: " in said
-    viewer_tab.page.keyboard.press("Enter")
-    viewer_tab.wait_for_page("reader")
-    assert f"rollout {viewer_tab.text('h1').removeprefix('Rollout ')} on" in said
-    assert timeline.ended
-
-
-def test_zooming_by_the_wheel_keeps_the_time_under_the_pointer(viewer_tab):
-    timeline = whole(viewer_tab)
-    bar = timeline.bars[20]
-    timeline.point_at(bar.x, bar.y)
-    viewer_tab.page.mouse.wheel(0, -700)
-    viewer_tab.wait_until(lambda: [b.width for b in timeline.bars if b.r == bar.r] > [2 * bar.width])
-    (zoomed,) = [b for b in timeline.bars if b.r == bar.r]
-    assert abs(zoomed.x - bar.x) <= 2
-
-
 # The begin of a request, its first token of version 1, and where that version begins to be shown.
 BORDERS = [(7.75, 4, 9.75), (5.0, 4, 9.5), (9.0, 4, 10.0), (6.25, 0, 9.5)]
 
@@ -106,17 +83,3 @@ def across_an_update(began: float, first: int) -> Rollout:
     spans = [VersionSpan(0, 0, first), VersionSpan(1, first, 10)]
     made = completion([1], [*range(2, 12)], spans=spans, server=SERVERS[0], began=began, ended=began + 5)
     return member_of(0, member, 0, 1.0, completions=[made], started_at=began, finished_at=made.ended)
-
-
-def test_a_run_without_weights_says_so_until_they_come(tmp_path, tab):
-    run = RecordedRun(tmp_path / "run")
-    run.append("launcher_events", ServerJoined(name="server-0", url=SERVERS[0], node="here", engine="e"))
-    with viewing(run.run_dir) as viewer:
-        tab.open(viewer.url)
-        tab.go(run_fragment("run", "timeline"))
-        assert "No weights were published yet" in tab.text()
-        run.append("rollouts", across_an_update(7.75, 4))
-        run.append("trainer_events", published(0), published(1))
-        tab.wait_until(lambda: tab.find("#timeline").count() == 1)
-        tab.page.close()
-    run.close()
