@@ -17,7 +17,8 @@ class Judgement(msgspec.Struct, frozen=True):
     """A verifier's judgement on one answer.
 
     outcome: right, wrong, no_answer, undecided:<why>, or a word of the verifier's own. An answer is undecided
-        if it exceeded a limit, which <why> names: time, memory, length, processes or output.
+        if it exceeded a limit, which <why> names: time, memory, length, processes or output. If only
+        the problem tells whether it is right, <why> is `meaning`.
     components: parts of the reward by name; their sum is the reward.
     """
 

@@ -1,12 +1,15 @@
 """Mathematics through the judging service: judgements that a person expects, and answers that attack it.
 
 math_answers.jsonl: a reference (`gold`), a model's answer (or how to `repeat` a text to make it), and what a
-person says of it. `undecidable`: math-verify sees it otherwise, as the `note` says. Hostile answers may also
-end undecided.
+person says of it. `undecidable`: the verifier sees it otherwise, as the `note` says. Hostile answers may also
+end undecided. graded_pairs.jsonl: pairs of ten kinds, with the verdicts of a person and of math-verify alone.
 """
 
 import asyncio
+import json
 import pickle
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +19,7 @@ from pipelinerl.judging.verifiers import build_judge
 from tests.judging.honest import judged_at_last
 from tests.limits import HANG_S
 
+GRADED = Path(__file__).with_name("graded_pairs.jsonl")
 WORKERS = 2
 SHORT_S = 2.0  # hostile answers exceed it
 HOSTILE = [pair for pair in pairs() if pair.kind == "hostile" and pair.decidable]
@@ -28,6 +32,17 @@ def test_every_decidable_judgement_is_the_expected_one():
     judge = build_judge(options(WORKERS, HANG_S).verifiers, max_characters=2000)
     found = [(pair, judge("math", pickle.dumps(pair.gold), pair.answer).word) for pair in ORDINARY]
     assert [(pair, word) for pair, word in found if word != pair.expected] == []
+
+
+def test_the_graded_pairs_have_no_false_positive_and_no_false_negative():
+    graded = [json.loads(line) for line in GRADED.read_text().splitlines()]
+    of_each = Counter((pair["kind"], pair["right"]) for pair in graded)
+    assert len(of_each) == 20 and min(of_each.values()) >= 10
+    judge = build_judge(options(WORKERS, HANG_S).verifiers, max_characters=2000)
+    words = [judge("math", pickle.dumps(pair["gold"]), pair["text"]).word for pair in graded]
+    judged = list(zip(graded, words, strict=True))
+    assert [pair for pair, word in judged if word == "right" != pair["right"]] == []
+    assert [pair for pair, word in judged if word != "right" == pair["right"]] == []
 
 
 @pytest.mark.engines

@@ -1,0 +1,20 @@
+"""Compares integers whose subscript is their base, which math-verify drops."""
+
+import re
+
+from pipelinerl.judging.verifiers.math.verdicts import RIGHT, WRONG, Equal
+
+BASED = re.compile(r"([0-9A-Za-z]+)(?:_\{?(\d{1,2}|\\text\s*\{[^{}]*\})\}?)?")
+
+
+def compared(gold: str, given: str, equal: Equal) -> str | None:
+    """Returns the verdict, or None if neither has a base. If only one has, the digits decide."""
+    first, second = (BASED.fullmatch(text.replace("\\,", "").replace(" ", "")) for text in (gold, given))
+    if not first or not second or not (first[2] or second[2]):
+        return None
+    if not first[2] or not second[2] or first[2] == second[2]:
+        return RIGHT if first[1].lower() == second[1].lower() else WRONG
+    try:
+        return RIGHT if int(first[1], int(first[2])) == int(second[1], int(second[2])) else WRONG
+    except ValueError:
+        return WRONG

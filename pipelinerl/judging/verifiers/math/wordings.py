@@ -1,0 +1,100 @@
+"""Compares words, names in an order, and letters of multiple choice, which math-verify multiplies."""
+
+import re
+
+from pipelinerl.judging.verifiers.math.notations import WORDS
+from pipelinerl.judging.verifiers.math.verdicts import RIGHT, UNDECIDED, WRONG, Equal
+
+MARKUP = re.compile(WORDS + r"\{([^{}]*)\}")
+ITEM = re.compile(r"[^\W\d_]+(?:[-'\s]+[^\W\d_]+)*")
+ARTICLE = re.compile(r"^(?:the|an?) (?=\w)")
+VARIABLES = frozenset("abcdkmnpqrsuvwxyz")  # of a product without signs; other lowercase letters make a word
+CAPITALS = re.compile(r"(?<![\\a-zA-Z])[A-Z]{2,}")
+DOTS = re.compile(r"\\[lcd]?dots[a-z]?(?![a-zA-Z])|\.\.\.|…")
+CHOICE = re.compile(
+    r"(?:(?i:option|choice|answer)\s*:?\s*)?"
+    r"(?:\((?P<letter>[A-J])\)|(?P<bare>[A-J])(?:[.:)]|$))\s*(?P<rest>.*)",
+    re.DOTALL,
+)
+CONNECTION = re.compile(WORDS + r"\{(?!\s*(?:and|or)\s*\})([^{}]*[a-zA-Z][^{}]*)\}\s*(?=[^\s^}(])")
+SPACES = re.compile(r"(?:\\[ ,;:]|[\s~])+")
+OPENING = re.compile(r"^" + WORDS + r"\{([^{}]*)\}\s*(?=\S)")
+FILLER = re.compile(
+    r"(?:(?:so|thus|therefore|hence|and|the|we|get|it|final|answer|result|value|solution|is|are)\W*)*", re.I
+)
+
+
+def without_opening(text: str) -> str:
+    """Returns the text without words such as \\text{The answer is } before it."""
+    found = OPENING.match(text)
+    return text[found.end() :] if found and FILLER.fullmatch(found[1].strip()) else text
+
+
+def chosen(gold: str, given: str, equal: Equal) -> str | None:
+    """Compares letters of multiple choice; either side may also state what the letter stands for."""
+    first, second = (CHOICE.fullmatch(_spoken(text)) for text in (gold, given))
+    if not first or not second:
+        return RIGHT if first and first["rest"] and equal(first["rest"], given) else None
+    if (first["letter"] or first["bare"]) != (second["letter"] or second["bare"]):
+        return WRONG
+    one_alone = not first["rest"] or not second["rest"]
+    alone = one_alone and not re.search(r"\b[A-J]\b", first["rest"] + second["rest"])
+    return RIGHT if alone or equal(first["rest"], second["rest"]) else WRONG
+
+
+def named(gold: str, given: str, equal: Equal) -> str | None:
+    """Compares words, and lists of them, in which the order counts."""
+    first = _items(gold)
+    second = _items(given)
+    if first is None or second is None or max(map(len, first + second)) == 1 == len(first) == len(second):
+        return None
+    if first == second:
+        return RIGHT
+    return None if _product(gold) and _product(given) else WRONG
+
+
+def lettered(gold: str, given: str, equal: Equal) -> str | None:
+    """Leaves names of capital letters in another order undecided: angle ABC is CBA, but not BAC."""
+    first, second = (sorted(CAPITALS.findall(MARKUP.sub(r"\1", text))) for text in (gold, given))
+    reordered = first != second and sorted("".join(first)) == sorted("".join(second))
+    return UNDECIDED if reordered else None
+
+
+def dotted(gold: str, given: str, equal: Equal) -> str | None:
+    """Compares texts with dots for what is left out, which math-verify leaves out as well."""
+    if not DOTS.search(gold) and not DOTS.search(given):
+        return None
+    first, second = (DOTS.sub("...", SPACES.sub("", text)) for text in (gold, given))
+    if first == second:
+        return RIGHT
+    return UNDECIDED if second.strip(".,") else WRONG
+
+
+def connected(gold: str, given: str, equal: Equal) -> str | None:
+    """Compares texts with words between formulas, as in 1 \\text{ to } 2, part by part."""
+    first = CONNECTION.split(gold)
+    second = CONNECTION.split(given)
+    if len(first) == len(second) == 1 and gold.count("'") == given.count("'"):
+        return None
+    words = [[word.lower().strip() for word in parts[1::2]] for parts in (first, second)]
+    if words[0] != words[1] or gold.count("'") != given.count("'"):
+        return UNDECIDED
+    return RIGHT if all(map(equal, first[::2], second[::2])) else WRONG
+
+
+def _spoken(text: str) -> str:
+    return SPACES.sub(" ", MARKUP.sub(r"\1", text)).strip()
+
+
+def _items(text: str) -> list[str] | None:
+    """Returns the words or names that the text lists, or None if there is anything else in it."""
+    items = [item.strip().strip(".!") for item in re.split(r"[,;]", _spoken(text))]
+    if not all(ITEM.fullmatch(item) for item in items):
+        return None
+    return [ARTICLE.sub("", re.sub(r"[-\s]+", " ", item.lower())) for item in items]
+
+
+def _product(text: str) -> bool:
+    """Returns whether letters are more likely variables than a word."""
+    few = len(text) == 2 and not set("eiou") & set(text)
+    return text.isalpha() and not text.isupper() and (few or VARIABLES.issuperset(text.lower()))
