@@ -5,8 +5,9 @@ A new domain is one file with a class like this, one config file, and one test.
 
 import abc
 import asyncio
+import hashlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from pipelinerl.judging.wire import Judgement
 
 log = logging.getLogger(__name__)
 OPEN_S = 300.0  # for a domain to open: it may start sandboxes, or fetch data
+DIGESTED = 64  # training problems that a digest covers, unless the domain has its own
 CLOSE_S = 5.0  # for a domain to close; less than `world.stop_timeout_s` by default
 
 
@@ -103,6 +105,14 @@ class ChatClient(Protocol):
         ...
 
 
+def digest_of(texts: Iterable[str]) -> str:
+    """Returns the first digits of a digest of the texts, in their order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
+    return digest.hexdigest()[:12]
+
+
 class Domain(abc.ABC):
     name: str
     train_size: int  # problems 0 .. train_size - 1
@@ -130,6 +140,30 @@ class Domain(abc.ABC):
     def difficulty(self, index: int) -> float:
         """A label of the training problem, for curricula; larger is harder."""
         raise ValueError(f"domain {self.name} has no difficulty labels")
+
+    def longest_problems(self, count: int) -> list[int]:
+        """Returns the indices of `count` training problems whose prompts are likely the longest.
+
+        Their prompts are measured before a run. By default they are the first ones.
+        """
+        return list(range(min(count, self.train_size)))
+
+    def longest_heldout(self, count: int) -> list[int]:
+        """Returns the same of the held-out problems."""
+        return list(range(min(count, self.heldout_size)))
+
+    def digest(self) -> str:
+        """Returns a digest of the training problems: a run is resumed only with those that it began with.
+
+        By default it covers some of them, in equal distances.
+        """
+        step = max(1, self.train_size // DIGESTED)
+        problems = map(self.train_problem, range(0, self.train_size, step))
+        return digest_of(f"{problem.problem_id}\0{problem.messages}" for problem in problems)
+
+    def plan_notes(self) -> Iterator[str]:
+        """Yields lines for the plan (`plan=true`) on the problems, such as what was left out and why."""
+        return iter(())
 
     @abc.abstractmethod
     def train_problem(self, index: int) -> Problem: ...
@@ -234,6 +268,15 @@ class Wrapped(Domain):
 
     def difficulty(self, index: int) -> float:
         return self._domain.difficulty(index)
+
+    def longest_problems(self, count: int) -> list[int]:
+        return self._domain.longest_problems(count)
+
+    def longest_heldout(self, count: int) -> list[int]:
+        return self._domain.longest_heldout(count)
+
+    def plan_notes(self) -> Iterator[str]:
+        return self._domain.plan_notes()
 
     def train_problem(self, index: int) -> Problem:
         return self._domain.train_problem(index)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.records import Completion, unsampled
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, Wrapped
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, Wrapped, digest_of
 from pipelinerl.domains.demonstration_rows import Row, read_rows
 
 REWARDS = {1: [1.0], 2: [1.0, -1.0]}  # number of answers -> the reward of each; the preferred one is first
@@ -45,6 +45,12 @@ class Demonstrations(Wrapped):
     @property
     def parts(self) -> dict[str, range]:
         return {self._source: range(self.train_size)}
+
+    def longest_problems(self, count: int) -> list[int]:
+        return list(range(min(count, self.train_size)))
+
+    def digest(self) -> str:
+        return digest_of(map(repr, self.rows))
 
     def difficulty(self, index: int) -> float:
         raise ValueError("demonstrations have no difficulty labels")

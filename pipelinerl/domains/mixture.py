@@ -1,13 +1,13 @@
 """Several domains as one; `samplers/mixed.py` decides how often each is drawn from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
-from pipelinerl.domains.base import Answer, Attempt, ChatClient, Domain, Problem, opened
+from pipelinerl.domains.base import Answer, Attempt, ChatClient, Domain, Problem, digest_of, opened
 from pipelinerl.judging.wire import Judgement
 
 
@@ -89,6 +89,24 @@ class Mixture(Domain):
     def difficulty(self, index: int) -> float:
         name, within = self._place(index)
         return self._domains[name].difficulty(within)
+
+    def longest_problems(self, count: int) -> list[int]:
+        return [
+            self.parts[name][index]
+            for name, part in self._domains.items()
+            for index in part.longest_problems(count)
+        ]
+
+    def longest_heldout(self, count: int) -> list[int]:
+        longest = {(name, i) for name, part in self._domains.items() for i in part.longest_heldout(count)}
+        return [index for index, place in enumerate(self._heldout) if place in longest]
+
+    def digest(self) -> str:
+        return digest_of(f"{name} {part.digest()}" for name, part in self._domains.items())
+
+    def plan_notes(self) -> Iterator[str]:
+        for name, part in self._domains.items():
+            yield from (f"{name}/{line}" for line in part.plan_notes())
 
     def train_problem(self, index: int) -> Problem:
         name, within = self._place(index)

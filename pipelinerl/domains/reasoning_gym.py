@@ -34,6 +34,7 @@ FORMULAS = (  # tasks whose answers are read by sympy's parser, which executes t
     "simple_integration",
 )
 VERIFIER = "pipelinerl.judging.verifiers.reasoning_gym.ReasoningGymVerifier"
+OF_PRESET = "preset"
 
 
 class ReasoningGym(Verified):
@@ -47,16 +48,16 @@ class ReasoningGym(Verified):
         answer; null sends none.
     difficulty_keys: entries of the library's metadata whose sum labels a problem's difficulty, like
         num_terms and num_digits of chain_sum; null gives no labels.
-    presets: by task, defaults for the arguments above.
+    presets: by task, the values of the arguments above that are "preset", and of further task_options.
     """
 
     def __init__(
         self,
         task: str,
         task_options: Mapping[str, Any] | None = None,
-        prompt_pattern: str | None = None,
-        system_prompt: str | None = None,
-        difficulty_keys: Sequence[str] | None = None,
+        prompt_pattern: str | None = OF_PRESET,
+        system_prompt: str | None = OF_PRESET,
+        difficulty_keys: Sequence[str] | str | None = OF_PRESET,
         presets: Mapping[str, Mapping[str, Any]] | None = None,
         train_size: int = 100_000,
         heldout_size: int = 1_000,
@@ -68,9 +69,15 @@ class ReasoningGym(Verified):
         self.train_size = train_size
         self.heldout_size = heldout_size
         self._options = {**preset.get("task_options", {}), **(task_options or {})}
-        self._prompt_pattern = prompt_pattern or preset.get("prompt_pattern")
-        self._system_prompt = system_prompt or preset.get("system_prompt")
-        self._difficulty_keys = difficulty_keys or preset.get("difficulty_keys")
+        given = {
+            "prompt_pattern": prompt_pattern,
+            "system_prompt": system_prompt,
+            "difficulty_keys": difficulty_keys,
+        }
+        chosen = {key: preset.get(key) if value == OF_PRESET else value for key, value in given.items()}
+        self._prompt_pattern = chosen["prompt_pattern"]
+        self._system_prompt = chosen["system_prompt"]
+        self._difficulty_keys = chosen["difficulty_keys"]
         self._seed = seed
         self._dataset = functools.lru_cache(maxsize=64)(self._new_dataset)
         self._heldout: list[Problem] = []

@@ -39,6 +39,11 @@ class Selection(Wrapped):
     def difficulty(self, index: int) -> float:
         return self._domain.difficulty(self._indices[index])
 
+    def longest_problems(self, count: int) -> list[int]:
+        place = {index: place for place, index in enumerate(self._indices)}
+        longest = self._domain.longest_problems(self._domain.train_size)
+        return [place[index] for index in longest if index in place][:count]
+
     def train_problem(self, index: int) -> Problem:
         return self._domain.train_problem(self._indices[index])
 

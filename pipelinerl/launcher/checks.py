@@ -13,6 +13,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.combinations import check_together
 from pipelinerl.launcher.demonstrated import check_demonstrated, check_sampler
 from pipelinerl.launcher.explain import nearest
+from pipelinerl.launcher.same_problems import Problems, problems_of
 from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.view.trackers import unknown_tracker
 
@@ -50,14 +51,19 @@ def check_trackers(config: RunConfig) -> None:
             raise PlanError(f"trackers: {why_not}")
 
 
-def check_problems(config: RunConfig) -> None:
-    """Checks the domain's problems, and what draws from them; a plan fetches none."""
+def check_problems(config: RunConfig) -> Problems | None:
+    """Checks the domain's problems, and what draws from them, and returns which ones they are.
+
+    A plan fetches none.
+    """
     domain = build_domain(config)
-    if not (config.plan and domain.fetches):
-        _checked("domain", lambda: (domain.train_size, domain.heldout_size))
-        _check_held_out(config, domain)
-        check_sampler(domain, _checked("sampler", lambda: build_sampler(config, domain)))
-        _checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
+    if config.plan and domain.fetches:
+        return None
+    _checked("domain", lambda: (domain.train_size, domain.heldout_size))
+    _check_held_out(config, domain)
+    check_sampler(domain, _checked("sampler", lambda: build_sampler(config, domain)))
+    _checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
+    return _checked("domain", lambda: problems_of(domain))
 
 
 def _check_held_out(config: RunConfig, domain: Domain) -> None:

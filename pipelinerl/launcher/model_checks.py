@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -12,12 +11,13 @@ from contracts.tool_templates import knows_tools
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import RunConfig
-from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.domains.base import Domain
 from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.demonstrated import check_answers
 from pipelinerl.launcher.gpu_memory import check_fits
 from pipelinerl.launcher.model_source import LONGEST_REASON, Model
+from pipelinerl.launcher.prompt_checks import check_prompts
 from pipelinerl.launcher.teacher_check import check_teacher
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ FILES_OF = {
     "weights": ("*.safetensors", "pytorch_model*.bin"),
     "tokenizer": ("tokenizer.json", "*.model", "*.tiktoken", "vocab.*"),
 }
-SAMPLED_PROBLEMS = 64  # of each side, whose prompts are measured
 
 
 def check_model(config: RunConfig, model: Model) -> None:
@@ -50,7 +49,7 @@ def check_model(config: RunConfig, model: Model) -> None:
             ) from error
         domain = build_domain(config)
         _check_template(tokenizer, domain, model.path)
-        _check_prompts(config, tokenizer, domain)
+        check_prompts(config, tokenizer, domain)
         check_teacher(config, tokenizer)
         if isinstance(domain, Demonstrations) and model.shape:
             shape = model.shape
@@ -81,27 +80,6 @@ def _check_template(tokenizer: PreTrainedTokenizerBase, domain: Domain, path: st
             f"the domain {domain.name} needs tools; the chat template in model.path={path} shows none, or "
             "does not write a call as <tool_call>{...}</tool_call>, in tokens that are not special"
         )
-
-
-def _check_prompts(config: RunConfig, tokenizer: PreTrainedTokenizerBase, domain: Domain) -> None:
-    form = {"add_generation_prompt": True, "return_dict": False}
-    problems = _sampled_problems(config, domain)
-    lengths = (len(tokenizer.apply_chat_template(p.messages, tools=p.tools, **form)) for p in problems)
-    longest = max(lengths, default=0)
-    if longest > config.sampling.max_prompt_tokens:
-        raise PlanError(
-            f"the domain's prompts have up to {longest} tokens; sampling.max_prompt_tokens is "
-            f"{config.sampling.max_prompt_tokens}"
-        )
-
-
-def _sampled_problems(config: RunConfig, domain: Domain) -> Iterator[Problem]:
-    if config.plan and domain.fetches:
-        return
-    if not domain.demonstrated:  # no server is given those
-        yield from map(domain.train_problem, range(min(SAMPLED_PROBLEMS, domain.train_size)))
-    for index in range(min(SAMPLED_PROBLEMS, domain.heldout_size)):
-        yield domain.heldout_problem(index)
 
 
 def _check_context(config: RunConfig, context: int) -> None:

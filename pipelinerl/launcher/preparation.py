@@ -4,6 +4,7 @@ Called by `prepare.py`, in a forked process: it imports whatever the configurati
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 from pipelinerl.components import build_domain, judging_of
 from pipelinerl.config import RunConfig
@@ -13,21 +14,38 @@ from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.machine_checks import check_machine
 from pipelinerl.launcher.model_checks import check_model
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
+from pipelinerl.launcher.same_problems import Problems, check_same
 from pipelinerl.launcher.teacher_check import with_absolute_teacher
 
 
-def checked(config: RunConfig) -> tuple[RunConfig, Model]:
-    """Checks the run, and returns its complete configuration and its model. Raises PlanError."""
+class Checked(NamedTuple):
+    """A run that was checked.
+
+    problems: what its training problems are (`same_problems`); None if a plan would have to fetch them.
+    """
+
+    config: RunConfig
+    model: Model
+    problems: Problems | None
+
+
+def checked(config: RunConfig, resumed: Path | None) -> Checked:
+    """Checks the run, and returns its complete configuration. Raises PlanError.
+
+    resumed: directory of the run if it is resumed.
+    """
     check_components(config)
     check_trackers(config)
     check_machine(config)
-    check_problems(config)
+    problems = check_problems(config)
+    if resumed and problems:
+        check_same(resumed, problems)
     config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})
     config = with_absolute_teacher(config)
     model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
     config = model.of(config)
     check_model(config, model)
-    return config, model
+    return Checked(config, model, problems)
 
 
 def with_model_here(config: RunConfig, model: Model) -> RunConfig:

@@ -23,6 +23,7 @@ from pipelinerl.launcher.placing import PlacedRun, anywhere, executor_of, place
 from pipelinerl.launcher.preparation import checked, with_model_here
 from pipelinerl.launcher.resume import check_reference_kept, choose
 from pipelinerl.launcher.run_directory import check_run_dir, resolved
+from pipelinerl.launcher.same_problems import Problems
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -33,6 +34,7 @@ class Prepared(NamedTuple):
 
     jobs: every process of the run, as it would be started now.
     position: the checkpoint position that the run resumes from, or None if the run is new.
+    problems: what the training problems are; None if a plan would have to fetch them.
     """
 
     placed: PlacedRun
@@ -40,6 +42,7 @@ class Prepared(NamedTuple):
     model: Model
     location: StreamsLocation
     position: Position | None
+    problems: Problems | None
 
 
 @contextmanager
@@ -55,7 +58,8 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         held.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)
         # A plan's description builds the same parts, so a plan has nothing to forget.
-        config, model = checked(config) if config.plan else in_forked(partial(checked, config))
+        check = partial(checked, config, run_dir if position else None)
+        config, model, problems = check() if config.plan else in_forked(check)
         executor = held.enter_context(closing(executor_of(config)))
         members = members_of(config)
         asks_none = config.plan and config.executor.backend == "ray"  # a plan needs no cluster
@@ -67,7 +71,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         planner = JobPlanner(config, run_dir, token, location.url)
         jobs = planner.plan(slots)
         placed = PlacedRun(config, run_dir, planner, executor, slots)
-        yield Prepared(placed, jobs, model, location, position)
+        yield Prepared(placed, jobs, model, location, position, problems)
 
 
 def _position(run_dir: Path, config: RunConfig) -> Position | None:

@@ -17,6 +17,7 @@ from pipelinerl.launcher.prepare import Prepared
 from pipelinerl.launcher.resume import describe, launcher_events, resume
 from pipelinerl.launcher.run_directory import make_run_dir, point_latest_at
 from pipelinerl.launcher.run_to_end import run_to_end
+from pipelinerl.launcher.same_problems import keep_problems
 from pipelinerl.launcher.scaling import forget_what_was_asked
 from pipelinerl.launcher.shared_store import made_store
 from pipelinerl.paths import OWNER_ALONE
@@ -48,6 +49,7 @@ def start_run(prepared: Prepared) -> int:
         if socket := planner.judging_socket:
             held.callback(shutil.rmtree, socket.parent, ignore_errors=True)
         settled = {"run_dir": str(run_dir), "resume": False}
+        keep_problems(run_dir, prepared.problems)
         save_config(config.model_copy(update=settled), run_dir / "config.yaml")
         point_latest_at(run_dir)
         return run_to_end(prepared.placed, streams, events, redis)

@@ -27,9 +27,16 @@ class ShuffledEpochs(Sampler):
         return index
 
     def state_dict(self) -> dict[str, int]:
-        return {"epoch": self._epoch, "position": self._position}
+        return {"epoch": self._epoch, "position": self._position, "problems": self._domain.train_size}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
+        """Raises ValueError if the state is of an order of more or fewer problems."""
+        before = state.get("problems", self._domain.train_size)
+        if before != self._domain.train_size:
+            raise ValueError(
+                f"the saved order is of {before} training problems, and the domain has "
+                f"{self._domain.train_size}; resume with the data that the run began with"
+            )
         self._epoch = state["epoch"]
         self._position = state["position"]
         self._order = self._shuffled()

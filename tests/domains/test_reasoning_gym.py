@@ -81,6 +81,10 @@ def test_the_whole_question_is_the_prompt_unless_a_pattern_cuts_it():
     assert problem.messages == [{"role": "user", "content": problem.data["question"]}]
     cut = ReasoningGym("chain_sum", prompt_pattern=r"(\d.*=)").train_problem(0)
     assert cut.messages[0]["content"] == problem.data["metadata"]["expression"] + " ="
+    preset = {"chain_sum": {"prompt_pattern": r"(\d.*=)"}}
+    of_preset = ReasoningGym("chain_sum", presets=preset).train_problem(0)
+    whole = ReasoningGym("chain_sum", presets=preset, prompt_pattern=None).train_problem(0)
+    assert (of_preset.messages, whole.messages) == (cut.messages, problem.messages)
     with pytest.raises(ValueError, match="matches nothing"):
         ReasoningGym("chain_sum", prompt_pattern="(no such text)").train_problem(0)
 

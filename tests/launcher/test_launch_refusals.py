@@ -290,7 +290,7 @@ MODELS = {  # what is done to the model, what is set, and what is said
         [], "qwen2 transforms its logits (final_logit_softcapping)",
     ),
     "too long": (None, ["sampling.max_tokens=60"], "exceeds the model's context of 64"),
-    "long prompts": (None, ["sampling.max_prompt_tokens=5"], "the domain's prompts have up to"),
+    "long prompts": (None, ["sampling.max_prompt_tokens=5"], "and sampling.max_prompt_tokens is 5; raise it"),
     "no tools": (
         lambda model: (model / "chat_template.jinja").write_text(NO_TOOLS),
         ["domain=calculator"], "the domain calculator needs tools",

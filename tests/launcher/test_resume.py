@@ -23,6 +23,7 @@ from contracts.trainer import SaveHandle
 from pipelinerl.config import ReferenceConfig, StopAtConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.resume import check_reference_kept, choose, launcher_events, resume, sort_groups
+from pipelinerl.launcher.same_problems import check_same, keep_problems, problems_of
 from pipelinerl.replay import trained_rows
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.rollouts.sampler_states import SamplerStates
@@ -40,6 +41,7 @@ from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import START, Checkpoints, Position
 from tests.builders import completion, rollout
 from tests.limits import HANG_S
+from tests.samplers.domains import Labelled
 
 SIZE = 2
 
@@ -426,3 +428,15 @@ def test_what_is_replayed_of_a_resumed_run_are_the_steps_that_count(tmp_path):
 
 def closed(version: int) -> StepClosed:
     return StepClosed(at=1.0, version=version, rollouts=2, tokens=1, lag_histogram={})
+
+
+@pytest.mark.parametrize("other", [Labelled(6), Labelled(4), Labelled(5, "renamed")])
+def test_a_run_is_resumed_with_the_problems_that_it_began_with_alone(tmp_path, other):
+    begun = problems_of(Labelled(5))
+    check_same(tmp_path, begun)  # a run that has not kept them
+    keep_problems(tmp_path, begun)
+    check_same(tmp_path, problems_of(Labelled(5)))
+    with pytest.raises(
+        PlanError, match=f"began with 5 .*{begun.digest}.* now has {other.train_size} .*digest"
+    ):
+        check_same(tmp_path, problems_of(other))

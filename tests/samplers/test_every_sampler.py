@@ -178,3 +178,12 @@ def test_the_config_of_a_mixture_with_a_sampler_in_each_part():
     assert domain.parts == {"sums": range(30), "gcds": range(30, 70)}
     drawn = [domain.train_problem(sampler.next(version=0)).domain for _ in range(600)]
     assert 340 < drawn.count("sums") < 460
+
+
+@pytest.mark.parametrize("size", [3, 7])
+def test_an_order_is_not_continued_with_more_or_fewer_problems(size):
+    begun = ShuffledEpochs(Labelled(5), 0)
+    for _ in range(4):
+        begun.next(0)
+    with pytest.raises(ValueError, match=f"order is of 5 training problems, and the domain has {size}"):
+        ShuffledEpochs(Labelled(size), 0).load_state_dict(begun.state_dict())

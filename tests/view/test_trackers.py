@@ -90,7 +90,7 @@ def run(tmp_path) -> Run:
     return Run(tmp_path / "run")
 
 
-def test_each_line_once_for_a_run_that_grows_a_follower_that_is_killed_a_resumption_and_an_end(run):
+def test_each_line_once_for_a_run_that_grows_and_a_follower_that_is_killed(run):
     run.grow(*range(5))
     follower = run.followed()
     wait_for(run.written)
@@ -109,6 +109,11 @@ def test_each_line_once_for_a_run_that_grows_a_follower_that_is_killed_a_resumpt
     assert follower.wait() == 0
     run.check()
 
+
+def test_each_line_once_for_a_run_that_ends_resumes_and_ends(run):
+    run.grow(*range(12))
+    run.end()
+    run.follow_to_the_end()
     run.resume()
     run.grow(9, 10, 11)  # the run went back to a checkpoint
     follower = run.followed()
@@ -118,7 +123,6 @@ def test_each_line_once_for_a_run_that_grows_a_follower_that_is_killed_a_resumpt
     run.grow(*range(12, 1500))  # more than one batch
     run.end()
     assert "tensorboard --logdir" in run.follow_to_the_end()
-    run.check()
     files = {path: path.stat().st_mtime_ns for path in run.directory.rglob("*") if path.is_file()}
     run.follow_to_the_end()
     locks = {run.directory / "trackers" / f".{name}.lock" for name in TRACKERS}

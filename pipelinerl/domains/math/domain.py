@@ -1,16 +1,22 @@
 """The domain: its data sets, how it asks their problems, and the reward of each outcome."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from heapq import nlargest
 from typing import Any
 
-from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified, judged_attempt
-from pipelinerl.domains.math.sources import Rows, sources_of
+from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified, digest_of, judged_attempt
+from pipelinerl.domains.math.rows import Row, Rows
+from pipelinerl.domains.math.sources import sources_of
 from pipelinerl.domains.mixture import in_turn
 
 VERIFIER = "pipelinerl.judging.verifiers.math.MathVerifier"
 OUTCOMES = ("right", "wrong", "no_answer", "undecided")
+EMPTY = "without a problem or an answer"
+HELD_OUT = "held out"
+CONTRADICTORY = "with another answer to the same problem"
 JUDGE_MOVED = (
     "domain.judge has moved to judging, for all domains: judging.workers, judging.verdict_s (timeout_s), "
     "judging.memory_bytes, judging.max_characters; for a stopped run, in its config.yaml"
@@ -55,6 +61,7 @@ class Math(Verified):
         self._names = dict.fromkeys([*train, *heldout])
         self._system_prompt = system_prompt
         self._rewards = rewards
+        self._left_out: dict[str, Counter[str]] = {}
 
     @property
     def fetches(self) -> bool:
@@ -74,6 +81,22 @@ class Math(Verified):
     def heldout_problem(self, index: int) -> Problem:
         return self._problem(*self._heldout[index])
 
+    def longest_problems(self, count: int) -> list[int]:
+        return self._longest(self._train, count)
+
+    def longest_heldout(self, count: int) -> list[int]:
+        return self._longest(self._heldout, count)
+
+    def digest(self) -> str:
+        rows = (self._rows[name][index] for name, index in self._train)
+        return digest_of(f"{row.problem}\0{row.answer}" for row in rows)
+
+    def plan_notes(self) -> Iterator[str]:
+        used = Counter(name for name, _ in [*self._train, *self._heldout])
+        for name, reasons in self._left_out.items():
+            less = "".join(f"; left out: {count:,} {reason}" for reason, count in reasons.items())
+            yield f"{name}: {used[name]:,} problems{less}"
+
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         """Returns the attempt. Metrics: judged_<outcome> for each outcome; one of them is 1, the others 0."""
         answer = await client.chat(problem.messages)
@@ -91,26 +114,44 @@ class Math(Verified):
 
     @cached_property
     def _heldout(self) -> list[tuple[str, int]]:
-        sound = {name: self._sound(name) for name in self._heldout_names}
+        sound = self._sound(self._heldout_names, {})
         turns = in_turn({name: len(indices) for name, indices in sound.items()})
         return [(name, sound[name][turn]) for name, turn in turns]
 
     @cached_property
     def _train(self) -> list[tuple[str, int]]:
         held_out = {row.problem for name in self._heldout_names for row in self._rows[name]}
-        return [(name, index) for name in self._train_names for index in self._sound(name, held_out)]
+        sound = self._sound(self._train_names, dict.fromkeys(held_out, HELD_OUT))
+        return [(name, index) for name, indices in sound.items() for index in indices]
 
-    def _sound(self, name: str, elsewhere: Collection[str] = ()) -> list[int]:
-        """Returns the rows that have a problem and an answer, and whose problem is not in `elsewhere`."""
-        rows = enumerate(self._rows[name])
-        sound = [index for index, row in rows if all(row) and row.problem not in elsewhere]
-        if not sound:
-            raise ValueError(f"{name} has no row with a problem and an answer that is not held out")
+    def _sound(self, names: Sequence[str], unfit: Mapping[str, str]) -> dict[str, list[int]]:
+        """Returns the rows to use of each source. `unfit`: reasons why not, by problem."""
+        unfit = {**contradictory([row for name in names for row in self._rows[name]]), **unfit}
+        sound = {}
+        for name in names:
+            rows = self._rows[name]
+            reasons = [unfit.get(row.problem) if row.problem and row.answer else EMPTY for row in rows]
+            sound[name] = [index for index, reason in enumerate(reasons) if reason is None]
+            self._left_out[name] = Counter(filter(None, reasons))
+            if not sound[name]:
+                raise ValueError(f"{name} has no row with a problem and an answer that is not held out")
         return sound
+
+    def _longest(self, places: Sequence[tuple[str, int]], count: int) -> list[int]:
+        characters = [len(self._rows[name][index].problem) for name, index in places]
+        return nlargest(count, range(len(places)), key=characters.__getitem__)
 
     def _problem(self, name: str, index: int) -> Problem:
         row = self._rows[name][index]
-        messages = [{"role": "user", "content": row.problem}]
-        if self._system_prompt:
+        messages = list(row.messages) or [{"role": "user", "content": row.problem}]
+        if self._system_prompt and messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": self._system_prompt})
         return Problem(f"{name}/{index}", messages, row.answer, domain=name)
+
+
+def contradictory(rows: Sequence[Row]) -> dict[str, str]:
+    """Returns the problems that have two different answers, which would be right and wrong by chance."""
+    first: dict[str, str] = {}
+    answered = [row for row in rows if row.answer]
+    other = [row for row in answered if first.setdefault(row.problem, row.answer) != row.answer]
+    return {row.problem: CONTRADICTORY for row in other}

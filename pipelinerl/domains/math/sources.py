@@ -1,19 +1,19 @@
-"""Data sets of problems with answers: Hugging Face's, or local files, loaded by the library `datasets`.
+"""The places of data sets: Hugging Face's hub, or local files.
 
-The library caches the data, resumes an interrupted download, and maps the rows into memory.
+The library `datasets` caches what it fetches, and resumes an interrupted download.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
 
 from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetsError
 from hydra.utils import get_method
 
-FILE_FORMATS = {".parquet": "parquet", ".jsonl": "json", ".json": "json"}
+JSON = (".jsonl", ".json")
+FILE_FORMATS = (".parquet", *JSON)
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,6 @@ class Source:
         return self.is_local and (self.made_by is None or Path(self.path).is_file())
 
 
-class Row(NamedTuple):
-    problem: str
-    answer: str
-
-
 def sources_of(options: Mapping[str, Mapping[str, str]]) -> dict[str, Source]:
     """Returns the configured sources by name. Raises ValueError for an option that no source has."""
     known = [field.name for field in fields(Source)]
@@ -62,52 +57,35 @@ def sources_of(options: Mapping[str, Mapping[str, str]]) -> dict[str, Source]:
             raise ValueError(f"sources.{name}.answer_pattern has no group: it is what the answer is")
     sources = {name: Source(**given) for name, given in options.items()}
     for name, source in sources.items():
+        if not source.is_local and Path(source.path).is_file():
+            raise ValueError(
+                f"sources.{name}.path={source.path} is a file of another format; convert it to one of "
+                f"{', '.join(FILE_FORMATS)}"
+            )
         if source.made_by and not source.is_local:
             raise ValueError(f"sources.{name}.made_by makes a local file, and {source.path} is none")
     return sources
 
 
-class Rows:
-    """The rows of one source, in its order."""
-
-    def __init__(self, name: str, source: Source):
-        self.name = name
-        self._source = source
-        self._rows = _loaded(name, source).flatten()
-        for role in ("problem", "answer"):
-            field = getattr(source, role)
-            if field not in self._rows.column_names:
-                there = ", ".join(self._rows.column_names)
-                raise ValueError(
-                    f"{name}: sources.{name}.{role}={field} is no field of it; there are {there}"
-                )
-
-    def __getitem__(self, index: int) -> Row:
-        row = self._rows[index]
-        return self._row(row[self._source.problem], row[self._source.answer])
-
-    def __iter__(self) -> Iterator[Row]:
-        """Reads whole columns, because reading row by row takes a hundred times as long."""
-        columns = (self._rows[field][:] for field in (self._source.problem, self._source.answer))
-        return map(self._row, *columns)
-
-    def _row(self, problem: object, answer: object) -> Row:
-        return Row("" if problem is None else str(problem).strip(), self._cut(answer))
-
-    def _cut(self, value: object) -> str:
-        answer = "" if value is None else str(value).strip()
-        if self._source.answer_pattern is None:
-            return answer
-        found = re.search(self._source.answer_pattern, answer)
-        return found.group(1).strip() if found else ""
+def local_file(name: str, source: Source) -> Path:
+    """Returns the path of a local source. A file that is missing is made, if a function makes it."""
+    path = Path(source.path)
+    if not source.is_here:
+        _maker(name, source.made_by)(path)
+    if not path.is_file():
+        raise ValueError(f"{name}: there is no file {path.absolute()}")
+    return path
 
 
-def _loaded(name: str, source: Source) -> Dataset:
+def table_of(name: str, source: Source) -> Dataset:
+    """Returns the data set of a local .parquet file or of the hub. Raises ValueError if it cannot be read."""
     if not source.is_local:
         return _from_hub(name, source)
-    if not source.is_here:
-        _maker(name, source.made_by)(Path(source.path))
-    return _from_file(name, Path(source.path))
+    path = local_file(name, source)
+    try:
+        return load_dataset("parquet", data_files=str(path), split="train")
+    except (DatasetsError, OSError) as error:
+        raise ValueError(f"{name}: {path} could not be read: {error.__cause__ or error}") from None
 
 
 def _maker(name: str, made_by: str) -> Callable[[Path], None]:
@@ -115,15 +93,6 @@ def _maker(name: str, made_by: str) -> Callable[[Path], None]:
         return get_method(made_by)
     except ImportError as error:
         raise ValueError(f"{name}: sources.{name}.made_by={made_by} could not be loaded: {error}") from None
-
-
-def _from_file(name: str, path: Path) -> Dataset:
-    if not path.is_file():
-        raise ValueError(f"{name}: there is no file {path.absolute()}")
-    try:
-        return load_dataset(FILE_FORMATS[path.suffix], data_files=str(path), split="train")
-    except (DatasetsError, OSError) as error:
-        raise ValueError(f"{name}: {path} could not be read: {error.__cause__ or error}") from None
 
 
 def _from_hub(name: str, source: Source) -> Dataset:

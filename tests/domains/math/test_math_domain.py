@@ -1,5 +1,6 @@
 """The domain over local files in the shapes that the hub's data sets have."""
 
+import datetime
 import json
 from pathlib import Path
 
@@ -79,6 +80,124 @@ def test_fields_are_mapped_and_nested_ones_found(sources):
     ]
     assert (problem.problem_id, problem.data, problem.domain) == ("talks/1", "2", "talks")
     assert [m["role"] for m in domain(sources, system_prompt=None).train_problem(0).messages] == ["user"]
+
+
+def test_values_are_the_text_that_stands_in_the_file(sources, tmp_path):
+    written = ['"007"', "1e-05", "3.10", "12345678901234567890123", "[1, 2]", '"2020-01-01"', "true", "null"]
+    lines = [f'{{"problem": "{number}?", "answer": {value}}}' for number, value in enumerate(written)]
+    for name, content in (("a.jsonl", "\ufeff" + "\r\n\n".join(lines)), ("a.json", f"[{','.join(lines)}]")):
+        (tmp_path / name).write_text(content)
+        math = domain(sources | {"mine": {"path": str(tmp_path / name)}}, train=["mine"])
+        answers = [math.train_problem(index).data for index in range(math.train_size)]
+        assert answers == [value.strip('"') for value in written[:-1]]
+
+
+ASKED = {"role": "user", "content": "2+2?"}
+OWN = [{"role": "system", "content": "Be brief."}, ASKED]
+
+
+@pytest.mark.parametrize("write", [parquet, jsonl])
+@pytest.mark.parametrize(
+    ("row", "fields", "roles"),
+    [
+        (
+            {"prompt": [ASKED], "reward_model": {"ground_truth": "4"}},
+            ("prompt", "reward_model.ground_truth"),
+            "su",
+        ),
+        ({"prompt": OWN, "solution": "4"}, ("prompt", "solution"), "su"),
+        (
+            {"talk": {"messages": [ASKED, {"role": "assistant", "content": "?"}, ASKED]}, "a": 4},
+            ("talk.messages", "a"),
+            "suau",
+        ),
+    ],
+)
+def test_messages_are_asked_as_they_are(sources, tmp_path, write, row, fields, roles):
+    mine = dict(
+        zip(
+            ("path", "problem", "answer"),
+            (write(tmp_path / f"m.{write.__name__}", [row]), *fields),
+            strict=True,
+        )
+    )
+    problem = domain(sources | {"mine": mine}, train=["mine"]).train_problem(0)
+    assert "".join(message["role"][0] for message in problem.messages) == roles
+    assert (problem.messages[-1], problem.data) == (ASKED, "4")
+    assert problem.messages[0]["content"] == ("Be brief." if "solution" in row else "Box it.")
+
+
+def test_what_is_left_out_is_counted_and_the_longest_problems_are_known(sources, tmp_path):
+    rows = [("a", "1"), ("b", "2"), ("a", "1"), ("b", "3"), ("longest", "4"), ("c", None), ("30 + 1?", "31")]
+    path = jsonl(
+        tmp_path / "mine.jsonl", [{"problem": problem, "answer": answer} for problem, answer in rows]
+    )
+    math = domain(sources | {"mine": {"path": path}}, train=["mine"])
+    assert [math.train_problem(index).problem_id for index in range(math.train_size)] == [
+        "mine/0",
+        "mine/2",
+        "mine/4",
+    ]
+    assert math.longest_problems(1) == [2]
+    (of_train,) = [note for note in math.plan_notes() if note.startswith("mine")]
+    assert of_train == (
+        "mine: 3 problems; left out: 2 with another answer to the same problem; "
+        "left out: 1 without a problem or an answer; left out: 1 held out"
+    )
+    before = math.digest()
+    jsonl(tmp_path / "mine.jsonl", [{"problem": problem, "answer": answer} for problem, answer in rows[:3]])
+    assert domain(sources | {"mine": {"path": path}}, train=["mine"]).digest() != before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"", "mine: .*a.jsonl has no row"),
+        ("a.json", b"[]", "mine: .*a.json has no row"),
+        (
+            "a.jsonl",
+            b'{"problem": "1?", "answer": 1}\n{"problem": "2?"',
+            "mine: .*a.jsonl, line 2: .*truncated",
+        ),
+        (
+            "a.jsonl",
+            '{"problem": "1?", "answer": 1}\n{"problem": "é?"}'.encode("latin-1"),
+            "a.jsonl, line 2: .*UTF-8",
+        ),
+        ("a.json", '[{"problem": "1?", "answer": 1}]'.encode("utf-16"), "a.json, line 1: .*UTF-8"),
+        (
+            "a.csv",
+            b"problem,answer\n1?,1",
+            "sources.mine.path=.*a.csv is a file of another format; .*.parquet",
+        ),
+        (
+            "a.jsonl",
+            b'{"problem": ["1?"], "answer": 1}',
+            "mine: row 1: the field problem is a list of no messages",
+        ),
+        (
+            "a.jsonl",
+            b'{"problem": [{"role": "assistant", "content": "!"}], "answer": 1}',
+            "mine: row 1: .* do not end with the user's turn",
+        ),
+        ("a.jsonl", b'["1?", 1]', "mine: .*a.jsonl.*Expected `object`"),
+    ],
+)
+def test_a_file_that_cannot_be_read_as_it_says_is_refused_by_its_place(
+    sources, tmp_path, name, content, message
+):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        domain(sources | {"mine": {"path": str(tmp_path / name)}}, train=["mine"]).train_size  # noqa: B018
+
+
+@pytest.mark.parametrize("answer", [datetime.date(2020, 1, 1), [1, 2], True])
+def test_a_column_of_other_values_than_text_and_numbers_is_refused_by_its_name(sources, tmp_path, answer):
+    path = parquet(tmp_path / "a.parquet", [{"problem": "1?", "answer": answer}])
+    with pytest.raises(
+        ValueError, match="mine: the field answer is .*, and no text or number; point sources.mine"
+    ):
+        domain(sources | {"mine": {"path": path}}, train=["mine"]).train_size  # noqa: B018
 
 
 def test_an_answer_is_cut_out_and_rows_without_one_are_left_out(sources):

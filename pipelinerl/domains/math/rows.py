@@ -1,0 +1,130 @@
+"""The rows of a source: a problem, as text or as messages, and the text of its answer."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from datasets import Dataset, Value
+
+from pipelinerl.domains.math.json_rows import Values, as_text, read_json, value_at
+from pipelinerl.domains.math.sources import JSON, Source, local_file, table_of
+
+Message = dict[str, str]
+MESSAGES = msgspec.json.Decoder(list[Message])
+TEXT_TYPES = re.compile(r"string|large_string|u?int\d+|float\d+|decimal.*|null")
+ROLES = re.compile(r"(?:system )?(?:user assistant )*user")
+
+
+class Row(NamedTuple):
+    """A problem and its answer; empty if the row has none.
+
+    messages: the conversation, if the data set has messages in place of text.
+    """
+
+    problem: str
+    answer: str
+    messages: Sequence[Message] = ()
+
+
+class Rows:
+    """The rows of one source, in its order."""
+
+    def __init__(self, name: str, source: Source):
+        self._name = name
+        self._source = source
+        in_json = Path(source.path).suffix in JSON
+        self._rows = list(self._of_json() if in_json else self._of_table())
+        if not self._rows:
+            raise ValueError(f"{name}: {source.path} has no row")
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return self._rows[index]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def _of_json(self) -> Iterator[Row]:
+        path = local_file(self._name, self._source)
+        try:
+            rows = read_json(path)
+        except ValueError as error:
+            raise ValueError(f"{self._name}: {error}") from None
+        for role in ("problem", "answer"):
+            field = getattr(self._source, role)
+            if rows and not any(value_at(row, field) is not None for row in rows):
+                self._refuse_field(role, list(dict.fromkeys(key for row in rows for key in row)))
+        for number, row in enumerate(rows, 1):
+            yield self._row(number, self._problem_in(number, row), as_text_at(row, self._source.answer))
+
+    def _problem_in(self, number: int, row: Values) -> str | list[Message] | None:
+        value = value_at(row, self._source.problem)
+        if value is None or bytes(value)[:1] != b"[":
+            return None if value is None else as_text(value)
+        try:
+            return MESSAGES.decode(value)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{self._where(number)} is a list of no messages: {error}") from None
+
+    def _of_table(self) -> Iterator[Row]:
+        table = table_of(self._name, self._source).flatten()
+        for role in ("problem", "answer"):
+            if getattr(self._source, role) not in table.column_names:
+                self._refuse_field(role, table.column_names)
+        self._check_types(table)
+        # Whole columns, because reading row by row takes a hundred times as long.
+        columns = (table[field][:] for field in (self._source.problem, self._source.answer))
+        for number, (problem, answer) in enumerate(zip(*columns, strict=True), 1):
+            is_text = problem is None or isinstance(problem, list)
+            yield self._row(number, problem if is_text else str(problem), answer)
+
+    def _check_types(self, table: Dataset) -> None:
+        for role in ("problem", "answer"):
+            field = getattr(self._source, role)
+            kind = table.features[field]
+            listed = role == "problem" and not isinstance(kind, Value) and _holds_messages(kind)
+            if not listed and not (isinstance(kind, Value) and TEXT_TYPES.fullmatch(kind.dtype)):
+                raise ValueError(
+                    f"{self._name}: the field {field} is {_described(kind)}, and no text or number; "
+                    f"point sources.{self._name}.{role} at another, or convert it"
+                )
+
+    def _row(self, number: int, problem: str | list[Message] | None, answer: Any) -> Row:
+        cut = self._cut("" if answer is None else str(answer).strip())
+        if not isinstance(problem, list):
+            return Row((problem or "").strip(), cut)
+        messages = [{"role": m.get("role", ""), "content": m.get("content", "")} for m in problem]
+        if not ROLES.fullmatch(" ".join(message["role"] for message in messages)):
+            raise ValueError(f"{self._where(number)} has messages that do not end with the user's turn")
+        return Row("\n".join(message["content"] for message in messages), cut, messages)
+
+    def _cut(self, answer: str) -> str:
+        if self._source.answer_pattern is None:
+            return answer
+        found = re.search(self._source.answer_pattern, answer)
+        return found.group(1).strip() if found else ""
+
+    def _where(self, number: int) -> str:
+        return f"{self._name}: row {number}: the field {self._source.problem}"
+
+    def _refuse_field(self, role: str, there: Sequence[str]) -> None:
+        field = f"sources.{self._name}.{role}={getattr(self._source, role)}"
+        raise ValueError(f"{self._name}: {field} is no field of it; there are {', '.join(there)}")
+
+
+def as_text_at(row: Values, field: str) -> str | None:
+    value = value_at(row, field)
+    return None if value is None else as_text(value)
+
+
+def _holds_messages(kind: Any) -> bool:
+    inner = kind[0] if isinstance(kind, list) else getattr(kind, "feature", None)
+    return isinstance(inner, dict) and {"role", "content"} <= inner.keys()
+
+
+def _described(kind: Any) -> str:
+    return kind.dtype if isinstance(kind, Value) else "a list or a record"
