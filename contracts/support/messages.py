@@ -1,6 +1,7 @@
 """Errors as one line of text, for a user to read."""
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 MAPPING = "must be a mapping, like {key: value}"
 PLAIN = {  # by pydantic's type of a problem
@@ -16,12 +17,14 @@ def one_line(error: BaseException) -> str:
     """Returns the error's complete message on one line; each problem of a ValidationError names its field."""
     if not isinstance(error, ValidationError):
         return " ".join(str(error).split())
-    problems = []
-    for problem in error.errors():
-        field = ".".join(str(part) for part in problem["loc"])
-        message = PLAIN.get(problem["type"], problem["msg"].removeprefix("Value error, "))
-        problems.append(f"{field}: {message}" if field else message)
-    return "; ".join(problems)
+    return "; ".join(map(problem_line, error.errors()))
+
+
+def problem_line(problem: ErrorDetails) -> str:
+    """Returns one problem of a ValidationError, which names its field."""
+    field = ".".join(str(part) for part in problem["loc"])
+    message = PLAIN.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+    return f"{field}: {message}" if field else message
 
 
 def first_line(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from pipelinerl.config import RunConfig, with_moved_keys
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.choices import PARTS_OF_ALL
 from pipelinerl.launcher.defaults import register_defaults
-from pipelinerl.launcher.explain import explain, parse
+from pipelinerl.launcher.explain import explain, file_given, parse, unknown_keys
 from pipelinerl.paths import ROOT, conf_directory
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
@@ -31,15 +31,15 @@ FIXED_OPTIONS = (
 
 
 def compose_config(overrides: list[str]) -> RunConfig:
-    """Raises PlanError or pydantic's ValidationError; both say which key and why."""
+    """Raises PlanError, which says which key and why."""
     try:
         given = parse(overrides)
         is_resumed = "resume" in given and given["resume"].value() is not False
         config = RunConfig.model_validate(_of_stopped_run(given) if is_resumed else _composed(overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise PlanError(explain(error, overrides)) from error
-    except ValidationError:
-        raise
+    except ValidationError as error:
+        raise PlanError(unknown_keys(error, overrides)) from error
     except (OSError, ValueError, yaml.YAMLError) as error:  # a choice that is no name, a file that is no YAML
         raise PlanError(f"the configuration cannot be composed: {one_line(error)}") from error
     _check_lag(config, given)
@@ -68,7 +68,8 @@ def _composed(overrides: list[str]) -> dict:
         )
     for group in PARTS_OF_ALL:
         if group in composed:
-            raise PlanError(f"{group}: the first line of its file must be: # @package _global_")
+            file = file_given(group, overrides)
+            raise PlanError(f"{file}: its first line must be: # @package _global_")
     return composed
 
 

@@ -2,15 +2,15 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import get_args, get_origin
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from contracts.support.messages import first_line
+from contracts.support.messages import first_line, problem_line
 from pipelinerl.config import NODES, RESTARTS, Component, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.choices import PARTS_OF_ALL, choices_of, groups
@@ -66,7 +66,9 @@ def _check_value(argument: str, setting: Override) -> None:
 def _quoted(argument: str) -> str:
     """Returns the argument as one types it in a shell, with its value in quotes that Hydra reads."""
     key, _, value = argument.partition("=")
-    escaped = value.removeprefix("'").removeprefix('"').replace("\\", "\\\\").replace("'", "\\'")
+    plain = value.removeprefix("'").removeprefix('"')
+    # In Hydra's quotes, a backslash stands for itself unless a quote follows.
+    escaped = re.sub(r"\\+(?='|$)", lambda found: 2 * found[0], plain).replace("'", "\\'")
     return f"{key}=\"'" + re.sub(r'([$`"\\])', r"\\\1", escaped) + "'\""
 
 
@@ -82,7 +84,7 @@ def _unreadable(argument: str) -> str:
     return f"{argument!r}: a value with such characters is written in quotes inside the shell's: {typed}"
 
 
-def explain(error: Exception, arguments: Iterable[str]) -> str:
+def explain(error: Exception, arguments: Sequence[str]) -> str:
     """Returns what is wrong with the arguments that Hydra or OmegaConf refuses."""
     text = first_line(error)
     if missing := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
@@ -90,6 +92,9 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     if twice := re.search(r"Multiple values for (\w+)", text):
         if twice[1] in PARTS_OF_ALL:
             return f"+{twice[1]}=NAME is given more than once, and a run has one"
+        if not any(argument.startswith(f"+{twice[1]}=") for argument in arguments):
+            override = f"write `override /{twice[1]}: NAME` in its defaults"
+            return f"{_files_given(arguments)}: {override}, because {twice[1]} has a choice already"
         return f"{twice[1]} has a choice already: write {twice[1]}=NAME, without the plus"
     for argument in arguments:
         key = argument.split("=")[0].lstrip("+~")
@@ -98,6 +103,31 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
             return _no_key(argument, key)
     return f"the configuration cannot be composed: {text}"
+
+
+def file_given(group: str, arguments: Iterable[str]) -> str | None:
+    """Returns the file that +exp=NAME or +scale=NAME stands for, or None if it is not given."""
+    names = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"+{group}=")]
+    return f"conf/{group}/{names[0]}.yaml" if names else None
+
+
+def _files_given(arguments: Sequence[str]) -> str:
+    files = (file_given(group, arguments) for group in PARTS_OF_ALL)
+    return " or ".join(filter(None, files))
+
+
+def unknown_keys(error: ValidationError, arguments: Sequence[str]) -> str:
+    """Returns the problems of a configuration in one line; what is known is named for a key that is not."""
+    lines = []
+    files = _files_given(arguments)
+    for problem in error.errors():
+        key = ".".join(map(str, problem["loc"]))
+        typed = any(argument.lstrip("+~").startswith(key) for argument in arguments)
+        unknown = problem["type"] == "extra_forbidden"
+        where = f" in {files}" if unknown and files and not typed else ""
+        near = nearest(key, _known_keys(RunConfig)) if unknown else ""
+        lines.append(f"{problem_line(problem)}{where}{near}")
+    return "; ".join(lines)
 
 
 def _no_choice(group: str, choice: str) -> str:

@@ -38,9 +38,15 @@ def ignore() -> None:
 
 
 def _handle(handler: Callable[..., NoReturn]) -> None:
+    """Has signals call the handler.
+
+    Under nohup, SIGHUP stays ignored, and Ctrl-C if that is ignored too. Otherwise Ctrl-C ends the launcher,
+    although a script's shell lets a job that it starts with & ignore it.
+    """
+    stays = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     for number in SIGNALS:
-        ignored = signal.getsignal(number) == signal.SIG_IGN  # by a shell for a job beside it, or by nohup
-        if number == signal.SIGTERM or not ignored:
+        ignored = signal.getsignal(number) == signal.SIG_IGN
+        if number == signal.SIGTERM or not (stays and ignored):
             signal.signal(number, handler)
 
 

@@ -1,12 +1,14 @@
 """Keeps the launcher going where nobody reads its output any more: a closed terminal, or a pipe that ends.
 
-It imports the standard library alone, since it is needed before anything else is imported.
+It imports no package but the standard library, since it is needed before anything else is imported.
 """
 
 import errno
 import os
 import sys
 from typing import TextIO
+
+from contracts.support.terminal import print_any_text
 
 GONE = (errno.EPIPE, errno.EIO)
 
@@ -47,6 +49,7 @@ def lead_nowhere(descriptor: int) -> None:
 
 
 def outlast_readers() -> None:
-    """Has what this process prints go nowhere, once nobody reads it any more."""
+    """Has what this process prints go nowhere, once nobody reads it any more, and be any text until then."""
+    print_any_text()
     sys.stdout = LastingOutput(sys.stdout) if sys.stdout else None
     sys.stderr = LastingOutput(sys.stderr) if sys.stderr else None

@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from contracts.support.terminal import printable
 from pipelinerl.paths import ROOT
 
 COLUMN = 2  # spaces between a command and its sentence
@@ -19,12 +20,13 @@ def closing_lines(summary: dict, run_dir: Path, ended: bool, is_solved: bool) ->
     """
     commands = next_commands(summary, run_dir, ended, is_solved)
     width = max(map(len, commands)) + COLUMN
-    return [
+    lines = [
         learnt(summary, ended),
         f"what bounded it: {summary['bottleneck']}",
         "what to do next:",
         *(f"  {command:<{width}}{sentence}" for command, sentence in commands.items()),
     ]
+    return [printable(line) for line in lines]
 
 
 def learnt(summary: dict, ended: bool) -> str:

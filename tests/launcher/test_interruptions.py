@@ -46,10 +46,21 @@ def test_a_launcher_that_imports_ends_without_a_traceback(tmp_path, number, late
     assert processes_of(tmp_path) == []
 
 
-def test_what_whoever_starts_it_ignores_stays_ignored(tmp_path):
-    """As for a launcher under nohup."""
-    ignoring = f"trap '' HUP; exec {' '.join(LAUNCH)} run_dir={tmp_path}/run {' '.join(MINIATURE)} plan=true"
+def test_a_job_that_a_script_starts_with_an_ampersand_ends_by_ctrl_c(tmp_path):
+    """The shell of a script has such a job ignore SIGINT."""
+    ignoring = f"trap '' INT; exec {' '.join(LAUNCH)} run_dir={tmp_path}/run {' '.join(MINIATURE)}"
+    launcher = subprocess.Popen(["/bin/sh", "-c", ignoring], cwd=ROOT, stdout=subprocess.DEVNULL)
+    wait_for(lambda: handles(launcher.pid, signal.SIGHUP))
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(HANG_S) == STATUS
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path):
+    ignoring = (
+        f"trap '' HUP INT; exec {' '.join(LAUNCH)} run_dir={tmp_path}/run {' '.join(MINIATURE)} plan=true"
+    )
     launcher = subprocess.Popen(["/bin/sh", "-c", ignoring], cwd=ROOT, stdout=subprocess.PIPE)
     wait_for(lambda: handles(launcher.pid, signal.SIGTERM))
     launcher.send_signal(signal.SIGHUP)
+    launcher.send_signal(signal.SIGINT)
     assert launcher.wait(HANG_S) == 0

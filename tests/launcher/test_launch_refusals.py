@@ -15,6 +15,7 @@ import launch
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
 from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.explain import parse
 from pipelinerl.launcher.machine_checks import check_master_address
 from pipelinerl.training.checkpoints import Checkpoints, Position
 from trainer_adapters.scripted import ScriptedTrainer
@@ -97,6 +98,7 @@ optimizer.betas=0.9 | optimizer.betas: must be a list
 +max_steps=3 | max_steps is there already; write it without the plus
 +exp=dapo +exp=grpo | +exp=NAME is given more than once
 +nokey=3 | nokey: there is no such key
++batch_siz=3 | batch_siz: there is no such key; did you mean batch_size?
 resume=maybe run_dir=runs/latest | resume=maybe: resume=true resumes from the newest checkpoint
 run_dir=??? | Missing mandatory value: run_dir
 run_dir='' | run_dir: String should have at least 1 character
@@ -401,8 +403,7 @@ def test_an_executor_that_is_named_again_keeps_its_settings(tmp_path):
     assert compose_config([*resuming, *on_ray]).executor.place_timeout_s == 120
 
 
-@pytest.mark.parametrize("text", ["", "a: [", "seed: 0"])
-def test_a_run_whose_configuration_is_not_complete_is_not_resumed(capsys, tmp_path, text):
-    (tmp_path / "config.yaml").write_text(text)
-    line = refused(capsys, f"run_dir={tmp_path}", "resume=true")
-    assert "is not the complete configuration of a run" in line or "cannot be composed" in line
+@pytest.mark.parametrize("text", [r"Put \boxed{}.", r"it's \a", r"x\'y", r"\frac{a}{b}, 'c'"])
+def test_what_is_proposed_for_a_text_means_that_text(capsys, text):
+    (proposed,) = shlex.split(refused(capsys, f"domain.system_prompt={text}").rpartition(": ")[2])
+    assert parse([proposed])["domain.system_prompt"].value() == text
