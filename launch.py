@@ -27,7 +27,7 @@ try:
 
     from contracts.support.messages import one_line
     from contracts.support.token import TokenError
-    from pipelinerl.errors import PlanError
+    from pipelinerl.errors import PartError, PlanError
     from pipelinerl.launcher.compose import compose_config
     from pipelinerl.launcher.messages import say
     from pipelinerl.streams import StreamError
@@ -53,6 +53,9 @@ def main(arguments: list[str]) -> int:
         from pipelinerl.launcher.run import run
 
         return run(config)
+    except PartError as error:
+        say(one_line(error))
+        return 1
     except (PlanError, ValidationError, StreamError, TokenError) as error:
         say(one_line(error))
         return 2

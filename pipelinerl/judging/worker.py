@@ -41,6 +41,7 @@ from pipelinerl.judging.worker_messages import (
     Start,
     framed,
 )
+from pipelinerl.part_faults import FaultError
 
 Judge = Callable[[str, bytes, str], Judgement]  # (verifier's name, task, text)
 
@@ -158,6 +159,8 @@ class Worker:
             return Failed("memory")
         except BlockingIOError as error:  # EAGAIN: the limit on processes and threads is exceeded
             return Failed("processes", str(error)[:WORDS])
+        except FaultError as error:
+            return Failed("error", str(error)[:WORDS])
         except BaseException as error:
             return Failed("error", f"{type(error).__name__}: {error}"[:WORDS])
 

@@ -97,7 +97,7 @@ def _check_needs(config: RunConfig, name: str, part: object) -> None:
         _check_needs(config, name, inner)
     given = {
         "needs_reference": (config.reference, "a reference server: set reference=transformers"),
-        "needs_values": (_has_value_head(config.trainer), "trainer.value_head=true"),
+        "needs_values": (has_value_head(config.trainer), "trainer.value_head=true"),
         "needs_repetition": (config.rollout.repetition, "rollout.repetition: nothing is stopped without"),
     }
     for need, (there, how) in given.items():
@@ -109,7 +109,7 @@ def _check_needs(config: RunConfig, name: str, part: object) -> None:
             raise PlanError(f"{name}: {type(part).__name__} needs token_fields.{field}: {how}")
 
 
-def _has_value_head(trainer: Component) -> bool:
+def has_value_head(trainer: Component) -> bool:
     """Returns whether the trainer, or the one inside it, is configured to have a value head."""
     options = trainer.model_dump()
     return any(part.get("value_head", False) for part in (options, options.get("inner", {})))

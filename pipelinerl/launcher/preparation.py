@@ -14,10 +14,15 @@ from pipelinerl.launcher.machine_checks import check_machine
 from pipelinerl.launcher.model_checks import check_model
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.teacher_check import with_absolute_teacher
+from pipelinerl.launcher.trial.named import has_own
 
 
 def checked(config: RunConfig) -> tuple[RunConfig, Model]:
     """Checks the run, and returns its complete configuration and its model. Raises PlanError."""
+    if has_own(config):
+        from pipelinerl.launcher.trial.attempt import try_parts  # it imports torch
+
+        try_parts(config)
     check_components(config)
     check_trackers(config)
     check_machine(config)

@@ -54,7 +54,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     with ExitStack() as held:
         held.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)
-        # A plan's description builds the same parts, so a plan has nothing to forget.
+        # A plan is made in a forked process of its own.
         config, model = checked(config) if config.plan else in_forked(partial(checked, config))
         executor = held.enter_context(closing(executor_of(config)))
         members = members_of(config)
