@@ -16,7 +16,7 @@ from types import CodeType
 from pipelinerl.paths import ROOT
 
 SHIPPED = ("pipelinerl", "contracts", "trainer_adapters", "inference_adapters")  # the project's own packages
-LIBRARIES = tuple(
+LIBRARIES = tuple(  # where no file is the user's
     os.path.join(path, "")
     for path in {*map(str, map(ROOT.joinpath, SHIPPED))}
     | {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -69,7 +69,8 @@ def root_of(error: BaseException) -> BaseException:
 def is_users(file: str) -> bool:
     """Returns whether the file is neither this project's, nor a library's, nor no file at all."""
     is_installed = {"site-packages", "dist-packages"} & {*file.split(os.sep)}
-    return not (file.startswith(("<", *LIBRARIES)) or is_installed)
+    is_ours = file.startswith(("<", *LIBRARIES)) or file == str(ROOT / "launch.py")
+    return not (is_ours or is_installed)
 
 
 def place(file: str, line: int) -> str:

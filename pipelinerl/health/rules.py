@@ -95,7 +95,7 @@ class Health:
     ess_collapsed          begins when level(ess) < ess_floor; ends when it is > (1 + margin) · ess_floor.
 
     skipped                begins with a step that was skipped.
-    no_gradient            begins with the third step in a row whose gradient norm is 0.
+    no_gradient            begins with the third step in a row that is without_gradient.
     no_learning_rate       begins with a step whose learning rate is 0.
 
     A step that does not report a metric, or not as a finite number, leaves its alarm as it was.
@@ -111,7 +111,7 @@ class Health:
             Alarm.CLIP_FRACTION_RISING: Watch("clip_fraction", clip_fraction, r.window),
             Alarm.ENTROPY_RISING_AGAIN: Watch("entropy", entropy, r.window),
             Alarm.SKIPPED: Streak("skipped", 1.0, steps=1),
-            Alarm.NO_GRADIENT: Streak("grad_norm", 0.0, steps=3),
+            Alarm.NO_GRADIENT: Streak("without_gradient", 1.0, steps=3),
             Alarm.NO_LEARNING_RATE: Streak("learning_rate", 0.0, steps=1),
             Alarm.ESS_COLLAPSED: Watch("ess", Collapse(r.ess_floor, r.margin), r.window),
         }

@@ -13,6 +13,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.combinations import check_together
 from pipelinerl.launcher.demonstrated import check_demonstrated, check_sampler
 from pipelinerl.launcher.explain import nearest
+from pipelinerl.launcher.messages import say
 from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.view.trackers import unknown_tracker
 
@@ -48,6 +49,20 @@ def check_trackers(config: RunConfig) -> None:
     for name in config.all_trackers:
         if why_not := unknown_tracker(name):
             raise PlanError(f"trackers: {why_not}")
+
+
+def tell_of_last_steps(config: RunConfig) -> None:
+    """Says if the learning rate reaches 0 before the last step."""
+    optimizer = config.optimizer
+    if optimizer.decay_steps is None:
+        return
+    last = optimizer.warmup_steps + optimizer.decay_steps
+    if last < config.max_steps:
+        say(
+            f"warning: optimizer.decay_steps={optimizer.decay_steps}: the learning rate is 0 from step "
+            f"{last + 1} on, and max_steps={config.max_steps}; set "
+            f"optimizer.decay_steps={config.max_steps - optimizer.warmup_steps}, or null"
+        )
 
 
 def check_problems(config: RunConfig) -> None:

@@ -28,7 +28,14 @@ BY_SIGNAL = 128  # what is added to the number of the signal that ended a proces
 
 
 class EndedError(Exception):
-    """The forked process has ended before its work. The message says how, as what follows its name."""
+    """The forked process has ended before its work. The message says how, as what follows "was".
+
+    by: the number of the signal that ended it, if one did.
+    """
+
+    def __init__(self, how: str, by: int | None = None):
+        super().__init__(how)
+        self.by = by
 
 
 def in_forked(work: Callable[[], Result]) -> Result:
@@ -155,7 +162,7 @@ def _result(written: BinaryIO, status: int) -> object:
     if status == interruptions.STATUS:
         raise KeyboardInterrupt
     if status > BY_SIGNAL:
-        raise EndedError(f"ended by signal {status - BY_SIGNAL}")
+        raise EndedError(f"ended by signal {status - BY_SIGNAL}", status - BY_SIGNAL)
     try:
         outcome = pickle.load(written)
     except EOFError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelinerl.components import build_domain, judging_of
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model import registry
-from pipelinerl.launcher.checks import check_components, check_problems, check_trackers
+from pipelinerl.launcher.checks import check_components, check_problems, check_trackers, tell_of_last_steps
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.machine_checks import check_machine
 from pipelinerl.launcher.model_checks import check_model
@@ -32,6 +32,7 @@ def checked(config: RunConfig) -> tuple[RunConfig, Model]:
     model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
     config = model.of(config)
     check_model(config, model)
+    tell_of_last_steps(config)
     return config, model
 
 

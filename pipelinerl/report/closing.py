@@ -32,7 +32,7 @@ def learnt(summary: dict, ended: bool) -> str:
     how = "ended" if ended else "stopped before its end"
     if summary["solved_at"] is not None:
         how = f"solved at step {summary['solved_at']}"
-    skipped = f", {summary['steps_skipped']} more skipped" if summary["steps_skipped"] else ""
+    skipped = f" ({summary['steps_skipped']} were skipped)" if summary["steps_skipped"] else ""
     length = f"{summary['optimizer_steps']} steps{skipped}, {_time(summary)}"
     start = summary["heldout_success_start"]
     end = summary["heldout_success_end"]
@@ -56,8 +56,7 @@ def next_commands(summary: dict, run_dir: Path, ended: bool, is_solved: bool) ->
     if not ended:
         further = {resume: "resume it"}
     else:
-        closed = summary["optimizer_steps"] + summary["steps_skipped"]
-        more = "" if summary["solved_at"] is not None else f" max_steps={2 * closed}"
+        more = "" if summary["solved_at"] is not None else f" max_steps={2 * summary['optimizer_steps']}"
         unbounded = " stop_at=null" if is_solved else ""
         further = {f"{resume}{more}{unbounded}": "train it further"}
     pages = {f"{python} -m pipelinerl.view {shown}": "look at it in a browser"}

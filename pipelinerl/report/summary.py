@@ -70,7 +70,7 @@ def summary_of(totals: RunTotals, launch: Launch | None) -> dict[str, object]:
         "heldout_success_start": start_of(evaluations),
         "heldout_success_end": evaluations[-1].success if evaluations else None,
         "evaluations": [described(result) for result in evaluations],
-        "optimizer_steps": sum(not step.skipped for step in totals.steps.values()),
+        "optimizer_steps": len(totals.steps),
         "steps_skipped": sum(step.skipped for step in totals.steps.values()),
         "solved_at": totals.solved_at,
         "resumed": totals.resumed,

@@ -218,7 +218,8 @@ class RankZero:
             )
         )
         of_report = {name: float(getattr(report, name)) for name in ("grad_norm", "learning_rate", "skipped")}
-        alarms = self._health.observe(of_report | statistics)
+        has_none = {"without_gradient": float(report.grad_norm == 0)}
+        alarms = self._health.observe(of_report | has_none | statistics)
         for alarm in alarms:
             log.warning("step %d: %s: %s", version, alarm, alarm.sentence)
         step_s, seconds = self._spans.taken()

@@ -1,14 +1,17 @@
 """Which command starts a server: its interpreter, its options, its engine."""
 
+import os
 import sys
 
 import pytest
 
 from pipelinerl.errors import PlanError
+from pipelinerl.judging.child import service_environment
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.describe_places import nodes_needed
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
+from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import REFERENCE_VARIABLE
 from tests.launcher.test_weight_transports import jobs_of
 
@@ -129,3 +132,11 @@ def test_a_server_larger_than_a_node_is_refused():
     counts = ["world.gpus=3", "inference.gpus_per_server=4"]
     with pytest.raises(PlanError, match="server-0 needs 4 GPUs of one node, and a node has 3"):
         nodes_needed(compose_config(["executor=ray", "streams=redis", *counts]))
+
+
+def test_jobs_find_what_the_launcher_finds(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["mine", "", "/elsewhere", "mine"]))
+    expected = [str(ROOT), str(tmp_path / "mine"), "/elsewhere", str(tmp_path)]
+    assert importable().split(os.pathsep) == expected
+    assert service_environment(tmp_path / "socket")["PYTHONPATH"].split(os.pathsep) == expected

@@ -11,6 +11,7 @@ RUN = Path.cwd() / "runs" / "my run"
 SOLVED = {
     "solved_at": 30,
     "optimizer_steps": 32,
+    "steps_skipped": 0,
     "evaluations": [{}, {}],
     "heldout_success_start": 0.184,
     "heldout_success_end": 0.968,
@@ -62,9 +63,10 @@ def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next
             "resume=true  ",
         ),
         (
-            {"solved_at": None, "heldout_success_start": None, "wall_s": None},
+            {"solved_at": None, "heldout_success_start": None, "wall_s": None, "steps_skipped": 3},
             False,
-            "stopped before its end: 32 steps, no recorded time; held-out success was not measured twice",
+            "stopped before its end: 32 steps (3 were skipped), no recorded time; held-out success was not "
+            "measured twice",
             "resume=true  ",
         ),
     ],

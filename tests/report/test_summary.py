@@ -99,6 +99,7 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "heldout_success_end": 0.9,
         "evaluations": [described(0, 0.4), described(2, 0.9)],
         "optimizer_steps": 3,
+        "steps_skipped": 1,
         "solved_at": None,
         "resumed": 0,
         "streams_cut": [],

@@ -6,6 +6,7 @@ harms nothing but its trial.
 
 import os
 import re
+import signal
 import sys
 from contextlib import suppress
 from functools import partial
@@ -21,7 +22,6 @@ from pipelinerl.launcher.trial.watched import ANY
 from pipelinerl.part_faults import SHIPPED, is_users, place
 
 FRAME = re.compile(r'File "(.+)", line (\d+)')
-TIMEOUT = "Timeout ("  # which faulthandler writes above the stacks
 
 
 def try_parts(config: RunConfig) -> None:
@@ -49,11 +49,11 @@ def _import_shipped(config: RunConfig) -> None:
 
 
 def _how_it_ended(told: str, end: EndedError, limit_s: float) -> str:
-    """Returns what a part did that ended its process. `told`: its role and path, and its stack if it hung."""
+    """Returns what a part did that ended its process. `told`: its role, path and place, and its stack."""
     label, _, stack = told.partition("\n")
-    own = [(file, int(line)) for file, line in FRAME.findall(stack) if is_users(file)]
-    where = f" ({place(*own[0])})" if own else ""
-    if TIMEOUT in stack:
+    if own := [(file, int(line)) for file, line in FRAME.findall(stack) if is_users(file)]:
+        label = f"{label.partition(' (')[0]} ({place(*own[0])})"
+    if end.by == signal.SIGALRM:
         limit = f"check_parts_s={limit_s:g}"
-        return f"{label}{where}: expected an end of all trials within {limit}, but it goes on"
-    return f"{label}{where}: expected {ANY}, but its process was {end}"
+        return f"{label}: expected an end of all trials within {limit}, but it goes on"
+    return f"{label}: expected {ANY}, but its process was {end}"

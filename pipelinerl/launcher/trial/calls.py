@@ -87,10 +87,8 @@ def _loss_of(came: object) -> tuple[object, object]:
 
 
 def _check_loss(loss: object) -> None:
-    expect(isinstance(loss, torch.Tensor), "a scalar loss: a tensor of shape []", loss)
-    expect(
-        loss.shape == () and loss.is_floating_point(), "a scalar loss: a tensor of floats of shape []", loss
-    )
+    is_scalar = isinstance(loss, torch.Tensor) and loss.shape == () and loss.is_floating_point()
+    expect(is_scalar, "a scalar loss: a tensor of floats of shape []", loss)
     expect(torch.isfinite(loss), "a finite loss", loss)
 
 
@@ -121,9 +119,7 @@ def call_advantage(advantage: Part, config: RunConfig) -> None:
     advantages = _numbers(given, (size,), of_group.format(size))
     if over_step := getattr(advantage, "over_step", None):
         final = over_step(np.tile(advantages, 2).astype(np.float32))
-        expected = (
-            f"one advantage for each turn of the step: an array of finite numbers of shape [{2 * size}]"
-        )
+        expected = f"one advantage for each turn of a step: an array of numbers of shape [{2 * size}]"
         expect(isinstance(final, np.ndarray), expected, final, "over_step")
         _numbers(final, (2 * size,), expected, "over_step")
 

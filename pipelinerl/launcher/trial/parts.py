@@ -12,8 +12,8 @@ from contracts.support.messages import one_line
 from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate, judging_of
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain, Problem
-from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checks import has_value_head
+from pipelinerl.errors import PartError, PlanError
+from pipelinerl.launcher.checks import check_components, has_value_head
 from pipelinerl.launcher.trial import calls, judged
 from pipelinerl.launcher.trial.made_up import PROBLEM, answers_of
 from pipelinerl.launcher.trial.named import is_own
@@ -30,13 +30,25 @@ def try_all(config: RunConfig, told: BinaryIO) -> str | None:
     told: the file in which the launcher finds which part has ended the process.
     """
     stand_alone()
+    watch = Watch(told, config.check_parts_s)
     try:
-        Parts(config, Watch(told, config.check_parts_s)).try_all()
-    except PlanError:
+        Parts(config, watch).try_all()
+    except PartError:
+        if watch.is_of_call and _is_refused(config):
+            return None
         raise
     except Exception as error:
         return f"{type(error).__name__}: {one_line(error)}"
     return None
+
+
+def _is_refused(config: RunConfig) -> bool:
+    """Returns whether the launcher's checks refuse the parts as configured, and so say more of the cause."""
+    try:
+        check_components(config)
+    except PlanError:
+        return True
+    return False
 
 
 class Parts:

@@ -2,6 +2,8 @@
 
 import faulthandler
 import os
+import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +12,9 @@ from typing import BinaryIO, NoReturn
 from pipelinerl.errors import PartError
 from pipelinerl.launcher.trial.calls import WrongError
 from pipelinerl.launcher.trial.named import own_in
-from pipelinerl.part_faults import fault
+from pipelinerl.part_faults import definition_of, fault
 
+SHORTEST_S = 1e-3  # 0 would be no limit
 ANY = "a part that can be made and called"
 
 
@@ -21,7 +24,11 @@ class Watch:
     def __init__(self, told: BinaryIO, limit_s: float):
         self._told = told
         self._left_s = limit_s
+        self.is_of_call = False  # whether the last part was made, and is called
         faulthandler.enable(told)  # a crash leaves the stack there
+        # So does the alarm, which then ends the process. It needs neither a thread nor Python's own handlers.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        faulthandler.register(signal.SIGALRM, told, chain=True)
 
     @contextmanager
     def over(
@@ -40,11 +47,13 @@ class Watch:
         """
         self._told.seek(0)
         self._told.truncate()
-        self._told.write(f"{role} {path}\n".encode())
+        self.is_of_call = part is not None
+        own = path if part is None else own_in(part)
+        where = definition_of(own, method)
+        self._told.write(f"{role} {path}{f' ({where})' if where else ''}\n".encode())
         began = time.monotonic()
         if is_timed:
-            faulthandler.dump_traceback_later(max(self._left_s, 1e-3), exit=True, file=self._told)
-        own = path if part is None else own_in(part)
+            signal.setitimer(signal.ITIMER_REAL, max(self._left_s, SHORTEST_S))
         try:
             yield
         except WrongError as wrong:
@@ -53,7 +62,7 @@ class Watch:
             raise PartError(fault(own, expected, error, method, role)) from None
         finally:
             if is_timed:
-                faulthandler.cancel_dump_traceback_later()
+                signal.setitimer(signal.ITIMER_REAL, 0)
                 self._left_s -= time.monotonic() - began
 
 
@@ -65,6 +74,7 @@ def stand_alone() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for output in (1, 2):
         os.dup2(nowhere, output)
+    sys.stdout = sys.stderr = open(nowhere, "w")  # noqa: SIM115 - as long as the process lives
     own = os.getpid()
     end = os._exit
 
