@@ -40,7 +40,7 @@ class Alarm(StrEnum):
     )
     NO_GRADIENT = (
         "no_gradient",
-        "the gradient is exactly 0: all advantages are 0, or the loss does not depend on the model",
+        "the gradient is exactly 0: all advantages are, no token is in the loss, or the loss is detached",
     )
     NO_LEARNING_RATE = (
         "no_learning_rate",

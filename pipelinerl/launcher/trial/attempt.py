@@ -31,12 +31,12 @@ def try_parts(config: RunConfig) -> None:
     _import_shipped(config)
     with open(os.memfd_create("trial"), "w+b", buffering=0) as told:
         try:
-            untried = result_of_forked(partial(try_all, config, told))
+            warnings = result_of_forked(partial(try_all, config, told))
         except EndedError as end:
             told.seek(0)
             raise PartError(_how_it_ended(told.read().decode(), end, config.check_parts_s)) from None
-    if untried:
-        say(f"warning: not every part could be tried before the start: {untried}")
+    for warning in warnings:
+        say(f"warning: {warning}")
 
 
 def _import_shipped(config: RunConfig) -> None:

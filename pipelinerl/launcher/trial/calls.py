@@ -3,6 +3,7 @@
 Each raises WrongError for a value that the run could not use, and passes on what the part itself raises.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,10 +11,10 @@ import msgspec
 import numpy as np
 import torch
 
-from contracts.trainer import PackedBatch
+from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.advantages import UnfitRewardsError
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.trial.made_up import PROBLEM, answers_of, batch_of, group_of, scores_of
+from pipelinerl.launcher.trial.made_up import PROBLEM, answers_of, batch_of, group_of, halves_of, scores_of
 from pipelinerl.normalisations import GroupTokens
 from pipelinerl.part_faults import Happened
 from pipelinerl.samplers.base import Sampler
@@ -53,12 +54,28 @@ def call_objective(objective: Part, config: RunConfig, answers: int, has_values:
         gradients = [source.grad for source in sources if source.grad is not None]
         expect(gradients, OF_SCORES, Happened("the gradient of its loss reaches none of them"))
         is_finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
-        expect(
-            is_finite,
-            "a loss with a finite gradient",
-            Happened("the gradient of its loss is NaN or infinite"),
-        )
+        came = Happened("the gradient of its loss is NaN or infinite")
+        expect(is_finite, "a loss with a finite gradient", came)
         _check_sums(sums)
+
+
+def cut_loss(objective: Part, config: RunConfig, answers: int, has_values: bool) -> None:
+    """Checks that the loss of a micro-batch is that of its halves together.
+
+    An objective that gives another loss for the same micro-batch cannot be compared with itself.
+    """
+    batch = batch_of(config, answers)
+    scores, _ = scores_of(batch, has_values)
+
+    def loss_of(batch: PackedBatch, scores: TokenScores) -> float:
+        loss, _ = objective(scores, batch)
+        return float(loss.detach())
+
+    whole = loss_of(batch, scores)
+    halves = sum(loss_of(*half) for half in halves_of(config, answers, scores))
+    is_same = math.isclose(whole, halves, rel_tol=1e-3, abs_tol=1e-6) or loss_of(batch, scores) != whole
+    came = f"that of {batch.num_rollouts} rollouts is {whole:.3g}, and that of their halves {halves:.3g}"
+    expect(is_same, "a loss that is a sum of terms times batch.loss_weights", Happened(came))
 
 
 OF_SCORES = "a loss that is computed from scores.logprobs, scores.entropy or scores.values"

@@ -88,7 +88,22 @@ def _values(field: TokenField, tokens: int) -> np.ndarray:
 
 def batch_of(config: RunConfig, answers: int) -> PackedBatch:
     """Returns a micro-batch, with advantages of both signs, and every token that `config` asks for."""
+    return _packed(config, group_of(config, ROLLOUTS, answers=answers))
+
+
+def halves_of(config: RunConfig, answers: int, scores: TokenScores) -> list[tuple[PackedBatch, TokenScores]]:
+    """Returns the micro-batch as two of half the rollouts, each with its share of the scores."""
     rollouts = group_of(config, ROLLOUTS, answers=answers)
+    halves = [_packed(config, rollouts[: ROLLOUTS // 2]), _packed(config, rollouts[ROLLOUTS // 2 :])]
+    given = [scores.logprobs, scores.entropy, *([] if scores.values is None else [scores.values])]
+    split = [tensor.split([half.num_tokens for half in halves]) for tensor in given]
+    return [
+        (half, TokenScores(*(part * 1.0 for part in parts)))
+        for half, *parts in zip(halves, *split, strict=True)
+    ]
+
+
+def _packed(config: RunConfig, rollouts: list[Rollout]) -> PackedBatch:
     sequences = [sequence for rollout in rollouts for sequence in _sequences(config, rollout)]
     return PackedBatch.pack(sequences, STEP, config.token_fields)
 

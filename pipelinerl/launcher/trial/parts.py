@@ -24,22 +24,21 @@ MAKE_VERIFIER = "pipelinerl.judging.verifiers.make_verifier"  # of the workers t
 OF_CODE = (NameError, AttributeError, ImportError, SyntaxError, SystemExit)  # whatever the options are
 
 
-def try_all(config: RunConfig, told: BinaryIO) -> str | None:
-    """Tries the parts. Returns why some could not be, or None. Raises PartError.
+def try_all(config: RunConfig, told: BinaryIO) -> list[str]:
+    """Tries the parts. Returns warnings, one line each. Raises PartError.
 
     told: the file in which the launcher finds which part has ended the process.
     """
     stand_alone()
     watch = Watch(told, config.check_parts_s)
     try:
-        Parts(config, watch).try_all()
+        return Parts(config, watch).try_all()
     except PartError:
         if watch.is_of_call and _is_refused(config):
-            return None
+            return []
         raise
     except Exception as error:
-        return f"{type(error).__name__}: {one_line(error)}"
-    return None
+        return [f"not every part could be tried before the start: {type(error).__name__}: {one_line(error)}"]
 
 
 def _is_refused(config: RunConfig) -> bool:
@@ -58,8 +57,8 @@ class Parts:
         self._config = config
         self._watch = watch
 
-    def try_all(self) -> None:
-        """Tries those that are the user's."""
+    def try_all(self) -> list[str]:
+        """Tries those that are the user's. Returns what is no reason to refuse them, one line each."""
         config = self._config
         answers = answers_of(config)
         has_values = has_value_head(config.trainer)
@@ -67,6 +66,7 @@ class Parts:
         problem, tasks, texts = self._attempt(domain) if domain else (PROBLEM, {}, [])
         of_loss = {"config": config, "answers": answers, "has_values": has_values}
         self._try("objective", config.objective, partial(calls.call_objective, **of_loss), "(loss, sums)")
+        warnings = self._warnings_of("objective", config.objective, partial(calls.cut_loss, **of_loss))
         for component in config.regularisers:
             self._try("regulariser", component, partial(calls.call_regulariser, **of_loss), "(loss, sums)")
         of_group = "one number for each rollout"
@@ -86,6 +86,14 @@ class Parts:
         if domain:
             self._sampler(domain)
         self._verifiers(domain, tasks, texts)
+        return warnings
+
+    def _warnings_of(self, role: str, component: Component, call: Callable[[Any], None]) -> list[str]:
+        try:
+            self._try(role, component, call, "the same for the same micro-batch")
+        except PartError as error:
+            return [str(error)]
+        return []
 
     def _try(self, role: str, component: Component, call: Callable[[Any], None], expected: str) -> None:
         if (part := self._make(role, component)) is not None:
