@@ -49,7 +49,7 @@ from pipelinerl.components import (
 )
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import opened
-from pipelinerl.first_failures import FirstFailures
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import admission_of

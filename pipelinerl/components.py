@@ -24,7 +24,7 @@ from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import Component, RunConfig, WeightsConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
-from pipelinerl.first_failures import FirstFailures
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.judging.child import judging_service
 from pipelinerl.judging.client import SOCKET_VARIABLE, JudgingClient
 from pipelinerl.judging.options import JudgingConfig

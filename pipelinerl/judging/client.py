@@ -7,7 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from pipelinerl.first_failures import FirstFailures
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import (
     LONGEST_TEXT,

@@ -22,6 +22,7 @@ from pkgutil import resolve_name
 import msgspec
 
 from contracts.support.die_with_parent import die_with_parent
+from pipelinerl.errors.part_faults import FaultError
 from pipelinerl.judging.isolation import Confinement, close_all_but, imported_paths, undumpable
 from pipelinerl.judging.isolation.privileges import adopt_orphans, first_when_memory_ends
 from pipelinerl.judging.wire import Judgement
@@ -41,7 +42,6 @@ from pipelinerl.judging.worker_messages import (
     Start,
     framed,
 )
-from pipelinerl.part_faults import FaultError
 
 Judge = Callable[[str, bytes, str], Judgement]  # (verifier's name, task, text)
 

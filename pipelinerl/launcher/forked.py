@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from contracts.support.die_with_parent import die_with_parent
 from contracts.support.messages import one_line
 from pipelinerl.errors import PartError, PlanError
+from pipelinerl.errors.part_faults import in_words, place_of
 from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.executors.guard import become_subreaper, kill_descendants
-from pipelinerl.part_faults import in_words, place_of
 
 _exit = os._exit  # which the trial of parts replaces
 Result = TypeVar("Result")

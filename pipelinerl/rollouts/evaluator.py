@@ -18,7 +18,7 @@ from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
-from pipelinerl.first_failures import FirstFailures
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.rollouts.evaluation import HeldOut, as_sampled, attempt_all, held_out, result_of
 from pipelinerl.rollouts.pinned_server import PinnedServer, PinnedServerLostError, WeightsReplacedError
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics

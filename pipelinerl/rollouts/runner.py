@@ -28,9 +28,9 @@ from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.errors import GaveUpError
-from pipelinerl.first_failures import FirstFailures
+from pipelinerl.errors.first_failures import FirstFailures
+from pipelinerl.errors.part_faults import fault
 from pipelinerl.judging.client import JudgeError
-from pipelinerl.part_faults import fault
 from pipelinerl.rollouts.pause import LeavePlace, Pause
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ Called on every rank, which all see the same steps.
 
 from contracts.trainer import StepReport
 from pipelinerl.errors import GaveUpError
-from pipelinerl.part_faults import Happened, fault
+from pipelinerl.errors.part_faults import Happened, fault
 
 MOST_SKIPPED = 3  # in a row
 

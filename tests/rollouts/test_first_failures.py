@@ -6,12 +6,12 @@ import pytest
 
 from pipelinerl.domains.base import Attempt
 from pipelinerl.errors import GaveUpError
-from pipelinerl.first_failures import MOST, FirstFailures
+from pipelinerl.errors.first_failures import MOST, FirstFailures
+from pipelinerl.errors.part_faults import FaultError, fault
 from pipelinerl.judging.client import JudgeError, JudgingClient
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.verifiers import Judge, Verifier
 from pipelinerl.judging.wire import Judgement, Question, Reply
-from pipelinerl.part_faults import FaultError, fault
 from tests.judging.test_client import serving
 from tests.rollouts.test_runner import GOOD, Echo, attempt
 

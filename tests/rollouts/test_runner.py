@@ -15,7 +15,7 @@ from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
-from pipelinerl.first_failures import FirstFailures
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.clients.fake_servers import serving
 from tests.limits import HANG_S

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
+from pipelinerl.errors.part_faults import FaultError, fault
 from pipelinerl.judging.options import REUSED
 from pipelinerl.judging.wire import Judgement, undecided
-from pipelinerl.part_faults import FaultError, fault
 
 A_JUDGEMENT = "a Judgement(reward, success, outcome)"
 

@@ -14,12 +14,12 @@ from pkgutil import resolve_name
 
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PartError
+from pipelinerl.errors.part_faults import SHIPPED, is_users, place
 from pipelinerl.launcher.forked import EndedError, result_of_forked
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.trial.named import SINGLE, has_own
 from pipelinerl.launcher.trial.parts import try_all
 from pipelinerl.launcher.trial.watched import ANY
-from pipelinerl.part_faults import SHIPPED, is_users, place
 
 FRAME = re.compile(r'File "(.+)", line (\d+)')
 

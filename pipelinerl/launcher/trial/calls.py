@@ -14,9 +14,9 @@ import torch
 from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.advantages import UnfitRewardsError
 from pipelinerl.config import RunConfig
+from pipelinerl.errors.part_faults import Happened
 from pipelinerl.launcher.trial.made_up import PROBLEM, answers_of, batch_of, group_of, halves_of, scores_of
 from pipelinerl.normalisations import GroupTokens
-from pipelinerl.part_faults import Happened
 from pipelinerl.samplers.base import Sampler
 from pipelinerl.training.step_statistics import REPORTED
 

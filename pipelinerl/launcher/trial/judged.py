@@ -15,11 +15,11 @@ import numpy as np
 from contracts.records import Completion, unsampled
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Answer, Attempt, Domain, Problem, Verified
+from pipelinerl.errors.part_faults import Happened, described
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.worker_messages import checked
 from pipelinerl.launcher.trial.calls import WrongError, expect
 from pipelinerl.launcher.trial.made_up import group_of
-from pipelinerl.part_faults import Happened, described
 
 OF_CODE = (NameError, AttributeError)  # a misspelt name
 MOST_TURNS = 16

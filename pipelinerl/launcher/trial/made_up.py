@@ -14,7 +14,7 @@ from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.demonstrations import Demonstrations
-from pipelinerl.part_faults import path_of
+from pipelinerl.errors.part_faults import path_of
 
 PROBLEM = Problem("0", [{"role": "user", "content": "1 + 1 ="}], data="2")
 PROMPT = (5, 6, 7)  # token ids that nearly every vocabulary has

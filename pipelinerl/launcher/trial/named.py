@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pipelinerl.config import Component, RunConfig
-from pipelinerl.part_faults import SHIPPED
+from pipelinerl.errors.part_faults import SHIPPED
 
 SINGLE = ("domain", "objective", "advantage", "normalisation", "packing", "health", "trainer", "sampler")
 LISTS = ("regularisers", "filters", "rewards")

@@ -13,12 +13,12 @@ from pipelinerl.components import build_domain, build_packing, build_sampler, in
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.errors import PartError, PlanError
+from pipelinerl.errors.part_faults import place_of, root_of
 from pipelinerl.launcher.checks import check_components, has_value_head
 from pipelinerl.launcher.trial import calls, judged
 from pipelinerl.launcher.trial.made_up import PROBLEM, answers_of
 from pipelinerl.launcher.trial.named import is_own
 from pipelinerl.launcher.trial.watched import Watch, stand_alone
-from pipelinerl.part_faults import place_of, root_of
 
 MAKE_VERIFIER = "pipelinerl.judging.verifiers.make_verifier"  # of the workers that judge, and not of a run
 OF_CODE = (NameError, AttributeError, ImportError, SyntaxError, SystemExit)  # whatever the options are

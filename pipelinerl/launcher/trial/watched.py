@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import BinaryIO, NoReturn
 
 from pipelinerl.errors import PartError
+from pipelinerl.errors.part_faults import definition_of, fault
 from pipelinerl.launcher.trial.calls import WrongError
 from pipelinerl.launcher.trial.named import own_in
-from pipelinerl.part_faults import definition_of, fault
 
 SHORTEST_S = 1e-3  # 0 would be no limit
 ANY = "a part that can be made and called"

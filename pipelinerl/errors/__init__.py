@@ -1,4 +1,7 @@
-"""The errors that end a run because a restart would not help."""
+"""The errors that end a run because a restart would not help, and what a part of the user's did wrong.
+
+Raised and caught everywhere. Must not know any other package of the pipeline.
+"""
 
 
 class PlanError(Exception):

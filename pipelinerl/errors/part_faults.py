@@ -11,10 +11,10 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType
 
-from pipelinerl.paths import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]  # of the project
 SHIPPED = ("pipelinerl", "contracts", "trainer_adapters", "inference_adapters")  # the project's own packages
 LIBRARIES = tuple(  # where no file is the user's
     os.path.join(path, "")

@@ -7,7 +7,7 @@ are not told to it, because they may be over in a moment.
 from collections import Counter
 
 from pipelinerl.errors import GaveUpError
-from pipelinerl.part_faults import kind_of
+from pipelinerl.errors.part_faults import kind_of
 
 MOST = 32
 
