@@ -15,6 +15,7 @@ import launch
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checks import tell_of_last_steps
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.machine_checks import check_master_address
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -451,3 +452,18 @@ def test_a_run_whose_configuration_is_not_complete_is_not_resumed(capsys, tmp_pa
     (tmp_path / "config.yaml").write_text(text)
     line = refused(capsys, f"run_dir={tmp_path}", "resume=true")
     assert "is not the complete configuration of a run" in line or "cannot be composed" in line
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["max_steps=105"], ""),
+        (["max_steps=106"], "is 0 from step 106 on, and max_steps=106; set optimizer.decay_steps=101"),
+        (["max_steps=9", "optimizer.decay_steps=1", "optimizer.warmup_steps=0"], "is 0 from step 2 on"),
+        (["max_steps=1000", "optimizer.decay_steps=null"], ""),
+    ],
+)
+def test_last_steps_without_a_learning_rate_are_told_of(capsys, given, says):
+    tell_of_last_steps(compose_config(given))
+    told = capsys.readouterr().err
+    assert says in told and bool(says) == bool(told)

@@ -14,7 +14,7 @@ import numpy as np
 
 from contracts.records import Completion, unsampled
 from pipelinerl.config import RunConfig
-from pipelinerl.domains.base import Answer, Attempt, Domain, Problem, Verified
+from pipelinerl.domains.base import Answer, Attempt, Domain, Problem
 from pipelinerl.errors.part_faults import Happened, described
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.worker_messages import checked
@@ -72,12 +72,11 @@ def call_problems(domain: Domain) -> Problem:
 def call_rollout(domain: Domain, problem: Problem, config: RunConfig) -> MadeUpModel:
     """Has the domain make an attempt. Returns the client, which has heard what it asks its verifiers."""
     client = MadeUpModel(config)
-    if isinstance(domain, Verified) and type(domain).rollout is Verified.rollout:
-        client.tasks = dict.fromkeys(domain.verifiers, problem.data)
-    if type(domain).open is not Domain.open:  # it needs what it would open
+    if type(domain).open is not Domain.open:  # a rollout would need what it opens
         return client
+    loop = asyncio.new_event_loop()  # never closed: that would wait for threads which wait for something
     try:
-        attempt = asyncio.run(asyncio.wait_for(domain.rollout(client, problem), LONGEST_S))
+        attempt = loop.run_until_complete(asyncio.wait_for(domain.rollout(client, problem), LONGEST_S))
     except EnoughError:
         return client
     except OF_CODE as error:

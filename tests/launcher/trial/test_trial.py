@@ -1,5 +1,6 @@
 """What the trial of the user's parts finds, and what it lets pass."""
 
+import re
 import sys
 import tempfile
 
@@ -195,6 +196,26 @@ def test_a_module_that_ends_what_imports_it_is_said_with_its_line():
     ):
         try_parts(config)
     assert try_parts(config.model_copy(update={"check_parts": False})) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import os\n\nos.getcw()\n", "{}:3.: .* AttributeError: module 'os' has no attribute 'getcw'"),
+        (
+            "class Mine:\n    def __init__(self):\n        self.c = cc\n",
+            "{}:3.: .* NameError: name 'cc' is not",
+        ),
+        ("class Mine\n    pass\n", "{}:1.: .* SyntaxError: expected ':'"),
+        ("from math import piu\n", "{}:1.: .* ImportError: cannot import name 'piu' from 'math'"),
+    ],
+)
+def test_a_module_with_a_typo_is_said_with_its_line(tmp_path, monkeypatch, code, says):
+    name = f"mine_{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = CONFIG.model_copy(update={"objective": Component.model_validate({"_target_": f"{name}.Mine"})})
+    assert re.search(says.format(f"{name}.py"), tried(config))
 
 
 def test_what_a_part_starts_ends_with_its_trial(capfd):
