@@ -1,6 +1,6 @@
 """The errors that end a run because a restart would not help, and what a part of the user's did wrong.
 
-Raised and caught everywhere. Must not know any other package of the pipeline.
+Called by whatever raises or reports them. Must not know any other package of the pipeline.
 """
 
 

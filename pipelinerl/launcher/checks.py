@@ -13,7 +13,6 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.combinations import check_together
 from pipelinerl.launcher.demonstrated import check_demonstrated, check_sampler
 from pipelinerl.launcher.explain import nearest
-from pipelinerl.launcher.messages import say
 from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.view.trackers import unknown_tracker
 
@@ -58,7 +57,7 @@ def tell_of_last_steps(config: RunConfig) -> None:
         return
     last = optimizer.warmup_steps + optimizer.decay_steps
     if last < config.max_steps:
-        say(
+        print(
             f"warning: optimizer.decay_steps={optimizer.decay_steps}: the learning rate is 0 from step "
             f"{last + 1} on, and max_steps={config.max_steps}; set "
             f"optimizer.decay_steps={config.max_steps - optimizer.warmup_steps}, or null"

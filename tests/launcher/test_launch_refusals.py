@@ -465,5 +465,5 @@ def test_a_run_whose_configuration_is_not_complete_is_not_resumed(capsys, tmp_pa
 )
 def test_last_steps_without_a_learning_rate_are_told_of(capsys, given, says):
     tell_of_last_steps(compose_config(given))
-    told = capsys.readouterr().err
+    told = capsys.readouterr().out
     assert says in told and bool(says) == bool(told)

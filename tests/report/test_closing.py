@@ -12,6 +12,7 @@ SOLVED = {
     "solved_at": 30,
     "optimizer_steps": 32,
     "steps_skipped": 0,
+    "steps_without_gradient": 0,
     "evaluations": [{}, {}],
     "heldout_success_start": 0.184,
     "heldout_success_end": 0.968,
@@ -19,6 +20,10 @@ SOLVED = {
     "rollouts_started": 64,
     "bottleneck": "generation bound: the trainer waited",
 }
+
+
+NOT_LEARNT = {"solved_at": None, "heldout_success_start": None, "wall_s": None}
+NOT_LEARNT |= {"steps_skipped": 3, "steps_without_gradient": 4}
 
 
 @pytest.fixture(autouse=True)
@@ -63,10 +68,10 @@ def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next
             "resume=true  ",
         ),
         (
-            {"solved_at": None, "heldout_success_start": None, "wall_s": None, "steps_skipped": 3},
+            NOT_LEARNT,
             False,
-            "stopped before its end: 32 steps (3 were skipped), no recorded time; held-out success was not "
-            "measured twice",
+            "stopped before its end: 32 steps (3 of them skipped, 4 of them without a gradient), no recorded "
+            "time; held-out success was not measured twice",
             "resume=true  ",
         ),
     ],

@@ -1,6 +1,7 @@
 """Runs whose steps change nothing, and those that only begin so."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,6 @@ from tests.nan_objective import NanOnce
 MADE = StepReport(1.0, 1e-3, skipped=False)
 SKIPPED = StepReport(math.nan, 1e-3, skipped=True)
 WITHOUT_GRADIENT = StepReport(0.0, 1e-3, skipped=False)
-WITHOUT_RATE = StepReport(1.0, 0.0, skipped=False)
 PART = r"^objective tests.nan_objective.NanOnce \(tests/nan_objective.py:9\): expected "
 
 
@@ -28,23 +28,17 @@ def test_three_skipped_steps_in_a_row_end_a_run_that_has_learnt():
         GaveUpError, match=PART + "a finite gradient, but the gradients of 3 steps in a row were"
     ):
         run(MADE, SKIPPED, SKIPPED, SKIPPED, MADE)
+    with pytest.raises(GaveUpError, match="3 steps in a row"):
+        run(MADE, *[replace(SKIPPED, skipped=False)] * 3)
     run(SKIPPED, SKIPPED, MADE, SKIPPED, SKIPPED)
 
 
-@pytest.mark.parametrize(
-    ("steps", "says"),
-    [
-        ([SKIPPED], "of 1 steps, 1 were skipped"),
-        ([SKIPPED, WITHOUT_GRADIENT, SKIPPED], "2 were skipped, .* and 1 were made with a gradient or a"),
-        ([WITHOUT_GRADIENT] * 9, "of 9 steps, 9 were made with a gradient or a learning rate of 0"),
-        ([WITHOUT_RATE] * 2, "of 2 steps, 2 were made with a gradient or a learning rate of 0"),
-    ],
-)
-def test_a_run_ends_badly_if_no_step_has_changed_the_weights(steps, says):
-    with pytest.raises(GaveUpError, match=PART + f"a step that changes the weights, but .*{says}"):
-        run(*steps)
-    run(*steps, has_begun=True)
-    run(*steps, MADE)
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_run_ends_badly_if_all_of_its_steps_were_skipped(steps):
+    with pytest.raises(GaveUpError, match=PART + f"a finite gradient, .* all {steps} steps"):
+        run(*[SKIPPED] * steps)
+    run(*[SKIPPED] * steps, has_begun=True)
+    run(*[SKIPPED] * steps, WITHOUT_GRADIENT)
 
 
 def test_a_run_without_steps_ends_well():

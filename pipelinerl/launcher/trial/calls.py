@@ -59,6 +59,16 @@ def call_objective(objective: Part, config: RunConfig, answers: int, has_values:
         _check_sums(sums)
 
 
+def check_gradient(objective: Part, config: RunConfig, answers: int, has_values: bool) -> None:
+    """Checks that the gradient is not exactly 0."""
+    batch = batch_of(config, answers)
+    scores, sources = scores_of(batch, has_values)
+    loss, _ = objective(scores, batch)
+    loss.backward()
+    has_one = any(source.grad is not None and bool(source.grad.any()) for source in sources)
+    expect(has_one, "a gradient other than 0", Happened("that of rollouts right and wrong is 0"))
+
+
 def cut_loss(objective: Part, config: RunConfig, answers: int, has_values: bool) -> None:
     """Checks that the loss of a micro-batch is that of its halves together.
 

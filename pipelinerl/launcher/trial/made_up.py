@@ -122,7 +122,8 @@ def _reference(config: RunConfig, sequence: TrainingSequence) -> np.ndarray | No
 
 def scores_of(batch: PackedBatch, has_values: bool) -> tuple[TokenScores, list[torch.Tensor]]:
     """Returns scores near those of the servers, and the tensors that their gradients go to."""
-    near = batch.behaviour_logprobs + torch.linspace(-0.05, 0.05, batch.num_tokens)
+    # Some differ by 0.05, and some by so little that the smallest of trust regions has them.
+    near = batch.behaviour_logprobs + 0.05 * torch.linspace(-1, 1, batch.num_tokens) ** 3
     sampled = (batch.versions >= 0) & batch.loss_mask
     logprobs = torch.where(sampled, near, torch.linspace(-0.7, -1.2, batch.num_tokens))
     given = [logprobs, torch.linspace(0.5, 1.0, batch.num_tokens)]

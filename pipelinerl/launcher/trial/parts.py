@@ -66,7 +66,9 @@ class Parts:
         problem, tasks, texts = self._attempt(domain) if domain else (PROBLEM, {}, [])
         of_loss = {"config": config, "answers": answers, "has_values": has_values}
         self._try("objective", config.objective, partial(calls.call_objective, **of_loss), "(loss, sums)")
-        warnings = self._warnings_of("objective", config.objective, partial(calls.cut_loss, **of_loss))
+        warnings: list[str] = []
+        for check in (calls.check_gradient, calls.cut_loss):
+            warnings += self._warnings_of("objective", config.objective, partial(check, **of_loss))
         for component in config.regularisers:
             self._try("regulariser", component, partial(calls.call_regulariser, **of_loss), "(loss, sums)")
         of_group = "one number for each rollout"

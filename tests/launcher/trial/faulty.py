@@ -39,6 +39,7 @@ Misspelt = term(lambda s, b: (loss_of(s, b).backwards(), {}))
 UnknownName = term(lambda s, b: (lss_of(s, b), {}))  # noqa: F821
 MoreArguments = type("MoreArguments", (), {"__call__": lambda self, scores: None})
 Mean = term(lambda s, b: (-(b.advantages * s.logprobs).mean(), {}))
+Weightless = term(lambda s, b: (loss_of(s, b) * 0.0, {}))
 Right = term(lambda s, b: [loss_of(s, b), {"mine": s.entropy.sum()}])
 InPlace = term(lambda s, b: (loss_of(s, b) + s.entropy.mul_(0.1).sum(), {}))
 Measure = term(lambda s, b: (torch.zeros(()), {"mine": s.entropy.sum().detach()}))

@@ -60,6 +60,7 @@ objective UnknownName | NameError: name 'lss_of' is not defined
 objective MoreArguments | TypeError
 regularisers NoReturn | regulariser
 regularisers UnknownName | NameError: name 'lss_of' is not defined
+objective Weightless | a gradient other than 0, but that of rollouts right and wrong is 0
 objective Mean | batch.loss_weights, but that of 4 rollouts is 0.0
 advantage TooFew | finite numbers of shape [4], but it gave a ndarray of shape [3]
 advantage Words | but it gave a ndarray of shape [4] and dtype <U32
@@ -142,7 +143,7 @@ def test_every_objective_that_ships_would_pass(name):
     in_pairs = isinstance(objective, Dpo)
     credit = "completion" if in_pairs else "trajectory"
     config = CONFIG.model_copy(update={"reference": CONFIG.inference, "epochs": 2, "credit": credit})
-    for call in (calls.call_objective, calls.cut_loss):
+    for call in (calls.call_objective, calls.check_gradient, calls.cut_loss):
         call(objective, config, 2 if in_pairs else 0, has_values=True)
 
 
