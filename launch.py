@@ -8,8 +8,8 @@
 A run over several machines is placed on a Ray cluster (executor=ray): docs/cluster.md.
 
 Writes to `run_dir`: the resolved config, one log per process, streams, metrics, checkpoints and
-`summary.json`. Exit status 0 means that the run did what it was asked, and 1 that it failed. 2 means that it
-was refused before anything started, and 130 that it was interrupted.
+`summary.json`. Exit status 0 means that the run did what it was asked. 1 means that it failed, or a part of
+yours before its start. 2 means that it was refused before anything started, and 130 that it was interrupted.
 """
 
 from pipelinerl.launcher import interruptions
@@ -27,7 +27,7 @@ try:
 
     from contracts.support.messages import one_line
     from contracts.support.token import TokenError
-    from pipelinerl.errors import PlanError
+    from pipelinerl.errors import PartError, PlanError
     from pipelinerl.launcher.compose import compose_config
     from pipelinerl.launcher.messages import say
     from pipelinerl.streams import StreamError
@@ -53,6 +53,9 @@ def main(arguments: list[str]) -> int:
         from pipelinerl.launcher.run import run
 
         return run(config)
+    except PartError as error:
+        say(one_line(error))
+        return 1
     except (PlanError, ValidationError, StreamError, TokenError) as error:
         say(one_line(error))
         return 2

@@ -49,6 +49,7 @@ from pipelinerl.components import (
 )
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import opened
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import admission_of
@@ -83,6 +84,7 @@ class Actor:
         self._admission = admission_of(config)
         self._pool = ServerPool(config.inference.requests_at_first)
         self._judge = build_judge(config)
+        self._failures = FirstFailures("rollouts")
         self._newest = 0  # version that the trainer has made
         client = build_client(config, session, self._pool, self._judge)
         self._client = replace(client, newest=lambda: self._newest)
@@ -118,6 +120,7 @@ class Actor:
             evaluated_versions(valid_results(streams)),
             spawn=lambda work: self._spawn(work, self._background),
             on_begin=lambda: self._version_watch and self._version_watch.look_again(),
+            failures=self._failures,
         )
         self._version_watch = self._watch_of_versions()
 
@@ -259,6 +262,7 @@ class Actor:
             self._config.rollout,
             self._config.token_fields,
             self._slots.leave_slot,
+            self._failures,
         )
         if self._version_watch:
             self._version_watch.published(published)

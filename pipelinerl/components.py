@@ -24,6 +24,7 @@ from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import Component, RunConfig, WeightsConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.judging.child import judging_service
 from pipelinerl.judging.client import SOCKET_VARIABLE, JudgingClient
 from pipelinerl.judging.options import JudgingConfig
@@ -60,7 +61,7 @@ def build_judge(config: RunConfig) -> JudgingClient | None:
     """Returns the client of the judging service, or None where nothing needs one."""
     if not config.judging.verifiers:
         return None
-    return JudgingClient(os.environ[SOCKET_VARIABLE], config.judging)
+    return JudgingClient(os.environ[SOCKET_VARIABLE], config.judging, FirstFailures("judgements"))
 
 
 @asynccontextmanager

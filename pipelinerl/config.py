@@ -427,6 +427,10 @@ class RunConfig(Section):
         False, ge=0, description="Resume run_dir: true = from its newest checkpoint, or of that version."
     )
     plan: Bool = Field(False, description="Print the jobs and start nothing.")
+    check_parts: Bool = Field(
+        True, description="Call parts of your own once before the start, on made-up input."
+    )
+    check_parts_s: Seconds = Field(30, description="Longest time that this takes for all of them together.")
     schedule: Literal["pipeline", "async", "conventional"] = Field(
         "pipeline", description="When weights go out: in flight, between requests, or with max_lag 0."
     )

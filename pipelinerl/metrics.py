@@ -3,7 +3,8 @@
 A line is `{"time": unix seconds, "step": n, <name>: number or null, ...}`. The writing process chooses the
 names, and readers ignore names that they do not know. A number that is not finite is written as null.
 
-    trainer       step = optimizer steps closed. At a step: loss, grad_norm, learning_rate, ess,
+    trainer       step = optimizer steps closed. At a step: loss, grad_norm, learning_rate, skipped (1 or 0;
+                  tokens of a skipped step are not among trained_tokens), ess,
                   ratio_max_abs_log, lag_mean, lag_max, trained_tokens, trained_tokens_per_s; the
                   objective's own sums, per token; the trainer's own measures; alarm_<name>: 1 when a
                   warning sign begins;

@@ -1,5 +1,6 @@
 """The paths of the project's own files."""
 
+import os
 from pathlib import Path
 
 from pipelinerl.errors import PlanError
@@ -7,6 +8,12 @@ from pipelinerl.errors import PlanError
 ROOT = Path(__file__).resolve().parents[1]  # directory of launch.py, conf/ and the engines' environments
 
 OWNER_ALONE = 0o700  # the mode of a run's directories: its logs and streams hold prompts and settings
+
+
+def importable() -> str:
+    """Returns the PYTHONPATH of jobs: the project, and parts of one's own, from where they are found here."""
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return os.pathsep.join(dict.fromkeys([str(ROOT), *map(os.path.abspath, given), os.getcwd()]))
 
 
 def conf_directory() -> Path:

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import RunConfig, load_config
 from pipelinerl.errors import GaveUpError
 
+log = logging.getLogger(__name__)
+THREADS_S = 10.0  # for threads that parts have left to end, after the work of a process
 REFUSED = 2  # exit status of a process that a restart would not help
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
 STORE_VARIABLE = "PIPELINERL_WEIGHT_STORE"  # the directory of the store of weights
@@ -24,7 +27,8 @@ REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # the streams' server, with its passwor
 def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None]) -> None:
     """Runs `work(config, run_dir, token)`. SIGTERM ends the process at once, without a traceback.
 
-    If `work` raises GaveUpError or CannotContinueError, the exit status is REFUSED.
+    If `work` raises GaveUpError or CannotContinueError, the exit status is REFUSED. The process ends though a
+    part has left a thread that does not.
     """
     parser = command_parser(
         f"pipelinerl.{name}",
@@ -35,8 +39,30 @@ def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None])
     run_dir = parser.parse_args().run_dir
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    status = 1
     try:
         work(load_config(run_dir), run_dir, os.environ.get(TOKEN_VARIABLE))
+        status = 0
     except (GaveUpError, CannotContinueError):
         traceback.print_exc()
+        status = REFUSED
         sys.exit(REFUSED)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+        raise
+    finally:
+        end_in_time(status)
+
+
+def end_in_time(status: int, within_s: float = THREADS_S) -> None:
+    """Has this process end with the status, however long the threads that are left go on."""
+    timer = threading.Timer(within_s, _end, [status])
+    timer.daemon = True
+    timer.start()
+
+
+def _end(status: int) -> None:
+    left = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+    log.warning("the process ends, and its threads with it, of which parts have left %s", ", ".join(left))
+    sys.stdout.flush()
+    os._exit(status)

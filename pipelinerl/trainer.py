@@ -32,6 +32,7 @@ from pipelinerl.training.disk_space import size_beside_weights
 from pipelinerl.training.learner import Learner
 from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.probe import Probe
+from pipelinerl.training.progress import Progress
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.publishers import new_publisher
 from pipelinerl.training.publishing.stored import StorePlace
@@ -60,6 +61,7 @@ class Trainer:
         if resumed.version > 0:
             self._worker.load(self._checkpoints.worker(resumed.version))
         self._version = resumed.version
+        self._progress = Progress(self._learner.objective, has_begun=resumed.version > 0)
         manifest = self._worker.weight_manifest(config.weights.dtype)
         self._rank_zero = None
         if rank == 0:
@@ -110,6 +112,8 @@ class Trainer:
             self._save_unsaved()
         if self._ranks.agree(lambda: self._rank_zero.is_save_wanted):
             return self._leave()
+        if self._version == self._config.max_steps:  # and not solved before
+            self._progress.ended()
         while self._ranks.agree(lambda: self._rank_zero.publisher.must_repeat()):
             self._send()
         self._end_probe()
@@ -146,6 +150,7 @@ class Trainer:
             self._send()
         self._renew_reference()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.settle(self._version, report.skipped))
+        self._progress.closed(report)
         every = self._config.checkpoint.every
         if every and self._version % every == 0:
             self._save()

@@ -159,3 +159,15 @@ def test_a_rule_without_meaning_is_refused_in_one_line(options, message):
     with pytest.raises(ValueError) as refusal:
         replace(RULES, **options)
     assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "steps"),
+    [
+        ("skipped", [0.0, 1.0, 1.0, 0.0, 1.0], [1, 4]),
+        ("without_gradient", [1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0], [5]),
+        ("learning_rate", [1e-3, 1e-4, 0.0, 0.0], [2]),
+    ],
+)
+def test_steps_that_change_nothing(metric, values, steps):
+    assert [step for step, _ in alarms(**{metric: values})] == steps

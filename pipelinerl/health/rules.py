@@ -34,6 +34,18 @@ class Alarm(StrEnum):
         "entropy_rising_again",
         "the entropy had fallen and rises again, which often comes before a collapse",
     )
+    SKIPPED = (
+        "skipped",
+        "the gradient is NaN or infinite: the step was skipped, and its rollouts were not trained on",
+    )
+    NO_GRADIENT = (
+        "no_gradient",
+        "the gradient is exactly 0: all advantages are, no token is in the loss, or the loss is detached",
+    )
+    NO_LEARNING_RATE = (
+        "no_learning_rate",
+        "the learning rate is 0, so steps change nothing: optimizer.decay_steps has ended before max_steps",
+    )
     ESS_COLLAPSED = (
         "ess_collapsed",
         "few tokens carry the step: rollouts are too stale, or trainer and servers disagree",
@@ -82,6 +94,10 @@ class Health:
     entropy_rising_again   the same of entropy, if besides lowest ≤ (1 − entropy_fall) · first level.
     ess_collapsed          begins when level(ess) < ess_floor; ends when it is > (1 + margin) · ess_floor.
 
+    skipped                begins with a step that was skipped.
+    no_gradient            begins with the third step in a row that is without_gradient.
+    no_learning_rate       begins with a step whose learning rate is 0.
+
     A step that does not report a metric, or not as a finite number, leaves its alarm as it was.
     """
 
@@ -90,10 +106,13 @@ class Health:
         grad_norm = Growth(r.grad_norm_growth, r.grad_norm_floor, r.margin)
         clip_fraction = Growth(r.clip_fraction_growth, r.clip_fraction_floor, r.margin)
         entropy = Growth(r.entropy_growth, r.entropy_floor, r.margin, r.entropy_fall)
-        self._watches = {
+        self._watches: dict[Alarm, Watch | Streak] = {
             Alarm.GRAD_NORM_RISING: Watch("grad_norm", grad_norm, r.window),
             Alarm.CLIP_FRACTION_RISING: Watch("clip_fraction", clip_fraction, r.window),
             Alarm.ENTROPY_RISING_AGAIN: Watch("entropy", entropy, r.window),
+            Alarm.SKIPPED: Streak("skipped", 1.0, steps=1),
+            Alarm.NO_GRADIENT: Streak("without_gradient", 1.0, steps=3),
+            Alarm.NO_LEARNING_RATE: Streak("learning_rate", 0.0, steps=1),
             Alarm.ESS_COLLAPSED: Watch("ess", Collapse(r.ess_floor, r.margin), r.window),
         }
 
@@ -124,3 +143,20 @@ class Watch:
         else:
             self._active = self._rule.begins(self._level)
         return self._active and not was_active
+
+
+class Streak:
+    """One alarm: so many steps in a row have had exactly this value of the metric."""
+
+    def __init__(self, metric: str, value: float, steps: int):
+        self.metric = metric
+        self._value = value
+        self._steps = steps
+        self._in_a_row = 0
+
+    def begins_with(self, value: float | None) -> bool:
+        """Takes the metric's next value. Returns whether the alarm begins with it."""
+        if value is None:
+            return False
+        self._in_a_row = self._in_a_row + 1 if value == self._value else 0
+        return self._in_a_row == self._steps

@@ -1,7 +1,6 @@
 """Runs a judging service for a command or a test that has no run."""
 
 import asyncio
-import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -15,7 +14,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.judging.client import SOCKET_VARIABLE, JudgingClient
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.options import JudgingConfig
-from pipelinerl.paths import ROOT
+from pipelinerl.paths import importable
 
 RESTART_S = 1.0  # between the end of a service and its successor
 
@@ -81,7 +80,6 @@ def service_command(run_dir: Path) -> tuple[str, ...]:
 
 def service_environment(socket: Path) -> dict[str, str]:
     """Returns the environment of the service, which inherits only a few variables."""
-    importable = os.pathsep.join([str(ROOT), os.getcwd()])  # a user's verifiers are found from here
     return clean_environment(
-        {"PYTHONPATH": importable, "PYTHONUNBUFFERED": "1", SOCKET_VARIABLE: str(socket)}
+        {"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1", SOCKET_VARIABLE: str(socket)}
     )

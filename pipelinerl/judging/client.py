@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import (
     LONGEST_TEXT,
@@ -90,7 +91,9 @@ class Connection:
 class JudgingClient:
     """A client of the judging service. If the service ends, open questions are sent again to the next one."""
 
-    def __init__(self, socket: str | Path, options: JudgingConfig):
+    def __init__(self, socket: str | Path, options: JudgingConfig, failures: FirstFailures | None = None):
+        """failures: told how judgements end, for a run whose first ones all fail."""
+        self._failures = failures
         self._socket = str(socket)
         self._options = options
         self._connecting: asyncio.Task[Connection] | None = None
@@ -134,12 +137,22 @@ class JudgingClient:
                     reply = await self._reply(verifier, task, text)
             except TimeoutError:
                 failure = f"no reply within {patience_s:g} s"
+                is_fault = False
             else:
                 if reply.judgement:
+                    self._judged(reply.judgement)
                     return reply.judgement
                 failure = reply.failed
+                is_fault = reply.is_fault
             log.warning("verifier %s, attempt %d: %s", verifier, attempt + 1, failure)
+        if self._failures and is_fault:
+            self._failures.failed(failure)
         raise JudgeError(f"{verifier}: {failure}")
+
+    def _judged(self, judgement: Judgement) -> None:
+        """A text without an answer has been judged by no verifier."""
+        if self._failures and judgement.word not in ("no_answer", "undecided"):
+            self._failures.succeeded()
 
     async def _reply(self, verifier: str, task: bytes, text: str) -> Reply:
         while True:

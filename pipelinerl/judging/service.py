@@ -98,7 +98,10 @@ class Service:
         try:
             judgement = await self._workers.judged(question.verifier, question.task, question.text)
             return Reply(question.number, judgement)
-        except (VerifierError, WorkerLostError, TemplateError, OSError) as error:
+        except VerifierError as error:
+            log.warning("verifier %s failed: %s", question.verifier, error)
+            return Reply(question.number, failed=str(error), is_fault=True)
+        except (WorkerLostError, TemplateError, OSError) as error:
             log.warning("verifier %s failed: %s", question.verifier, error)
             return Reply(question.number, failed=f"{type(error).__name__}: {error}")
 

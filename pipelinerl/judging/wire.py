@@ -52,11 +52,15 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The judgement on a question, or the reason why the service has none."""
+    """The judgement on a question, or the reason why the service has none.
+
+    is_fault: whether the verifier itself has failed.
+    """
 
     number: int
     judgement: Judgement | None = None
     failed: str = ""
+    is_fault: bool = False
 
 
 class FrameError(Exception):

@@ -22,6 +22,7 @@ from pkgutil import resolve_name
 import msgspec
 
 from contracts.support.die_with_parent import die_with_parent
+from pipelinerl.errors.part_faults import FaultError
 from pipelinerl.judging.isolation import Confinement, close_all_but, imported_paths, undumpable
 from pipelinerl.judging.isolation.privileges import adopt_orphans, first_when_memory_ends
 from pipelinerl.judging.wire import Judgement
@@ -158,6 +159,8 @@ class Worker:
             return Failed("memory")
         except BlockingIOError as error:  # EAGAIN: the limit on processes and threads is exceeded
             return Failed("processes", str(error)[:WORDS])
+        except FaultError as error:
+            return Failed("error", str(error)[:WORDS])
         except BaseException as error:
             return Failed("error", f"{type(error).__name__}: {error}"[:WORDS])
 

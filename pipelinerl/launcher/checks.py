@@ -51,6 +51,20 @@ def check_trackers(config: RunConfig) -> None:
             raise PlanError(f"trackers: {why_not}")
 
 
+def tell_of_last_steps(config: RunConfig) -> None:
+    """Says if the learning rate reaches 0 before the last step."""
+    optimizer = config.optimizer
+    if optimizer.decay_steps is None:
+        return
+    last = optimizer.warmup_steps + optimizer.decay_steps
+    if last < config.max_steps:
+        print(
+            f"warning: optimizer.decay_steps={optimizer.decay_steps}: the learning rate is 0 from step "
+            f"{last + 1} on, and max_steps={config.max_steps}; set "
+            f"optimizer.decay_steps={config.max_steps - optimizer.warmup_steps}, or null"
+        )
+
+
 def check_problems(config: RunConfig) -> Problems | None:
     """Checks the domain's problems, and what draws from them, and returns which ones they are.
 
@@ -103,7 +117,7 @@ def _check_needs(config: RunConfig, name: str, part: object) -> None:
         _check_needs(config, name, inner)
     given = {
         "needs_reference": (config.reference, "a reference server: set reference=transformers"),
-        "needs_values": (_has_value_head(config.trainer), "trainer.value_head=true"),
+        "needs_values": (has_value_head(config.trainer), "trainer.value_head=true"),
         "needs_repetition": (config.rollout.repetition, "rollout.repetition: nothing is stopped without"),
     }
     for need, (there, how) in given.items():
@@ -115,7 +129,7 @@ def _check_needs(config: RunConfig, name: str, part: object) -> None:
             raise PlanError(f"{name}: {type(part).__name__} needs token_fields.{field}: {how}")
 
 
-def _has_value_head(trainer: Component) -> bool:
+def has_value_head(trainer: Component) -> bool:
     """Returns whether the trainer, or the one inside it, is configured to have a value head."""
     options = trainer.model_dump()
     return any(part.get("value_head", False) for part in (options, options.get("inner", {})))

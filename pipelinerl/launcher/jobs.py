@@ -1,6 +1,5 @@
 """The command and the environment of each process of a run. Plans only; starts nothing."""
 
-import os
 import shutil
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.shared_store import SHARED_MEMORY, check_directory, store_name
 from pipelinerl.launcher.wants import ORIGIN, RANK_0, REFERENCE, Role, members_of
-from pipelinerl.paths import ROOT
+from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import ORIGIN_VARIABLE, REDIS_VARIABLE, REFERENCE_VARIABLE, STORE_VARIABLE
 from pipelinerl.training.update_times import hold_timeout_s
 
@@ -169,11 +168,6 @@ def weight_store(config: RunConfig, run_dir: Path, token: str) -> Path | None:
 def servers_directory(run_dir: Path) -> Path:
     """Returns the directory in which the servers keep the weights that they pull."""
     return run_dir / "pulled"
-
-
-def importable() -> str:
-    """Returns the PYTHONPATH of jobs: the project, and parts of one's own, from where one works."""
-    return os.pathsep.join([str(ROOT), os.getcwd()])
 
 
 def engine_of(config: RunConfig, name: str) -> EngineConfig:

@@ -20,9 +20,9 @@ from pipelinerl.launcher.executors.base import Ended, Process, Want
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.fates import in_words, is_alive
 from pipelinerl.launcher.job_logs import JobLogs
-from pipelinerl.launcher.jobs import importable
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.restarts import Restarts
+from pipelinerl.paths import importable
 from pipelinerl.view.run_end import end_path, url_path
 
 MOST = 3  # restarts of one of them in a launch

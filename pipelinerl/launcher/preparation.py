@@ -9,13 +9,14 @@ from typing import NamedTuple
 from pipelinerl.components import build_domain, judging_of
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model import registry
-from pipelinerl.launcher.checks import check_components, check_problems, check_trackers
+from pipelinerl.launcher.checks import check_components, check_problems, check_trackers, tell_of_last_steps
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.machine_checks import check_machine
 from pipelinerl.launcher.model_checks import check_model
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.same_problems import Problems, check_same
 from pipelinerl.launcher.teacher_check import with_absolute_teacher
+from pipelinerl.launcher.trial.named import has_own
 
 
 class Checked(NamedTuple):
@@ -34,6 +35,10 @@ def checked(config: RunConfig, resumed: Path | None) -> Checked:
 
     resumed: directory of the run if it is resumed.
     """
+    if has_own(config):
+        from pipelinerl.launcher.trial.attempt import try_parts  # it imports torch
+
+        try_parts(config)
     check_components(config)
     check_trackers(config)
     check_machine(config)
@@ -45,6 +50,7 @@ def checked(config: RunConfig, resumed: Path | None) -> Checked:
     model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
     config = model.of(config)
     check_model(config, model)
+    tell_of_last_steps(config)
     return Checked(config, model, problems)
 
 

@@ -57,7 +57,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     with ExitStack() as held:
         held.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)
-        # A plan's description builds the same parts, so a plan has nothing to forget.
+        # A plan is made in a forked process of its own.
         check = partial(checked, config, run_dir if position else None)
         config, model, problems = check() if config.plan else in_forked(check)
         executor = held.enter_context(closing(executor_of(config)))

@@ -34,7 +34,9 @@ def learnt(summary: dict, ended: bool) -> str:
     how = "ended" if ended else "stopped before its end"
     if summary["solved_at"] is not None:
         how = f"solved at step {summary['solved_at']}"
-    length = f"{summary['optimizer_steps']} steps, {_time(summary)}"
+    counts = {"skipped": summary["steps_skipped"], "without a gradient": summary["steps_without_gradient"]}
+    vain = ", ".join(f"{count} of them {how}" for how, count in counts.items() if count)
+    length = f"{summary['optimizer_steps']} steps{f' ({vain})' if vain else ''}, {_time(summary)}"
     start = summary["heldout_success_start"]
     end = summary["heldout_success_end"]
     if start is None or len(summary["evaluations"]) < 2:

@@ -106,6 +106,7 @@ class RunTotals:
         self.accounts = GroupAccounts()
         self.evaluations: list[Evaluated] = []
         self.steps: dict[int, StepClosed] = {}  # by the version that they made
+        self.without_gradient: set[int] = set()  # the versions of steps whose gradient was exactly 0
         self.weight_updates = 0
         self.resumed = 0  # how often
         self.solved_at: int | None = None  # version whose evaluation met `stop_at`
@@ -169,6 +170,9 @@ class RunTotals:
 
     def add_trainer_metrics(self, line: dict) -> None:
         self.trained_until = line["time"]
+        if "grad_norm" in line:
+            self.without_gradient -= {line["step"]}
+            self.without_gradient |= {line["step"]} if line["grad_norm"] == 0 else set()
         self.wall_time.observe(line["time"])
         if (gap := line.get("logprob_gap_mean_abs")) is not None:
             self.gaps.append(gap)

@@ -71,6 +71,8 @@ def summary_of(totals: RunTotals, launch: Launch | None) -> dict[str, object]:
         "heldout_success_end": evaluations[-1].success if evaluations else None,
         "evaluations": [described(result) for result in evaluations],
         "optimizer_steps": len(totals.steps),
+        "steps_without_gradient": len(totals.without_gradient & totals.steps.keys()),
+        "steps_skipped": sum(step.skipped for step in totals.steps.values()),
         "solved_at": totals.solved_at,
         "resumed": totals.resumed,
         "streams_cut": totals.cut,

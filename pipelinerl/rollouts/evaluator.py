@@ -18,6 +18,7 @@ from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.rollouts.evaluation import HeldOut, as_sampled, attempt_all, held_out, result_of
 from pipelinerl.rollouts.pinned_server import PinnedServer, PinnedServerLostError, WeightsReplacedError
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
@@ -37,6 +38,7 @@ class Evaluator:
     rollouts, events, metrics, spans: where the attempts go, what becomes of them, and their time.
     evaluated: versions that earlier launches of the run have evaluated.
     spawn: starts a task that runs while training continues.
+    failures: told how attempts end, as those of training.
     on_begin: is called when `of_version` has changed, before a request is sent.
     """
 
@@ -52,6 +54,7 @@ class Evaluator:
         evaluated: Collection[int],
         spawn: Callable[[Coroutine], asyncio.Task],
         on_begin: Callable[[], object] = lambda: None,
+        failures: FirstFailures | None = None,
     ):
         self._config = config
         self._domain = domain
@@ -62,6 +65,7 @@ class Evaluator:
         self._spans = spans
         self._spawn = spawn
         self._on_begin = on_begin
+        self._failures = failures
         self._evaluated = {*evaluated}
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
@@ -235,7 +239,9 @@ class Evaluator:
             rollouts.append(rollout)
 
         client = replace(self._client, pool=pool)
-        attempt = RolloutRunner(self._run, self._domain, client, self._config.rollout)
+        attempt = RolloutRunner(
+            self._run, self._domain, client, self._config.rollout, failures=self._failures
+        )
         await pool.some_server()
         with self._spans("evaluation", version=version):
             await attempt_all(attempt, self._problems, pool.capacity, version, keep)

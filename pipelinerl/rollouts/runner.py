@@ -1,7 +1,7 @@
 """Makes one member of a group: an attempt at a problem, with its retries, as a `Rollout` record.
 
 Every failure (of a server, a verifier, an answer's form, or for time) becomes a failed rollout with a named
-reason. Only cancellation leaves this module as an exception.
+reason. Cancellation leaves this module as an exception, and so does the end of a run by its first failures.
 """
 
 import asyncio
@@ -27,6 +27,9 @@ from pipelinerl.clients.faults import (
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
+from pipelinerl.errors import GaveUpError
+from pipelinerl.errors.first_failures import FirstFailures
+from pipelinerl.errors.part_faults import fault
 from pipelinerl.judging.client import JudgeError
 from pipelinerl.rollouts.pause import LeavePlace, Pause
 
@@ -35,6 +38,7 @@ log = logging.getLogger(__name__)
 TO_JUDGE_S = 5.0  # part of an attempt's time that is left for its domain, if an answer is cut short
 TO_JUDGE_SHARE = 0.1  # the share that is left instead, if the time is short
 OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
+NOT_OF_THE_DOMAIN = OF_A_SERVER | TimeoutError | InvalidResponseError | JudgeError
 
 
 class InvalidRewardError(Exception):
@@ -60,6 +64,7 @@ class RolloutRunner:
 
     token_fields: the declared token fields, which every attempt must have. None if the rollouts are not
         trained on: then they are recorded without fields.
+    failures: told how attempts end, for a run whose first ones all fail. It may raise GaveUpError.
     leave_place: context in which the attempt's place is free for another, while it waits for a judgement.
     """
 
@@ -69,6 +74,7 @@ class RolloutRunner:
     policy: RolloutConfig
     token_fields: Mapping[str, TokenField] | None = None
     leave_place: LeavePlace = nullcontext
+    failures: FirstFailures | None = None
 
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
         started_at = time.time()
@@ -76,6 +82,7 @@ class RolloutRunner:
         reason = ""
         own_failures = 0
         failed_on = None  # URL of a server
+        error: Exception | None = None
         for retry in range(self.policy.retries + 1):
             client = self.client.of_attempt(f"{spec.seed_name} {own_failures}", failed_on)
             try:
@@ -89,7 +96,12 @@ class RolloutRunner:
                     with client.pool.timing(clock):
                         attempt = await self.domain.rollout(client, problem)
                 figures = {"retries": retry, "out_of_time": client.attempt.out_of_time}
-                return self._record(problem, spec, started_at, attempt, figures)
+                rollout = self._record(problem, spec, started_at, attempt, figures)
+                if self.failures:
+                    self.failures.succeeded()
+                return rollout
+            except GaveUpError:
+                raise
             except Exception as failure:
                 error = client.attempt.cause_of(failure)
                 failed_on = client.attempt.avoid
@@ -100,6 +112,8 @@ class RolloutRunner:
                 log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
                 if isinstance(error, JudgeError):  # another sample would have the same judge
                     break
+        if self.failures and not isinstance(error, NOT_OF_THE_DOMAIN):
+            self.failures.failed(fault(self.domain, "an Attempt", error, "rollout", "domain"))
         return Rollout(
             run=self.run,
             rollout_id=spec.rollout_id,

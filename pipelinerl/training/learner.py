@@ -23,7 +23,7 @@ class Learner:
         if why := conflict(worker, config.epochs):
             raise GaveUpError(why)
         self._worker = worker
-        self._objective = instantiate(config.objective)
+        self.objective = instantiate(config.objective)
         self._regularisers = [instantiate(component) for component in config.regularisers]
         self._epochs = config.epochs
         self._reset_every = config.reset_optimizer_every
@@ -44,7 +44,7 @@ class Learner:
         """Runs forward, objective and backward. Returns the scores of the batch's tokens."""
         batch = batch.to(self._worker.device)
         scores = self._worker.forward(batch, entropy=True)
-        loss, sums = self._objective(scores, batch)
+        loss, sums = self.objective(scores, batch)
         for regulariser in self._regularisers:
             more, further = regulariser(scores, batch)
             loss = loss + more

@@ -205,25 +205,28 @@ class RankZero:
 
     def _record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
         """Writes the step's event, metrics and alarms."""
-        tokens = int(statistics["trained_tokens"])
+        in_loss = int(statistics["trained_tokens"])
+        tokens = 0 if report.skipped else in_loss  # those of a skipped step were not trained on
+        statistics = statistics | {"trained_tokens": float(tokens)}
         self._events.append(
             StepClosed(
                 version=version,
-                rollouts=self._config.batch_size,
+                rollouts=0 if report.skipped else self._config.batch_size,
                 tokens=tokens,
                 lag_histogram=dict(self._lags),
                 skipped=report.skipped,
             )
         )
-        alarms = self._health.observe({"grad_norm": report.grad_norm, **statistics})
+        of_report = {name: float(getattr(report, name)) for name in ("grad_norm", "learning_rate", "skipped")}
+        has_none = {"without_gradient": float(report.grad_norm == 0)}
+        alarms = self._health.observe(of_report | has_none | statistics)
         for alarm in alarms:
             log.warning("step %d: %s: %s", version, alarm, alarm.sentence)
         step_s, seconds = self._spans.taken()
         self.metrics.write(
             version,
-            grad_norm=report.grad_norm,
-            learning_rate=report.learning_rate,
-            lag_mean=sum(lag * count for lag, count in self._lags.items()) / max(tokens, 1),
+            **of_report,
+            lag_mean=sum(lag * count for lag, count in self._lags.items()) / max(in_loss, 1),
             lag_max=max(self._lags, default=0),
             masked_tokens=self._masked_tokens,
             trained_tokens_per_s=tokens / step_s,

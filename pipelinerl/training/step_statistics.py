@@ -15,7 +15,7 @@ LAG_BUCKETS = 9  # the gap is reported for each lag from 0 to 7, and for all lag
 REPORTED = {
     "time", "step",
     "trained_tokens", "loss", "ess", "ratio_mean_abs_log", "ratio_max_abs_log", "mismatch_k3", "entropy",
-    "grad_norm", "learning_rate", "lag_mean", "lag_max", "masked_tokens", "trained_tokens_per_s",
+    "grad_norm", "learning_rate", "skipped", "lag_mean", "lag_max", "masked_tokens", "trained_tokens_per_s",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from benchmarks.run_processes import state_of
-from pipelinerl.errors import PlanError
+from pipelinerl.errors import PartError, PlanError
 from pipelinerl.launcher.forked import in_forked
 from tests.pipeline.runs import wait_for
 
@@ -54,31 +54,43 @@ class OfALibraryError(OSError):
             OfALibraryError("no such page", response=404),
             f"{__name__}.OfALibraryError: [Errno no such page] 404",
         ),
-        (SystemExit("set the key"), "set the key"),
     ],
 )
 def test_another_error_is_printed_and_ends_this_process(capfd, error, says):
     with pytest.raises(SystemExit) as end:
         in_forked(lambda: raising(error))
     assert end.value.code == 1
-    printed = capfd.readouterr().err.splitlines()
-    assert printed[-1] == says
-    assert (len(printed) == 1) == isinstance(error, SystemExit)
+    assert capfd.readouterr().err.splitlines()[-1] == says
 
 
-def test_a_process_that_the_work_leaves_behind_is_not_waited_for():
+def test_a_process_that_the_work_leaves_behind_ends_with_it():
     def work() -> int:
         child = os.fork()
         if child == 0:
+            os.setsid()
             signal.pause()
         return child
 
-    os.kill(in_forked(work), signal.SIGKILL)
+    with pytest.raises(ProcessLookupError):
+        os.kill(in_forked(work), 0)
 
 
-def test_a_process_that_is_killed_is_no_result():
-    with pytest.raises(SystemExit, match="ended by signal 9"):
-        in_forked(lambda: os.kill(os.getpid(), signal.SIGKILL))
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "ended by signal 9"),
+        (lambda: os._exit(0), "ended with status 0, by os._exit; a part"),
+        (lambda: os._exit(7), "ended with status 7, by os._exit; a part"),
+    ],
+)
+def test_a_process_that_ends_before_its_work_is_no_result(end, says):
+    with pytest.raises(SystemExit, match=says):
+        in_forked(end)
+
+
+def test_a_part_that_ends_the_process_is_named_by_its_place():
+    with pytest.raises(PartError, match=r"test_forked.py:\d+: expected a part that does not end the process"):
+        in_forked(lambda: sys.exit("set the key"))
 
 
 def test_an_interruption_ends_the_work_and_lets_it_clean_up(tmp_path):

@@ -1,13 +1,16 @@
 """Which command starts a server: its interpreter, its options, its engine."""
 
+import os
 import sys
 
 import pytest
 
 from pipelinerl.errors import PlanError
+from pipelinerl.judging.child import service_environment
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
+from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import REFERENCE_VARIABLE
 from tests.launcher.test_weight_transports import jobs_of
 
@@ -112,3 +115,11 @@ def test_the_judging_service_is_given_no_secret(tmp_path, monkeypatch):
     planner = JobPlanner(config, tmp_path, "secret")
     job = planner.job("judging", "judging", {"judging": Slot("node", "node")})
     assert job.has_whole_environment and "secret" not in job.environment.values()
+
+
+def test_jobs_find_what_the_launcher_finds(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["mine", "", "/elsewhere", "mine"]))
+    expected = [str(ROOT), str(tmp_path / "mine"), "/elsewhere", str(tmp_path)]
+    assert importable().split(os.pathsep) == expected
+    assert service_environment(tmp_path / "socket")["PYTHONPATH"].split(os.pathsep) == expected

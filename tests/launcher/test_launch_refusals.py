@@ -14,6 +14,7 @@ import yaml
 import launch
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
+from pipelinerl.launcher.checks import tell_of_last_steps
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.explain import parse
 from pipelinerl.launcher.machine_checks import check_master_address
@@ -401,6 +402,43 @@ def test_an_executor_that_is_named_again_keeps_its_settings(tmp_path):
     del saved["executor"]  # as in runs of earlier code
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
     assert compose_config([*resuming, *on_ray]).executor.place_timeout_s == 120
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "seed: 0"])
+def test_a_run_whose_configuration_is_not_complete_is_not_resumed(capsys, tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    line = refused(capsys, f"run_dir={tmp_path}", "resume=true")
+    assert "is not the complete configuration of a run" in line or "cannot be composed" in line
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["max_steps=105"], ""),
+        (["max_steps=106"], "is 0 from step 106 on, and max_steps=106; set optimizer.decay_steps=101"),
+        (["max_steps=9", "optimizer.decay_steps=1", "optimizer.warmup_steps=0"], "is 0 from step 2 on"),
+        (["max_steps=1000", "optimizer.decay_steps=null"], ""),
+    ],
+)
+def test_last_steps_without_a_learning_rate_are_told_of(capsys, given, says):
+    tell_of_last_steps(compose_config(given))
+    told = capsys.readouterr().out
+    assert says in told and bool(says) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("objective: gspo", "conf/exp/mine.yaml: its first line must be: # @package _global_"),
+        ("# @package _global_\ndefaults: [/objective: gspo]", "mine.yaml: write `override /objective: NAME`"),
+        ("# @package _global_\nbatch_siz: 8", "no such key in conf/exp/mine.yaml; did you mean batch_size?"),
+    ],
+)
+def test_a_mistake_in_a_file_of_ones_own_names_the_file(capsys, tmp_path, monkeypatch, text, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf" / "exp").mkdir(parents=True)
+    (tmp_path / "conf" / "exp" / "mine.yaml").write_text(text)
+    assert says in refused(capsys, "+exp=mine")
 
 
 @pytest.mark.parametrize("text", [r"Put \boxed{}.", r"it's \a", r"x\'y", r"\frac{a}{b}, 'c'"])

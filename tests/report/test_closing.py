@@ -11,6 +11,8 @@ RUN = Path.cwd() / "runs" / "my run"
 SOLVED = {
     "solved_at": 30,
     "optimizer_steps": 32,
+    "steps_skipped": 0,
+    "steps_without_gradient": 0,
     "evaluations": [{}, {}],
     "heldout_success_start": 0.184,
     "heldout_success_end": 0.968,
@@ -18,6 +20,10 @@ SOLVED = {
     "rollouts_started": 64,
     "bottleneck": "generation bound: the trainer waited",
 }
+
+
+NOT_LEARNT = {"solved_at": None, "heldout_success_start": None, "wall_s": None}
+NOT_LEARNT |= {"steps_skipped": 3, "steps_without_gradient": 4}
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +42,14 @@ def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next
         "  python launch.py run_dir='runs/my run' resume=true stop_at=null  train it further",
         "  python launch.py --help                                          list what another run can change",
     ]
+
+
+def test_what_taught_nothing_is_said_at_the_end():
+    (first, *_) = closing_lines(SOLVED | NOT_LEARNT, RUN, ended=False, is_solved=False)
+    assert first == (
+        "stopped before its end: 32 steps (3 of them skipped, 4 of them without a gradient), "
+        "no recorded time; held-out success was not measured twice"
+    )
 
 
 def test_a_run_that_its_last_evaluation_solves_is_trained_further_without_stop_at():

@@ -83,6 +83,8 @@ def run_dir(tmp_path):
     metrics = MetricsWriter(tmp_path, "trainer")
     metrics.write(1, logprob_gap_mean_abs=1e-6, logprob_gap_max_abs=3e-6)
     metrics.write(2, logprob_gap_mean_abs=3e-6, logprob_gap_max_abs=2e-6)
+    for version, norm in ((1, 0.0), (2, 0.0), (1, 0.5), (9, 0.0)):
+        metrics.write(version, grad_norm=norm)
     metrics.write(2, loss=1.0)
     set_times(tmp_path / "metrics" / "trainer.jsonl", 1010.0)
     return tmp_path
@@ -99,6 +101,8 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "heldout_success_end": 0.9,
         "evaluations": [described(0, 0.4), described(2, 0.9)],
         "optimizer_steps": 3,
+        "steps_without_gradient": 1,
+        "steps_skipped": 1,
         "solved_at": None,
         "resumed": 0,
         "streams_cut": [],

@@ -15,6 +15,7 @@ from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
+from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.clients.fake_servers import serving
 from tests.limits import HANG_S
@@ -70,6 +71,7 @@ def attempt(
     name: str = "train 0 0",
     seeds: list | None = None,
     token_fields: dict[str, TokenField] | None = None,
+    failures: FirstFailures | None = None,
 ):
     """The rollout that comes of a server giving these answers in turn: a body, or a status. `seeds` is given
     the seed of each request."""
@@ -85,7 +87,8 @@ def attempt(
     async def scenario():
         async with serving(web.post("/v1/chat/completions", answer)) as url:
             policy = RolloutConfig(retries=retries, timeout_s=timeout_s)
-            return await rollout_of(url, domain, policy, Sampling("m", 1.0, 8, seed), name, token_fields)
+            sampling = Sampling("m", 1.0, 8, seed)
+            return await rollout_of(url, domain, policy, sampling, name, token_fields, failures)
 
     return in_virtual_time(scenario())
 
@@ -97,13 +100,14 @@ async def rollout_of(
     sampling: Sampling = SAMPLING,
     name: str = "train 0 0",
     token_fields: dict[str, TokenField] | None = None,
+    failures: FirstFailures | None = None,
 ):
     """The rollout of a domain by one server. Time passes while no request is under way."""
     pool = ServerPool(limit=2)
     await pool.set_servers([url])
     async with aiohttp.ClientSession() as session, time_passes(lambda: pool.in_flight == 0):
         client = LLMClient(session, pool, sampling)
-        run = RolloutRunner("r", domain, client, policy, token_fields)
+        run = RolloutRunner("r", domain, client, policy, token_fields, failures=failures)
         rollout = await run(domain.train_problem(0), RolloutSpec(0, "0-0", name))
     assert pool.in_flight == 0
     return rollout

@@ -37,3 +37,13 @@ def test_what_a_trainer_measures_in_a_step_is_in_its_metrics(rank_zero, tmp_path
     first, second = read_metrics(metrics_path(tmp_path, "trainer"))
     assert "outer_round" not in first and first["grad_norm"] == 2.0
     assert second["outer_round"] == 3.0 and second["step"] == 2
+
+
+def test_what_is_in_a_skipped_step_is_not_called_trained(rank_zero, tmp_path):
+    rank_zero.close_step(1, StepReport(float("nan"), 0.1, True), {"trained_tokens": 8.0})
+    (line,) = read_metrics(metrics_path(tmp_path, "trainer"))
+    assert (line["trained_tokens"], line["trained_tokens_per_s"], line["skipped"]) == (0.0, 0.0, 1.0)
+    (closed,) = [
+        entry.record for entry in FileStreams(tmp_path / "streams").reader("trainer_events").read(0, 0)
+    ]
+    assert (closed.rollouts, closed.tokens, closed.skipped) == (0, 0, True)

@@ -4,6 +4,6 @@ Built in a worker from the configuration, which names their classes. Must not kn
 the run.
 """
 
-from pipelinerl.judging.verifiers.base import Judge, Verifier, build_judge
+from pipelinerl.judging.verifiers.base import Judge, Verifier, build_judge, make_verifier
 
-__all__ = ["Judge", "Verifier", "build_judge"]
+__all__ = ["Judge", "Verifier", "build_judge", "make_verifier"]

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
+from pipelinerl.errors.part_faults import FaultError, fault
 from pipelinerl.judging.options import REUSED
 from pipelinerl.judging.wire import Judgement, undecided
+
+A_JUDGEMENT = "a Judgement(reward, success, outcome)"
 
 
 class Verifier(abc.ABC):
@@ -38,7 +41,8 @@ class Judge:
     def __call__(self, name: str, task: bytes, text: str) -> Judgement:
         """Returns the judgement. The task is pickled; it comes from the run, never from a model.
 
-        Raises LookupError for a name that is not configured. Passes on the verifier's exceptions.
+        Raises LookupError for a name that is not configured. Raises FaultError where the verifier
+        has failed, or gives no judgement; the worker's limits raise errors of their own.
         """
         if name not in self._verifiers:
             there = ", ".join(sorted(self._verifiers)) or "none"
@@ -50,9 +54,16 @@ class Judge:
                 return Judgement(0.0, False, "no_answer")
             if len(answer) > self._max_characters:
                 return undecided("length")
-            return verifier.judge(pickle.loads(task), answer)
+            judgement = verifier.judge(pickle.loads(task), answer)
         except RecursionError:
             return undecided("memory")
+        except (MemoryError, BlockingIOError):  # limits of the worker, which judges what they mean
+            raise
+        except (Exception, SystemExit) as error:
+            raise FaultError(fault(verifier, A_JUDGEMENT, error, "judge", "verifier")) from error
+        if not isinstance(judgement, Judgement):
+            raise FaultError(fault(verifier, A_JUDGEMENT, judgement, "judge", "verifier"))
+        return judgement
 
 
 def build_judge(verifiers: Mapping[str, Mapping[str, Any]], max_characters: int) -> Judge:
@@ -61,10 +72,11 @@ def build_judge(verifiers: Mapping[str, Mapping[str, Any]], max_characters: int)
     A verifier's specification has the import path of its class as `_target_`, and the class's options. Raises
     ValueError with the verifier's name if a verifier cannot be made.
     """
-    return Judge({name: _made(name, spec) for name, spec in verifiers.items()}, max_characters)
+    return Judge({name: make_verifier(name, spec) for name, spec in verifiers.items()}, max_characters)
 
 
-def _made(name: str, spec: Mapping[str, Any]) -> Verifier:
+def make_verifier(name: str, spec: Mapping[str, Any]) -> Verifier:
+    """Returns the verifier of a specification. Raises ValueError with its name if it cannot be made."""
     options = {key: value for key, value in spec.items() if key not in ("_target_", REUSED)}
     try:
         verifier = resolve_name(spec["_target_"])(**options)

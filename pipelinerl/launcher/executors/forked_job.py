@@ -7,7 +7,6 @@ become those of `python -m MODULE`.
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import importlib
 import logging
@@ -27,7 +26,7 @@ from typing import NoReturn
 from contracts.support.die_with_parent import die_with_parent
 from pipelinerl.launcher.executors.base import Process
 from pipelinerl.launcher.executors.command_line import show_as
-from pipelinerl.launcher.executors.guard import PR_SET_CHILD_SUBREAPER
+from pipelinerl.launcher.executors.guard import become_subreaper
 from pipelinerl.launcher.interruptions import SIGNALS
 from pipelinerl.paths import ROOT
 
@@ -92,7 +91,7 @@ def fork_job(command: Sequence[str], environment: Mapping[str, str], output: int
 
     output: the descriptor that the job prints to.
     """
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # as of the guard, which may begin after the job
+    become_subreaper()  # as of the guard, which may begin after the job
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the guard can pass it on
     guard = os.getpid()
     job = os.fork()

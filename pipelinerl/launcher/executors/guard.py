@@ -209,6 +209,11 @@ class Guard:
             select.select([self._wakeup], [], [], POLL_S)
 
 
+def become_subreaper() -> None:
+    """Has the orphans among the descendants of this process become its children."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
 def descendants() -> list[int]:
     """Returns the living descendants of this process, orphans included, because it is a subreaper."""
     children: dict[int, list[int]] = {}
@@ -286,7 +291,7 @@ def main() -> None:
     if sys.argv[1:] == ["apart"]:
         stand_apart()
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        become_subreaper()
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(sys.stdin.fileno(), 65536)

@@ -86,7 +86,7 @@ def _tiles(series: Series, newest: dict[str, float]) -> list[Answer]:
         _tile("lag, versions", series.of("lag", "mean"), "number", "mean"),
         _tile("generated tokens/s", series.of("throughput", "generated"), "count"),
         _tile("trained tokens/s", series.of("throughput", "trained"), "count"),
-        {"name": "sampled tokens trained on", "value": useful, "format": "share", "note": "since the start"},
+        {"name": "sampled tokens in the loss", "value": useful, "format": "share", "note": "since the start"},
         _tile("log-probability gap", series.of("gap", "mean"), "number", "mean, server to trainer"),
     ]
 

@@ -1,9 +1,0 @@
-"""The errors that end a run because a restart would not help."""
-
-
-class PlanError(Exception):
-    """The run is impossible as it is configured. The message says what to change."""
-
-
-class GaveUpError(Exception):
-    """A worker ends the run because training cannot make progress. The worker is not restarted."""
