@@ -2,6 +2,9 @@
 
 import re
 import sys
+import traceback
+from collections.abc import Iterator
+from inspect import signature
 from pkgutil import resolve_name
 from types import ModuleType
 
@@ -147,7 +150,25 @@ def _checked(name: str, make):
         return make()
     except Exception as error:
         cause = error.__cause__ or error
-        raise PlanError(f"{name}: {_not_found(str(cause)) or one_line(cause)}") from error
+        why = _not_found(str(cause)) or _no_option(cause) or one_line(cause)
+        raise PlanError(f"{name}: {why}") from error
+
+
+def _no_option(error: BaseException) -> str | None:
+    """Returns which option a class does not have, and the nearest; None for an error of another kind."""
+    unknown = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if unknown is None:
+        return None
+    classes = [part for part in _called(error) if isinstance(part, type) and part.__name__ == unknown[1]]
+    options = [name for part in classes[:1] for name in signature(part).parameters if name != "seed"]
+    there = f"; it has {', '.join(options) or 'none'}" if classes else ""
+    return f"{unknown[1]} has no option {unknown[2]}{nearest(unknown[2], options)}{there}"
+
+
+def _called(error: BaseException) -> Iterator[object]:
+    """Yields what the frames of a traceback hold that could have been called."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        yield from frame.f_locals.values()
 
 
 def _not_found(text: str) -> str | None:

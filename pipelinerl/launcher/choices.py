@@ -38,6 +38,12 @@ def sentence_of(group: str, choice: str) -> str:
     return ""
 
 
+def target_of(group: str, choice: str) -> str | None:
+    """Returns the path of the class that a choice's file names, if it names one."""
+    content = yaml.safe_load(_files(group)[choice].read_text(errors="replace"))
+    return content.get("_target_") if isinstance(content, dict) else None
+
+
 def _files(group: str) -> dict[str, Path]:
     folders = {ROOT / "conf" / group, Path.cwd() / "conf" / group}
     return {path.stem: path for folder in folders for path in folder.glob("*.yaml")}

@@ -3,6 +3,8 @@
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from inspect import signature
+from pkgutil import resolve_name
 from typing import get_args, get_origin
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -13,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from contracts.support.messages import first_line, problem_line
 from pipelinerl.config import NODES, RESTARTS, Component, RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.choices import PARTS_OF_ALL, choices_of, groups
+from pipelinerl.launcher.choices import PARTS_OF_ALL, choices_of, chosen_by_default, groups, target_of
 
 MOVED = {"world.nodes": NODES, "world.node_timeout_s": NODES, "world.server_restarts": RESTARTS}
 
@@ -101,7 +103,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
         if key in MOVED:
             return f"{argument}: {MOVED[key]}"
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
-            return _no_key(argument, key)
+            return _no_key(argument, key, arguments)
     return f"the configuration cannot be composed: {text}"
 
 
@@ -144,12 +146,21 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _no_key(argument: str, key: str) -> str:
+def _options_of(section: str, arguments: Sequence[str]) -> list[str]:
+    """Returns the options of the class that a section's choice names."""
+    given = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{section}=")]
+    choice = (given or [chosen_by_default().get(section)])[-1]
+    target = target_of(section, choice) if choice in choices_of(section) else None
+    return list(signature(resolve_name(target)).parameters) if target else []
+
+
+def _no_key(argument: str, key: str, arguments: Sequence[str]) -> str:
     section = key.split(".")[0]
     if key in PARTS_OF_ALL:
         return f"{argument}: it is added with a plus: +{argument}"
     if section != key and _is_component(section):
-        return f"{argument}: {section} has no such option in its file; +{key}=... adds one"
+        near = nearest(key.removeprefix(f"{section}."), _options_of(section, arguments))
+        return f"{argument}: {section} has no such option in its file{near or f'; +{key}=... adds one'}"
     if _takes_any_name(key):
         return f"{argument}: what is not in the file yet is added with a plus: +{argument}"
     near = difflib.get_close_matches(key, [*_known_keys(RunConfig), *PARTS_OF_ALL], n=1)

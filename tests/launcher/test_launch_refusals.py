@@ -87,6 +87,9 @@ WORDS = {
 CONFIGURATIONS = r"""
 batch_sizes=8 | did you mean batch_size?
 objective=gpso | did you mean gspo?
+objective=ppo_clip objective.epsilon_lo=0.1 | did you mean epsilon_low?
+objective=ppo_clip +objective.epsilon_lo=0.1 | PpoClip has no option epsilon_lo; did you mean epsilon_low?
+"filters=[{_target_: pipelinerl.filters.ZeroAdvantage, treshold: 1}]" | ZeroAdvantage has no option treshold
 +exp=dappo | did you mean dapo?
 +exp.lr=3 | is set by its own key, without exp
 +objective=gspo | write objective=NAME, without the plus
