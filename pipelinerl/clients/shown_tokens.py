@@ -1,0 +1,29 @@
+"""Shows token ids as text in which special tokens are told apart from characters that spell the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase  # seconds, which a run without a model need not wait
+
+
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Returns the ids of the tokens that a chat template writes as structure, and text should not contain."""
+    added = tokenizer.added_tokens_decoder.items()
+    return frozenset(tokenizer.all_special_ids) | {token_id for token_id, token in added if token.special}
+
+
+def shown(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    """Returns one line: special tokens in brackets, what cannot be printed (line ends too) escaped."""
+    special = special_ids(tokenizer)
+    parts = []
+    for is_special, run in groupby(ids, key=special.__contains__):
+        if is_special:
+            parts += [f"[{tokenizer.convert_ids_to_tokens(token_id)}]" for token_id in run]
+        else:
+            text = tokenizer.decode(list(run), clean_up_tokenization_spaces=False)
+            parts.append("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
+    return "".join(parts)
