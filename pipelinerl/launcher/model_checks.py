@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
 
 from contracts.model_shape import ModelShape
-from contracts.tool_templates import knows_tools
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import RunConfig
@@ -19,9 +17,7 @@ from pipelinerl.launcher.demonstrated import check_answers
 from pipelinerl.launcher.gpu_memory import check_fits
 from pipelinerl.launcher.model_source import LONGEST_REASON, Model
 from pipelinerl.launcher.teacher_check import check_teacher
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from pipelinerl.launcher.template_checks import check_template, prompt_of
 
 FILES_OF = {
     "weights": ("*.safetensors", "pytorch_model*.bin"),
@@ -49,12 +45,13 @@ def check_model(config: RunConfig, model: Model) -> None:
                 f"model.path={model.path} has no usable tokenizer: {shorten(str(error), LONGEST_REASON)}"
             ) from error
         domain = build_domain(config)
-        _check_template(tokenizer, domain, model.path)
-        _check_prompts(config, tokenizer, domain)
+        check_template(config, tokenizer, domain, model.path)
+        template = ChatTemplate(model.path, tokenizer)
+        _check_prompts(config, template, domain)
         check_teacher(config, tokenizer)
         if isinstance(domain, Demonstrations) and model.shape:
             shape = model.shape
-            check_answers(domain.rows, ChatTemplate(model.path), shape.vocab_size, shape.context)
+            check_answers(domain.rows, template, shape.vocab_size, shape.context)
     if model.shape:
         check_shape(config, model.shape)
 
@@ -73,21 +70,9 @@ def _check_files(directory: Path) -> None:
             raise PlanError(f"model.path={directory} has no {part} (none of {', '.join(patterns)})")
 
 
-def _check_template(tokenizer: PreTrainedTokenizerBase, domain: Domain, path: str) -> None:
-    if not tokenizer.chat_template:
-        raise PlanError(f"the tokenizer in model.path={path} has no chat template; add chat_template.jinja")
-    if "tools" in domain.needs and not knows_tools(tokenizer):
-        raise PlanError(
-            f"the domain {domain.name} needs tools; the chat template in model.path={path} shows none, or "
-            "does not write a call as <tool_call>{...}</tool_call>, in tokens that are not special"
-        )
-
-
-def _check_prompts(config: RunConfig, tokenizer: PreTrainedTokenizerBase, domain: Domain) -> None:
-    form = {"add_generation_prompt": True, "return_dict": False}
+def _check_prompts(config: RunConfig, template: ChatTemplate, domain: Domain) -> None:
     problems = _sampled_problems(config, domain)
-    lengths = (len(tokenizer.apply_chat_template(p.messages, tools=p.tools, **form)) for p in problems)
-    longest = max(lengths, default=0)
+    longest = max((len(prompt_of(config, template, problem)) for problem in problems), default=0)
     if longest > config.sampling.max_prompt_tokens:
         raise PlanError(
             f"the domain's prompts have up to {longest} tokens; sampling.max_prompt_tokens is "
