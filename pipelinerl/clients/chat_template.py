@@ -64,8 +64,8 @@ class ChatTemplate:
     def answered(self, messages: Messages, answer: str) -> Completion:
         """Returns the completion that `answer` is, with the token that ends it. Nobody sampled it.
 
-        Raises ValueError for a template that changes the answer, or the prompt once it is answered. So it does
-        for an answer that spells a special token.
+        Raises ValueError for a template that changes the answer, or the prompt once it is answered, and for an
+        answer that spells a special token.
         """
         with self._one_at_a_time:
             return self._answered(messages, answer)
