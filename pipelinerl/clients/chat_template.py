@@ -8,6 +8,7 @@ extends the turns before it. So only the new messages are rendered, and appended
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
+THOUGHT_TAG = re.compile(r"</?think>")  # the model's own to write, though it may be a special token
 QUESTION = {"role": "user", "content": "question"}  # any
 
 
@@ -64,30 +66,30 @@ class ChatTemplate:
     def answered(self, messages: Messages, answer: str) -> Completion:
         """Returns the completion that `answer` is, with the token that ends it. Nobody sampled it.
 
-        Raises ValueError for a template that changes the answer, or the prompt once it is answered, and for an
-        answer that spells a special token.
+        Raises ValueError for a template that changes the answer, or the prompt once it is answered, and for
+        an answer that spells a special token.
         """
         with self._one_at_a_time:
             return self._answered(messages, answer)
 
     def _answered(self, messages: Messages, answer: str) -> Completion:
         renderer = self.renderer
-        if found := found_in(answer, renderer.special):
+        if found := found_in(THOUGHT_TAG.sub(" ", answer), renderer.special):
             raise ValueError(f"the answer contains {found}, which only the chat template may write")
         private = renderer.private(messages, answer)
         place = next(private)
         mark = next(private)
         asked = renderer.separated(messages, mark)
         prompt = renderer.render(asked)
-        before, _, after = renderer.render([*asked, said(place)], opens=False).partition(place)
-        if not before.startswith(prompt) or place in after:
-            raise ValueError(f"the chat template of {self.path} changes a prompt when it is answered")
+        after = renderer.render([*asked, said(place)], opens=False).rpartition(place)[2]
         whole = renderer.render([*asked, said(answer)], opens=False)
-        # A template may write an empty thought before an answer without one, and may strip the answer.
-        heads = [h for h in (before, prompt) if whole in (h + answer + after, h + answer.strip() + after)]
-        if not heads:
+        endings = [end for end in (answer + after, answer.strip() + after) if whole.endswith(end)]
+        if not whole.startswith(prompt):
+            raise ValueError(f"the chat template of {self.path} changes a prompt when it is answered")
+        if not endings:
             raise ValueError(f"the chat template of {self.path} changes the answer")
-        sampled = renderer.ids((heads[0] + answer + after).removeprefix(prompt), mark)
+        whole = whole.removesuffix(endings[0]) + answer + after  # as it was before a template stripped it
+        sampled = renderer.ids(whole.removeprefix(prompt), mark)
         until = sampled.index(renderer.end) if renderer.end in sampled else len(sampled)
         return unsampled(renderer.ids(prompt, mark), [*sampled[:until], renderer.end])
 

@@ -58,9 +58,9 @@ def check_template(config: RunConfig, tokenizer: PreTrainedTokenizerBase, domain
         )
     if "tools" in domain.needs:
         _check_results(template)
-    if system := config.domain.model_dump().get("system_prompt"):
-        opening = [{"role": "system", "content": str(system)}, *ASKED]
-        prompt_of(config, template, Problem("any", opening))
+    system = config.domain.model_dump().get("system_prompt")
+    opening = [{"role": "system", "content": str(system)}] if system else []
+    prompt_of(config, template, Problem("any", [*opening, *ASKED]))
 
 
 def _unopened(renderer: Renderer) -> str:

@@ -50,6 +50,8 @@ TWO_ENDS = """\
 
 STRIPPED = LINES.replace("message.content", "(message.content | trim)")
 
+OPENS_A_THOUGHT = LINES.replace("assistant: ' }}", "assistant: <think>' }}")
+
 THOUGHTLESS = LINES.replace("message.content", "message.content.split('</think>')[-1]")
 
 RESULTS_IN_THE_TURN = """\
@@ -188,6 +190,7 @@ ANSWERS = {
     "a space before the end": (SPACED_END, "42 "),
     "thinking that is added to the last answer": (LAST_IS_SPECIAL, "<think></think>42"),
     "a template that strips answers": (STRIPPED, " 42\n"),
+    "thinking that the prompt begins": (OPENS_A_THOUGHT, "6 times 7</think>42"),
 }
 
 
@@ -196,7 +199,8 @@ def test_an_answer_has_the_prompt_that_servers_make_and_ends_where_samples_end(
     tokenizer, template_of, template, text
 ):
     chat = template_of(template or tokenizer.chat_template)
-    completion = chat.answered(OPENING, " 42\n" if template == STRIPPED else "42")
+    own = {STRIPPED: " 42\n", OPENS_A_THOUGHT: "<think>6 times 7</think>42"}
+    completion = chat.answered(OPENING, own.get(template, "42"))
     shown = tokenizer.apply_chat_template(
         OPENING, add_generation_prompt=True, return_dict=False, chat_template=template
     )
@@ -215,6 +219,7 @@ def test_an_answer_ends_with_the_token_that_ends_a_turn_and_with_no_other(tokeni
     ("template", "answer", "words"),
     [
         (FORGETFUL, "42", "changes a prompt when it is answered"),
+        (OPENS_A_THOUGHT, "42", "changes a prompt when it is answered"),
         (THOUGHTLESS, "<think>6 times 7</think>42", "changes the answer"),
         (LINES.replace("message.content", "message.content.lower()"), "So X", "changes the answer"),
         (LINES, "42<|end|>", "the answer contains <|end|>, which only the chat template may write"),

@@ -34,6 +34,7 @@ NO_RESULTS = TOOLS.replace("\\n' ~ message.content ~ '", "")
         ("math", WITHOUT.replace("ROLE", "'system'"), "leaves out the system message of problem"),
         ("math", NO_PROMPT, "itself would have to begin its turn with '<|assistant|>'"),
         ("math", "{{ raise_exception('no') }}", "refuses: no"),
+        ("reasoning_gym", WITHOUT.replace("ROLE", "'user'"), "leaves out the user message"),
         ("calculator", CHAT_TEMPLATE, "needs tools"),
         (
             "calculator",
