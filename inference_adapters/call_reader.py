@@ -1,6 +1,6 @@
 """Separates the text of a growing completion from its tool calls. It has no side effects."""
 
-from contracts.tool_calls import OPENING, ToolCall, parse_tool_calls, without_thoughts
+from contracts.tool_calls import OPENING, ToolCall, parse_tool_calls
 
 
 class CallReader:
@@ -20,7 +20,7 @@ class CallReader:
 
     def _call_begins(self) -> int:
         """Returns the index at which a call begins, or may begin: a token can end within the tag."""
-        text = without_thoughts(self._text)
+        text = self._text
         if OPENING in text:
             return text.index(OPENING)
         could = range(max(0, len(text) - len(OPENING) + 1), len(text) + 1)
