@@ -15,6 +15,8 @@ from pydantic import BaseModel
 
 OPENING = "<tool_call>"
 CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+THOUGHT_END = "</think>"
 
 
 class FunctionCall(BaseModel):
@@ -33,16 +35,28 @@ class ToolCall(BaseModel):
 
 
 def parse_tool_calls(text: str) -> tuple[str, list[ToolCall]]:
-    """Returns the text before the first call, and the calls.
+    """Returns the text before the first call, and the calls. A call in a thought is text.
 
     If one call is malformed, everything is text and there are no calls. vLLM's parser of this format does the
     same.
     """
+    answer = without_thoughts(text)
     try:
-        calls = [_call(found) for found in CALL.findall(text)]
+        calls = [_call(found) for found in CALL.findall(answer)]
     except (ValueError, KeyError, TypeError, RecursionError):
         calls = []
-    return (text.partition(OPENING)[0], calls) if calls else (text, [])
+    return (text[: answer.index(OPENING)], calls) if calls else (text, [])
+
+
+def without_thoughts(text: str) -> str:
+    """Returns the text with spaces in place of thoughts, as long as it is.
+
+    A thought is what stands between `<think>` and the next `</think>`, or the end. Before a `</think>` that
+    ends no such thought, everything is one: the prompt may have begun it, and thoughts may be nested.
+    """
+    text = THOUGHT.sub(lambda found: " " * len(found[0]), text)
+    thought, end, answer = text.rpartition(THOUGHT_END)
+    return " " * len(thought + end) + answer
 
 
 def _call(text: str) -> ToolCall:

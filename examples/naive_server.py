@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from contracts.end_tokens import end_tokens_in
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import EngineInfo, KvCacheMode, ProcessFigures, SamplingParameters, TokenDelta
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
@@ -71,8 +72,7 @@ class NaiveEngine(EmbeddedEngine):
     def _load(self) -> None:
         self._tokenizer = AutoTokenizer.from_pretrained(self._path)
         self._model = AutoModelForCausalLM.from_pretrained(self._path, dtype=torch.float32).eval()
-        ends = GenerationConfig.from_pretrained(self._path).eos_token_id
-        self._ends = {ends} if isinstance(ends, int) else set(ends or ())
+        self._ends = end_tokens_in(self._path, self._tokenizer)
 
     async def close(self) -> None:
         await self.abort_requests()

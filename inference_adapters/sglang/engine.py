@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.multiprocessing  # makes ForkingPickler send a tensor as the name of its shared memory
 
+from contracts.end_tokens import end_tokens_in
 from contracts.inference import (
     EngineInfo,
     Health,
@@ -55,6 +56,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._engine_version = version
         self._tokenizer = load_tokenizer(options.model)
         self._knows_tools = knows_tools(self._tokenizer)
+        self._ends = end_tokens_in(options.model, self._tokenizer)
         self._sglang: SglangServer | None = None
         self._watching: asyncio.Task[None] | None = None
         self._running = self._waiting = 0
@@ -108,7 +110,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._loop = asyncio.get_running_loop()
         self._shapes, self._tied = await in_daemon_thread(model_parameters, self._options.model)
         self._sglang = SglangServer(self._options.for_sglang(version), environment(self._options.workers))
-        self._requests = SentRequests(self._sglang)
+        self._requests = SentRequests(self._sglang, self._ends)
         await self._sglang.ready()
         cached = (await self._sglang.get("/server_info"))["max_total_num_tokens"]
         self._context = min(self._options.context, cached - SPARE)

@@ -8,7 +8,7 @@ started before an update is withdrawn, and sent again after the update.
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from contracts.errors import ContractError, ErrorCode
@@ -30,10 +30,14 @@ class _Request:
 
 
 class SentRequests:
-    """Sends completions to SGLang, and withdraws and cancels them."""
+    """Sends completions to SGLang, and withdraws and cancels them.
 
-    def __init__(self, sglang: SglangServer):
+    ends: the tokens that end an answer. SGLang itself, which gets no tokenizer, knows only some of them.
+    """
+
+    def __init__(self, sglang: SglangServer, ends: Sequence[int]):
         self._sglang = sglang
+        self._ends = ends
         self._unanswered: set[_Request] = set()  # SGLang may not have started their prompts
         self._open = asyncio.Event()
         self._open.set()
@@ -112,7 +116,7 @@ class SentRequests:
             sampling_params={
                 "max_new_tokens": sampling.max_tokens,
                 "temperature": sampling.temperature,
-                "stop_token_ids": list(sampling.stop_token_ids),
+                "stop_token_ids": [*self._ends, *sampling.stop_token_ids],
             },
             return_logprob=True,
             top_logprobs_num=sampling.top_logprobs,

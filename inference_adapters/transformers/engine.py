@@ -14,6 +14,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from contracts.end_tokens import end_tokens_in
 from contracts.inference import (
     EngineInfo,
     Health,
@@ -98,6 +99,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
 
     async def start(self, version: int) -> None:
         self._model = await in_daemon_thread(self._load)
+        self._ends = self._eos_token_ids()
         positions = self._model.config.get_text_config().max_position_embeddings
         self._max_context = min(positions, self.num_blocks * PAGE_TOKENS)
         # Continuous batching changes the model's attention; scores need the ordinary one, on the same
@@ -175,7 +177,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             request_id=str(next(self._ids)),
             initial_tokens=prompt,
             max_new_tokens=sampling.max_tokens,
-            eos_token_id=[*self._eos_token_ids(), *sampling.stop_token_ids],
+            eos_token_id=[*self._ends, *sampling.stop_token_ids],
             sampling=sampling,
             outbox=outbox,
             batcher=self._batcher,
@@ -193,10 +195,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
                 self._batcher.cancel_request(request.request_id)
 
     def _eos_token_ids(self) -> list[int]:
-        eos = self._model.generation_config.eos_token_id
-        if eos is None:
-            eos = self._tokenizer.eos_token_id
-        return eos if isinstance(eos, list) else [] if eos is None else [eos]
+        return end_tokens_in(self.model_path, self._tokenizer)
 
     def _vocabulary(self) -> int:
         return self._model.get_input_embeddings().num_embeddings

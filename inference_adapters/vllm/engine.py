@@ -92,6 +92,7 @@ class VllmEngine(InferenceEngine):
             model_parameters, args.model, args.revision, args.trust_remote_code, args.hf_overrides
         )
         self._llm = await in_daemon_thread(self._load)
+        self._llm.stop_at_all_ends()
         self._weights = WeightCalls(self._llm)
         self._watching = asyncio.create_task(self._stop_with_engine())
         await self._llm.update_weight_version(str(version))

@@ -5,75 +5,157 @@ same text may have other token ids, and the template may drop the model's thinki
 extends the turns before it. So only the new messages are rendered, and appended to the sampled ids.
 """
 
+from __future__ import annotations
+
+import logging
+import re
 import threading
-from functools import cached_property
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from contracts.end_tokens import end_tokens_in
 from contracts.records import Completion, unsampled
+from contracts.tool_calls import ToolCall, for_template, parse_tool_calls
+from pipelinerl.clients.rendering import Messages, Renderer, Tools, said, with_marks
+from pipelinerl.clients.special_text import found_in
 
-ANSWER = "~the answer~"
-BEFORE = [{"role": "user", "content": "question"}, {"role": "assistant", "content": ANSWER}]  # any turns
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+THOUGHT_TAG = re.compile(r"</?think>")  # the model's own to write, though it may be a special token
+QUESTION = {"role": "user", "content": "question"}  # any
 
 
 class ChatTemplate:
-    """The chat template of the model's tokenizer, which is loaded at first use. Any thread may call it."""
+    """The chat template of the model's tokenizer, which is loaded at first use. Any thread may call it.
 
-    def __init__(self, model_path: str):
-        self._model_path = model_path
+    Its methods raise ValueError for what the template refuses, and for what it cannot render exactly.
+    """
+
+    def __init__(self, path: str, tokenizer: PreTrainedTokenizerBase | None = None):
+        self.path = path
+        self.renderer = Renderer(path, tokenizer)
         self._one_at_a_time = threading.Lock()
+        self._told: set[str] = set()  # special tokens in texts, of which a warning tells once
 
-    @cached_property
-    def _tokenizer(self):
-        from transformers import AutoTokenizer
+    def spells_special(self, messages: Messages) -> bool:
+        """Returns whether a text of the messages spells a special token, which a server would make of it."""
+        found = found_in(messages, self.renderer.special)
+        if found and found not in self._told:
+            self._told.add(found)
+            log.warning("a message contains %s, which the model is given as plain text", found)
+        return found is not None
 
-        return AutoTokenizer.from_pretrained(self._model_path, local_files_only=True)
-
-    def prompt(self, messages: list[dict[str, str]]) -> list[int]:
-        """Returns the prompt of a conversation, as a server renders it."""
+    def prompt(self, messages: Messages, tools: Tools = None) -> list[int]:
+        """Returns the prompt of a conversation, as a server renders it, except that text is always text."""
         with self._one_at_a_time:
-            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+            mark = next(self.renderer.private(messages))
+            text = self.renderer.render(self.renderer.separated(messages, mark), tools)
+            return self.renderer.ids(text, mark)
 
-    def answered(self, messages: list[dict[str, str]], answer: str) -> Completion:
+    def text(self, completion: Completion) -> str:
+        """Returns what a completion says, as a server decodes it."""
+        with self._one_at_a_time:
+            return self._text(completion)
+
+    def _text(self, completion: Completion) -> str:
+        return self.renderer.tokenizer.decode(completion.token_ids.tolist(), skip_special_tokens=True)
+
+    def answered(self, messages: Messages, answer: str) -> Completion:
         """Returns the completion that `answer` is, with the token that ends it. Nobody sampled it.
 
-        Raises ValueError for a template that shows the conversation otherwise once it is answered.
+        Raises ValueError for a template that changes the answer, or the prompt once it is answered, and for
+        an answer that spells a special token.
         """
         with self._one_at_a_time:
             return self._answered(messages, answer)
 
-    def _answered(self, messages: list[dict[str, str]], answer: str) -> Completion:
-        tokenizer = self._tokenizer
-        whole = [*messages, {"role": "assistant", "content": answer}]
-        prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        text = tokenizer.apply_chat_template(whole, tokenize=False)
-        if not text.startswith(prompt):
-            raise ValueError(f"the chat template of {self._model_path} changes a prompt when it is answered")
-        end = tokenizer.eos_token_id
-        sampled = tokenizer(text.removeprefix(prompt), add_special_tokens=False)["input_ids"]
-        if end is not None:
-            sampled = [*sampled[: sampled.index(end) if end in sampled else None], end]
-        return unsampled(tokenizer(prompt, add_special_tokens=False)["input_ids"], sampled)
+    def _answered(self, messages: Messages, answer: str) -> Completion:
+        renderer = self.renderer
+        if found := found_in(THOUGHT_TAG.sub(" ", answer), renderer.special):
+            raise ValueError(f"the answer contains {found}, which only the chat template may write")
+        private = renderer.private(messages, answer)
+        place = next(private)
+        mark = next(private)
+        asked = renderer.separated(messages, mark)
+        prompt = renderer.render(asked)
+        after = renderer.render([*asked, said(place)], opens=False).rpartition(place)[2]
+        whole = renderer.render([*asked, said(answer)], opens=False)
+        endings = [end for end in (answer + after, answer.strip() + after) if whole.endswith(end)]
+        if not whole.startswith(prompt):
+            raise ValueError(f"the chat template of {self.path} changes a prompt when it is answered")
+        if not endings:
+            raise ValueError(f"the chat template of {self.path} changes the answer")
+        whole = whole.removesuffix(endings[0]) + answer + after  # as it was before a template stripped it
+        sampled = renderer.ids(whole.removeprefix(prompt), mark)
+        until = sampled.index(renderer.end) if renderer.end in sampled else len(sampled)
+        return unsampled(renderer.ids(prompt, mark), [*sampled[:until], renderer.end])
 
-    def prompt_after(self, completion: Completion, messages: list[dict[str, str]]) -> list[int]:
+    def prompt_after(
+        self, completion: Completion, messages: Messages, calls: Sequence[ToolCall] = ()
+    ) -> list[int]:
         """Returns the prompt of the next turn: `completion` with its prompt, followed by `messages`.
 
-        Raises ValueError for a template that leaves out the text of earlier turns.
+        `calls` are those of the completion; if there are none, they are read from its text.
         """
         with self._one_at_a_time:
-            return self._prompt_after(completion, messages)
+            new = self._after(completion, messages, calls)
+            return [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist(), *new]
 
-    def _prompt_after(self, completion: Completion, messages: list[dict[str, str]]) -> list[int]:
-        tokenizer = self._tokenizer
-        whole = tokenizer.apply_chat_template(
-            [*BEFORE, *messages], tokenize=False, add_generation_prompt=True
-        )
-        _, answered, after = whole.rpartition(ANSWER)
-        if not answered:
-            raise ValueError(f"the chat template of {self._model_path} cannot continue from sampled tokens")
-        sampled = completion.token_ids.tolist()
-        new = tokenizer(after, add_special_tokens=False)["input_ids"]
-        if completion.finish_reason == "stop" and sampled[-1] in new:  # its end token is sampled
-            end = new.index(sampled[-1])
-            if not tokenizer.decode(new[:end]).strip():
-                new = new[end + 1 :]
-        return [*completion.prompt_token_ids.tolist(), *sampled, *new]
+    def _after(self, completion: Completion, messages: Messages, calls: Sequence[ToolCall]) -> list[int]:
+        """Returns the tokens that follow those of the completion.
+
+        A template may show the results of tools only after calls, or no text beside calls.
+        """
+        made = self._calls(completion, messages, calls)
+        if made:
+            with suppress(ValueError):
+                return self._after_answer(completion, messages, made)
+        return self._after_answer(completion, messages, [])
+
+    def _calls(self, completion: Completion, messages: Messages, calls: Sequence[ToolCall]) -> list[dict]:
+        """Returns the calls of the completion as templates have them, if the messages have their results."""
+        ids = [message.get("tool_call_id") for message in messages if message["role"] == "tool"]
+        if not ids:
+            return []
+        if not calls:
+            _, found = parse_tool_calls(self._text(completion))
+            named = zip(found, ids, strict=False)
+            calls = [call.model_copy(update={"id": name or call.id}) for call, name in named]
+        (answer,) = for_template([{"tool_calls": [call.model_dump() for call in calls]}])
+        return answer["tool_calls"]
+
+    def _after_answer(self, completion: Completion, messages: Messages, calls: list[dict]) -> list[int]:
+        renderer = self.renderer
+        private = renderer.private(messages, calls)
+        place = next(private)
+        mark = next(private)
+        answer = said(place) | ({"tool_calls": renderer.separated(calls, mark)} if calls else {})
+        marked, marks = with_marks(messages, private)
+        _, answered, shown = renderer.render([QUESTION, answer, *marked]).partition(place)
+        if not answered or place in shown or not all(each in shown for each in marks):
+            raise ValueError(f"the chat template of {self.path} cannot continue from sampled tokens")
+        before = renderer.ids(shown[: min(map(shown.index, marks), default=None)], mark)
+        text = renderer.render([QUESTION, answer, *renderer.separated(list(messages), mark)])
+        new = renderer.ids(text.partition(place)[2], mark)
+        return new[self._begin(completion, before, bool(calls)) :]
+
+    def _begin(self, completion: Completion, before: list[int], called: bool) -> int:
+        """Returns how many tokens of those before the first new message the completion has itself.
+
+        They are the calls, if it `called`, and the token that ended it.
+        """
+        last = completion.token_ids.tolist()[-1:]
+        if completion.finish_reason == "stop" and last[0] in before:
+            end = before.index(last[0])
+            if called or not self.renderer.tokenizer.decode(before[:end]).strip():
+                return end + 1
+        if not called:
+            return 0
+        ends = end_tokens_in(self.path, self.renderer.tokenizer)
+        end = next((i for i, token_id in enumerate(before) if token_id in ends), None)
+        if end is None:
+            raise ValueError(f"the chat template of {self.path} does not end a turn after calls")
+        return end

@@ -90,8 +90,8 @@ class LLMClient:
         tokens that it has, as at the token limit.
         Raises RequestRefusedError or a ServerFaultError.
         """
-        prompt = await self._prompt(messages, after)
-        first = self._first(prompt, None if after else tools)
+        prompt = await self._prompt(messages, after, tools)
+        first = self._first(prompt, tools if prompt is messages else None)
         answer = await (self._if_in_time(first) if after else first)
         if answer is None:
             answer = Answer("", without_tokens(prompt, self.sampling.temperature))
@@ -105,7 +105,9 @@ class LLMClient:
             completion = self.segments.stopped(joined(completion, more.completion))
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
         calls = answer.tool_calls
-        if tools and (after or completion.segments):  # the server returned text, with tool calls unparsed
+        if tools and self.template:  # every server's calls are read alike; of later turns it reads none
+            text, calls = parse_tool_calls(await asyncio.to_thread(self.template.text, completion))
+        elif tools and completion.segments:
             text, calls = parse_tool_calls(text)
         return Answer(text, completion, calls)
 
@@ -129,15 +131,21 @@ class LLMClient:
             self._was_away = True
             return await self.judge.judged(verifier, task, text)
 
-    async def _prompt(self, messages: list[dict[str, str]], after: Answer | None) -> Prompt:
+    async def _prompt(
+        self, messages: list[dict[str, str]], after: Answer | None, tools: list[dict] | None
+    ) -> Prompt:
         if after is None:
+            if self.template and self.template.spells_special(messages):  # a server would forge a turn
+                return await asyncio.to_thread(self.template.prompt, messages, tools)
             return messages
         if self.template is None:
             raise ValueError(
                 "a conversation of several turns needs the model's tokenizer, to keep its tokens"
             )
         # Loading a tokenizer takes seconds; in the event loop, it would cost the connections to the servers.
-        return await asyncio.to_thread(self.template.prompt_after, after.completion, messages)
+        return await asyncio.to_thread(
+            self.template.prompt_after, after.completion, messages, after.tool_calls
+        )
 
     async def _first(self, prompt: Prompt, tools: list[dict] | None) -> Answer:
         if self._was_away:

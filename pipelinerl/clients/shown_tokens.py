@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from contracts.end_tokens import special_ids
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase  # seconds, which a run without a model need not wait
-
-
-def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Returns the ids of the tokens that a chat template writes as structure, and text should not contain."""
-    added = tokenizer.added_tokens_decoder.items()
-    return frozenset(tokenizer.all_special_ids) | {token_id for token_id, token in added if token.special}
 
 
 def shown(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.observer_jobs import observers_of
 from pipelinerl.launcher.prepare import Prepared
 from pipelinerl.launcher.prompt_checks import describe_problems
+from pipelinerl.launcher.template_checks import describe_template
 from pipelinerl.rollouts.admission import STEPS_AHEAD
 from pipelinerl.streams.of_run import StreamsLocation
 
@@ -24,6 +25,8 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     location = prepared.location
     yield f"run directory: {run_dir}"
     yield f"model: {_model(model)}"
+    if model.state == "here":
+        yield from describe_template(model.path)
     yield from describe_problems(config, model)
     yield f"streams: {_streams(location)}"
     yield from describe_places(config, prepared.placed.executor)

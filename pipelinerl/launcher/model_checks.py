@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
 
 from contracts.model_shape import ModelShape
-from contracts.tool_templates import knows_tools
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import RunConfig
-from pipelinerl.domains.base import Domain
 from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.demonstrated import check_answers
@@ -19,9 +16,7 @@ from pipelinerl.launcher.gpu_memory import check_fits
 from pipelinerl.launcher.model_source import LONGEST_REASON, Model
 from pipelinerl.launcher.prompt_checks import check_prompts
 from pipelinerl.launcher.teacher_check import check_teacher
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from pipelinerl.launcher.template_checks import check_template
 
 FILES_OF = {
     "weights": ("*.safetensors", "pytorch_model*.bin"),
@@ -48,12 +43,13 @@ def check_model(config: RunConfig, model: Model) -> None:
                 f"model.path={model.path} has no usable tokenizer: {shorten(str(error), LONGEST_REASON)}"
             ) from error
         domain = build_domain(config)
-        _check_template(tokenizer, domain, model.path)
-        check_prompts(config, tokenizer, domain)
+        check_template(config, tokenizer, domain, model.path)
+        template = ChatTemplate(model.path, tokenizer)
+        check_prompts(config, template, domain)
         check_teacher(config, tokenizer)
         if isinstance(domain, Demonstrations) and model.shape:
             shape = model.shape
-            check_answers(domain.rows, ChatTemplate(model.path), shape.vocab_size, shape.context)
+            check_answers(domain.rows, template, shape.vocab_size, shape.context)
     if model.shape:
         check_shape(config, model.shape)
 
@@ -70,16 +66,6 @@ def _check_files(directory: Path) -> None:
     for part, patterns in FILES_OF.items():
         if not any(any(directory.glob(pattern)) for pattern in patterns):
             raise PlanError(f"model.path={directory} has no {part} (none of {', '.join(patterns)})")
-
-
-def _check_template(tokenizer: PreTrainedTokenizerBase, domain: Domain, path: str) -> None:
-    if not tokenizer.chat_template:
-        raise PlanError(f"the tokenizer in model.path={path} has no chat template; add chat_template.jinja")
-    if "tools" in domain.needs and not knows_tools(tokenizer):
-        raise PlanError(
-            f"the domain {domain.name} needs tools; the chat template in model.path={path} shows none, or "
-            "does not write a call as <tool_call>{...}</tool_call>, in tokens that are not special"
-        )
 
 
 def _check_context(config: RunConfig, context: int) -> None:

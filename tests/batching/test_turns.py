@@ -14,7 +14,7 @@ CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "1 + 1"}
 
 
 def test_every_turn_reads_a_call_alike():
-    """The first is answered as a chat, with calls; the others with text."""
+    """The first is answered as a chat, with calls; the second, whose prompt is token ids, with text."""
     with serving("tests.inference_adapters.echo_engine") as server:
         wait_ready(server.url)
         answers = asyncio.run(told_to_call(server.url))
@@ -27,12 +27,28 @@ def test_every_turn_reads_a_call_alike():
 
 async def told_to_call(url: str) -> list[Answer]:
     class OnlyWhatIsNew:
-        def prompt_after(self, completion, messages):
+        special = False
+
+        def spells_special(self, messages):
+            return self.special
+
+        def prompt(self, messages, tools):
+            return ScriptedEngine().encode(f"As text. {CALL}")
+
+        def prompt_after(self, completion, messages, calls):
             return ScriptedEngine().encode(messages[-1]["content"])
+
+        def text(self, completion):
+            return ScriptedEngine().decode(completion.token_ids.tolist())
 
     messages, pool = [{"role": "user", "content": f"So: {CALL}"}], ServerPool(limit=1)
     await pool.set_servers([url])
     async with open_session(token=None) as session:
-        client = LLMClient(session, pool, Sampling("scripted", 1.0, 200), template=OnlyWhatIsNew())
+        template = OnlyWhatIsNew()
+        client = LLMClient(session, pool, Sampling("scripted", 1.0, 200), template=template)
         first = await client.chat(messages, tools=[TOOL])
-        return [first, await client.chat(messages, after=first, tools=[TOOL])]
+        second = await client.chat(messages, after=first, tools=[TOOL])
+        template.special = True  # then the server must not tokenize the text
+        third = await client.chat(messages, tools=[TOOL])
+        assert (third.text, len(third.tool_calls)) == ("As text. ", 1)
+        return [first, second]

@@ -6,6 +6,7 @@ import pytest
 
 from contracts.tool_calls import for_template, parse_tool_calls
 from contracts.tool_templates import knows_tools
+from inference_adapters.call_reader import CallReader
 from tests.tool_model import TEMPLATE, tool_tokenizer
 
 ADD = '<tool_call>\n{"name": "add", "arguments": {"x": "é\\n"}}\n</tool_call>'
@@ -31,6 +32,27 @@ def found(text: str) -> tuple[str, list[tuple[str, object]]]:
 )
 def test_what_is_called(text, content, calls):
     assert found(text) == (content, calls)
+
+
+@pytest.mark.parametrize(
+    ("thought", "answer"),
+    [
+        (f"<think>maybe {ADD} no</think>", "The answer is 3"),
+        (f"<think>{ADD}", ""),  # cut short
+        (f"the prompt began it {ADD}</think>", "3"),
+        (f"<think>a <think>b</think> {ADD}</think>", "3"),
+        ("<think>I write <think> and <tool_call></think>", f"so {ADD}"),
+        ("<think>one</think>", f"{ADD}<think>{ADD}</think>"),
+    ],
+)
+def test_a_call_in_a_thought_is_text_and_the_text_after_it_is_kept(thought, answer):
+    before, called, _ = answer.partition(ADD)
+    calls = [("add", {"x": "é\n"})] * bool(called)
+    assert found(thought + answer) == (thought + before, calls)
+    reader = CallReader()
+    pieces = [reader.read_text(c, False)[0] for c in thought + answer]
+    last, streamed = reader.read_text("", last=True)
+    assert ("".join(pieces) + last, len(streamed)) == (thought + before, len(calls))
 
 
 @pytest.mark.parametrize("call", [

@@ -61,7 +61,10 @@ class Talk(OneQuestion):
 class Continued:
     """A chat template that adds one token a turn."""
 
-    def prompt_after(self, completion, messages) -> list[int]:
+    def spells_special(self, messages) -> bool:
+        return False
+
+    def prompt_after(self, completion, messages, calls) -> list[int]:
         return [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist(), 9]
 
 

@@ -7,15 +7,23 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from contracts.end_tokens import end_token_ids
 
-def end_of_sequence(path: str, config: PreTrainedConfig) -> list[int]:
-    """Returns the end-of-sequence ids, from generation_config.json if it has any, as servers do."""
+
+def end_of_sequence(
+    path: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None
+) -> list[int]:
+    """Returns the end-of-sequence ids. First are those of generation_config.json or else config.json.
+
+    All servers stop at the first. They may stop at the others too, which the tokenizer or its template names.
+    """
     try:
         ends = GenerationConfig.from_pretrained(path).eos_token_id
     except OSError:
         ends = None
     ends = config.get_text_config().eos_token_id if ends is None else ends
-    return [ends] if isinstance(ends, int) else list(ends or [])
+    named = [ends] if isinstance(ends, int) else list(ends or [])
+    return list(dict.fromkeys([*named, *end_token_ids(tokenizer)])) if named else []
 
 
 def tokenizer_of(path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase | None:

@@ -35,8 +35,8 @@ class Reference:
         self.model = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, trust_remote_code=trust_remote_code
         ).eval()
-        self.ends = end_of_sequence(path, config)
         self.tokenizer = tokenizer = tokenizer_of(path, trust_remote_code)
+        self.ends = end_of_sequence(path, config, tokenizer)
         self.chats = tokenizer is None or tokenizer.chat_template is not None
         known = range(len(tokenizer) if tokenizer else config.get_text_config().vocab_size)
         special = {*self.ends, *(tokenizer.all_special_ids if tokenizer else ())}

@@ -1,0 +1,104 @@
+"""Renders conversations by a model's chat template and tokenizes them, so that text stays text.
+
+`ChatTemplate` and the launcher's checks use it. It knows nothing of turns and of what was sampled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from contracts.end_tokens import end_tokens_in, special_ids, turn_end_ids
+from contracts.support.messages import one_line
+from contracts.tool_calls import for_template
+from pipelinerl.clients.special_text import pattern_of, private_characters, separated, special_texts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Messages = Sequence[dict[str, Any]]
+Tools = list[dict] | None
+
+
+class Renderer:
+    """The tokenizer of a model directory, loaded at first use, and its chat template.
+
+    Its methods raise ValueError for what the template refuses, and for what cannot be rendered exactly.
+    """
+
+    def __init__(self, path: str, tokenizer: PreTrainedTokenizerBase | None = None):
+        self.path = path
+        if tokenizer is not None:
+            self.tokenizer = tokenizer
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self.path, local_files_only=True)
+
+    @cached_property
+    def special(self) -> re.Pattern[str]:
+        """What finds the text of a special token. To know it, most models' tokenizers need not be loaded."""
+        texts = special_texts(Path(self.path))
+        if texts is None:
+            texts = self.tokenizer.convert_ids_to_tokens(sorted(special_ids(self.tokenizer)))
+        return pattern_of(texts)
+
+    @cached_property
+    def end(self) -> int:
+        """The token that ends an answer: the one that the template writes, or else the model's."""
+        ends = turn_end_ids(self.tokenizer) or end_tokens_in(self.path, self.tokenizer)
+        if not ends:
+            raise ValueError(f"no file in {self.path} names a token that ends an answer")
+        return ends[0]
+
+    def private(self, *used: Any) -> Iterator[str]:
+        """Yields characters that neither the template nor a text within `used` contains."""
+        return private_characters(self.tokenizer.chat_template, *used)
+
+    def separated(self, value: Any, mark: str) -> Any:
+        """Returns `value` with `mark` within each text that spells a special token; `ids` removes it."""
+        return separated(value, self.special, mark)
+
+    def render(self, messages: Messages, tools: Tools = None, opens: bool = True) -> str:
+        """Returns the text of a conversation; with `opens`, up to the begin of the next answer."""
+        try:
+            return self.tokenizer.apply_chat_template(
+                for_template(messages), tools=tools, tokenize=False, add_generation_prompt=opens
+            )
+        except Exception as error:  # templates raise errors of their own for what they refuse
+            raise ValueError(f"the chat template of {self.path} refuses: {one_line(error)}") from error
+
+    def ids(self, text: str, mark: str) -> list[int]:
+        """Returns the tokens of a rendered text, in which `mark` separates what must not be one token."""
+        parts = [self._tokenized(part) for part in text.split(mark)]
+        ids = [token_id for part in parts for token_id in part]
+        if len(parts) > 1:
+            whole = self._tokenized(text.replace(mark, ""))
+            if self.tokenizer.decode(ids) != self.tokenizer.decode(whole):
+                raise ValueError(f"the tokenizer of {self.path} cannot write a special token as text")
+        return ids
+
+    def _tokenized(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def said(text: str) -> dict[str, Any]:
+    """Returns an answer as a message."""
+    return {"role": "assistant", "content": text}
+
+
+def with_marks(messages: Messages, private: Iterator[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns the messages with a private character in place of each text, and these characters."""
+    marks = []
+    marked = []
+    for message in messages:
+        if isinstance(message.get("content"), str):
+            marks.append(next(private))
+            message = message | {"content": marks[-1]}
+        marked.append(message)
+    return marked, marks
