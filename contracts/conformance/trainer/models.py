@@ -11,6 +11,8 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
@@ -112,6 +114,36 @@ def _with_dropout(path: Path) -> str:
     return _saved(LlamaForCausalLM(LlamaConfig(**SIZES, attention_dropout=0.5)), path)
 
 
+def with_buffers(path: Path) -> str:
+    """Writes a DeepSeek-V3, whose routers choose experts by biases in buffers, and returns its path.
+
+    A score is between 0 and 1. Biases further apart choose the same experts for every token, so rounding
+    changes no choice.
+    """
+    make_tiny_model(path)
+    config = DeepseekV3Config(
+        **SIZES,
+        num_key_value_heads=2,
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=16,
+        v_head_dim=32,
+        first_k_dense_replace=0,
+        moe_intermediate_size=32,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_shared_experts=1,
+        n_group=1,
+        topk_group=1,
+    )
+    torch.manual_seed(0)
+    model = DeepseekV3ForCausalLM(config)
+    for number, layer in enumerate(model.model.layers):
+        layer.mlp.gate.e_score_correction_bias.copy_(2.0 * torch.arange(4).roll(number))
+    return _saved(model, path)
+
+
 # Special models by their special feature; a trainer scores each correctly, or refuses it.
 SPECIAL_MODELS: dict[str, Callable[[Path], str]] = {
     "divides its logits after the head": _scaled,
@@ -119,4 +151,5 @@ SPECIAL_MODELS: dict[str, Callable[[Path], str]] = {
     "has a window of attention": _with_a_window,
     "has learned positions": _with_learned_positions,
     "has dropout in training mode": _with_dropout,
+    "has routing biases in buffers": with_buffers,
 }
