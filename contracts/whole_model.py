@@ -1,8 +1,8 @@
 """Tells why the files of a directory are not the whole model that its `config.json` describes.
 
-transformers fills tensors that are not there with random numbers, and leaves out those that it does not know,
-with no more than a line in a log. The launcher, the trainers and the transformers engine refuse such a model.
-They ask transformers which names it has converted, and compare no names themselves.
+transformers fills tensors that are not there with random numbers, and leaves out those that it does not know.
+Only its log says so. The launcher, the trainers and the transformers engine refuse such a model. Which names
+belong together is what transformers reports: nothing here compares names.
 """
 
 import json

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from contracts.support.messages import first_line
 from contracts.trainer import PackedBatch
 from contracts.whole_model import is_quantised
 from trainer_adapters.attention import PACKED, Packing
@@ -145,12 +146,12 @@ def unfit_model(config: PreTrainedConfig) -> str | None:
     """Returns why a model of this config cannot be scored, as its modules tell. It allocates no memory."""
     try:
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED)
-    except KeyError as error:
-        if error.args != (PACKED,):
-            raise
-        return "has attention layers of its own, which cannot run packed"
-    return None if hasattr(model.get_decoder(), "layers") else "has no list of decoder layers to shard"
+            decoder = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED).get_decoder()
+    except Exception as error:  # of whatever class the config names
+        if error.args == (PACKED,):
+            return "has attention layers of its own, which cannot run packed"
+        return f"cannot be made from config.json: {first_line(error)}"
+    return None if hasattr(decoder, "layers") else "has no list of decoder layers to shard"
 
 
 def constant_positions(config: PreTrainedConfig) -> int | None:

@@ -130,6 +130,6 @@ def _config_in(directory: Path) -> PretrainedConfig:
     if not isinstance(written, dict) or "model_type" not in written:
         raise PlanError(f"{file} is not the configuration of a Hugging Face model: it names no model_type")
     try:
-        return AutoConfig.from_pretrained(directory)
+        return AutoConfig.from_pretrained(directory, trust_remote_code=False)
     except Exception as error:  # of a class that is the model's own
         raise PlanError(f"{file}: {shorten(str(error), LONGEST_REASON)}") from error

@@ -13,6 +13,7 @@ from tests.ports import free_port
 from tests.trainer_adapters.architectures import tiny_config, tiny_model
 from tests.trainer_adapters.models import make_sequences
 from tests.trainer_adapters.workers import LENGTHS, backend, pack, run_ranks, started, train, weights_of
+from trainer_adapters import hugging_face_trainer
 from trainer_adapters.buffers import persistent_buffers
 
 KINDS = {"routing biases": "deepseek_v3", "scalars of layers": "gemma4_text", "another router": "glm4_moe"}
@@ -76,6 +77,20 @@ def test_two_ranks_carry_the_buffers_of_the_files(tmp_path, name, kind):
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "exported", dtype=torch.float32)
     written = persistent_buffers(exported)
     assert all(torch.equal(written[key], buffer) for key, buffer in changed.items())
+
+
+def refused(rank: int, size: int, port: int, model: str) -> str:
+    """Returns what a rank says at start if rank 1 keeps the buffers that it has made."""
+    hugging_face_trainer.share_buffers = lambda *given: None
+    with pytest.raises(ValueError) as refusal, started(backend("fsdp"), model, rank, size, port):
+        pass
+    return str(refusal.value)
+
+
+def test_ranks_with_other_buffers_are_refused_on_every_rank(tmp_path):
+    model, _ = make(tmp_path / "model", "routing biases")
+    one, other = run_ranks(2, refused, tmp_path, free_port(), model)
+    assert one == other and "is not the same model on all ranks" in one and "\n" not in one
 
 
 def test_a_stored_version_is_the_trained_model(tmp_path):

@@ -1,14 +1,17 @@
 """A trainer compares its scores with the model's own logits at start, and refuses a scorer that is wrong."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from contracts.support.ports import ReservedPort
+from tests.ports import free_port
 from tests.trainer_adapters.architectures import difference, tiny_config, tiny_model
 from tests.trainer_adapters.workers import backend, run_ranks, started
 from trainer_adapters import attention, token_scores
@@ -184,3 +187,14 @@ def test_every_rank_of_every_backend_refuses_with_sharded_weights(tmp_path, name
         model = make_windowed(tmp_path / "model")
         said = run_ranks(2, refused_by, tmp_path, model, name, port.number)
     assert said[0] == said[1] and "would be scored wrongly" in said[0]
+
+
+@pytest.mark.engines
+def test_every_rank_refuses_a_model_that_the_first_cannot_load(tmp_path, models):
+    shutil.copytree(models["llama"], tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    save_file(
+        {n: w for n, w in weights.items() if "1.mlp.up" not in n}, tmp_path / "model" / "model.safetensors"
+    )
+    said = run_ranks(2, refused_by, tmp_path, str(tmp_path / "model"), "fsdp", free_port())
+    assert said[0] == said[1] and "model.layers.1.mlp.up_proj.weight is not in its files" in said[0]

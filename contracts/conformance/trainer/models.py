@@ -146,10 +146,10 @@ def with_buffers(path: Path) -> str:
 
 # Special models by their special feature; a trainer scores each correctly, or refuses it.
 SPECIAL_MODELS: dict[str, Callable[[Path], str]] = {
+    "has routing biases in buffers": with_buffers,
     "divides its logits after the head": _scaled,
     "has a head with a bias": _with_bias_in_the_head,
     "has a window of attention": _with_a_window,
     "has learned positions": _with_learned_positions,
     "has dropout in training mode": _with_dropout,
-    "has routing biases in buffers": with_buffers,
 }
