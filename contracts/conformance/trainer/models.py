@@ -11,8 +11,8 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    DeepseekV3Config,
-    DeepseekV3ForCausalLM,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
@@ -115,38 +115,26 @@ def _with_dropout(path: Path) -> str:
 
 
 def with_buffers(path: Path) -> str:
-    """Writes a DeepSeek-V3, whose routers choose experts by biases in buffers, and returns its path.
-
-    A score is between 0 and 1. Biases further apart choose the same experts for every token, so rounding
-    changes no choice.
-    """
+    """Writes a Gemma 4, which multiplies the states of each layer by a buffer, and returns its path."""
     make_tiny_model(path)
-    config = DeepseekV3Config(
+    config = Gemma4TextConfig(
         **SIZES,
-        num_key_value_heads=2,
-        q_lora_rank=16,
-        kv_lora_rank=16,
-        qk_nope_head_dim=16,
-        qk_rope_head_dim=16,
-        v_head_dim=32,
-        first_k_dense_replace=0,
-        moe_intermediate_size=32,
-        n_routed_experts=4,
-        num_experts_per_tok=2,
-        n_shared_experts=1,
-        n_group=1,
-        topk_group=1,
+        num_key_value_heads=1,
+        head_dim=32,
+        global_head_dim=32,
+        hidden_size_per_layer_input=0,
+        layer_types=["full_attention"] * SIZES["num_hidden_layers"],
     )
     torch.manual_seed(0)
-    model = DeepseekV3ForCausalLM(config)
+    model = Gemma4ForCausalLM(config)
     for number, layer in enumerate(model.model.layers):
-        layer.mlp.gate.e_score_correction_bias.copy_(2.0 * torch.arange(4).roll(number))
+        layer.layer_scalar.fill_(0.5 + number)
     return _saved(model, path)
 
 
 # Special models by their special feature; a trainer scores each correctly, or refuses it.
 SPECIAL_MODELS: dict[str, Callable[[Path], str]] = {
-    "has routing biases in buffers": with_buffers,
+    "has scalars of its layers in buffers": with_buffers,
     "divides its logits after the head": _scaled,
     "has a head with a bias": _with_bias_in_the_head,
     "has a window of attention": _with_a_window,

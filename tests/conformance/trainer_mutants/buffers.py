@@ -9,7 +9,7 @@ from tests.conformance.trainer_mutants.mutants import mutant
 
 @mutant(
     "T1",
-    "has routing biases in buffers is scored wrongly, .* on rank 1, logprob",
+    "has scalars of its layers in buffers is scored wrongly, .* on rank 1, logprob",
     part="special-models",
     ranks=2,
 )
@@ -17,11 +17,11 @@ class KeepsBuffersOfItsRank(PlainTrainer):
     def init_worker(self, spec: WorkerSpec) -> None:
         super().init_worker(spec)
         for name, buffer in self._model.named_buffers():
-            if spec.rank > 0 and "bias" in name:
-                buffer.zero_()
+            if spec.rank > 0 and "scalar" in name:
+                buffer.fill_(1.0)
 
 
-@mutant("T4", "the export loads with a warning, missing_keys: model.*e_score_correction_bias", part="buffers")
+@mutant("T4", "the export loads with a warning, missing_keys: model.layers.0.layer_scalar", part="buffers")
 class ExportsNoBuffers(PlainTrainer):
     def export(self, directory: Path) -> None:
         super().export(directory)
