@@ -27,13 +27,23 @@ class IncompleteModelError(ValueError):
     """What a model's files lack or have too much, in one line."""
 
 
-def fault_in_files(directory: Path) -> str | None:
-    """Returns which file or tensor keeps the directory from being a model, as headers tell, or None."""
+def fault_of_kind(directory: Path) -> str | None:
+    """Returns which file says that the directory has something else than a model, or None."""
     if adapter := _first(directory, "adapter_config.json"):
         return f"{adapter.name} is that of a PEFT adapter: merge it into its model, and name that"
-    for file in sorted(directory.glob("*")):
-        if _is_pointer(file):
-            return f"{file.name} is a pointer of Git LFS and not the file itself: run git lfs pull there"
+    there = [name for name in (*SINGLE, *INDICES) if (directory / name).exists()]
+    if not there and (gguf := _first(directory, "*.gguf")):
+        return f"{gguf.name} is a GGUF file: name the model that it was made of"
+    pointers = filter(_is_pointer, sorted(directory.glob("*")))
+    if pointer := next(pointers, None):
+        return f"{pointer.name} is a pointer of Git LFS and not the file itself: run git lfs pull there"
+    return None
+
+
+def fault_in_files(directory: Path) -> str | None:
+    """Returns which file or tensor keeps the directory from being a model, as headers tell, or None."""
+    if why := fault_of_kind(directory):
+        return why
     try:
         files = _weight_files(directory)
         quantised = is_quantised(json.loads((directory / "config.json").read_text()))
@@ -103,12 +113,15 @@ def is_quantised(config: Mapping[str, Any]) -> bool:
 def _weight_files(directory: Path) -> list[Path]:
     """Returns the files that transformers reads. Raises IncompleteModelError if they cannot be told."""
     for single, index in zip(SINGLE, INDICES, strict=True):
+        named = _indexed(directory / index) if (directory / index).exists() else set()
         if (directory / single).exists():
+            if named - {single}:
+                raise IncompleteModelError(
+                    f"{single} and {index} are both there, and engines differ in which they load: remove one"
+                )
             return [directory / single]
-        if (directory / index).exists():
-            return sorted({directory / name for name in _indexed(directory / index)})
-    if gguf := _first(directory, "*.gguf"):
-        raise IncompleteModelError(f"{gguf.name} is a GGUF file: name the model that it was made of")
+        if named:
+            return sorted(directory / name for name in named)
     raise IncompleteModelError(f"it has no weights: none of {', '.join([*SINGLE, *INDICES])}")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
+from contracts.whole_model import fault_of_kind
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
@@ -57,6 +58,8 @@ def find_model(config: RunConfig, demo: Path) -> Model:
     directory = Path(name or demo).absolute()
     if not needs_model(config):
         return Model(str(directory), "not needed")
+    if directory.is_dir() and (why := fault_of_kind(directory)):
+        raise PlanError(f"model.path={name} is no whole model: {why}")
     if (directory / "config.json").is_file():
         return model_in(directory)
     given = config.model.shape if config.plan else None

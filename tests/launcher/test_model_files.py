@@ -14,7 +14,9 @@ from contracts.conformance.tiny_model import character_tokenizer, make_tiny_mode
 from contracts.whole_model import IncompleteModelError
 from inference_adapters.transformers.engine import TransformersEngine
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.model_files import check_files, check_vocabulary
+from pipelinerl.launcher.model_source import find_model
 from tests.trainer_adapters.architectures import tiny_config, tiny_model
 from trainer_adapters.checkpoint_io import load_model
 
@@ -152,6 +154,7 @@ REFUSED = {
     ),
     "a torn index": (in_place_of_weights(file(INDEX, '{"weig')), "index.json is not an index of weights"),
     "a list": (in_place_of_weights(file(INDEX, "[]")), "index.json is not an index of weights"),
+    "both": (file(INDEX, '{"weight_map": {"a": "other.safetensors"}}'), "index.json are both there"),
     "an adapter": (ADAPTER, "adapter_config.json is that of a PEFT adapter"),
     "gguf": (in_place_of_weights(file("q4.gguf", "GGUF")), "q4.gguf is a GGUF file"),
     "nothing": (in_place_of_weights(), "it has no weights"),
@@ -184,6 +187,20 @@ def test_a_tokenizer_of_another_model_is_refused(models):
     tokenizer.eos_token = "<image>"
     with pytest.raises(PlanError, match="'<image>' is token 98"):
         check_vocabulary(models[True], tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("adapter_config.json", "{}", "adapter_config.json is that of a PEFT adapter"),
+        ("model-Q4_K_M.gguf", "GGUF", "model-Q4_K_M.gguf is a GGUF file"),
+        ("config.json", POINTER, "config.json is a pointer of Git LFS"),
+    ],
+)
+def test_a_directory_of_another_kind_is_refused_although_it_has_no_config(tmp_path, name, content, says):
+    file(name, content)(tmp_path)
+    with pytest.raises(PlanError, match=says):
+        find_model(compose_config([f"model.path={tmp_path}"]), tmp_path / "demo")
 
 
 def as_bin(model: Path) -> None:

@@ -117,16 +117,10 @@ def _with_dropout(path: Path) -> str:
 def with_buffers(path: Path) -> str:
     """Writes a Gemma 4, which multiplies the states of each layer by a buffer, and returns its path."""
     make_tiny_model(path)
-    config = Gemma4TextConfig(
-        **SIZES,
-        num_key_value_heads=1,
-        head_dim=32,
-        global_head_dim=32,
-        hidden_size_per_layer_input=0,
-        layer_types=["full_attention"] * SIZES["num_hidden_layers"],
-    )
+    heads: dict[str, Any] = {"num_key_value_heads": 1, "head_dim": 32, "global_head_dim": 32}
+    layers: dict[str, Any] = {"layer_types": ["full_attention"] * 2, "hidden_size_per_layer_input": 0}
     torch.manual_seed(0)
-    model = Gemma4ForCausalLM(config)
+    model = Gemma4ForCausalLM(Gemma4TextConfig(**SIZES, **heads, **layers))
     for number, layer in enumerate(model.model.layers):
         layer.layer_scalar.fill_(0.5 + number)
     return _saved(model, path)
