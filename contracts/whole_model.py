@@ -19,6 +19,7 @@ CODES = ("F8_", "F6_", "F4")  # beginnings of dtypes that are numbers only with 
 TIED = "{} and {} differ in its files, and config.json ties them (tie_word_embeddings)"
 POINTER = b"version https://git-lfs"
 POINTER_BYTES = 1024  # the most that a pointer has
+BESIDE = ("generation_config.json", "special_tokens_map.json", "added_tokens.json")
 SINGLE = ("model.safetensors", "pytorch_model.bin")  # transformers takes the first that is there,
 INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")  # each before its index
 
@@ -42,7 +43,7 @@ def fault_of_kind(directory: Path) -> str | None:
 
 def fault_in_files(directory: Path) -> str | None:
     """Returns which file or tensor keeps the directory from being a model, as headers tell, or None."""
-    if why := fault_of_kind(directory):
+    if why := fault_of_kind(directory) or _fault_beside(directory):
         return why
     try:
         files = _weight_files(directory)
@@ -63,6 +64,18 @@ def fault_in_files(directory: Path) -> str | None:
                     )
         except (SafetensorError, OSError) as error:
             return f"{file.name} cannot be read: {one_line(error)}; copy the model again"
+    return None
+
+
+def _fault_beside(directory: Path) -> str | None:
+    """Returns which file is torn, of those that transformers would then leave out."""
+    for name in BESIDE:
+        try:
+            json.loads((directory / name).read_text())
+        except FileNotFoundError:
+            continue
+        except (ValueError, OSError) as error:
+            return f"{name} cannot be read: {one_line(error)}; copy the model again"
     return None
 
 
@@ -127,7 +140,7 @@ def _weight_files(directory: Path) -> list[Path]:
 
 def _indexed(index: Path) -> set[str]:
     try:
-        names = set(json.loads(index.read_text())["weight_map"].values())
+        names = {str(name) for name in json.loads(index.read_text())["weight_map"].values()}
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise IncompleteModelError(f"{index.name} is not an index of weights: {one_line(error)}") from error
     if not names:

@@ -30,11 +30,8 @@ def load_model(path: str, rank: int) -> PreTrainedModel:
     fills the shards. Raises ValueError for files that are not a whole model, or that are quantised.
     """
     config = AutoConfig.from_pretrained(path)
-    unfit = unfit_config(config) or unfit_model(config)
-    if unfit:
+    if unfit := unfit_config(config) or unfit_model(config):
         raise ValueError(f"{config.model_type} in {path} {unfit}")
-    if why := fault_in_files(Path(path)) if Path(path).is_dir() else None:
-        raise IncompleteModelError(f"the model in {path} cannot be trained: {why}")
     options = {"dtype": torch.float32, "attn_implementation": PACKED}
     if rank == 0:
         return _whole_model(path, options)
@@ -45,6 +42,9 @@ def load_model(path: str, rank: int) -> PreTrainedModel:
 
 
 def _whole_model(path: str, options: dict[str, object]) -> PreTrainedModel:
+    directory = Path(path)  # or a name of the hub
+    if why := fault_in_files(directory) if directory.is_dir() else None:
+        raise IncompleteModelError(f"the model in {path} is not whole: {why}")
     model, report = AutoModelForCausalLM.from_pretrained(
         path, output_loading_info=True, ignore_mismatched_sizes=True, **options
     )
@@ -76,9 +76,9 @@ def save_model(
     model.generation_config = GenerationConfig()
     try:
         model.save_pretrained(directory, state_dict=dict(weights))
-    except OSError:
-        raise
     except Exception as error:
+        if isinstance(error, OSError) or is_disk_full(error):
+            raise
         log.warning("the export has config.json of %s: %s", source, one_line(error))
         save_torch_state_dict(weights, directory)
         _copy(Path(source) / "config.json", directory)

@@ -31,9 +31,8 @@ def write_files(
 ) -> Written:
     """Writes all weights into safetensors files of at most `file_bytes`; a larger tensor has its own file.
 
-    `beside` returns the files beside the weights, by name, once the weights are written.
-
-    The files are not yet safe from a loss of power. If it raises, the directory is removed.
+    Once they are written, `beside` returns the files beside them, by name. No file is yet safe from a loss of
+    power. If it raises, the directory is removed.
     """
     writing = _Files(directory)
     try:

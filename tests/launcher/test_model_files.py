@@ -132,6 +132,8 @@ REFUSED: dict[str, tuple[Spoil, str]] = {
     "torn index": (both(no_weights, file(INDEX, '{"weig')), "index.json is not an index of weights"),
     "list": (both(no_weights, file(INDEX, "[]")), "index.json is not an index of weights"),
     "two": (file(INDEX, '{"weight_map": {"a": "other.safetensors"}}'), "index.json are both there"),
+    "end tokens": (file("generation_config.json", "{'a'"), "generation_config.json cannot be read"),
+    "tokens": (file("added_tokens.json", ""), "added_tokens.json cannot be read"),
     "adapter": (file("adapter_config.json", "{}"), "adapter_config.json is that of a PEFT adapter"),
     "gguf": (both(no_weights, file("q4.gguf", "GGUF")), "q4.gguf is a GGUF file"),
     "nothing": (no_weights, "it has no weights"),
