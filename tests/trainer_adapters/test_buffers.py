@@ -54,10 +54,10 @@ def carry(rank: int, size: int, name: str, port: int, out: Path) -> tuple:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("fsdp", "deepseek_v3"),
-        pytest.param("fsdp-lora", "gemma4_text", marks=pytest.mark.engines),
-        pytest.param("fsdp-bf16", "glm4_moe", marks=pytest.mark.engines),
+        pytest.param("fsdp", "deepseek_v3", marks=pytest.mark.engines),
         pytest.param("zero3", "deepseek_v3", marks=pytest.mark.engines),
+        pytest.param("fsdp-lora", "gemma4_text", marks=pytest.mark.long),
+        pytest.param("fsdp-bf16", "glm4_moe", marks=pytest.mark.long),
         pytest.param("zero3-lora", "gemma4_text", marks=pytest.mark.long),
         *(pytest.param(name, "glm4_moe", marks=pytest.mark.long) for name in LONG),
     ],
@@ -82,6 +82,7 @@ def refused(rank: int, size: int, port: int, model: str) -> str:
     return str(refusal.value)
 
 
+@pytest.mark.engines
 def test_ranks_with_other_buffers_are_refused_on_every_rank(tmp_path):
     made(tmp_path / "model")
     one, other = run_ranks(2, refused, tmp_path, free_port(), str(tmp_path / "model"))
