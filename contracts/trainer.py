@@ -282,6 +282,14 @@ class TrainerWorker(abc.ABC):
         stays valid until the iteration ends.
         """
 
+    def buffers(self) -> Mapping[str, torch.Tensor]:
+        """Returns the model's persistent buffers on the CPU, by name, with their current values.
+
+        They are the same on every rank. No server receives them, but stored versions contain them. By default
+        there are none.
+        """
+        return {}
+
     def gather_low_rank(self) -> Iterator[tuple[str, LowRank | None]]:
         """Yields names of weights with their low-rank factors on rank 0, and with None on the other ranks.
 

@@ -19,6 +19,7 @@ from contracts.limits import LONGEST_S, MAX_INTEGER, Limits
 from contracts.store.errors import StoreError
 from contracts.support.listening import listening_socket
 from contracts.support.token import TokenError, add_token_arguments, token_of
+from contracts.whole_model import IncompleteModelError
 from inference_adapters.app import AddGeneration, create_app
 from inference_adapters.channels.factory import ChannelFactory
 from inference_adapters.garbage import spare_collector
@@ -132,6 +133,8 @@ def run(
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
     if failures:
+        if isinstance(failures[0], IncompleteModelError):
+            sys.exit(f"cannot serve: {failures[0]}")
         traceback.print_exception(failures[0])
         sys.exit(1)
 

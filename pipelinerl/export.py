@@ -14,6 +14,7 @@ from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from contracts.support.ports import ReservedPort
 from contracts.trainer import WorkerSpec
+from contracts.whole_model import IncompleteModelError
 from pipelinerl.components import instantiate
 from pipelinerl.config import load_config
 from pipelinerl.errors import PlanError
@@ -71,7 +72,7 @@ def main() -> None:
     try:
         export(options.run_dir, options.version, options.out)
         print(options.out)
-    except (OSError, PlanError) as error:
+    except (OSError, PlanError, IncompleteModelError) as error:
         sys.exit(f"export: {error}")
 
 

@@ -77,6 +77,7 @@ class Trainer:
                 events.append,
                 needs,
                 address,
+                self._worker.buffers,
             )
             reference = None
             if config.reference and config.reference.renew_every:

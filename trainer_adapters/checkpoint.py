@@ -24,6 +24,8 @@ from contracts.support.files import is_disk_full, sync, sync_tree
 from contracts.support.messages import one_line
 from contracts.trainer import SaveHandle
 
+OPTIONAL = ("rng.", "buffer.")  # keys that a checkpoint may lack
+
 
 class Saving(SaveHandle):
     """A handle on a checkpoint that is being written. On any rank, done means that it is complete on disk."""
@@ -91,10 +93,13 @@ class ShardedCheckpoints:
     def load(self, state: dict[str, torch.Tensor], directory: Path) -> None:
         """Fills the tensors of `state`. Raises ValueError if the checkpoint lacks one of them.
 
-        Missing random-number state is left as it is, because the checkpoint was written by fewer ranks.
+        Missing random-number state is left as it is, because the checkpoint was written by fewer ranks. So
+        are buffers, which earlier checkpoints lack.
         """
         stored = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
-        wanted = {key: tensor for key, tensor in state.items() if key in stored or not is_rng(key)}
+        wanted = {
+            key: tensor for key, tensor in state.items() if key in stored or not key.startswith(OPTIONAL)
+        }
         if missing := wanted.keys() - stored.keys():
             raise ValueError(
                 f"{directory} has no {min(missing)}: it was written with another model, or other options"
@@ -158,7 +163,3 @@ def restore_rng(state: dict[str, torch.Tensor], rank: int, device: torch.device)
     torch.set_rng_state(state[f"rng.cpu.{rank}"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(state[f"rng.cuda.{rank}"], device)
-
-
-def is_rng(key: str) -> bool:
-    return key.startswith("rng.")

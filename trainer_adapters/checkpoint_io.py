@@ -1,19 +1,25 @@
 """Loads Hugging Face checkpoints in float32, scatters them to all ranks, and saves them with tokenizers."""
 
+import logging
 import shutil
 from pathlib import Path
 
 import torch
-from huggingface_hub import snapshot_download
+from huggingface_hub import save_torch_state_dict, snapshot_download
 from torch.distributed.tensor import distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
+from contracts.support.files import is_disk_full
+from contracts.support.messages import one_line
+from contracts.whole_model import IncompleteModelError, fault_in_files, fault_of_loading
 from trainer_adapters.attention import PACKED
+from trainer_adapters.token_scores import unfit_config, unfit_model
 
+log = logging.getLogger(__name__)
 TOKENIZER_FILES = (
     "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template*",
-    "*.model", "*.tiktoken",
+    "additional_chat_templates", "*.model", "*.tiktoken",
 )  # fmt: skip
 
 
@@ -21,22 +27,30 @@ def load_model(path: str, rank: int) -> PreTrainedModel:
     """Returns the model, with its weights on rank 0 only.
 
     On other ranks the parameters are allocated but not written, so they use no memory until `scatter_weights`
-    fills the shards.
+    fills the shards. Raises ValueError for files that are not a whole model, or that are quantised.
     """
+    config = AutoConfig.from_pretrained(path)
+    if unfit := unfit_config(config) or unfit_model(config):
+        raise ValueError(f"{config.model_type} in {path} {unfit}")
     options = {"dtype": torch.float32, "attn_implementation": PACKED}
-    try:
-        if rank == 0:
-            return AutoModelForCausalLM.from_pretrained(path, **options)
-        with no_init_weights():
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path), **options)
-    except KeyError as error:
-        if error.args != (PACKED,):
-            raise
-        raise ValueError(
-            f"the model in {path} has attention layers of its own, which cannot run packed"
-        ) from error
+    if rank == 0:
+        return _whole_model(path, options)
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, **options)
     model.tie_weights()
     return model.eval()
+
+
+def _whole_model(path: str, options: dict[str, object]) -> PreTrainedModel:
+    directory = Path(path)  # or a name of the hub
+    if why := fault_in_files(directory) if directory.is_dir() else None:
+        raise IncompleteModelError(f"the model in {path} is not whole: {why}")
+    model, report = AutoModelForCausalLM.from_pretrained(
+        path, output_loading_info=True, ignore_mismatched_sizes=True, **options
+    )
+    if why := fault_of_loading(model, report):
+        raise IncompleteModelError(f"the model in {path} is not whole: {why}")
+    return model
 
 
 @torch.no_grad()
@@ -49,29 +63,59 @@ def scatter_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> No
         local.copy_(shards.to_local())
 
 
-def save_model(model: PreTrainedModel, weights: dict[str, torch.Tensor], directory: Path) -> None:
+def save_model(
+    model: PreTrainedModel, weights: dict[str, torch.Tensor], source: str, directory: Path
+) -> None:
     """Writes the weights with the model's configuration, and its generation config as it was loaded.
 
-    `save_pretrained` refuses a contradictory generation config, such as a temperature without `do_sample`.
-    Many published models have one and can be served, and the end of a training run is too late to refuse.
+    `save_pretrained` refuses what is contradictory, such as a temperature without `do_sample`. Many published
+    models have that and can be served, and the end of a training run is too late to refuse. So weights are
+    written in any case. What else cannot be written is copied from the `source`, and named in the log.
     """
     as_loaded = model.generation_config
     model.generation_config = GenerationConfig()
     try:
-        model.save_pretrained(directory, state_dict=weights)
+        model.save_pretrained(directory, state_dict=dict(weights))
+    except Exception as error:
+        if isinstance(error, OSError) or is_disk_full(error):
+            raise
+        log.warning("the export has config.json of %s: %s", source, one_line(error))
+        save_torch_state_dict(weights, directory)
+        _copy(Path(source) / "config.json", directory)
     finally:
         model.generation_config = as_loaded
-    as_loaded.to_json_file(directory / "generation_config.json")
+    try:
+        as_loaded.to_json_file(directory / "generation_config.json")
+    except (TypeError, ValueError) as error:
+        log.warning("the export has generation_config.json of %s: %s", source, one_line(error))
+        _copy(Path(source) / "generation_config.json", directory)
 
 
 def copy_tokenizer(model_path: str, directory: Path) -> None:
-    """Copies the files of a model's tokenizer.
+    """Copies the files of a model's tokenizer. Logs each that cannot be copied.
 
     `AutoTokenizer` may load another class than the saved one, and saving that class would change token ids.
     """
     source = Path(model_path)
-    if not source.is_dir():
-        source = Path(snapshot_download(model_path, allow_patterns=list(TOKENIZER_FILES)))
+    try:
+        if not source.is_dir():
+            source = Path(snapshot_download(model_path, allow_patterns=list(TOKENIZER_FILES)))
+    except Exception as error:  # of a network, or of a directory that is gone
+        log.warning("the export has no tokenizer, because %s is not there: %s", model_path, one_line(error))
+        return
     for pattern in TOKENIZER_FILES:
         for file in source.glob(pattern):
+            _copy(file, directory)
+
+
+def _copy(file: Path, directory: Path) -> None:
+    """Copies a file, or a directory of templates. Raises OSError for a full disk alone."""
+    try:
+        if file.is_dir():
+            shutil.copytree(file, directory / file.name, dirs_exist_ok=True)
+        else:
             shutil.copy(file, directory)
+    except (OSError, shutil.Error) as error:
+        if is_disk_full(error):
+            raise
+        log.warning("the export lacks %s, which cannot be copied: %s", file, one_line(error))

@@ -6,7 +6,7 @@ knows nothing of it. Sources: DiLoCo, Douillard et al. 2023; INTELLECT-1, Prime 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -287,6 +287,9 @@ class DiLoCoTrainer(TrainerWorker):
 
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         return self._inner.gather_weights()
+
+    def buffers(self) -> Mapping[str, torch.Tensor]:
+        return self._inner.buffers()
 
     def gather_low_rank(self) -> Iterator[tuple[str, LowRank | None]]:
         return self._inner.gather_low_rank()

@@ -14,14 +14,16 @@ from typing import Literal, get_args
 
 import torch
 import torch.distributed as dist
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedModel
 
 from contracts.inference import Parameter
 from contracts.limits import MAX_INTEGER
 from contracts.model_shape import ModelShape
+from contracts.support.messages import one_line
 from contracts.trainer import LowRank, PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters.activation_checkpointing import Checkpointing
+from trainer_adapters.buffers import loaded_buffers, persistent_buffers, share_buffers
 from trainer_adapters.checkpoint import ShardedCheckpoints, complete_or_absent, restore_rng, rng_state
 from trainer_adapters.checkpoint_io import copy_tokenizer, load_model, save_model
 from trainer_adapters.flash_attention import prefer_flash_attention_3
@@ -31,7 +33,7 @@ from trainer_adapters.memory import activations, scoring
 from trainer_adapters.output_head import default_chunk
 from trainer_adapters.process_group import join_on_device
 from trainer_adapters.start_check import Scores, check_scores
-from trainer_adapters.token_scores import TokenScorer, unfit_config
+from trainer_adapters.token_scores import TokenScorer, unfit_config, unfit_model
 
 ComputeDtype = Literal["float32", "bfloat16"]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # the moments of AdamW
@@ -170,7 +172,7 @@ class HuggingFaceTrainer(TrainerWorker):
 
     def unfit(self, model_path: str) -> str | None:
         config = AutoConfig.from_pretrained(model_path, local_files_only=True)
-        why = unfit_config(config) or (self._lora and self._lora.unfit(config))
+        why = unfit_config(config) or unfit_model(config) or (self._lora and self._lora.unfit(config))
         return why and f"{config.model_type} {why}"
 
     # --- start and end ------------------------------------------------------------------------
@@ -180,7 +182,7 @@ class HuggingFaceTrainer(TrainerWorker):
         self.device = join_on_device(spec)
         prefer_flash_attention_3(self.device)
         torch.manual_seed(spec.seed + spec.rank)
-        self._model = load_model(spec.model_path, spec.rank)
+        self._model = self._load()
         self._scorer = TokenScorer(
             self._model,
             fp32_head=self._fp32_head,
@@ -190,8 +192,25 @@ class HuggingFaceTrainer(TrainerWorker):
         self._adapt()
         self._closed_steps = torch.zeros((), dtype=torch.int64)
         self._checkpoints = ShardedCheckpoints(spec.timeout_s)
+        buffers = loaded_buffers(self._model)
         self._shard()
+        share_buffers(self._model, buffers, self.device)
         self._check_scores()
+
+    def _load(self) -> PreTrainedModel:
+        """Returns this rank's model. If it cannot be loaded on one rank, every rank raises an error."""
+        failure = None
+        try:
+            model = load_model(self._spec.model_path, self._spec.rank)
+        except Exception as error:
+            failure = error
+        said: list[str | None] = [None] * self._spec.world_size
+        dist.all_gather_object(said, failure and one_line(failure))
+        if failure:
+            raise failure
+        if why := next(filter(None, said), None):
+            raise ValueError(why)
+        return model
 
     def _adapt(self) -> None:
         """Adds the adapters, if there are any. A checkpoint describes them and the base model."""
@@ -205,17 +224,25 @@ class HuggingFaceTrainer(TrainerWorker):
         self._description = description(self._lora, self._adapted, base)
 
     def _check_scores(self) -> None:
-        """Raises ValueError, on every rank, unless packed scores agree with the model's own logits."""
+        """Raises ValueError, on every rank, unless packed scores agree with the model's own logits.
+
+        They must also agree with those of the other ranks.
+        """
 
         def largest(found: float) -> float:
             ranks = torch.tensor(found, device=self.device)
             dist.all_reduce(ranks, dist.ReduceOp.MAX)
             return ranks.item()
 
+        def of_rank_0(scores: torch.Tensor) -> torch.Tensor:
+            first = scores.clone()
+            dist.broadcast(first, src=0)
+            return first
+
         def score(batch: PackedBatch, own: bool) -> Scores:
             return self._score(batch, entropy=True, own=own)
 
-        check_scores(self._model, score, self._compute_dtype, self.device, largest)
+        check_scores(self._model, score, self._compute_dtype, self.device, largest, of_rank_0)
 
     def close(self) -> None:
         self._checkpoints.close()
@@ -261,6 +288,9 @@ class HuggingFaceTrainer(TrainerWorker):
             factors = self._factors(name)
             yield name, factors if self._spec.rank == 0 else None
 
+    def buffers(self) -> dict[str, torch.Tensor]:
+        return {name: buffer.cpu() for name, buffer in persistent_buffers(self._model).items()}
+
     def _factors(self, name: str) -> LowRank:
         """Returns the full factors of an adapted weight. It is a collective."""
         a, b = map(self._full, factors_of(self._adapted[name]))
@@ -275,7 +305,7 @@ class HuggingFaceTrainer(TrainerWorker):
             weights = {name: None if t is None else t.cpu() for name, t in self.gather_weights()}
             factors = dict(self.gather_low_rank())
             if self._spec.rank == 0:
-                save_model(self._model, weights, partial)
+                save_model(self._model, weights | self.buffers(), self._spec.model_path, partial)
                 copy_tokenizer(self._spec.model_path, partial)
                 if factors:
                     save_adapter(self._model, factors, self._spec.model_path, partial / "adapter")
@@ -296,7 +326,9 @@ class HuggingFaceTrainer(TrainerWorker):
 
     def _own_state(self) -> dict[str, torch.Tensor]:
         described = {} if self._description is None else {KEY: self._description}
-        return {"closed_steps": self._closed_steps, **described, **rng_state(self._spec.rank, self.device)}
+        buffers = {f"buffer.{name}": tensor for name, tensor in persistent_buffers(self._model).items()}
+        rng = rng_state(self._spec.rank, self.device)
+        return {"closed_steps": self._closed_steps, **described, **buffers, **rng}
 
 
 def _placeholder_batch(empty: PackedBatch) -> PackedBatch:

@@ -2,7 +2,8 @@
 
 Both run on the same weights, inside the backend's engine, so that sharded parameters are gathered. The
 model's own forward is the one that transformers ships: eager attention, one sequence at a time, without
-packing. A difference means that the scorer leaves out something that the model does.
+packing. A difference means that the scorer leaves out something that the model does. Every rank scores the
+same batch, so a difference between ranks means that they hold different models.
 
 Attention windows are made small for the comparison, in the model and in the scorer, so that a short sequence
 exceeds them. A window as long as the model's context has no effect and is left alone.
@@ -10,7 +11,8 @@ exceeds them. A window as long as the model's context has no effect and is left 
 In float32 the two differ by the order of their sums: 1e-6 to 1e-4 nats. No token may differ by more than
 1e-3. In bfloat16 each layer rounds to 8 bits, in an order of its own, and a router may choose another expert
 for a token. So the mean over the tokens is compared: rounding alone gave 0.003 to 0.08 nats, with 4 to 48
-layers of random weights. Leaving out a part of the model gives tenths of a nat or more.
+layers of random weights. Leaving out a part of the model gives tenths of a nat or more. Ranks compute alike,
+so they may differ by a tenth of that.
 """
 
 import math
@@ -30,6 +32,7 @@ LENGTHS = (52, 7, 1, 44, 40)
 TEMPERATURES = (0.6, 1.0, 1.0, 1.6, 0.6)
 ALIKE = 30  # tokens of the common prefix of the first and the last sequence
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.2}  # nats
+BETWEEN_RANKS = 0.1  # of the tolerance
 WINDOWS = ("sliding_window", "window_size", "attention_window")
 
 Scores = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]  # as in TokenScores, [T] float32 each
@@ -92,11 +95,13 @@ def check_scores(
     dtype: torch.dtype,
     device: torch.device,
     largest: Callable[[float], float] = float,
+    of_rank_0: Callable[[torch.Tensor], torch.Tensor] = torch.clone,
 ) -> float:
     """Returns the difference between the scorer and the model's own logits, in nats.
 
-    `score(batch, own)` runs one or the other in the engine; `largest` returns the maximum over the ranks.
-    Raises ValueError for a model that cannot be scored or would be scored wrongly.
+    `score(batch, own)` runs one or the other in the engine; `largest` returns the maximum over the ranks, and
+    `of_rank_0` a tensor of the first. Raises ValueError for a model that cannot be scored or would be scored
+    wrongly, or that is another one on another rank.
     """
     name = type(model).__name__
     try:
@@ -116,6 +121,13 @@ def check_scores(
             f"{name} would be scored wrongly: {what} packed log-probability or entropy is {found:.2g} nats "
             f"from that of the model's own logits, and {TOLERANCE[dtype]:g} is the most; the scorer leaves "
             "out a part of this model's forward pass, so choose another model"
+        )
+    first = (of_rank_0(scored[0]), of_rank_0(scored[1]), None)
+    apart = largest(_difference(scored, first, dtype))
+    if not apart <= BETWEEN_RANKS * TOLERANCE[dtype]:
+        raise ValueError(
+            f"{name} is not the same model on all ranks: they score the same tokens up to {apart:.2g} nats "
+            "apart from rank 0; a part of it was not given to every rank, so use one rank, or another model"
         )
     return found
 

@@ -6,9 +6,11 @@ root of its own engine, so that head and embedding are gathered wherever `forwar
 
 import torch
 import torch.nn.functional as F
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from contracts.support.messages import first_line
 from contracts.trainer import PackedBatch
+from contracts.whole_model import is_quantised
 from trainer_adapters.attention import PACKED, Packing
 from trainer_adapters.output_head import HeadScores, JoinedScores, default_chunk
 from trainer_adapters.shared_prefixes import SharedPrefixes, rows_of
@@ -128,6 +130,8 @@ def check_supported(model: PreTrainedModel) -> None:
 def unfit_config(config: PreTrainedConfig) -> str | None:
     """Returns why a model of this config would be scored wrongly, as far as its fields tell."""
     text = config.get_text_config()
+    if is_quantised(config.to_dict()):
+        return "is quantised (quantization_config): an export would have its codes; choose it in bfloat16"
     if unfit := set(getattr(text, "layer_types", None) or ()) - PACKED_LAYERS:
         return f"has {', '.join(sorted(unfit))}: its state would run across a pack's sequences"
     for field, neutral in LOGIT_TRANSFORMS.items():
@@ -136,6 +140,18 @@ def unfit_config(config: PreTrainedConfig) -> str | None:
     if getattr(text, "attn_logit_softcapping", None) is not None:
         return "bounds its attention scores (attn_logit_softcapping), which packed attention does not"
     return None
+
+
+def unfit_model(config: PreTrainedConfig) -> str | None:
+    """Returns why a model of this config cannot be scored, as its modules tell. It allocates no memory."""
+    try:
+        with torch.device("meta"):
+            decoder = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED).get_decoder()
+    except Exception as error:  # of whatever class the config names
+        if error.args == (PACKED,):
+            return "has attention layers of its own, which cannot run packed"
+        return f"cannot be made from config.json: {first_line(error)}"
+    return None if hasattr(decoder, "layers") else "has no list of decoder layers to shard"
 
 
 def constant_positions(config: PreTrainedConfig) -> int | None:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from contracts.channel import PublicKey
 from contracts.store.errors import BadDigestError, StoreError
-from contracts.store.index import shard_names, write_index
+from contracts.store.index import BUFFERS, BUFFERS_SHARD, shard_names, write_index
 from contracts.store.layout import manifest_path, object_path, stored_versions
 from contracts.store.local_manifest import read_manifest
 from contracts.store.manifest import ModelFile, StoredFile, VersionManifest
@@ -72,7 +72,7 @@ def _fill(directory: Path, store: Path, manifest: VersionManifest) -> None:
     assert manifest.full is not None
     parameters = {parameter.name: parameter for parameter in manifest.parameters}
     for file in manifest.model_files:
-        _copy(store, file, directory / file.name)
+        _copy(store, file, directory / (BUFFERS_SHARD if file.name == BUFFERS else file.name))
     shards = dict(zip(shard_names(len(manifest.full.files)), manifest.full.files, strict=True))
     for name, shard in shards.items():
         _copy(store, shard, directory / name)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from contracts.store.delta import encode_delta
 from contracts.store.local_files import sha256_of
-from contracts.store.manifest import DELTA_DTYPES, DeltaWeights, FullWeights, StoredFile
+from contracts.store.manifest import DELTA_DTYPES, DeltaWeights, FullWeights, ModelFile, StoredFile
 from contracts.store.open_version import FileContent, OpenFile, OpenVersion
 
 WORTHWHILE = 0.5  # a delta must be smaller than this part of the full files that changed
@@ -18,6 +18,7 @@ class Offer:
 
     full: FullWeights | None = None
     delta: DeltaWeights | None = None
+    model_files: list[ModelFile] = field(default_factory=list)
     objects: dict[str, Path] = field(default_factory=dict)
 
 

@@ -5,7 +5,7 @@ A trainer calls `write_full_files` while it holds the weights, and `publish` lat
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,13 +80,19 @@ class StoreWriter:
             self._writing.close()
             raise
 
-    def write_full_files(self, version: int, weights: Iterable[Tensor]) -> Written:
+    def write_full_files(
+        self,
+        version: int,
+        weights: Iterable[Tensor],
+        beside: Callable[[], Mapping[str, bytes]] = dict,
+    ) -> Written:
         """Writes the weights into unfinished files, and returns when the system has all bytes.
 
         Nothing is hashed and nothing is yet in the store. It holds the weights of one file of `file_bytes`
-        bytes, which must not change until the next file has begun. Raises OSError if the disk is full.
+        bytes, which must not change until the next file has begun. `beside` then returns the version's own
+        files beside the weights, by name. Raises OSError if the disk is full.
         """
-        return write_files(version, weights, self._writing.new(f"{version}-"), self._file_bytes)
+        return write_files(version, weights, self._writing.new(f"{version}-"), self._file_bytes, beside)
 
     def publish(self, written: Written, epoch: int) -> Published:
         """Puts a version into the store: its files, then its manifest, then its name as the newest.
@@ -98,7 +104,7 @@ class StoreWriter:
         try:
             version = OpenVersion(written, self._tied)
             try:
-                published = self._publish(version, epoch, written.directory)
+                published = self._publish(version, epoch, written.directory, written.beside)
             except BaseException:
                 version.close()
                 raise
@@ -118,7 +124,9 @@ class StoreWriter:
             self._base = None
         self._writing.close()
 
-    def _publish(self, version: OpenVersion, epoch: int, directory: Path) -> Published:
+    def _publish(
+        self, version: OpenVersion, epoch: int, directory: Path, beside: Sequence[Path]
+    ) -> Published:
         path = self._store / manifest_path(self._run, version.version)
         part = directory / "latest.json"
         if path.exists():
@@ -126,7 +134,7 @@ class StoreWriter:
             latest = self._latest.prepare(version.version, published.manifest_sha256, epoch, part)
         else:
             self._latest.check_not_older(version.version)
-            offer = self._offer(version, directory)
+            offer = self._offer(version, directory, beside)
             published = self._sign(version, offer, epoch, directory / path.name)
             latest = self._latest.prepare(version.version, published.manifest_sha256, epoch, part)
             with locked(self._store):
@@ -145,14 +153,14 @@ class StoreWriter:
             raise ValueError(f"version {version.version} is already published with other weights")
         return Published(manifest, hashlib.sha256(envelope).hexdigest())
 
-    def _offer(self, version: OpenVersion, directory: Path) -> Offer:
+    def _offer(self, version: OpenVersion, directory: Path, beside: Sequence[Path]) -> Offer:
         """Returns what the version's manifest offers. Its objects are on the disk, under other names."""
         offer = Offer()
         if self._base is not None:
             add_delta(offer, version, self._base, directory)
         if offer.delta is None or self._since_full + 1 >= self._full_every:
             add_full(offer, version, self._hashed)
-        self._model_files.add_to(offer, directory)
+        self._model_files.add_to(offer, directory, beside)
         for path in offer.objects.values():
             sync(path)
         return offer
@@ -168,7 +176,7 @@ class StoreWriter:
             digest=version.digest,
             full=offer.full,
             delta=offer.delta,
-            model_files=self._model_files.listed,
+            model_files=offer.model_files,
         )
         envelope = self._key.sign(manifest.canonical(), MANIFEST_TYPE)
         if len(envelope) > MAX_MANIFEST_BYTES:

@@ -1,7 +1,7 @@
 """A version whose weights are in files, and which is not published yet."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,16 +15,24 @@ class Written:
     version: int
     directory: Path
     files: tuple[Path, ...]
+    beside: tuple[Path, ...] = ()  # files that belong to this version alone, such as its buffers
 
     def discard(self) -> None:
         """Removes the files, for example because a newer version takes this one's place."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def write_files(version: int, weights: Iterable[Tensor], directory: Path, file_bytes: int) -> Written:
+def write_files(
+    version: int,
+    weights: Iterable[Tensor],
+    directory: Path,
+    file_bytes: int,
+    beside: Callable[[], Mapping[str, bytes]] = dict,
+) -> Written:
     """Writes all weights into safetensors files of at most `file_bytes`; a larger tensor has its own file.
 
-    The files are not yet safe from a loss of power. If it raises, the directory is removed.
+    Once they are written, `beside` returns the files beside them, by name. No file is yet safe from a loss of
+    power. If it raises, the directory is removed.
     """
     writing = _Files(directory)
     try:
@@ -35,10 +43,13 @@ def write_files(version: int, weights: Iterable[Tensor], directory: Path, file_b
             writing.tensors.append(tensor)
             writing.size += nbytes
         writing.end_file()
+        others = beside()
+        for name, content in others.items():
+            (directory / name).write_bytes(content)
     except BaseException:
         Written(version, directory, ()).discard()
         raise
-    return Written(version, directory, tuple(writing.files))
+    return Written(version, directory, tuple(writing.files), tuple(directory / name for name in others))
 
 
 class _Files:

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import itertools
 from collections.abc import AsyncGenerator, Iterator, Mapping
+from pathlib import Path
 from threading import Lock
 
 import torch
@@ -28,6 +29,7 @@ from contracts.inference import (
 )
 from contracts.tool_templates import knows_tools
 from contracts.weights import nccl_version, torch_dtype
+from contracts.whole_model import IncompleteModelError, fault_in_files, fault_of_loading
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
@@ -109,9 +111,14 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         self._batcher.start()
 
     def _load(self) -> PreTrainedModel:
-        model = AutoModelForCausalLM.from_pretrained(
-            self.model_path, dtype=self.dtype, attn_implementation="sdpa", local_files_only=True
+        if why := fault_in_files(Path(self.model_path)):
+            raise IncompleteModelError(f"{self.model_path}: {why}")
+        options = {"dtype": self.dtype, "attn_implementation": "sdpa", "local_files_only": True}
+        model, report = AutoModelForCausalLM.from_pretrained(
+            self.model_path, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
+        if why := fault_of_loading(model, report):
+            raise IncompleteModelError(f"{self.model_path}: {why}")
         return model.to(self.device).eval().requires_grad_(False)
 
     async def close(self) -> None:

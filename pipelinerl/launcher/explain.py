@@ -160,7 +160,8 @@ def _no_key(argument: str, key: str, arguments: Sequence[str]) -> str:
         return f"{argument}: it is added with a plus: +{argument}"
     if section != key and _is_component(section):
         near = nearest(key.removeprefix(f"{section}."), _options_of(section, arguments))
-        return f"{argument}: {section} has no such option in its file{near or f'; +{key}=... adds one'}"
+        hint = near.removeprefix("; ") or f"+{key}=... adds one"
+        return f"{argument}: {section} has no such option in its file; {hint}"
     if _takes_any_name(key):
         return f"{argument}: what is not in the file yet is added with a plus: +{argument}"
     near = difflib.get_close_matches(key, [*_known_keys(RunConfig), *PARTS_OF_ALL], n=1)

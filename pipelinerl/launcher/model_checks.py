@@ -13,15 +13,11 @@ from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.demonstrated import check_answers
 from pipelinerl.launcher.gpu_memory import check_fits
+from pipelinerl.launcher.model_files import check_files, check_vocabulary
 from pipelinerl.launcher.model_source import LONGEST_REASON, Model
 from pipelinerl.launcher.prompt_checks import check_prompts
 from pipelinerl.launcher.teacher_check import check_teacher
 from pipelinerl.launcher.template_checks import check_template
-
-FILES_OF = {
-    "weights": ("*.safetensors", "pytorch_model*.bin"),
-    "tokenizer": ("tokenizer.json", "*.model", "*.tiktoken", "vocab.*"),
-}
 
 
 def check_model(config: RunConfig, model: Model) -> None:
@@ -32,8 +28,8 @@ def check_model(config: RunConfig, model: Model) -> None:
     if model.state == "here":
         from transformers import AutoTokenizer  # seconds, which a run without a model need not wait
 
-        if not config.plan:
-            _check_files(Path(model.path))
+        if not (config.plan and model.hub):  # of the hub's model, a plan needs no more than config.json
+            check_files(Path(model.path))
         if why := instantiate(config.trainer).unfit(model.path):
             raise PlanError(f"the trainer cannot train the model in model.path={model.path}: {why}")
         try:
@@ -42,6 +38,7 @@ def check_model(config: RunConfig, model: Model) -> None:
             raise PlanError(
                 f"model.path={model.path} has no usable tokenizer: {shorten(str(error), LONGEST_REASON)}"
             ) from error
+        check_vocabulary(Path(model.path), tokenizer)
         domain = build_domain(config)
         check_template(config, tokenizer, domain, model.path)
         template = ChatTemplate(model.path, tokenizer)
@@ -59,13 +56,6 @@ def check_shape(config: RunConfig, shape: ModelShape) -> None:
     _check_context(config, shape.context)
     if config.world.gpus:
         check_fits(config, shape)
-
-
-def _check_files(directory: Path) -> None:
-    """Refuses an incomplete copy of a model; transformers would make up the tokenizer that is missing."""
-    for part, patterns in FILES_OF.items():
-        if not any(any(directory.glob(pattern)) for pattern in patterns):
-            raise PlanError(f"model.path={directory} has no {part} (none of {', '.join(patterns)})")
 
 
 def _check_context(config: RunConfig, context: int) -> None:

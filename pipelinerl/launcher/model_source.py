@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
+from contracts.whole_model import fault_of_kind
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
@@ -57,6 +58,8 @@ def find_model(config: RunConfig, demo: Path) -> Model:
     directory = Path(name or demo).absolute()
     if not needs_model(config):
         return Model(str(directory), "not needed")
+    if directory.is_dir() and (why := fault_of_kind(directory)):
+        raise PlanError(f"model.path={name} is no whole model: {why}")
     if (directory / "config.json").is_file():
         return model_in(directory)
     given = config.model.shape if config.plan else None
@@ -130,6 +133,6 @@ def _config_in(directory: Path) -> PretrainedConfig:
     if not isinstance(written, dict) or "model_type" not in written:
         raise PlanError(f"{file} is not the configuration of a Hugging Face model: it names no model_type")
     try:
-        return AutoConfig.from_pretrained(directory)
+        return AutoConfig.from_pretrained(directory, trust_remote_code=False)
     except Exception as error:  # of a class that is the model's own
         raise PlanError(f"{file}: {shorten(str(error), LONGEST_REASON)}") from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.model_files import check_files
 from pipelinerl.launcher.model_source import LONGEST_REASON
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def check_teacher(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> None
     name = str(config.reference.arguments["model"])
     if not (Path(name) / "config.json").is_file():
         raise PlanError(f"{KEY}={name} is not a Hugging Face model directory: it has no config.json")
+    check_files(Path(name), KEY)
     try:
         vocabulary = AutoTokenizer.from_pretrained(name, local_files_only=True).get_vocab()
     except Exception as error:  # of whatever library reads this kind of tokenizer

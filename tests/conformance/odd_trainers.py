@@ -41,6 +41,18 @@ class ExportsInFloat64(PlainTrainer):
         model.save_pretrained(directory)
 
 
+class TrainsInFloat64(PlainTrainer):
+    """Gathers float32, and exports what was not rounded."""
+
+    def init_worker(self, spec: WorkerSpec) -> None:
+        super().init_worker(spec)
+        self._model.double()
+
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        for name, tensor in super().gather_weights():
+            yield name, None if tensor is None else tensor.float()
+
+
 class ExportsManyFiles(PlainTrainer):
     def export(self, directory: Path) -> None:
         super().export(directory)
@@ -117,6 +129,7 @@ class ScoresOneSequenceOfAnEmptyBatch(PlainTrainer):
 ODD = [
     Odd(ComputesInFloat64, "T2/cuts"),
     Odd(ExportsInFloat64, "T4/weights"),
+    Odd(TrainsInFloat64, "T4/weights"),
     Odd(ExportsManyFiles, "T4/weights"),
     Odd(YieldsFloat64, "T4/weights T6/idle-ranks"),
     Odd(TiesTheOtherWay, "T2/orders T4/weights"),

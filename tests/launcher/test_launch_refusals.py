@@ -307,7 +307,7 @@ MODELS = {  # what is done to the model, what is set, and what is said
     "no tokenizer": (
         lambda model: (model / "tokenizer.json").unlink(), [], "has no tokenizer (none of",
     ),
-    "no weights": (lambda model: (model / "model.safetensors").unlink(), [], "has no weights (none of"),
+    "no weights": (lambda model: (model / "model.safetensors").unlink(), [], "it has no weights: none of"),
     "none": (lambda model: (model / "config.json").unlink(), [], "no config.json there"),
     "torn": (lambda model: configured(model, '{"a": '), [], "config.json cannot be read"),
     "a list": (lambda model: configured(model, "[]"), [], "it names no model_type"),

@@ -39,7 +39,10 @@ def test_another_teacher_is_refused(own, tmp_path):
     character_tokenizer(200).save_pretrained(teacher)
     assert "has another vocabulary than model.path=own" in refusal(own, teacher)
     (teacher / "tokenizer.json").write_text("{")
+    weights = (teacher / "model.safetensors").read_bytes()
     assert "has no usable tokenizer" in refusal(own, teacher)
+    (teacher / "model.safetensors").write_bytes(weights[:-9])
+    assert "model.safetensors cannot be read" in refusal(own, teacher)
 
 
 def test_a_teacher_stays_the_one_that_a_link_led_to_at_the_start(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from trainer_adapters.attention import PACKED
+from trainer_adapters.buffers import persistent_buffers
 from trainer_adapters.start_check import check_scores
 from trainer_adapters.token_scores import TokenScorer
 
@@ -76,13 +77,16 @@ def tiny_config(model_type: str, **more: object) -> PreTrainedConfig:
 
 
 def tiny_model(config: PreTrainedConfig) -> PreTrainedModel:
-    """Returns a model with only random weights, so that every part has an effect."""
+    """Returns a model with only random weights and buffers, so that every part has an effect."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED, dtype=torch.float32).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn_like(parameter)
             parameter.copy_(0.15 * noise) if parameter.dim() > 1 else parameter.add_(0.1 * noise)
+        for buffer in persistent_buffers(model).values():
+            if buffer.is_floating_point():
+                buffer.add_(0.1 * torch.randn_like(buffer))
     return model
 
 

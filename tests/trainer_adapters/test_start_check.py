@@ -1,17 +1,22 @@
 """A trainer compares its scores with the model's own logits at start, and refuses a scorer that is wrong."""
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel, T5Config
 
 from contracts.support.ports import ReservedPort
+from tests.ports import free_port
 from tests.trainer_adapters.architectures import difference, tiny_config, tiny_model
 from tests.trainer_adapters.workers import backend, run_ranks, started
 from trainer_adapters import attention, token_scores
+from trainer_adapters.checkpoint_io import load_model
 from trainer_adapters.fsdp import FSDPTrainer
 from trainer_adapters.start_check import check_batch, check_scores
 from trainer_adapters.token_scores import TokenScorer
@@ -166,6 +171,22 @@ def test_a_config_tells_without_weights(tmp_path):
     assert FSDPTrainer().unfit(str(tmp_path)).startswith("gemma4_unified transforms its logits")
     tiny_config("gemma3_text").save_pretrained(tmp_path)
     assert FSDPTrainer().unfit(str(tmp_path)) is None
+    tiny_config("gpt2").save_pretrained(tmp_path)
+    assert "gpt2 has no list of decoder layers" in FSDPTrainer().unfit(str(tmp_path))
+    T5Config().save_pretrained(tmp_path)
+    assert "t5 cannot be made from config.json: Unrecognized" in FSDPTrainer().unfit(str(tmp_path))
+
+
+@pytest.mark.parametrize("method", ["fp8", "gptq", "awq"])
+def test_a_quantised_model_is_refused_because_its_export_would_have_codes(models, tmp_path, method):
+    """What is written would be codes without scales, and a config that does not tell of them."""
+    shutil.copytree(models["qwen2"], tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": method, "bits": 4, "group_size": 128}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert FSDPTrainer().unfit(str(tmp_path / "model")).startswith("qwen2 is quantised")
+    with pytest.raises(ValueError, match="qwen2 in .* is quantised .*an export would have its codes"):
+        load_model(str(tmp_path / "model"), 0)
 
 
 def refused_by(rank: int, world_size: int, path: str, name: str, port: int) -> str:
@@ -184,3 +205,14 @@ def test_every_rank_of_every_backend_refuses_with_sharded_weights(tmp_path, name
         model = make_windowed(tmp_path / "model")
         said = run_ranks(2, refused_by, tmp_path, model, name, port.number)
     assert said[0] == said[1] and "would be scored wrongly" in said[0]
+
+
+@pytest.mark.engines
+def test_every_rank_refuses_a_model_that_the_first_cannot_load(tmp_path, models):
+    shutil.copytree(models["llama"], tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    save_file(
+        {n: w for n, w in weights.items() if "1.mlp.up" not in n}, tmp_path / "model" / "model.safetensors"
+    )
+    said = run_ranks(2, refused_by, tmp_path, str(tmp_path / "model"), "fsdp", free_port())
+    assert said[0] == said[1] and "model.layers.1.mlp.up_proj.weight is not in its files" in said[0]

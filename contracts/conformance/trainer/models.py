@@ -11,6 +11,8 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
@@ -112,8 +114,21 @@ def _with_dropout(path: Path) -> str:
     return _saved(LlamaForCausalLM(LlamaConfig(**SIZES, attention_dropout=0.5)), path)
 
 
+def with_buffers(path: Path) -> str:
+    """Writes a Gemma 4, which multiplies the states of each layer by a buffer, and returns its path."""
+    make_tiny_model(path)
+    heads: dict[str, Any] = {"num_key_value_heads": 1, "head_dim": 32, "global_head_dim": 32}
+    layers: dict[str, Any] = {"layer_types": ["full_attention"] * 2, "hidden_size_per_layer_input": 0}
+    torch.manual_seed(0)
+    model = Gemma4ForCausalLM(Gemma4TextConfig(**SIZES, **heads, **layers))
+    for number, layer in enumerate(model.model.layers):
+        layer.layer_scalar.fill_(0.5 + number)
+    return _saved(model, path)
+
+
 # Special models by their special feature; a trainer scores each correctly, or refuses it.
 SPECIAL_MODELS: dict[str, Callable[[Path], str]] = {
+    "has scalars of its layers in buffers": with_buffers,
     "divides its logits after the head": _scaled,
     "has a head with a bias": _with_bias_in_the_head,
     "has a window of attention": _with_a_window,

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
+import torch
+
 from contracts.records import ServerCondemned
 from contracts.weights import WeightManifest
 from pipelinerl.config import RunConfig
@@ -24,16 +26,17 @@ def new_publisher(
     record: Callable[[ServerCondemned], object],
     needs: Mapping[str, str],
     address: str,
+    buffers: Callable[[], Mapping[str, torch.Tensor]] = dict,
 ) -> WeightPublisher:
     """Returns the publisher of a run.
 
     place: where the store is, for transports that have one. record: tells the launcher to end a server.
     needs: capabilities that every server must have, each with the setting that needs it.
-    address: this machine's address, by which the servers reach it.
+    address: this machine's address, by which the servers reach it. buffers: `TrainerWorker.buffers`.
     """
     if config.weights.transport == "group":
         return GroupPublisher(config, launched, token, manifest, record, needs, address)
-    store = VersionStore(place, config, manifest)
+    store = VersionStore(place, config, manifest, buffers)
     if config.weights.transport == "shared":
         return SharedPublisher(config, store, launched, token, record, needs)
     packer = Packer(store, config.weights.keep)

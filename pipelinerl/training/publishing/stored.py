@@ -5,13 +5,15 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors.torch import save
 
 from contracts.channel import PublicKey
+from contracts.store.index import BUFFERS
 from contracts.store.retention import remove_run, remove_unnamed, retain
 from contracts.store.signing import SigningKey
 from contracts.store.writer import StoreWriter
@@ -66,12 +68,20 @@ class VersionStore:
     run: the id of this life. public_key: what its manifests are verified with.
     """
 
-    def __init__(self, place: StorePlace, config: RunConfig, manifest: WeightManifest):
+    def __init__(
+        self,
+        place: StorePlace,
+        config: RunConfig,
+        manifest: WeightManifest,
+        buffers: Callable[[], Mapping[str, torch.Tensor]] = dict,
+    ):
+        """`buffers` returns the trainer's current ones, with which stored weights are a complete model."""
         key = SigningKey.load_or_create(place.run_dir / KEY)
         self.directory = place.directory
         self.public_key: PublicKey = key.public
         self.run = f"{key.public.id[:OF_RUN]}-{secrets.token_hex(8)}"
         self._manifest = manifest
+        self._buffers = buffers
         self.writer = StoreWriter(
             self.directory,
             self.run,
@@ -93,7 +103,12 @@ class VersionStore:
 
         Raises ValueError if `weights` does not yield the manifest's parameters in its order.
         """
-        return self.writer.write_full_files(version, _raw(self._manifest, weights))
+        return self.writer.write_full_files(version, _raw(self._manifest, weights), self._beside)
+
+    def _beside(self) -> dict[str, bytes]:
+        """Returns the files that every version has anew."""
+        buffers = {name: tensor.contiguous() for name, tensor in self._buffers().items()}
+        return {BUFFERS: save(buffers)} if buffers else {}
 
     def retain(self, keep: int, keep_s: float, pulled: Set[int] = frozenset()) -> None:
         """Removes all versions of this life but the newest `keep`, those of earlier lives, and their files.

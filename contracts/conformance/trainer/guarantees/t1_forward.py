@@ -63,12 +63,13 @@ def _check_special(bench: Bench, special: str, model: str) -> None:
     if any(refused):
         rank = refused.index(False)
         raise GuaranteeError(f"a model that {special} is not refused on rank {rank} alone", right, doing)
-    result = results[0]
     try:
-        reference.put(result.weights)
-        check_scores(reference, packs[0][0], result.scored[0])
-        reference.put(result.stepped_weights)
-        check_scores(reference, packs[0][0], result.stepped, "after a step, ")
+        reference.put(results[0].weights)
+        for rank, result in enumerate(results):
+            check_scores(reference, packs[0][rank], result.scored[0], f"on rank {rank}, ")
+        reference.put(results[0].stepped_weights)
+        for rank, result in enumerate(results):
+            check_scores(reference, packs[0][rank], result.stepped, f"after a step on rank {rank}, ")
     except GuaranteeError as error:
         wrong = f"a model that {special} is scored wrongly, without an error: {error}"
         raise GuaranteeError(wrong, right, doing) from error

@@ -11,6 +11,8 @@ import torch
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.gradient_readout import check_gradients, describe, readable_optimizer
 from contracts.conformance.trainer.groups import make_groups
+from contracts.conformance.trainer.models import with_buffers
+from contracts.conformance.trainer.rank import Refusal
 from contracts.conformance.trainer.rank_programs import Tensors, run_steps
 from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.trainer.sequences import (
@@ -42,6 +44,7 @@ def cuts(bench: Bench) -> str:
             steps += [_long_step(bench, reference, sequences), *_groups(bench, reference, sequences)]
         worst = max(worst, _check_steps(bench, reference, spec, steps))
         count += len(steps)
+    worst = max(worst, _check_with_buffers(bench))
     within = f"within {worst:.0e} of each tensor's norm"
     if bench.ranks == 1:
         tried = "only one rank was tried"
@@ -64,10 +67,27 @@ def orders(bench: Bench) -> str:
 PARTS = {"cuts": cuts, "orders": orders}
 
 
-def _check_steps(bench: Bench, reference: Reference, spec: OptimizerSpec, steps: list[Step]) -> float:
+def _check_with_buffers(bench: Bench) -> float:
+    """Checks the gradient of a model with buffers, which a trainer may refuse."""
+    model = with_buffers(bench.directory / "buffers")
+    sequences = make_sequences(model, LENGTHS, seed=2)
+    reference = bench.reference(model)
+    spec = readable_optimizer(reference, sequences)
+    steps = [Step("a model with buffers", split_evenly(sequences, bench.ranks))]
+    return _check_steps(bench, reference, spec, steps, may_refuse=True)
+
+
+def _check_steps(
+    bench: Bench, reference: Reference, spec: OptimizerSpec, steps: list[Step], may_refuse: bool = False
+) -> float:
+    """Checks the gradient of each step, and returns the largest error; 0 if all ranks refuse the model."""
     doing = "one step each: " + "; ".join(describe(step) for step in steps)
     directory = bench.new_directory()
-    results = bench.session(run_steps, reference.path, spec, steps, directory, doing=doing)
+    results = bench.session(
+        run_steps, reference.path, spec, steps, directory, doing=doing, may_refuse=may_refuse
+    )
+    if any(isinstance(result, Refusal) for result in results):  # T1 checks that all ranks do
+        return 0.0
     return check_gradients(reference, results, steps, spec)
 
 

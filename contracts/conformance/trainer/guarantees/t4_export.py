@@ -33,30 +33,40 @@ def check_export(
         raise GuaranteeError(
             "an optimizer step changed no weight", "what is gathered after a step is new", DOING
         )
-    try:
-        loaded_export: Any = AutoModelForCausalLM.from_pretrained(
-            directory, dtype="auto", output_loading_info=True
-        )
-        exported, report = loaded_export
-        tokenizer = AutoTokenizer.from_pretrained(directory)
-    except (OSError, ValueError) as error:
-        raise GuaranteeError(
-            f"the export does not load: {first_line(error)}", "model and tokenizer load", DOING
-        ) from error
-    if wrong := [f"{kind}: {min(map(str, names))}" for kind, names in report.items() if names]:
-        raise GuaranteeError(
-            f"the export loads with a warning, {wrong[0]}", "the names and shapes of the model", DOING
-        )
+    exported = load_export(directory)
     own = dict(exported.named_parameters(remove_duplicate=False))
     for name, tensor in weights.items():
         if name not in own:
             raise GuaranteeError(f"the export has no {name}", "every weight that is gathered", DOING)
-        if not torch.equal(own[name], tensor.to(own[name].dtype)):
-            old = torch.equal(own[name], loaded[name].to(own[name].dtype))
+        if not _equal(own[name], tensor):
+            old = _equal(own[name], loaded[name])
             matter = "what was loaded: the step is not in it" if old else "not what was gathered"
             raise GuaranteeError(f"{name} of the export is {matter}", "the weights after the step", DOING)
-    _check_tokenizer(tokenizer, AutoTokenizer.from_pretrained(model))
+    _check_tokenizer(AutoTokenizer.from_pretrained(directory), AutoTokenizer.from_pretrained(model))
     _check_config(Path(model), directory)
+
+
+def load_export(directory: Path) -> Any:
+    """Returns the model of an export. Raises GuaranteeError unless model and tokenizer load as they are."""
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="auto", output_loading_info=True)
+        AutoTokenizer.from_pretrained(directory)
+    except (OSError, ValueError) as error:
+        raise GuaranteeError(
+            f"the export does not load: {first_line(error)}", "model and tokenizer load", DOING
+        ) from error
+    exported, report = loaded
+    if wrong := [f"{kind}: {min(map(str, names))}" for kind, names in report.items() if names]:
+        raise GuaranteeError(
+            f"the export loads with a warning, {wrong[0]}", "the names and shapes of the model", DOING
+        )
+    return exported
+
+
+def _equal(exported: torch.Tensor, gathered: torch.Tensor) -> bool:
+    """Returns whether both are equal in the narrower of their dtypes, to which one of them is rounded."""
+    narrower = min(exported.dtype, gathered.dtype, key=lambda dtype: dtype.itemsize)
+    return torch.equal(exported.to(narrower), gathered.to(narrower))
 
 
 def _check_tokenizer(found: Any, right: Any) -> None:

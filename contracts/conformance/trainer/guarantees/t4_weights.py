@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.guarantees.t4_buffers import buffers
 from contracts.conformance.trainer.guarantees.t4_export import check_export
 from contracts.conformance.trainer.guarantees.t4_items import DOING, Gathered, check_complete, check_values
 from contracts.conformance.trainer.models import told_to_be_narrow
@@ -96,7 +97,7 @@ def weights(bench: Bench) -> str:
     )
 
 
-PARTS = {"weights": weights}
+PARTS = {"weights": weights, "buffers": buffers}
 
 
 def _check_manifests(manifests: list[WeightManifest], first: list[WeightManifest], rank: int) -> None:
