@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -25,7 +26,8 @@ def test_a_trainer_of_ones_own_puts_its_weights_into_a_server(server: Server, tm
     weights = ScriptedEngine.initial_weights(seed=7)
     torch.save(weights | {HEAD: weights[EMBED]}, tmp_path / "weights.pt")  # one memory, two names
     command = (sys.executable, TRAINER, tmp_path / "weights.pt", server.url)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
+    proxy = {"HTTP_PROXY": "http://127.0.0.1:9"}  # there is none
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, env=os.environ | proxy)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{server.url} [{{'version': 1, 'start': 0, ")
 
