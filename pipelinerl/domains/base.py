@@ -118,6 +118,7 @@ class Domain(abc.ABC):
     train_size: int  # problems 0 .. train_size - 1
     heldout_size: int
     fetches = False  # whether problems come over the network, or are made, when they are first asked for
+    makes = False  # whether those are made on this machine, without a network and within seconds
     needs: frozenset[str] = frozenset()  # capabilities of the inference contract that rollouts ask for
     informs_reference = False  # whether completions have prompts for the reference that say more
     demonstrated: int = 0  # answers to a training problem that it has itself, in place of samples
@@ -249,6 +250,10 @@ class Wrapped(Domain):
     @property
     def fetches(self) -> bool:
         return self._domain.fetches
+
+    @property
+    def makes(self) -> bool:
+        return self._domain.makes
 
     @property
     def train_size(self) -> int:

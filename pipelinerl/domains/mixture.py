@@ -62,6 +62,10 @@ class Mixture(Domain):
         return any(part.fetches for part in self._domains.values())
 
     @property
+    def makes(self) -> bool:
+        return all(part.makes for part in self._domains.values() if part.fetches)
+
+    @property
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
         return {
             in_mixture: domain.verifiers[name]

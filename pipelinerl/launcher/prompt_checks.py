@@ -6,11 +6,13 @@ from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.shown_tokens import shown
 from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
+from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.template_checks import prompt_of
 
+SHIPPED_DEMO = DEMO_MODELS["sums"]  # whose tokenizer and template all demo models have
 MEASURED = 64  # problems of each side whose prompts are measured: the longest ones, if the domain knows them
 SHOWN = 3
 SHOWN_CHARACTERS = 2000
@@ -35,13 +37,13 @@ def check_prompts(config: RunConfig, template: ChatTemplate, domain: Domain) -> 
 def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
     """Yields lines of the plan: the domain's notes, and the first problems as the model will see them."""
     domain = build_domain(config)
-    if domain.fetches:
-        yield "problems: fetched or made when the run starts"
+    if domain.fetches and not domain.makes:
+        yield "problems: fetched when the run starts"
         return
     yield from (f"problems: {note}" for note in domain.plan_notes())
-    if model.state != "here":
+    if model.state not in ("here", "to be made"):
         return
-    template = ChatTemplate(model.path)
+    template = ChatTemplate(model.path if model.state == "here" else str(SHIPPED_DEMO.directory))
     for index in range(min(SHOWN, domain.train_size)):
         problem = domain.train_problem(index)
         text = shown(template.renderer.tokenizer, prompt_of(config, template, problem))

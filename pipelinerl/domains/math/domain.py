@@ -68,6 +68,10 @@ class Math(Verified):
         return not all(self._sources[name].is_here for name in self._names)
 
     @property
+    def makes(self) -> bool:
+        return all(self._sources[name].is_local for name in self._names)
+
+    @property
     def train_size(self) -> int:
         return len(self._train)
 
