@@ -106,6 +106,7 @@ class EveryThird:
 CHECKED = (
     "domain._target_=checks.Marked",
     "objective._target_=checks.Checked",
+    "check_parts=false",  # it takes no other tokens than its domain's
     "token_fields.confidence.fill=-1.0",
     "+token_fields.mark={dtype: uint16, fill: 9}",
     "rewards=[{_target_: checks.Brevity}]",
