@@ -2,7 +2,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 # Files of tests at a time, in the order of tests/conftest.py. Without engines most tests wait for processes.
-BY_FILE := --dist loadfile --no-loadscope-reorder
+# Without a restart, because pytest-xdist waits for ever after it has restarted a worker that ended.
+BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # Engines log so much that a failure's reason is lost in it. `pytest tests/engines/test_x.py -m engines` shows all.
 TERSE := --show-capture=no
 
