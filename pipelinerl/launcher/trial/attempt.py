@@ -21,6 +21,7 @@ from pipelinerl.launcher.trial.named import SINGLE, has_own
 from pipelinerl.launcher.trial.parts import try_all
 from pipelinerl.launcher.trial.watched import ANY
 
+SKIPPED = "(tried on made-up input; check_parts=false skips the trial)"
 FRAME = re.compile(r'File "(.+)", line (\d+)')
 
 
@@ -32,9 +33,12 @@ def try_parts(config: RunConfig) -> None:
     with open(os.memfd_create("trial"), "w+b", buffering=0) as told:
         try:
             warnings = result_of_forked(partial(try_all, config, told))
+        except PartError as error:
+            raise PartError(f"{error} {SKIPPED}") from None
         except EndedError as end:
             told.seek(0)
-            raise PartError(_how_it_ended(told.read().decode(), end, config.check_parts_s)) from None
+            how = _how_it_ended(told.read().decode(), end, config.check_parts_s)
+            raise PartError(f"{how} {SKIPPED}") from None
     for warning in warnings:
         say(f"warning: {warning}")
 
