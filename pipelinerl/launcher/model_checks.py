@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from contracts.model_shape import ModelShape
 from contracts.tool_templates import knows_tools
 from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.components import build_domain, instantiate
+from pipelinerl.components import build_domain, instantiate, longest_rollout
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.demonstrated import check_answers
+from pipelinerl.launcher.demonstrated import Most, check_answers
 from pipelinerl.launcher.gpu_memory import check_fits
 from pipelinerl.launcher.model_source import LONGEST_REASON, Model
 from pipelinerl.launcher.prompt_checks import check_prompts
@@ -53,7 +53,8 @@ def check_model(config: RunConfig, model: Model) -> None:
         check_teacher(config, tokenizer)
         if isinstance(domain, Demonstrations) and model.shape:
             shape = model.shape
-            check_answers(domain.rows, ChatTemplate(model.path), shape.vocab_size, shape.context)
+            most = Most(shape.vocab_size, shape.context, longest_rollout(config))
+            check_answers(domain.rows, ChatTemplate(model.path), most)
     if model.shape:
         check_shape(config, model.shape)
 
