@@ -34,7 +34,7 @@ async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
         await _answered_soon(server, "/health")
         await _answered_soon(server, "/contract")
     name = {"run": run.run, "epoch": run.epoch, "version": version}
-    await run.post_each("/abort_weight_update", [name] * len(bench.servers))
+    await _called_off(bench, run, name)
     _, late = await asyncio.wait(asked, timeout=SOON_S)
     for task in late:
         task.cancel()
@@ -48,6 +48,19 @@ async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
         )
     await _generates_soon(bench, run.version)
     await restore_service(bench, run, "an update that many wait for is called off")
+
+
+async def _called_off(bench: Bench, run: TrainerPeer, name: dict[str, object]) -> None:
+    calls = asyncio.create_task(run.post_each("/abort_weight_update", [name] * len(bench.servers)))
+    async with cancelling([calls]):
+        answered, _ = await asyncio.wait([calls], timeout=bench.settings.grace_s)
+        if not answered:
+            raise GuaranteeError(
+                f"no answer to POST /abort_weight_update within {bench.settings.grace_s:g} s",
+                "an update that is being received is called off within ten seconds",
+                f"request version {name['version']}, send nothing, and call it off",
+            )
+        calls.result()
 
 
 async def _generates_soon(bench: Bench, version: int) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 from contracts.inference import WeightUpdateStatus
-from inference_adapters import embedded
+from inference_adapters import embedded, membership
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.update_record import UpdateRecord
 from inference_adapters.weight_updates import WeightUpdates
@@ -88,6 +88,22 @@ def waits_four_seconds_longer_than_it_is_told(options):
         return await right(self, version, wait_s and wait_s + 4.0)
 
     WeightUpdates.status = status
+
+
+@mutant("G7", "no answer to POST /abort_weight_update", part="polls")
+def calls_off_too_late(options):
+    right = WeightUpdates.abort
+
+    async def abort(self, request):
+        await asyncio.sleep(LATE_S)
+        return await right(self, request)
+
+    WeightUpdates.abort = abort
+
+
+@mutant("G7", "POST /init_process_group: no answer", part="slow-trainer")
+def lets_joins_wait_for_the_whole_update(options):
+    membership.NOTICE_S = 60.0
 
 
 @mutant("G7", "'receiving'", part="stalled")
