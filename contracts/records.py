@@ -193,6 +193,7 @@ class DropReason(StrEnum):
     INTERRUPTED = "interrupted"  # the group was in flight when the run stopped
     ROLLED_BACK = "rolled_back"  # tokens were sampled by weights newer than those the run resumed from
     TOKEN_FIELDS = "token_fields"  # the group was sampled under another declaration of token fields
+    TOO_LONG = "too_long"  # a rollout has more tokens than a micro-batch holds
 
 
 class Dated(Record, frozen=True, kw_only=True):
@@ -217,6 +218,7 @@ class Settled(Dated, frozen=True, kw_only=True):
     group_ids: list[int]
     rollouts: int
     reason: str | None = None  # a DropReason, or a custom filter's own reason
+    why: str = ""  # what the reason alone does not say: which rollout, and by how much
     version: int | None = None  # weight version that the groups' step produced, if they were trained on
 
 

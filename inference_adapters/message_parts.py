@@ -4,7 +4,7 @@ It is called for every engine, before a chat template sees the messages. A templ
 parts in its own way, or as Python's `str` does.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from contracts.errors import ContractError, ErrorCode
@@ -12,29 +12,19 @@ from contracts.errors import ContractError, ErrorCode
 BETWEEN = "\n"  # between two text parts, as vLLM joins them
 
 
-def with_text(messages: Sequence[dict[str, Any]], others: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Returns the messages with text as their content.
-
-    A message that has a part whose type is among `others` keeps its parts. Raises ContractError for any other
-    part that is not text.
-    """
+def with_text(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the messages with text as their content. Raises ContractError for a part that is not text."""
     joined = []
     for number, message in enumerate(messages):
         content = message.get("content")
         if isinstance(content, list):
-            message = message | {"content": _joined(content, others, f"messages[{number}].content")}
+            message = message | {"content": _joined(content, f"messages[{number}].content")}
         joined.append(message)
     return joined
 
 
-def _joined(parts: list[Any], others: Collection[str], where: str) -> Any:
-    texts = []
-    for number, part in enumerate(parts):
-        what = part.get("type")
-        if isinstance(what, str) and what in others:
-            return parts
-        texts.append(_text(part, f"{where}[{number}]"))
-    return BETWEEN.join(texts)
+def _joined(parts: list[Any], where: str) -> str:
+    return BETWEEN.join(_text(part, f"{where}[{number}]") for number, part in enumerate(parts))
 
 
 def _text(part: dict[str, Any], where: str) -> str:

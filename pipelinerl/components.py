@@ -112,6 +112,15 @@ def build_packing(config: RunConfig, first_step: int = 0) -> object:
     return packing
 
 
+def longest_rollout(config: RunConfig) -> int | None:
+    """Returns the most tokens of a rollout: those of a micro-batch, or of one turn if that may have more.
+
+    Returns None for a packing that has no such option.
+    """
+    budget = getattr(config.packing, "micro_batch_tokens", None)
+    return budget and max(budget, config.sampling.max_prompt_tokens + config.sampling.max_tokens)
+
+
 def build_formation(config: RunConfig, first_step: int = 0) -> StepFormation:
     """Returns what makes groups into the rows of steps, from `first_step` on."""
     advantage = instantiate(config.advantage)
@@ -132,6 +141,7 @@ def build_formation(config: RunConfig, first_step: int = 0) -> StepFormation:
         batch_size=config.batch_size,
         buffer_whole_step=config.schedule == "conventional" and config.sampling.seeded,
         first_step=first_step,
+        longest_rollout=longest_rollout(config),
     )
 
 

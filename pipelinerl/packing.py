@@ -10,7 +10,7 @@ class Fifo:
     """Packs rollouts in order of arrival, each into the micro-batch of the rank with the fewest tokens.
 
     A row is complete when the next rollout fits into none of its micro-batches. A rollout longer than
-    `micro_batch_tokens` gets its own micro-batch.
+    `micro_batch_tokens` gets its own micro-batch; `StepFormation` drops what is longer than one turn may be.
     """
 
     def __init__(self, micro_batch_tokens: int, ranks: int, first_step: int = 0):

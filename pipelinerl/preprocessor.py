@@ -135,8 +135,8 @@ class Preprocessor:
         if outcome.dropped is not None:
             del self._begins[rollout.group_id]
             self._counts.drop(group, outcome.dropped)
-            self._settle([rollout.group_id], outcome.dropped)
-            self._count_dropped()
+            self._settle([rollout.group_id], outcome.dropped, outcome.why)
+            self._count_dropped(outcome.why)
         else:
             self._dropped_in_a_row = 0
         for row in outcome.rows:
@@ -190,10 +190,11 @@ class Preprocessor:
         if row.closes_step:
             self._write_metrics()
 
-    def _count_dropped(self) -> None:
+    def _count_dropped(self, last: str) -> None:
         """Counts a dropped group. Raises GaveUpError after too many in a row.
 
         Otherwise a solved task, a hopeless one or a broken verifier would keep the run going for ever.
+        last: what the reason alone does not say of this group, or "".
         """
         self._dropped_in_a_row += 1
         if self._dropped_in_a_row >= self._config.give_up_after:
@@ -202,12 +203,12 @@ class Preprocessor:
             why = f"; rollouts that failed, of which logs/actor.log says why: {failures}" if failures else ""
             raise GaveUpError(
                 f"gave up: {self._dropped_in_a_row} groups in a row were dropped (give_up_after), "
-                f"in all {dropped}{why}"
+                f"in all {dropped}{f'; the last one: {last}' if last else ''}{why}"
             )
 
-    def _settle(self, group_ids: list[int], reason: str) -> None:
+    def _settle(self, group_ids: list[int], reason: str, why: str = "") -> None:
         rollouts = len(group_ids) * self._config.group_size
-        self._events.append(Settled(group_ids=group_ids, rollouts=rollouts, reason=reason))
+        self._events.append(Settled(group_ids=group_ids, rollouts=rollouts, reason=reason, why=why))
         self._counts.dropped[reason] += len(group_ids)
         if time.monotonic() >= self._next_metrics:
             self._write_metrics()

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoConfig
 
+from inference_adapters.plain_weights import check_plain_weights
 from inference_adapters.tokenizer_mixin import check_model_directory
 
 SPARE = 8  # tokens of a context that SGLang reserves
+DRAFTS = "an update would not reach the weights of what drafts"
+SCALES = "an update does not send the scales of quantised values"
 DECIDED = {  # options that the contract fixes, or a common prefix of several, and the reason
     "--model-path": "it is --model here",
     "--api-key": "set PIPELINERL_TOKEN; SGLang itself is reached through this server alone",
@@ -28,7 +31,17 @@ DECIDED = {  # options that the contract fixes, or a common prefix of several, a
     "--nnodes": "a server is on one machine",
     "--config": "give its options one by one",
     "--ssl-": "SGLang is reached through this server alone",
-    "--speculative-": "an update would not reach the weights of what drafts",
+    "--speculative-": DRAFTS,
+    "--enable-multi-layer-eagle": DRAFTS,
+    "--decoupled-spec-": DRAFTS,
+    "--uno-lora-path": DRAFTS,
+    "--quantization": SCALES,
+    "--quantization-param-path": SCALES,
+    "--quantize-and-serve": SCALES,
+    "--modelopt-": SCALES,
+    "--rl-quant-profile": SCALES,
+    "--kv-cache-dtype": SCALES,
+    "--json-model-override-args": "the model's config.json decides",
 }
 
 
@@ -48,6 +61,7 @@ class Options:
             if why := _decided(option.split("=")[0]):
                 raise ValueError(f"{option} cannot be set: {why}")
         check_model_directory(args.model)
+        check_plain_weights(args.model)
         config = AutoConfig.from_pretrained(args.model).get_text_config()
         context = min(config.max_position_embeddings, args.context_length or config.max_position_embeddings)
         return cls(args.model, args.tensor_parallel_size, context, config.vocab_size, tuple(others))

@@ -31,6 +31,7 @@ from contracts.tool_templates import knows_tools
 from contracts.weights import nccl_version, torch_dtype
 from contracts.whole_model import IncompleteModelError, fault_in_files, fault_of_loading
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
+from inference_adapters.plain_weights import check_plain_weights
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
 from inference_adapters.transformers.batched_request import Request
@@ -57,6 +58,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         if device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device cuda: torch sees no GPU here")
         self._tokenizer = load_tokenizer(model)
+        check_plain_weights(model)
         self._knows_tools = knows_tools(self._tokenizer)
         self._batcher: Batcher | None = None  # None until `start`
         self._ids = itertools.count()

@@ -13,17 +13,29 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from contracts.limits import MAX_STOPS, MAX_TOP_LOGPROBS
+from contracts.support.messages import first_line
+from inference_adapters.plain_weights import check_plain_weights
 from inference_adapters.serve import add_contract_arguments, arguments, run
 from inference_adapters.vllm import KNOWN_VERSIONS
 
 FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
 SEVERAL = "start more servers instead (world.servers)"
+DRAFTS = "an update would not reach the weights of what drafts"
+SCALES = "an update does not send the scales of quantised values"
 PROTECTION = "it would not protect the contract's routes; set PIPELINERL_TOKEN, and a proxy for TLS"
 DECIDED = {  # options that the contract decides, with value and reason
     "generation_config": ("vllm", FROM_THE_MODEL),
     "override_generation_config": ({}, FROM_THE_MODEL),
     "logprobs_mode": ("processed_logprobs", "log-probabilities are of the distribution that is sampled from"),
     "worker_extension_cls": ("inference_adapters.vllm.transport.WeightWorker", "weights come through it"),
+    "speculative_config": (None, DRAFTS),
+    "spec_method": (None, DRAFTS),
+    "spec_model": (None, DRAFTS),
+    "spec_tokens": (None, DRAFTS),
+    "quantization": (None, SCALES),
+    "quantization_config": (None, SCALES),
+    "kv_cache_dtype": ("auto", SCALES),
+    "enable_mm_embeds": (False, "text alone is proven"),
     "weight_transfer_config": (None, "weights come over the contract's group"),
     "data_parallel_size": (1, SEVERAL),
     "api_key": (None, PROTECTION),
@@ -48,12 +60,18 @@ def main() -> None:
     os.environ.setdefault("VLLM_MAX_STOP_STRINGS", str(MAX_STOPS))
 
     from inference_adapters.vllm.engine import VllmEngine
+    from inference_adapters.vllm.media import CONNECTOR
     from inference_adapters.vllm.openai_routes import add_openai_routes
     from inference_adapters.vllm.plugin import SERVER_VARIABLE
     from inference_adapters.vllm.request_checks import LIMITS
 
     os.environ[SERVER_VARIABLE] = "1"
+    os.environ["VLLM_MEDIA_CONNECTOR"] = CONNECTOR
     args = _arguments()
+    try:
+        check_plain_weights(args.model, args.revision, args.hf_overrides)
+    except (OSError, ValueError) as error:
+        sys.exit(f"cannot serve: {first_line(error)}")
     engine = VllmEngine(args)
     run(engine, args, lambda app, updates: add_openai_routes(engine, app, updates), LIMITS)
 

@@ -5,7 +5,7 @@ Generation is vLLM's own; `openai_routes` serves it. `weight_calls` moves the we
 
 import asyncio
 from argparse import Namespace
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 import vllm
@@ -33,7 +33,6 @@ from inference_adapters.vllm.tools import capabilities_of_tools
 from inference_adapters.vllm.weight_calls import WeightCalls
 
 CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream", "top_logprobs", "openai"]
-PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds")
 WATCH_EVERY_S = 1.0
 Result = TypeVar("Result")
 
@@ -76,10 +75,6 @@ class VllmEngine(InferenceEngine):
 
     def max_context(self) -> int:
         return self._llm.model_config.max_model_len
-
-    def parts(self) -> Collection[str]:
-        """Returns the content types besides text that the model accepts."""
-        return PARTS if self._llm.model_config.is_multimodal_model else ()
 
     def vocabulary(self) -> int:
         return self._llm.model_config.get_vocab_size()

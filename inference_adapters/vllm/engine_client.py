@@ -17,6 +17,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from contracts.end_tokens import end_token_ids
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.vllm.media import check_tokens_alone
 from inference_adapters.vllm.request_checks import check_prompt_ids, check_sampling
 
 
@@ -58,6 +59,7 @@ class EngineClient(AsyncLLM):
     ) -> AsyncGenerator[RequestOutput, None]:
         """Samples the completions of a request, which may come through any of vLLM's APIs."""
         check_sampling(sampling_params)
+        check_tokens_alone(prompt)
         check_prompt_ids(prompt.get("prompt_token_ids") or (), self.model_config.get_vocab_size())
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
         outputs = super().generate(salted, sampling_params, request_id, **options)

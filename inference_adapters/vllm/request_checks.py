@@ -53,7 +53,7 @@ def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
             raise _invalid(name, "this should be a list")
     messages = body.get("messages", [])
     conversation_text(messages, body.get("tools"), context)
-    return body | {"messages": with_text(messages, engine.parts())}
+    return body | {"messages": with_text(messages)}
 
 
 def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, Any], int]:

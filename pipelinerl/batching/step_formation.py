@@ -40,10 +40,14 @@ class Groups:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of adding a group: the rows that it completed, or the reason why it was dropped."""
+    """The outcome of adding a group: the rows that it completed, or the reason why it was dropped.
+
+    why: what the reason alone does not say, or "".
+    """
 
     rows: list[MicroBatchRow]
     dropped: str | None = None
+    why: str = ""
 
 
 class StepFormation:
@@ -53,6 +57,7 @@ class StepFormation:
     Then the order of arrival makes no difference. A normalisation over the step requires it, as does
     `over_step`, which returns the final advantages of a step's turns.
     least_members: members without a failure that a group needs; fewer than 2 give no baseline.
+    longest_rollout: most tokens of a rollout, all of its sequences together; None is no limit.
     """
 
     def __init__(
@@ -69,7 +74,9 @@ class StepFormation:
         token_fields: Mapping[str, TokenField] = {},
         over_step: Callable[[np.ndarray], np.ndarray] | None = None,
         least_members: int = 2,
+        longest_rollout: int | None = None,
     ):
+        self._longest_rollout = longest_rollout
         self._least_members = least_members
         self._token_fields = token_fields
         self._advantages = advantages
@@ -106,6 +113,8 @@ class StepFormation:
             for r, a in zip(good, advantages, strict=True)
             if r.rollout_id not in masked
         ]
+        if why := self._too_long(in_loss):
+            return Outcome([], DropReason.TOO_LONG, why)
         if any(self._stale.drops(rollout.sequences, self.step) for rollout in in_loss):
             return Outcome([], DropReason.STALE)
         for rollout_id, reason in masked.items():
@@ -125,6 +134,18 @@ class StepFormation:
         except TokenFieldError:
             return False
         return True
+
+    def _too_long(self, rollouts: Sequence[BufferedRollout]) -> str:
+        """Returns what is said of the first rollout that no micro-batch holds, or ""."""
+        for rollout in rollouts:
+            tokens = sum(len(sequence.token_ids) for sequence in rollout.sequences)
+            if self._longest_rollout is not None and tokens > self._longest_rollout:
+                return (
+                    f"rollout {rollout.sequences[0].rollout_id} has {tokens} tokens in "
+                    f"{len(rollout.lengths)} turns, and a micro-batch at most {self._longest_rollout}: raise "
+                    "packing.micro_batch_tokens, or allow fewer turns"
+                )
+        return ""
 
     def _masked_by_filters(
         self, rollouts: Sequence[Rollout], advantages: TurnAdvantages

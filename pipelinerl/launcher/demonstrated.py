@@ -1,6 +1,7 @@
 """Checks runs that learn from demonstrations, and those that compare nothing: each refusal is one line."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pipelinerl.advantages import Constant
 from pipelinerl.clients.chat_template import ChatTemplate
@@ -97,27 +98,43 @@ def check_sampler(domain: Domain, sampler: Sampler) -> None:
         )
 
 
-def check_answers(rows: Sequence[Row], template: ChatTemplate, vocabulary: int, context: int) -> None:
-    """Checks that the model has the token ids, that lines fit in its context, and that text is rendered."""
+class Most(NamedTuple):
+    """What the lines of a file may have at most."""
+
+    vocabulary: int
+    context: int  # tokens of one answer with its prompt
+    line: int | None  # tokens of all answers of a line, each with the prompt
+
+
+def check_answers(rows: Sequence[Row], template: ChatTemplate, most: Most) -> None:
+    """Checks that the model has the token ids, that lines fit into it, and that text is rendered."""
     for number, row in enumerate(rows, 1):
         for tokens in row.tokens:
             whole = [*row.prompt_token_ids, *tokens]
-            if max(whole) >= vocabulary:
+            if max(whole) >= most.vocabulary:
                 raise PlanError(
-                    f"domain: row {number} has the token id {max(whole)}; the model has {vocabulary}"
+                    f"domain: row {number} has the token id {max(whole)}; the model has {most.vocabulary}"
                 )
-            _check_length(number, len(whole), context)
+        _check_lengths(number, [len(row.prompt_token_ids) + len(tokens) for tokens in row.tokens], most)
     in_text = [(number, row) for number, row in enumerate(rows, 1) if row.texts]
     in_text.sort(key=lambda line: -line[1].characters)
     for number, row in in_text[:RENDERED]:
-        for text in row.texts:
-            try:
-                answer = template.answered(row.conversation, text)
-            except Exception as error:  # a chat template raises errors of its own
-                raise PlanError(f"domain: row {number} cannot be rendered: {error}") from error
-            _check_length(number, len(answer.prompt_token_ids) + len(answer.token_ids), context)
+        try:
+            answers = [template.answered(row.conversation, text) for text in row.texts]
+        except Exception as error:  # a chat template raises errors of its own
+            raise PlanError(f"domain: row {number} cannot be rendered: {error}") from error
+        lengths = [len(answer.prompt_token_ids) + len(answer.token_ids) for answer in answers]
+        _check_lengths(number, lengths, most)
 
 
-def _check_length(number: int, tokens: int, context: int) -> None:
-    if tokens > context:
-        raise PlanError(f"domain: row {number} has {tokens} tokens; the model's context is {context}")
+def _check_lengths(number: int, answers: Sequence[int], most: Most) -> None:
+    for tokens in answers:
+        if tokens > most.context:
+            raise PlanError(
+                f"domain: row {number} has {tokens} tokens; the model's context is {most.context}"
+            )
+    if most.line is not None and sum(answers) > most.line:
+        raise PlanError(
+            f"domain: row {number} has {sum(answers)} tokens, and a micro-batch at most {most.line}; raise "
+            "packing.micro_batch_tokens"
+        )

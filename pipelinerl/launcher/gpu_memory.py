@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from contracts.model_shape import ModelShape
 from contracts.support.sizes import describe_bytes
-from pipelinerl.components import instantiate
+from pipelinerl.components import instantiate, longest_rollout
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 
@@ -36,11 +36,8 @@ def longest_sequence(config: RunConfig) -> int:
 
 
 def largest_micro_batch(config: RunConfig) -> int:
-    """Returns the most tokens of a micro-batch.
-
-    A rollout longer than the packing's budget has a micro-batch of its own.
-    """
-    return max(longest_sequence(config), getattr(config.packing, "micro_batch_tokens", 0))
+    """Returns the most tokens of a micro-batch: a rollout has one of its own, and longer ones are dropped."""
+    return longest_rollout(config) or longest_sequence(config)
 
 
 def server_use(config: RunConfig, shape: ModelShape) -> Use:

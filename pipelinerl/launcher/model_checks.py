@@ -7,11 +7,11 @@ from textwrap import shorten
 
 from contracts.model_shape import ModelShape
 from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.components import build_domain, instantiate
+from pipelinerl.components import build_domain, instantiate, longest_rollout
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.demonstrated import check_answers
+from pipelinerl.launcher.demonstrated import Most, check_answers
 from pipelinerl.launcher.gpu_memory import check_fits
 from pipelinerl.launcher.model_files import check_files, check_vocabulary
 from pipelinerl.launcher.model_source import LONGEST_REASON, Model
@@ -46,7 +46,8 @@ def check_model(config: RunConfig, model: Model) -> None:
         check_teacher(config, tokenizer)
         if isinstance(domain, Demonstrations) and model.shape:
             shape = model.shape
-            check_answers(domain.rows, template, shape.vocab_size, shape.context)
+            most = Most(shape.vocab_size, shape.context, longest_rollout(config))
+            check_answers(domain.rows, template, most)
     if model.shape:
         check_shape(config, model.shape)
 

@@ -48,6 +48,10 @@ MEANINGS = {
     DropReason.TOKEN_FIELDS: Meaning(
         "sampled with other token fields", "it was sampled under another declaration of token fields"
     ),
+    DropReason.TOO_LONG: Meaning(
+        "a rollout longer than packing.micro_batch_tokens allows",
+        "one of its rollouts has more tokens than packing.micro_batch_tokens allows, and none is split",
+    ),
     "success_band": Meaning(
         "all right or all wrong",
         "all of its rollouts are right, or none is, so comparing them teaches nothing",

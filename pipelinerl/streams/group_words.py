@@ -66,4 +66,4 @@ def describe_settled(settled: Settled) -> str:
     """Returns the outcome of the groups that an event names."""
     if settled.reason is None:
         return f"trained: its step made version {settled.version}"
-    return describe_drop(settled.reason)
+    return describe_drop(settled.reason) + (f" ({settled.why})" if settled.why else "")

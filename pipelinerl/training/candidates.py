@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from contracts.inference import ContractInfo
@@ -18,6 +19,7 @@ MEMBER_TIMEOUT_S = 5.0  # for an answer of a member of the last group; if it han
 OUTSIDER_TIMEOUT_S = 1.0  # for an answer of a server outside the group
 FIRST_PAUSE_S = 1.0  # before a silent server is asked again
 LONGEST_PAUSE_S = 32.0
+REFUSALS = 10  # connections refused in a row after which the port of a server is closed
 POLL_S = 0.2  # between two polls of servers that are loading
 SAY_EVERY_S = 10.0  # between two log messages about a wait for servers
 Infos = dict[ServerControl, ContractInfo]
@@ -50,8 +52,10 @@ class Candidates:
         self._record = record
         self._asked_since: dict[ServerControl, float] = {}  # time of the first vain question
         self._silent: SilentServers[ServerControl] = SilentServers(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        self._late: set[ServerControl] = set()  # servers not ready within `start_timeout_s`
-        self._late_at = -math.inf  # time when a server was last condemned for that
+        self._answered: set[ServerControl] = set()  # servers that have been ready
+        self._refusals: Counter[ServerControl] = Counter()  # of those, in a row
+        self._absent: set[ServerControl] = set()  # condemned: not ready in time, or their port is closed
+        self._absent_at = -math.inf  # time when a server was last condemned for that
         self._refused: dict[ServerControl, Exception] = {}  # failures for which no retry helps
         self._failing: dict[ServerControl, int] = {}  # servers to replace -> version that failed
         self.pinned: set[str] = set()  # URLs of servers that must keep their weights
@@ -140,6 +144,10 @@ class Candidates:
         for server in roll.ready:
             del self._asked_since[server]
         self._silent.observe(patience_s, roll.silent, time.monotonic())
+        self._answered |= roll.ready.keys()
+        for server in patience_s:
+            refuses = server in roll.closed and server in self._answered
+            self._refusals[server] = self._refusals[server] + 1 if refuses else 0
         return roll
 
     def _is_late(self, server: ServerControl) -> bool:
@@ -148,11 +156,20 @@ class Candidates:
         return time.monotonic() - asked_since > self._start_timeout_s
 
     def _condemn_late(self, servers: Iterable[ServerControl]) -> None:
+        self._condemn_absent(
+            servers, f"it was not ready within server_start_timeout_s={self._start_timeout_s:g} s"
+        )
+
+    def _condemn_closed(self, servers: Iterable[ServerControl]) -> None:
+        """Condemns servers whose port is closed. One that starts refuses too, but was not ready before."""
+        closed = [server for server in servers if self._refusals[server] >= REFUSALS]
+        self._condemn_absent(closed, f"its port is closed: it refused {REFUSALS} connections in a row")
+
+    def _condemn_absent(self, servers: Iterable[ServerControl], why: str) -> None:
         for server in servers:
-            why = f"it was not ready within server_start_timeout_s={self._start_timeout_s:g} s"
             log.error("%s is condemned: %s", server.url, why)
-            self._late.add(server)
-            self._late_at = time.monotonic()
+            self._absent.add(server)
+            self._absent_at = time.monotonic()
             self._tell(server, why, replaceable=True)
 
     def _condemn_silent(self, again: bool) -> None:
@@ -173,7 +190,7 @@ class Candidates:
         """Returns the run's current servers, except condemned ones."""
         self._servers.refresh()
         self.pinned &= {server.url for server in self._servers.all}
-        condemned = self._refused.keys() | self._failing.keys() | self._late
+        condemned = self._refused.keys() | self._failing.keys() | self._absent
         return [s for s in self._servers.all if s not in condemned]
 
     def _chosen(self, members: Collection[ServerControl]) -> Infos:
@@ -206,6 +223,7 @@ class Candidates:
         patience |= dict.fromkeys(outsiders, OUTSIDER_TIMEOUT_S)
         roll = self._roll(patience)
         self._condemn_late(late - roll.ready.keys())
+        self._condemn_closed(set(servers) - late)
         roll.loading -= late
         unfit = {s: f for s, info in roll.ready.items() if (f := lacking(s.url, info, self._needs))}
         self.condemn(unfit)
@@ -215,7 +233,7 @@ class Candidates:
 
     def _has_waited_long(self, began: float) -> bool:
         """Returns whether a wait has lasted too long, without a change of servers or a condemned one."""
-        since = max(began, self._servers.launched.changed_at, self._late_at)
+        since = max(began, self._servers.launched.changed_at, self._absent_at)
         return time.monotonic() > since + self._start_timeout_s
 
     def _nobody(self) -> Exception:

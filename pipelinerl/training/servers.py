@@ -25,11 +25,15 @@ Failures = dict[ServerControl, Exception]
 
 @dataclass
 class Roll:
-    """The servers that are ready, those that are loading, and those that did not answer in time."""
+    """The servers that are ready, those that are loading, and those that did not answer in time.
+
+    closed: those that refused the connection.
+    """
 
     ready: dict[ServerControl, ContractInfo] = field(default_factory=dict)
     loading: set[ServerControl] = field(default_factory=set)
     silent: set[ServerControl] = field(default_factory=set)
+    closed: set[ServerControl] = field(default_factory=set)
 
 
 class ServerLeftError(Exception):
@@ -130,6 +134,7 @@ class Servers:
         roll = Roll()
         answers, failures = self.ask(patience_s, look)
         roll.silent = {server for server, error in failures.items() if isinstance(error, TimeoutError)}
+        roll.closed = {server for server, error in failures.items() if _is_refused(error)}
         for server, (status, info) in answers.items():
             if info is None:
                 roll.loading.add(server)
@@ -148,6 +153,12 @@ class Servers:
     def close(self) -> None:
         self._loop.run(self._session.close())
         self._loop.close()
+
+
+def _is_refused(error: Exception) -> bool:
+    return isinstance(error, aiohttp.ClientConnectorError) and isinstance(
+        error.os_error, ConnectionRefusedError
+    )
 
 
 async def _opened(token: str | None) -> aiohttp.ClientSession:

@@ -31,6 +31,7 @@ def formation(
     over_step=None,
     filters=ZERO_ADVANTAGE,
     least_members=2,
+    longest_rollout=None,
 ) -> StepFormation:
     return StepFormation(
         partial(whole_trajectory, advantage=advantage or LeaveOneOut()),
@@ -45,6 +46,7 @@ def formation(
         token_fields or {},
         over_step,
         least_members,
+        longest_rollout,
     )
 
 
@@ -88,6 +90,32 @@ def test_a_rollout_beyond_the_budget_gets_a_micro_batch_of_its_own():
     steps = formation(batch_size=2, ranks=2, budget=3)
     (row,) = steps.add_group(group(0, [0, 1])).rows
     assert rollout_ids(row) == [["0-0"], ["0-1"]]
+
+
+def turns(*lengths: int) -> list:
+    """Returns turns of which each begins anew, so that each is a sequence of its own."""
+    return [completion([number], [9] * (length - 1)) for number, length in enumerate(lengths)]
+
+
+@pytest.mark.parametrize(
+    ("longest", "completions", "tokens"),
+    [
+        (5, [turns(5), turns(4, 2)], 6),  # of two sequences
+        (5, [turns(3), turns(6)], 6),
+        (100, [turns(1), turns(*[2] * 60)], 120),
+        (5, [turns(5), turns(2, 3)], None),
+        (None, [turns(84_500), turns(3)], None),
+    ],
+)
+def test_a_rollout_that_no_micro_batch_holds_drops_its_group_by_name(longest, completions, tokens):
+    members = [rollout(7, n, reward=n, completions=c) for n, c in enumerate(completions)]
+    added = formation(batch_size=2, budget=3, longest_rollout=longest).add_group(members)
+    if tokens is None:
+        assert (added.dropped, added.why) == (None, "")
+        return
+    assert (added.dropped, added.rows) == (DropReason.TOO_LONG, [])
+    many = f"has {tokens} tokens in {len(completions[1])} turns, and a micro-batch at most {longest}"
+    assert added.why.startswith(f"rollout 7-1 {many}: raise packing.micro_batch_tokens")
 
 
 def stale_group(group_id: int):

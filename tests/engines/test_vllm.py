@@ -1,10 +1,13 @@
 """The vLLM adapter on the real engine, in one server. The other guarantees, several servers, tensor
 parallelism, calls and whole runs are tried by `make soak`: test_vllm_long, test_thorough."""
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from benchmarks import vllm_servers
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
@@ -86,6 +89,22 @@ def surface(started) -> Surface:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_openai_surface(surface, check):
     check(surface)
+
+
+def test_what_drafts_quantises_or_fetches_media_is_refused():
+    lines = [
+        '--speculative-config {"method":"ngram","num_speculative_tokens":2}',
+        "-sc.method=ngram", "--spec-method=ngram", "--spec-model=m", "--spec-tokens=3", "-q fp8",
+        "--quantization=fp8", "--kv-cache-dtype=fp8", "--enable-mm-embeds", "--max-num-seqs=8",
+    ]  # fmt: skip
+    program = Path(__file__).with_name("vllm_refusals.py")
+    done = subprocess.run(
+        [vllm_servers.PYTHON, program, *lines], capture_output=True, text=True, env={"PYTHONPATH": "."}
+    )
+    *refused, taken, image, audio, video = done.stdout.splitlines()[-13:]
+    assert all("cannot be set" in line for line in refused), refused
+    assert taken == "--max-num-seqs=8 is taken"
+    assert image == audio == video and image.startswith("messages: this server takes text alone")
 
 
 def test_hostile_requests_harm_nobody(started, model):

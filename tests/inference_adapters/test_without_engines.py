@@ -64,7 +64,11 @@ def options(model: str, *given: str) -> Options:
     return Options.of(args, others)
 
 
-@pytest.mark.parametrize("given", ["--api-key=k", "--api", "--config", "--ssl-certfile", "--spec"])
+DECIDED = """--api-key=k --api --config --ssl-certfile --spec --speculative-algorithm=NGRAM
+--enable-multi-layer-eagle --quantization=fp8 --quant --modelopt-quant=fp8 --kv-cache-dtype=fp8_e5m2"""
+
+
+@pytest.mark.parametrize("given", DECIDED.split())
 def test_what_the_contract_decides_is_refused(tmp_path, given):
     with pytest.raises(ValueError, match=f"^{given} cannot be set: "):
         options(make_tiny_model(tmp_path), given)

@@ -6,7 +6,7 @@ from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.demonstrated import check_answers
+from pipelinerl.launcher.demonstrated import Most, check_answers
 
 USER = {"role": "user", "content": "2+2="}
 KEEPS_THE_LAST_ONLY = """\
@@ -21,9 +21,11 @@ def template(tmp_path) -> ChatTemplate:
     return ChatTemplate(str(tmp_path))
 
 
-def refusal(template: ChatTemplate, *rows: Row, vocabulary: int = 300, context: int = 64) -> str:
+def refusal(
+    template: ChatTemplate, *rows: Row, vocabulary: int = 300, context: int = 64, line: int | None = None
+) -> str:
     with pytest.raises(PlanError) as error:
-        check_answers(rows, template, vocabulary, context)
+        check_answers(rows, template, Most(vocabulary, context, line))
     return str(error.value)
 
 
@@ -43,6 +45,15 @@ def test_a_line_that_is_longer_than_the_context(template):
     assert refusal(template, tokens) == "domain: row 1 has 65 tokens; the model's context is 64"
     short = [text("4")] * 70
     assert "row 71 has" in refusal(template, *short, text("4" * 64))
+
+
+def test_a_line_that_no_micro_batch_holds(template):
+    fits, pair = [2] * 5, Row(prompt_token_ids=[1], chosen_token_ids=[2] * 10, rejected_token_ids=[3] * 9)
+    rows = [Row(prompt_token_ids=[1], token_ids=fits), pair]
+    says = "tokens, and a micro-batch at most 20; raise packing.micro_batch_tokens"
+    assert refusal(template, *rows, line=20) == f"domain: row 2 has 21 {says}"
+    assert says in refusal(template, text("4" * 30), line=20)
+    check_answers(rows, template, Most(300, 64, 21))
 
 
 def test_a_template_that_cannot_render_an_answer(tmp_path):

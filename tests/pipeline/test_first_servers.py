@@ -1,4 +1,4 @@
-"""Servers that hang, or die again and again, hold up neither the start of a run nor every step of it."""
+"""Servers that hang, refuse connections, or die again and again hold up neither the start nor every step."""
 
 import contextlib
 import itertools
@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import Iterator
 
-from pipelinerl.training.candidates import POLL_S
+from pipelinerl.training.candidates import POLL_S, REFUSALS
 from tests.clock import Clock
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.pipeline.launched import Launcher, moved_clock
@@ -69,3 +69,31 @@ def test_one_that_is_ready_within_the_grace_is_waited_for(worker, monkeypatch):
         sender.wait_for_servers()
         assert len(sender._candidates.choose([])) == 2
         sender.close()
+
+
+def test_the_only_server_is_replaced_when_its_port_is_closed_and_not_while_it_starts(worker, monkeypatch):
+    with serving("inference_adapters.scripted") as only, serving("inference_adapters.scripted") as other:
+        wait_ready(only.url)
+        wait_ready(other.url)
+        starting = f"http://127.0.0.1:{free_port()}"
+        launcher = Launcher(only.url)
+
+        def replace() -> None:
+            if launcher.condemned and starting not in launcher._names:
+                launcher.join(starting)
+                sleeps.extend([lambda: None] * 2 * REFUSALS + [lambda: launcher.join(other.url)])
+            sleeps.pop(0)() if sleeps else None
+
+        sleeps: list = []
+        clock = moved_clock(monkeypatch, itertools.repeat(replace))
+        sender = publisher_of(launcher, worker, config(*SETTINGS))
+        sender.wait_for_servers()
+        only.process.kill()
+        only.process.wait()
+        began = clock.now
+        (chosen,) = sender._candidates.choose([])
+        sender.close()
+        (condemned,) = launcher.condemned
+        assert (chosen.url, condemned.url, condemned.replaceable) == (other.url, only.url, True)
+        assert condemned.why == f"its port is closed: it refused {REFUSALS} connections in a row"
+        assert clock.now - began <= (3 * REFUSALS + 3) * POLL_S

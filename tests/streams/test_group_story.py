@@ -138,11 +138,11 @@ def test_a_resumption_that_leaves_a_group_alone_says_so():
 @pytest.mark.parametrize("reason", [*DropReason, "boring"])
 def test_every_reason_has_words(streams, reason):
     streams.writer("actor_events").append(start(0, draw=0, at=1))
-    settled = Settled(group_ids=[0], rollouts=4, reason=reason)
+    settled = Settled(group_ids=[0], rollouts=4, reason=reason, why="rollout 0-1")
     streams.writer("preprocessor_events").append(settled)
     assert describe_drop(reason).startswith(f"dropped as {reason}: ")
     assert (reason in MEANINGS) == (reason != "boring")
-    assert [*tell(read_history(streams, 0))][-1].endswith(describe_drop(reason))
+    assert [*tell(read_history(streams, 0))][-1].endswith(f"{describe_drop(reason)} (rollout 0-1)")
 
 
 def test_what_could_control_the_terminal_is_escaped(tmp_path, streams):

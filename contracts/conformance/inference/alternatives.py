@@ -12,6 +12,7 @@ import torch
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.endings import expect
 from contracts.conformance.inference.mixed_batch import limits_of
+from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.samples import Sample, samples
 from contracts.conformance.inference.server import Server
 
@@ -22,22 +23,27 @@ CLASSIC = ("tokens", "token_logprobs", "text_offset", "top_logprobs")
 MESSAGES = [{"role": "user", "content": "Go on."}]
 
 
-async def check_alternatives(bench: Bench, server: Server, capabilities: list[str]) -> None:
-    """Asks for alternatives on both routes, and compares their log-probabilities with the reference."""
+async def check_alternatives(bench: Bench, server: Server, capabilities: list[str], weights: Weights) -> None:
+    """Asks for alternatives on both routes, and compares their log-probabilities with those of `weights`."""
     temperature = min(TEMPERATURE, (await limits_of(server)).max_temperature)
     for count in (0, COUNT):
-        await _check_classic(bench, server, count, temperature)
+        await _check_classic(bench, server, weights, count, temperature)
     if not bench.reference.chats:
         return
-    await _check_chat(bench, server, COUNT, {"temperature": temperature})
+    await _check_chat(bench, server, weights, COUNT, {"temperature": temperature})
     if "as_completed" in capabilities:
-        await _check_chat(bench, server, COUNT, {"temperature": temperature}, in_lines=True)
+        await _check_chat(bench, server, weights, COUNT, {"temperature": temperature}, in_lines=True)
     if "truncation" in capabilities:
-        await _check_chat(bench, server, COUNT - 1, {"temperature": temperature, "top_k": COUNT - 1})
+        await _check_chat(bench, server, weights, COUNT - 1, {"temperature": temperature, "top_k": COUNT - 1})
 
 
 async def _check_chat(
-    bench: Bench, server: Server, kept: int, more: dict[str, Any], in_lines: bool = False
+    bench: Bench,
+    server: Server,
+    weights: Weights,
+    kept: int,
+    more: dict[str, Any],
+    in_lines: bool = False,
 ) -> None:
     """Checks the form of chat responses; truncation leaves `kept` of the most likely tokens."""
     path = "/v1/chat/completions"
@@ -45,7 +51,7 @@ async def _check_chat(
     where = f"{server}: POST {path} {body}, as_completed {in_lines}"
     answer = await (server.joined_lines if in_lines else server.generate)(path, body)
     (sample,) = samples(answer)
-    expected = _likeliest(bench, sample, kept, more["temperature"], truncated="top_k" in more)
+    expected = _likeliest(bench, weights, sample, kept, more["temperature"], truncated="top_k" in more)
     content = answer["choices"][0]["logprobs"]["content"]
     for given, wanted in zip(content, expected, strict=True):
         tops = given.get("top_logprobs") or []
@@ -55,7 +61,9 @@ async def _check_chat(
         _compare(bench, found, wanted, where)
 
 
-async def _check_classic(bench: Bench, server: Server, count: int, temperature: float) -> None:
+async def _check_classic(
+    bench: Bench, server: Server, weights: Weights, count: int, temperature: float
+) -> None:
     """Checks the classic form, which `logprobs` as a number requests, including 0."""
     path = "/v1/completions"
     body = {"prompt": bench.reference.prompt(5), "max_tokens": TOKENS, "logprobs": count}
@@ -77,11 +85,11 @@ async def _check_classic(bench: Bench, server: Server, count: int, temperature: 
     (sample,) = samples(
         answer | {"choices": [choice | {"logprobs": {"content": [{"logprob": p} for p in lists[1]]}}]}
     )
-    bench.compare(sample, bench.weights(1), where, temperature)
+    bench.compare(sample, weights, where, temperature)
     _check_offsets(lists[2], where)
     if not count:
         return
-    for tops, wanted in zip(lists[3], _likeliest(bench, sample, count, temperature), strict=True):
+    for tops, wanted in zip(lists[3], _likeliest(bench, weights, sample, count, temperature), strict=True):
         if "\ufffd" in "".join(tops):
             continue  # tokens that are parts of characters; many of them have the same text
         found = sorted(tops.values(), reverse=True)
@@ -101,10 +109,9 @@ def _check_offsets(offsets: Sequence[int], where: str) -> None:
 
 
 def _likeliest(
-    bench: Bench, sample: Sample, kept: int, temperature: float, truncated: bool = False
+    bench: Bench, weights: Weights, sample: Sample, kept: int, temperature: float, truncated: bool = False
 ) -> list[list[float]]:
     """Returns the log-probabilities of the `kept` most likely tokens at each position, largest first."""
-    weights = bench.weights(1)
     expected = bench.reference.distribution(
         weights, sample.prompt_token_ids, sample.token_ids, temperature
     ).topk(kept)

@@ -33,14 +33,9 @@ class Draws:
         """
         if slack > LARGEST_SLACK or not len(ids):
             return
-        chosen = torch.tensor(ids)[:, None]
-        p = log_p.double().exp()
-        own = p.gather(1, chosen)[:, 0]
-        likelier = (p * (p > own[:, None])).sum(-1)
-        before = p.cumsum(-1).gather(1, chosen)[:, 0] - own
-        part = own * torch.rand(len(own), generator=self.generator, dtype=torch.float64)
-        self.by_rank[name] += (likelier + part).tolist()
-        self.by_id[name] += (before + part).tolist()
+        by_rank, by_id = uniform(log_p, ids, self.generator)
+        self.by_rank[name] += by_rank.tolist()
+        self.by_id[name] += by_id.tolist()
         self.slack[name] = max(self.slack[name], slack)
 
     def __len__(self) -> int:
@@ -53,8 +48,8 @@ class Draws:
                 for level in LEVELS:
                     count = sum(number <= level for number in numbers)
                     off = self.slack[name] * level * (1 - level) * 2
-                    chance = _chance(count, len(numbers), max(0.0, level - off), min(1.0, level + off))
-                    if chance < FALSE_ALARM:
+                    unlikely = chance(count, len(numbers), max(0.0, level - off), min(1.0, level + off))
+                    if unlikely < FALSE_ALARM:
                         return (
                             f"{name}: {count} of {len(numbers)} tokens lie in the first {level:.0%} of their "
                             f"distributions, {order}"
@@ -62,7 +57,20 @@ class Draws:
         return None
 
 
-def _chance(count: int, n: int, least: float, most: float) -> float:
+def uniform(
+    log_p: torch.Tensor, ids: Sequence[int], generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns a number `[tokens]` for each id, by the order of likelihood and by the order of ids."""
+    chosen = torch.tensor(ids)[:, None]
+    p = log_p.double().exp()
+    own = p.gather(1, chosen)[:, 0]
+    likelier = (p * (p > own[:, None])).sum(-1)
+    before = p.cumsum(-1).gather(1, chosen)[:, 0] - own
+    part = own * torch.rand(len(own), generator=generator, dtype=torch.float64)
+    return likelier + part, before + part
+
+
+def chance(count: int, n: int, least: float, most: float) -> float:
     """Returns the probability of such an extreme count in `n` draws with probability `least` to `most`."""
     if count < n * least:
         return _at_most(count, n, least)

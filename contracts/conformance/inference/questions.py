@@ -4,12 +4,15 @@ import asyncio
 import time
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.mixed_load import cancelling
 from contracts.conformance.inference.recovery import restarts, restore_service
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 POLLS = 32
+WAIT_S = 0.3
+ANSWERED_MEANWHILE = 64  # other questions, one after the other; a busy machine delays these too
 SOON_S = 10.0  # far below LONG_S, and far above the response time of a busy machine
 LONG_S = 60.0
 
@@ -23,7 +26,7 @@ async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
     weights = bench.weights(version)
     await run.request_update(run.update_request(version, weights, timeout_s=LONG_S))
     for server in bench.servers:
-        await _answered_soon(server, f"/weight_update/{version}?wait_s=0.3", "receiving")
+        await _waits_no_longer(server, f"/weight_update/{version}?wait_s={WAIT_S:g}")
     path = f"/weight_update/{version}?wait_s={LONG_S:g}"
     asked = [asyncio.create_task(server.get(path)) for server in bench.servers for _ in range(POLLS)]
     await asyncio.sleep(0.2)
@@ -31,7 +34,7 @@ async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
         await _answered_soon(server, "/health")
         await _answered_soon(server, "/contract")
     name = {"run": run.run, "epoch": run.epoch, "version": version}
-    await run.post_each("/abort_weight_update", [name] * len(bench.servers))
+    await _called_off(bench, run, name)
     _, late = await asyncio.wait(asked, timeout=SOON_S)
     for task in late:
         task.cancel()
@@ -45,6 +48,19 @@ async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
         )
     await _generates_soon(bench, run.version)
     await restore_service(bench, run, "an update that many wait for is called off")
+
+
+async def _called_off(bench: Bench, run: TrainerPeer, name: dict[str, object]) -> None:
+    calls = asyncio.create_task(run.post_each("/abort_weight_update", [name] * len(bench.servers)))
+    async with cancelling([calls]):
+        answered, _ = await asyncio.wait([calls], timeout=bench.settings.grace_s)
+        if not answered:
+            raise GuaranteeError(
+                f"no answer to POST /abort_weight_update within {bench.settings.grace_s:g} s",
+                "an update that is being received is called off within ten seconds",
+                f"request version {name['version']}, send nothing, and call it off",
+            )
+        calls.result()
 
 
 async def _generates_soon(bench: Bench, version: int) -> None:
@@ -71,6 +87,25 @@ async def _generates_soon(bench: Bench, version: int) -> None:
         )
     for task in checks:
         task.result()
+
+
+async def _waits_no_longer(server: Server, path: str) -> None:
+    """Checks that a status request is answered after `WAIT_S`, before many questions that come then."""
+    asked = asyncio.create_task(_answered_soon(server, path, "receiving"))
+    async with cancelling([asked]):
+        await _answered_soon(server, "/health")  # by then it has arrived
+        await asyncio.wait([asked], timeout=WAIT_S)
+        answered = 0
+        while answered < ANSWERED_MEANWHILE and not asked.done():
+            await _answered_soon(server, "/health")
+            answered += 1
+        if not asked.done():
+            raise GuaranteeError(
+                f"GET {path}: no answer after {WAIT_S:g} s, in which {answered} other requests were answered",
+                f"an answer after {WAIT_S:g} s at most",
+                f"{server}: ask it while an update waits for its first bucket",
+            )
+        await asked
 
 
 async def _answered_soon(server: Server, path: str, state: str | None = None) -> None:

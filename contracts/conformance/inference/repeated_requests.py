@@ -12,9 +12,12 @@ from typing import Any
 import torch
 
 from contracts.conformance.inference.bench import FEW, SHORT, Bench
+from contracts.conformance.inference.mixed_batch import Asked, ids, limits_of
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.sampling import Sampling
 from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.several_prompts import samples_of_each
 from contracts.conformance.verdicts import GuaranteeError
 
 # Prompts are one token longer than usual block sizes, so that all but that token may be cached.
@@ -22,6 +25,7 @@ MIDDLE = 257  # tokens of a prompt that fills several cache blocks
 LENGTHS = (49, MIDDLE)
 LONG = 385  # tokens of the longest prompt, except one that fills the context
 MORE_LENGTHS = (17, 33, 65, 129, 513, 769, 1025, 1537)  # additional lengths if thorough
+CHOICES = 3  # choices of one request
 BODY = {"temperature": 0.0}  # identical greedy requests have identical responses, which a server might cache
 CHAT = [{"role": "user", "content": "Say it again, in the same words as before, please."}]
 TEXT = "The same text as before, word for word."
@@ -112,8 +116,37 @@ async def repeated(bench: Bench, longest: int) -> Repeated:
     if bench.reference.chats:
         requests["a chat"] = lambda server: server.chat(CHAT, FEW, **BODY)
     requests["a text"] = completion(TEXT, FEW, **BODY)
+    requests |= await _together(bench, capabilities, longest)
     sequences = []
     if "score" in capabilities:
         sequence = make(min(100, bench.context // 2), seed=4)
         sequences = [sequence, sequence[: len(sequence) // 2] + make(20, seed=5)]
     return Repeated(bench, requests, sequences)
+
+
+async def _together(bench: Bench, capabilities: list[str], longest: int) -> dict[str, Ask]:
+    """Returns requests of several completions in every form: a server may keep what these share elsewhere."""
+    n = min([CHOICES, *[(await limits_of(server)).max_n for server in bench.servers]])
+    make = bench.reference.prompt
+    lengths = [length for length in LENGTHS if length < longest] or [longest]
+    requests: dict[str, Ask] = {}
+    if n > 1:
+        for length in lengths:
+            requests[f"{n} choices of a prompt of {length} tokens"] = completion(make(length, seed=6), n=n)
+        forms: dict[str, dict[str, Any]] = {"stream": {"stream": True}, "as_completed": {"in_lines": True}}
+        for number, (capability, form) in enumerate(forms.items()):
+            if capability in capabilities:
+                prompt = make(lengths[-1], seed=7 + number)
+                asked = Asked(*ids(prompt), Sampling(), more={"n": n}, max_tokens=FEW, **form)
+                requests[f"{n} choices, {capability}"] = asked.send
+        if bench.reference.chats:
+            requests[f"{n} choices of a chat"] = lambda server: server.chat(CHAT, FEW, n=n)
+    if "openai" in capabilities:
+        prompts = [make(length, seed=9) for length in (*lengths, lengths[0] - 1)]
+        body = {"prompt": prompts, "max_tokens": FEW, "logprobs": True}
+        requests[f"{len(prompts)} prompts"] = lambda server: _of_prompts(server, body)
+    return requests
+
+
+async def _of_prompts(server: Server, body: dict[str, Any]) -> list[Sample]:
+    return samples_of_each(await server.generate("/v1/completions", body))

@@ -3,11 +3,13 @@
 import asyncio
 
 from contracts.inference import WeightUpdateStatus
-from inference_adapters import embedded
+from inference_adapters import embedded, membership
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.update_record import UpdateRecord
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
+
+LATE_S = 12.6  # after the last bucket; the kit's timeout and ten seconds are 12
 
 
 @mutant("G7", "greedy token|log-probability", part="same-version")
@@ -75,6 +77,52 @@ def waits_longer_than_it_is_told(options):
     async def status(self, version, wait_s) -> WeightUpdateStatus:
         return await right(self, version, wait_s and 60.0)
 
+    WeightUpdates.status = status
+
+
+@mutant("G7", "other requests were answered", part="polls")
+def waits_four_seconds_longer_than_it_is_told(options):
+    right = WeightUpdates.status
+
+    async def status(self, version, wait_s) -> WeightUpdateStatus:
+        return await right(self, version, wait_s and wait_s + 4.0)
+
+    WeightUpdates.status = status
+
+
+@mutant("G7", "no answer to POST /abort_weight_update", part="polls")
+def calls_off_too_late(options):
+    right = WeightUpdates.abort
+
+    async def abort(self, request):
+        await asyncio.sleep(LATE_S)
+        return await right(self, request)
+
+    WeightUpdates.abort = abort
+
+
+@mutant("G7", "POST /init_process_group: no answer", part="slow-trainer")
+def lets_joins_wait_for_the_whole_update(options):
+    membership.NOTICE_S = 60.0
+
+
+@mutant("G7", "'receiving'", part="stalled")
+def reports_a_failure_a_little_late(options):
+    """It waits for the end whatever it is told, which comes at last."""
+    right = WeightUpdates.status
+
+    async def status(self, version, wait_s) -> WeightUpdateStatus:
+        return await right(self, version, wait_s and 60.0)
+
+    async def receive(self, request, progress):
+        try:
+            await right_receive(self, request, progress)
+        except RuntimeError:
+            await asyncio.sleep(LATE_S - request.timeout_s)
+            raise
+
+    right_receive = ScriptedEngine.receive_weights
+    ScriptedEngine.receive_weights = receive
     WeightUpdates.status = status
 
 

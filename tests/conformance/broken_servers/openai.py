@@ -11,7 +11,7 @@ from inference_adapters import (
     message_parts,
     stop_strings,
 )
-from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.scripted import HEAD_BIAS, ScriptedEngine
 from inference_adapters.stop_strings import StopFinder
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -32,6 +32,17 @@ class GivesTheAlternativesBeforeTheTemperature(ScriptedEngine):
 class GivesAlternativesThatTruncationHasRemoved(ScriptedEngine):
     def likeliest(self, logits, sampling):
         return super().likeliest(logits, replace(sampling, top_k=None, top_p=None))
+
+
+@mutant("G9", "alternatives", part="alternatives")
+class TakesTheHeadOfAlternativesFromTheFirstUpdateOfARun(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, kv_cache)
+        if version == 1:
+            self.head_bias = self._weights[HEAD_BIAS].clone()
+
+    def likeliest(self, logits, sampling):
+        return super().likeliest(logits - self._weights[HEAD_BIAS] + self.head_bias, sampling)
 
 
 @mutant("G9", "alternatives", part="alternatives")

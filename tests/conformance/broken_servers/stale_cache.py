@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from inference_adapters import generation_routes
 from inference_adapters.scripted import BIAS, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -134,6 +135,52 @@ class CachesAnswersThatCrossedAnUpdate(ScriptedEngine):
 
     def _states(self, token_ids):
         return self.cache.get(tuple(token_ids), super()._states(token_ids))
+
+
+class CachingMarked(Caching):
+    """A server that keeps the states of prompts that a request of some kind has marked."""
+
+    emptied_by = ()
+
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.marked = set()
+
+    def key(self, token_ids):
+        return tuple(token_ids) if tuple(token_ids) in self.marked else None
+
+
+@mutant("G3", WRONG, part="updates")
+class KeepsThePrefixCacheOfSeveralChoices(CachingMarked):
+    async def start(self, version):
+        await super().start(version)
+        right = generation_routes.sampling_parameters
+
+        def counted(request, *others):
+            self.several = request.n > 1
+            return right(request, *others)
+
+        generation_routes.sampling_parameters = counted
+
+    def generate(self, prompt_token_ids, sampling):
+        if self.several:
+            self.marked.add(tuple(prompt_token_ids))
+        return super().generate(prompt_token_ids, sampling)
+
+
+@mutant("G3", WRONG, part="updates")
+class KeepsThePrefixCacheOfSeveralPrompts(CachingMarked):
+    async def start(self, version):
+        await super().start(version)
+        right = generation_routes.text_prompts
+
+        async def counted(given, engine):
+            found = await right(given, engine)
+            if len(found) > 1:
+                self.marked.update(map(tuple, found))
+            return found
+
+        generation_routes.text_prompts = counted
 
 
 class Remembering(ScriptedEngine):

@@ -3,6 +3,7 @@
 import torch
 
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.dependent_draws import check_independence
 from contracts.conformance.inference.draws import Draws
 from contracts.conformance.inference.echoes import echoes
 from contracts.conformance.inference.mixed_batch import (
@@ -73,6 +74,15 @@ async def seeds(bench: Bench) -> str:
     return "seeds"
 
 
+async def independence(bench: Bench) -> str:
+    """Checks that draws do not depend on each other."""
+    seeded = "seed" in await bench.offered("capabilities")
+    await bench.run()
+    weights = bench.weights(1)
+    tokens = [await check_independence(bench, server, weights, seeded) for server in bench.servers]
+    return f"{sum(tokens)} tokens are drawn independently"
+
+
 async def scores(bench: Bench) -> str:
     """Checks the log-probabilities of given tokens."""
     if "score" not in await bench.offered("capabilities"):
@@ -86,6 +96,7 @@ PARTS = {
     "alone": alone,
     "batches": batches,
     "seeds": seeds,
+    "independence": independence,
     "scores": scores,
 }
 

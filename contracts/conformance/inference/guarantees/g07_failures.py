@@ -16,7 +16,9 @@ from contracts.conformance.inference.broken_updates import (
 )
 from contracts.conformance.inference.buckets import bucket_bytes_for, packed
 from contracts.conformance.inference.group_processes import next_message
+from contracts.conformance.inference.http_client import Answer
 from contracts.conformance.inference.load import MANY, check_finished, in_flight
+from contracts.conformance.inference.mixed_load import cancelling
 from contracts.conformance.inference.questions import polls_end_in_time
 from contracts.conformance.inference.recovery import check_serving, restarts, restore_service
 from contracts.conformance.inference.repeated_versions import not_finite, same_version_other_content
@@ -32,6 +34,8 @@ from contracts.conformance.verdicts import GuaranteeError
 SLOWER = (1, 3)  # factors of timeout_s, for buckets that come slowly
 RUNS = 3
 MANY_RUNS = 20
+JOIN = "/init_process_group"
+JOIN_WAITS_S = 1.0  # beyond the timeout_s of the update that it waits for, by the contract
 
 
 async def slow_trainer(bench: Bench) -> str:
@@ -136,6 +140,7 @@ async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
         except GuaranteeError:
             if factor == SLOWER[-1]:
                 raise
+            run.epoch += 1  # of the join that came during the update
             await restore_service(bench, run, "an update whose buckets came slowly has failed")
 
 
@@ -147,15 +152,33 @@ async def _slow_update(bench: Bench, run: TrainerPeer, timeout_s: float) -> None
     what = f"{len(buckets)} buckets, {pause_s:g} s apart, with timeout_s {timeout_s:g}"
     weights = bench.weights(version)
     await run.request_update(run.update_request(version, weights, bucket_bytes=size, timeout_s=timeout_s))
-    for bucket in buckets:
-        await asyncio.sleep(pause_s)
-        try:
-            await run.send([bucket])
-        except RuntimeError as error:
-            raise GuaranteeError(
-                f"the broadcast failed: {error}", "a slow trainer is waited for", what
-            ) from error
+    requests = await run.join_requests(port=1, epoch=run.epoch + 1)
+    joins = asyncio.create_task(run.post_each(JOIN, requests))
+    async with cancelling([joins]):
+        for number, bucket in enumerate(buckets, 1):
+            await asyncio.sleep(pause_s)
+            try:
+                await run.send([bucket])
+            except RuntimeError as error:
+                raise GuaranteeError(
+                    f"the broadcast failed: {error}", "a slow trainer is waited for", what
+                ) from error
+            if number * pause_s > timeout_s + JOIN_WAITS_S:
+                await _check_joins(run, version, joins, f"{what}; a join of the next epoch meanwhile")
     await run.wait_until_live(version, sum(bucket.nbytes for bucket in buckets), what)
+
+
+async def _check_joins(run: TrainerPeer, version: int, joins: asyncio.Task[list[Answer]], what: str) -> None:
+    """Checks that joins which wait for an update were refused by now, unless it has ended."""
+    states = [(await server.get(f"/weight_update/{version}"))[1].get("state") for server in run.servers]
+    answers = joins.result() if joins.done() else []
+    codes = {(status, body.get("error", {}).get("code")) for status, body in answers}
+    if codes != {(409, "update_in_progress")} and set(states) == {"receiving"}:
+        raise GuaranteeError(
+            f"POST {JOIN}: {answers or 'no answer'}",
+            f"409 update_in_progress, the update's timeout_s and {JOIN_WAITS_S:g} s after the join at most",
+            what,
+        )
 
 
 async def _taken_over(bench: Bench) -> None:

@@ -25,6 +25,7 @@ from contracts.conformance.inference.stopping import check_stops
 from contracts.conformance.inference.texts import check_text, check_texts
 from contracts.conformance.verdicts import NotDeclaredError
 
+OTHER = 2  # version of weights other than those of a new run
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
 
 
@@ -70,9 +71,12 @@ async def texts(bench: Bench) -> str:
 async def alternatives(bench: Bench) -> str:
     """Compares the likeliest tokens."""
     await _expect_offered(bench, "top_logprobs")
-    await bench.run()
-    for server in bench.servers:
-        await check_alternatives(bench, server, await bench.offered("capabilities"))
+    capabilities = await bench.offered("capabilities")
+    async with bench.new_run() as trainer:
+        # The weights before may have been the same: only other ones tell which compute alternatives.
+        await trainer.publish(OTHER, weights := bench.weights(OTHER))
+        for server in bench.servers:
+            await check_alternatives(bench, server, capabilities, weights)
     return "top_logprobs"
 
 
