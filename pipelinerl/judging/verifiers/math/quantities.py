@@ -25,7 +25,7 @@ NO_UNIT = re.compile(r"(?:(?:square|sq\.?|cubic|cu\.?)\s+)?units?(?:\s+(?:square
 HEDGES = re.compile(
     r"\b(?:no[tr]?|any\w*|all|others?|except|n?either|maybe|perhaps|but|or|than|over|under|above|below|least|most"
     r"|about|around|approximately|nearly|less|more|fewer|greater|between|wrong|false|incorrect|up to"
-    r"|if|when|unless|only|is|isn't|was|can\w*|plus|minus|times|divided|point|and|power|root|factorial|k"
+    r"|if|when|unless|only|is|isn't|was|can\w*|plus|minus|times\s|divided|point|and|power|root|factorial|k"
     r"|pairs?|couples?|hal(?:f|ves)|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand)ths?"
     rf"|tens|hundreds?|lakhs?|crores?|{'|'.join(NUMBER_WORDS)})\b|^(?:squared|cubed)\b|^[abcdefijknopqrtuvwxyz]$|\d",
     re.IGNORECASE,
