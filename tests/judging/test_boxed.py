@@ -16,7 +16,7 @@ from tests.counts import lines_run
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
         (r"\boxed{a \} b}", r"a \} b"),
         (r"\boxed{7} and then \boxed{8", "7"),
-        (r"\boxed{\boxed{5}}", "5"),
+        (r"\boxed{\boxed{5}}", r"\boxed{5}"),
         (r"\boxed{ }", None),
         (r"\boxed 5", None),
         ("no box", None),

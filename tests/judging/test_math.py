@@ -2,7 +2,8 @@
 
 math_answers.jsonl: a reference (`gold`), a model's answer (or how to `repeat` a text to make it), and what a
 person says of it. `undecidable`: the verifier sees it otherwise, as the `note` says. Hostile answers may also
-end undecided. graded_pairs.jsonl: pairs of ten kinds, with the verdicts of a person and of math-verify alone.
+end undecided. graded_pairs.jsonl: pairs of eleven kinds, tricks among them, with the verdicts of a person and
+of math-verify alone.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ def test_every_decidable_judgement_is_the_expected_one():
 def test_the_graded_pairs_have_no_false_positive_and_no_false_negative():
     graded = [json.loads(line) for line in GRADED.read_text().splitlines()]
     of_each = Counter((pair["kind"], pair["right"]) for pair in graded)
-    assert len(of_each) == 20 and min(of_each.values()) >= 10
+    assert len(of_each) == 22 and min(of_each.values()) >= 10
     judge = build_judge(options(WORKERS, HANG_S).verifiers, max_characters=2000)
     words = [judge("math", pickle.dumps(pair["gold"]), pair["text"]).word for pair in graded]
     judged = list(zip(graded, words, strict=True))

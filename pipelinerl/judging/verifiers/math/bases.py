@@ -2,9 +2,10 @@
 
 import re
 
-from pipelinerl.judging.verifiers.math.verdicts import RIGHT, WRONG, Equal
+from pipelinerl.judging.verifiers.math.verdicts import RIGHT, UNDECIDED, WRONG, Equal
 
 BASED = re.compile(r"([0-9A-Za-z]+)(?:_\{?(\d{1,2}|\\text\s*\{[^{}]*\})\}?)?")
+SUBSCRIPTED = re.compile(r"[\d)]\s*\}?\s*_")
 
 
 def compared(gold: str, given: str, equal: Equal) -> str | None:
@@ -18,3 +19,9 @@ def compared(gold: str, given: str, equal: Equal) -> str | None:
         return RIGHT if int(first[1], int(first[2])) == int(second[1], int(second[2])) else WRONG
     except ValueError:
         return WRONG
+
+
+def subscripted(gold: str, given: str, equal: Equal) -> str | None:
+    """Leaves numbers with another subscript than a base undecided, which math-verify drops as well."""
+    same = re.sub(r"[\s{}]", "", gold) == re.sub(r"[\s{}]", "", given)
+    return UNDECIDED if not same and (SUBSCRIPTED.search(gold) or SUBSCRIPTED.search(given)) else None

@@ -7,7 +7,10 @@ SIGNS |= {f"\\{name}": "<=" for name in ("le", "leq", "leqslant")}
 SIGNS |= {f"\\{name}": ">=" for name in ("ge", "geq", "geqslant")}
 SPLIT = re.compile(r"\s*(<=|>=|[<>≤≥]|\\(?:leqslant|geqslant|leq|geq|le|ge|lt|gt)(?![a-zA-Z]))\s*")
 OR = re.compile(
-    r"\s*,?\s*(?:\\text\s*\{\s*or\s*\}|(?<![a-zA-Z])or(?![a-zA-Z])|\\(?:lor|vee|cup)(?![a-zA-Z]))\s*"
+    r"\s*(?:,\s*)?(?:\\text\s*\{\s*or\s*\}|(?<![a-zA-Z])or(?![a-zA-Z])|\\(?:lor|vee|cup)(?![a-zA-Z]))\s*"
+)
+AND = re.compile(
+    r"\s*(?:,\s*)?(?:\\text\s*\{\s*and\s*\}|(?<![a-zA-Z])and(?![a-zA-Z])|\\(?:land|wedge)(?![a-zA-Z]))\s*"
 )
 REAL = r"(?:\\in\s*(?:\\mathbb\s*\{?R\}?|\\R)\s*)?"
 BUILT = re.compile(rf"\\\{{\s*[a-z]\s*{REAL}(?:\\mid|\\vert|\||:)\s*(?P<condition>.*)\\\}}", re.DOTALL)
@@ -15,18 +18,32 @@ FLIPPED = str.maketrans("<>", "><")
 
 
 def as_intervals(text: str) -> tuple[str, str]:
-    """Returns the union of intervals that inequalities joined by "or" mean, and their variable.
+    """Returns the union of intervals that inequalities joined by "and" and "or" mean, and their variable.
 
     The variable is empty for a set built from them. Other texts are returned as they are.
     """
     built = BUILT.fullmatch(text)
     condition = built["condition"].strip() if built else text
-    pieces = [_interval(piece) for piece in OR.split(condition)]
+    pieces = [_common(piece) for piece in OR.split(condition)]
     known = [piece for piece in pieces if piece is not None]
     variables = set(re.findall("(?<![a-zA-Z\\\\])[a-z](?![a-zA-Z])", condition))
     if len(known) < len(pieces) or len(variables) > 1:
         return text, ""
-    return " \\cup ".join(known), "" if built else variables.pop()
+    union = known[0] if len(known) == 1 else " \\cup ".join(map(_in_parentheses, known))
+    return union, "" if built else variables.pop()
+
+
+def _common(text: str) -> str | None:
+    """Returns what inequalities joined by "and" have in common, or None if one of them is anything else."""
+    intervals = [_interval(piece) for piece in AND.split(text)]
+    known = [interval for interval in intervals if interval is not None]
+    if len(known) < len(intervals):
+        return None
+    return " \\cap ".join(known)
+
+
+def _in_parentheses(intervals: str) -> str:
+    return f"({intervals})" if "\\cap" in intervals else intervals
 
 
 def _interval(text: str) -> str | None:

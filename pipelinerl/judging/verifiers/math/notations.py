@@ -1,6 +1,7 @@
 """Rewrites notations that math-verify misreads, as it reads them: digit groups, exponents, mixed numbers."""
 
 import re
+import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -46,11 +47,19 @@ def _number_word(found: re.Match[str]) -> str:
     return str(NUMBER_WORDS.index(found[1].lower())) if found[1].lower() in NUMBER_WORDS else found[0]
 
 
+def _raised(found: re.Match[str]) -> str:
+    return f"^{{{unicodedata.normalize('NFKC', found[0])}}}"
+
+
 NUMBER_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-MAGNITUDES = {"dozen": "12", "thousand": "10^3", "million": "10^6", "billion": "10^9", "trillion": "10^{12}"}
+MAGNITUDES = {"dozen": "12", "hundred": "100", "thousand": "10^3"}
+MAGNITUDES |= {"million": "10^6", "billion": "10^9", "trillion": "10^{12}"}
 MAGNITUDE = "|".join(MAGNITUDES)
 
 MARKUP = _compiled(
+    (r"(?<!\\)\\$|^(?:\\\s|~)+|(?:(?<!\\)\\\s|~)+$", ""),  # spaces around it
+    (r"\\(?:bf|rm|it|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])\s*", ""),
+    (r"\\(?:mathbf|boldsymbol|bm)\s*\{\s*([a-zA-Z])\s*\}(?=\s*=)", r"\1"),
     (r"[\u2212\u2013]", "-"),
     (r"\u00d7", r"\\times "),
     (r"\\(?:displaystyle|textstyle|!|left(?![a-zA-Z])|right(?![a-zA-Z]))\s*", ""),
@@ -60,14 +69,26 @@ MARKUP = _compiled(
     (r"\\rbrace(?![a-zA-Z])", r"\\}"),
     (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
     (r"\\\\\s*\\end\{", r"\\end{"),
+    (r"(\\\\)\s*\[-?\d*\.?\d+\s*[a-z]{2}\]", r"\1"),
+    (r"(?:\\(?:to|(?:long)?rightarrow)(?![a-zA-Z])|→)\s*", r"\\to "),
+    (r"(?:\\(?:approxeq|simeq|cong)(?![a-zA-Z])|[≈≃≅])", r"\\approx "),
+    (r"^\\(?:approx|therefore)(?![a-zA-Z])", ""),
+    (r"\\textdollar(?![a-zA-Z])", r"\\$"),
+    (r"\\(?:text)?color\s*\{[a-zA-Z]*\}", ""),
+    (r"\\(?:boxed|fbox|underline|mathsf|mathtt)\s*(?=\{)", ""),
+    (r"[⁰¹²³⁴⁵⁶⁷⁸⁹]+", _raised),
+    (r"√\s*(\d+)", r"\\sqrt{\1}"),
     (r"(?<=[\w})\]])\.$", ""),
 )
 LANGUAGE = _compiled(
     (rf"^(?:{WORDS}\{{)?\s*([a-zA-Z]+)\s*\}}?$", _number_word),  # three
+    (rf"^{WORDS}\{{\s*(?i:no solutions?)\s*\.?\s*\}}$", r"\\emptyset"),
+    (rf"^{WORDS}\{{\s*(?i:(?:the )?(?:set of )?all real numbers|all reals)\s*\.?\s*\}}$", r"\\mathbb{R}"),
+    (rf"^{WORDS}\{{\s*(?i:(?:the )?(?:set of )?all integers)\s*\.?\s*\}}$", r"\\mathbb{Z}"),
     (rf"(?:{WORDS}\{{)?\s*(?i:(?<![a-zA-Z])percent|per cent)(?![a-zA-Z])\s*\}}?", r"\\%"),
     (rf"{WORDS}\{{\s*\\?%\s*\}}", r"\\%"),
     (rf"^{WORDS}\{{\s*(\d[\d.,]*)\s*([^{{}}]*)\}}$", r"\1\\text{\2}"),  # \text{5 m}
-    (rf"(\d[\d.,]*)(?:\\ |\s)*(?:{WORDS}\{{)?\s*(?i:({MAGNITUDE}))(?![a-zA-Z])([^{{}}]*)\}}?", _magnitude),
+    (rf"(\d[\d.,]*+)(?:\\ |\s)*+(?:{WORDS}\{{)?\s*(?i:({MAGNITUDE}))(?![a-zA-Z])([^{{}}]*)\}}?", _magnitude),
     (r"\\text\{\s*\}", ""),
 )
 BRACKETS = _compiled(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pipelinerl.judging.verifiers.math import percentages
-from pipelinerl.judging.verifiers.math.notations import NUMERIC, WORDS
+from pipelinerl.judging.verifiers.math.notations import NUMBER_WORDS, NUMERIC, WORDS
 from pipelinerl.judging.verifiers.math.units import Unit, unit_of
 from pipelinerl.judging.verifiers.math.verdicts import RIGHT, UNDECIDED, WRONG, Equal
 from pipelinerl.judging.verifiers.math.wordings import VARIABLES
@@ -24,7 +24,10 @@ CURRENCY = re.compile(r"^([-+]?)\s*(?:\\?\$|\\text\s*\{\s*\\?\$\s*\})")
 NO_UNIT = re.compile(r"(?:(?:square|sq\.?|cubic|cu\.?)\s+)?units?(?:\s+(?:squared|cubed))?")
 HEDGES = re.compile(
     r"\b(?:no[tr]?|any\w*|all|others?|except|n?either|maybe|perhaps|but|or|than|over|under|above|below|least|most"
-    r"|about|around|approximately|nearly|less|more|fewer|greater|between|wrong|false|incorrect|up to)\b",
+    r"|about|around|approximately|nearly|less|more|fewer|greater|between|wrong|false|incorrect|up to"
+    r"|if|when|unless|only|is|isn't|was|can\w*|plus|minus|times\s|divided|point|and|power|root|factorial|k"
+    r"|pairs?|couples?|hal(?:f|ves)|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand)ths?"
+    rf"|tens|hundreds?|lakhs?|crores?|{'|'.join(NUMBER_WORDS)})\b|^(?:squared|cubed)\b|^[abcdefijknopqrtuvwxyz]$|\d",
     re.IGNORECASE,
 )
 
@@ -50,6 +53,8 @@ def compared(gold: str, given: str, equal: Equal) -> str | None:
     first, second = _both(gold, given)
     if first.value.rstrip().endswith("%") or second.value.rstrip().endswith("%"):
         equal = partial(_equal_shares, equal)
+    if (first.words and _is_share(second)) or (second.words and _is_share(first)):
+        return WRONG
     if first.words and second.words:
         return _of_two(first, second, equal)
     if not first.words and not second.words:
@@ -123,6 +128,10 @@ def _is_word(quantity: Quantity) -> bool:
 def _degrees(quantity: Quantity) -> bool:
     unit = quantity.unit
     return unit is not None and unit.dimension == "angle"
+
+
+def _is_share(quantity: Quantity) -> bool:
+    return not quantity.words and quantity.value.rstrip().endswith("%")
 
 
 def _hedged(words: str) -> bool:

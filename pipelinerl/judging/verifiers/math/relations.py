@@ -4,7 +4,7 @@ import re
 
 from pipelinerl.judging.verifiers.math.intervals import as_intervals
 from pipelinerl.judging.verifiers.math.notations import NUMERIC
-from pipelinerl.judging.verifiers.math.verdicts import RIGHT, WRONG, Equal
+from pipelinerl.judging.verifiers.math.verdicts import RIGHT, UNDECIDED, WRONG, Equal
 
 SIGN = r"(?:\\(?:neq?|geq?|leq?|gt|lt|geqslant|leqslant|not\s*=)(?![a-zA-Z])|!=|[<>≠≤≥])"
 OPEN_SIGN = re.compile(rf"\s*{SIGN}|.*{SIGN}\s*$", re.DOTALL)
@@ -12,9 +12,18 @@ INCOMPLETE = re.compile(r"(?:\\(?:frac|sqrt|cdot|times|div|pm)|[-+*/^_=])\s*$")
 ANY_SIGN = re.compile(rf"{SIGN}|=|\\in(?![a-zA-Z])")
 BRACED = re.compile(r"\\\{(?P<inside>.*)\\\}", re.DOTALL)
 BRACKETED = re.compile(r"[(\[](?P<inside>.*)[)\]]", re.DOTALL)
+COLUMN = re.compile(r"\\begin\{[pb]?matrix\}([^&]*)\\end\{[pb]?matrix\}", re.DOTALL)
+ASSIGNED = re.compile(r"\(([a-z](?:,[a-z])+)\)=[(\\{].*", re.DOTALL)
+NEW_ROW = "\\\\"
+EQUAL = re.compile(r"=|\\equiv(?![a-zA-Z])|≡")
+SEVERAL = re.compile(rf"[,;]|\\\\|\\(?:text|quad|qquad)|\band\b|\bor\b|{SIGN}")
+DECIMAL = re.compile(r"-?\d*\.?\d+(?:\\?%|\\ldots|\.\.\.)?")
+MATRIX = re.compile(r"\\(?:begin|end)\{[pb]?matrix\}|\\[\\{}]|[&\[\]]")
+NO_NAME = re.compile(rf"{SIGN}|\\(?:text|neg|lnot|not|cancel)|\{{")
+EVENT = re.compile(r"(?<=[a-zA-Z])\([^()]*=[^()]*\)")  # of P(X = 1)
 BUILT = re.compile(r"\\mid|\||:")
 INDEX = re.compile(r"_\s*(?:\{[^{}]*\}|\w)|\([^()]*\)|'")
-NAME = re.compile(r"(?:\\[a-zA-Z]+\s*|[A-Z]+|[a-zA-Z]|\{[\w\s]*\}|\s)+", re.ASCII)
+NAME = re.compile(r"(?:\\[a-zA-Z]++|[a-zA-Z]|\{[\w\s]*\}|\s)+", re.ASCII)
 PRODUCT = re.compile(r"(?<![\\a-zA-Z])[a-z]\s*[a-z](?![a-zA-Z])")
 DERIVATIVE = re.compile(r"\\frac\s*\{d\w*\}\s*\{d\w*\}\s*")
 
@@ -34,12 +43,24 @@ def open_relation(gold: str, given: str, equal: Equal) -> str | None:
 
 def statement(gold: str, given: str, equal: Equal) -> str | None:
     """Refuses an answer that states a falsehood of numbers, as 5 = 4, if no equation is asked for."""
-    if ANY_SIGN.search(gold):
+    if ANY_SIGN.search(gold) or "\\approx" in gold:
         return None
-    stated = [side.strip() for side in given.split("=") if NUMERIC.fullmatch(side)]
-    rounded = [side.strip() for side in given.split("\\approx")]
+    stated = [side.strip() for side in EQUAL.split(EVENT.sub("", given)) if _is_numeric(side)]
+    exact, *rounded = (side.strip(" {}()") for side in given.split("\\approx"))
     false = not all(equal(stated[0], side) for side in stated[1:])
-    return WRONG if false or (len(rounded) > 1 and all(map(str.isdecimal, rounded))) else None
+    if false or (exact.isdecimal() and any(map(str.isdecimal, rounded))):
+        return WRONG
+    certain = all(DECIMAL.fullmatch(side) or equal(exact, side) for side in rounded)
+    return None if certain else UNDECIDED
+
+
+def chained(gold: str, given: str, equal: Equal) -> str | None:
+    """Leaves y = 2x = 3x undecided, of which math-verify takes the last side alone."""
+    sides = EQUAL.split(given)[1:]
+    several = len(sides) < 2 or SEVERAL.search(given) or len(sides) < len(EQUAL.split(gold))
+    if several or NUMERIC.fullmatch(gold):
+        return None
+    return None if all(equal(sides[0], side) for side in sides[1:]) else UNDECIDED
 
 
 def equation(gold: str, given: str, equal: Equal) -> str | None:
@@ -51,6 +72,49 @@ def equation(gold: str, given: str, equal: Equal) -> str | None:
     if not NAME.fullmatch(name) or PRODUCT.search(name):
         return WRONG
     return RIGHT if len(sides) == 2 and equal(gold.partition("=")[2], given) else None
+
+
+def value_of(gold: str, given: str) -> str | None:
+    """Returns the value in an answer such as \\angle ABC = 40^\\circ, or None if it is not such an answer."""
+    name, sign, value = INDEX.sub("", given).partition("=")
+    if not sign or ANY_SIGN.search(gold) or ANY_SIGN.search(value) or NO_NAME.search(name):
+        return None
+    return given.rpartition("=")[2].strip() if NAME.fullmatch(name) else None
+
+
+def assigned(gold: str, given: str, equal: Equal) -> str | None:
+    """Leaves (y, x) = (1, 2) undecided where the reference does not say what comes first."""
+    found = ASSIGNED.fullmatch(re.sub(r"\s", "", given))
+    if not found or "=" in gold:
+        return None
+    names = found[1].split(",")
+    return UNDECIDED if names != sorted(names) else None
+
+
+def repeated(gold: str, given: str, equal: Equal) -> str | None:
+    """Compares lists that say a number more than once, which math-verify takes for sets."""
+    first, second = ([item.strip() for item in text.split(",")] for text in (gold, given))
+    if len(first) != len(second) or not all(map(NUMERIC.fullmatch, first + second)):
+        return None
+    if re.search(r"[()]", gold + given) or len(set(first)) == len(first):
+        return None
+    left = list(second)
+    for item in first:
+        same = [other for other in left if equal(item, other)]
+        if not same:
+            return WRONG
+        left.remove(same[0])
+    return RIGHT
+
+
+def columns(gold: str, given: str, equal: Equal) -> str | None:
+    """Compares a column with a tuple, in which people write the same vector."""
+    first, second = (COLUMN.fullmatch(text) for text in (gold, given))
+    if first and _is_group(given):
+        return RIGHT if equal(_as_tuple(first[1]), given) else WRONG
+    if second and _is_group(gold):
+        return RIGHT if equal(gold, _as_tuple(second[1])) else WRONG
+    return None
 
 
 def inequalities(gold: str, given: str, equal: Equal) -> str | None:
@@ -66,7 +130,7 @@ def inequalities(gold: str, given: str, equal: Equal) -> str | None:
 def bracketed(gold: str, given: str, equal: Equal) -> str | None:
     """Refuses a set for a pair or an interval, and the reverse."""
     for one, other in ((gold, given), (given, gold)):
-        if _is_set(one) and (pair := BRACKETED.fullmatch(other)) and "," in pair["inside"]:
+        if _is_set(one) and _is_group(other):
             return WRONG
     return None
 
@@ -75,3 +139,25 @@ def _is_set(text: str) -> bool:
     found = BRACED.fullmatch(text)
     listed = found and "," in found["inside"] and not BUILT.search(found["inside"])
     return bool(listed) or text.startswith("\\pm")
+
+
+def _is_group(text: str) -> bool:
+    """Returns whether the text is one pair, tuple or interval, and not a list of them."""
+    found = BRACKETED.fullmatch(text)
+    if not found or "," not in found["inside"]:
+        return False
+    depth = 0
+    for sign in found["inside"]:
+        depth += (sign in "([") - (sign in ")]")
+        if depth < 0:
+            return False
+    return True
+
+
+def _as_tuple(column: str) -> str:
+    return f"({column.replace(NEW_ROW, ',')})"
+
+
+def _is_numeric(side: str) -> bool:
+    """Returns whether the side of an equation is a number, or a tuple or matrix of numbers."""
+    return NUMERIC.fullmatch(MATRIX.sub("", side)) is not None

@@ -2,15 +2,17 @@
 
 Comparison is strict, because otherwise any two names would be equal. Relations are compared to values, for
 answers such as "x = 4". The library's own timeouts are off, because they would return "wrong" without notice.
-It is told to drop no units, because quantities.py compares them.
+It is told to drop no units, because quantities.py compares them. Its search for an answer in a text is left
+out: where it cannot read "5 \\to 4" or "5 & 4", it would take the number at the end.
 """
 
 import logging
 from typing import Any
 
-from latex2sympy2_extended import NormalizationConfig
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-from sympy import I
+from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
+from math_verify import verify
+from math_verify.grader import should_treat_as_complex
+from sympy import I, Intersection
 
 from pipelinerl.judging.verifiers.base import Verifier
 from pipelinerl.judging.verifiers.math import (
@@ -23,26 +25,38 @@ from pipelinerl.judging.verifiers.math import (
 )
 from pipelinerl.judging.verifiers.math.boxed import last_boxed
 from pipelinerl.judging.verifiers.math.notations import rewritten
-from pipelinerl.judging.verifiers.math.verdicts import RIGHT, WRONG, Rule
+from pipelinerl.judging.verifiers.math.verdicts import RIGHT, WRONG, Equal, Rule
 from pipelinerl.judging.verifiers.math.warm_up import PAIRS
 from pipelinerl.judging.wire import Judgement
 
 NORMALIZATION = NormalizationConfig(
-    basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all", equations=False
+    basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
-LATEX = LatexExtractionConfig(boxed_match_priority=0, normalization_config=NORMALIZATION)
-EXTRACTION = [LATEX, ExprExtractionConfig()]
 OPTIONS = {"strict": True, "allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
+
+
+def _named(gold: str, given: str, equal: Equal) -> str | None:
+    value = relations.value_of(gold, given)
+    return verdict(gold, value) if value else None
+
+
 RULES: tuple[Rule, ...] = (
+    wordings.hidden,
     wordings.chosen,
     wordings.named,
     wordings.lettered,
     wordings.dotted,
     wordings.connected,
     bases.compared,
+    bases.subscripted,
     relations.open_relation,
     relations.statement,
+    relations.chained,
     relations.equation,
+    relations.assigned,
+    _named,
+    relations.repeated,
+    relations.columns,
     relations.bracketed,
     relations.inequalities,
     quantities.compared,
@@ -97,15 +111,14 @@ def equal(reference: str, answer: str) -> bool:
 
 def _verified(reference: str, answer: str) -> bool:
     gold, given = (
-        parse(f"\\boxed{{{text}}}", EXTRACTION, parsing_timeout=None, raise_on_error=True)
-        for text in map(exact_numbers.without_decimals, (reference, answer))
+        normalize_latex(exact_numbers.without_decimals(text), NORMALIZATION) for text in (reference, answer)
     )
-    gold, given = ([_complex(value) for value in values] for values in (gold, given))
-    return verify(gold, given, **OPTIONS)
+    return gold == given or verify(_parsed(gold), _parsed(given), **OPTIONS)
 
 
-def _complex(value: Any) -> Any:
-    """Returns the expression with the imaginary unit in place of the symbol i; a text as it is."""
-    if isinstance(value, str):
-        return value
+def _parsed(latex: str) -> Any:
+    """Returns the expression that all of the text means, with the imaginary unit in place of the symbol i."""
+    is_real = not should_treat_as_complex(latex)
+    value = latex2sympy(latex, is_real=is_real, convert_degrees=False, normalization_config=None)
+    value = value.doit() if isinstance(value, Intersection) else value
     return value.subs({symbol: I for symbol in value.free_symbols if symbol.name == "i"})

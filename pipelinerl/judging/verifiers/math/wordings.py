@@ -17,6 +17,10 @@ CHOICE = re.compile(
     re.DOTALL,
 )
 CONNECTION = re.compile(WORDS + r"\{(?!\s*(?:and|or)\s*\})([^{}]*[a-zA-Z][^{}]*)\}\s*(?=[^\s^}(])")
+HIDDEN = re.compile(r"\\(?:[hv]?phantom|[hv]space)(?![a-zA-Z])")
+AND = re.compile(r"(?:[,;]\s*|\s)and\s|[,;]")
+EQUATED = re.compile(r"=|≡|\\(?:approx|equiv|in)(?![a-zA-Z])")
+CAPITAL = re.compile(r"[A-Z]+")
 SPACES = re.compile(r"(?:\\[ ,;:]|[\s~])+")
 OPENING = re.compile(r"^" + WORDS + r"\{([^{}]*)\}\s*(?=\S)")
 FILLER = re.compile(
@@ -28,6 +32,11 @@ def without_opening(text: str) -> str:
     """Returns the text without words such as \\text{The answer is } before it."""
     found = OPENING.match(text)
     return text[found.end() :] if found and FILLER.fullmatch(found[1].strip()) else text
+
+
+def hidden(gold: str, given: str, equal: Equal) -> str | None:
+    """Leaves answers with parts that nobody sees undecided."""
+    return UNDECIDED if HIDDEN.search(given) else None
 
 
 def chosen(gold: str, given: str, equal: Equal) -> str | None:
@@ -48,16 +57,16 @@ def named(gold: str, given: str, equal: Equal) -> str | None:
     second = _items(given)
     if first is None or second is None or max(map(len, first + second)) == 1 == len(first) == len(second):
         return None
-    if first == second:
+    if first == second or _capitals(gold) == _capitals(given) is not None:
         return RIGHT
     return None if _product(gold) and _product(given) else WRONG
 
 
 def lettered(gold: str, given: str, equal: Equal) -> str | None:
-    """Leaves names of capital letters in another order undecided: angle ABC is CBA, but not BAC."""
+    """Leaves names of capital letters in another order undecided, as BAC and ABC, and equations of them."""
     first, second = (sorted(CAPITALS.findall(MARKUP.sub(r"\1", text))) for text in (gold, given))
-    reordered = first != second and sorted("".join(first)) == sorted("".join(second))
-    return UNDECIDED if reordered else None
+    reordered = first != second and set("".join(first)) == set("".join(second))
+    return UNDECIDED if reordered or _equated(gold, given) else None
 
 
 def dotted(gold: str, given: str, equal: Equal) -> str | None:
@@ -88,10 +97,22 @@ def _spoken(text: str) -> str:
 
 def _items(text: str) -> list[str] | None:
     """Returns the words or names that the text lists, or None if there is anything else in it."""
-    items = [item.strip().strip(".!") for item in re.split(r"[,;]", _spoken(text))]
+    items = [item.strip().strip(".!") for item in AND.split(_spoken(text))]
     if not all(ITEM.fullmatch(item) for item in items):
         return None
     return [ARTICLE.sub("", re.sub(r"[-\s]+", " ", item.lower())) for item in items]
+
+
+def _capitals(text: str) -> str | None:
+    """Returns the capital letters of ABC or A, B, C, or None if there is anything else."""
+    letters = re.sub(r"[,\s]", "", _spoken(text))
+    return letters if re.fullmatch("[A-Z]{2,}", letters) else None
+
+
+def _equated(gold: str, given: str) -> bool:
+    """Returns whether an answer as in C = B is asked to be B, or the reverse."""
+    sides = [side.strip() for side in EQUATED.split(_spoken(given))]
+    return len(sides) > 1 and _spoken(gold) in sides and all(map(CAPITAL.fullmatch, sides))
 
 
 def _product(text: str) -> bool:
