@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from contracts.end_tokens import end_tokens_in
+from contracts.records import Completion, unsampled
 from pipelinerl.advantages import Constant
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.config import RunConfig
@@ -98,7 +100,11 @@ def check_sampler(domain: Domain, sampler: Sampler) -> None:
 
 
 def check_answers(rows: Sequence[Row], template: ChatTemplate, vocabulary: int, context: int) -> None:
-    """Checks that the model has the token ids, that lines fit in its context, and that text is rendered."""
+    """Checks that the model has the token ids, that lines fit in its context, and that text is rendered.
+
+    An answer in token ids must end itself: the model would otherwise learn never to end one.
+    """
+    ends = end_tokens_in(template.path, template.renderer.tokenizer)
     for number, row in enumerate(rows, 1):
         for tokens in row.tokens:
             whole = [*row.prompt_token_ids, *tokens]
@@ -107,6 +113,11 @@ def check_answers(rows: Sequence[Row], template: ChatTemplate, vocabulary: int, 
                     f"domain: row {number} has the token id {max(whole)}; the model has {vocabulary}"
                 )
             _check_length(number, len(whole), context)
+            if tokens[-1] not in ends:
+                raise PlanError(
+                    f"domain: an answer of row {number} ends with token {tokens[-1]}; the last token must be "
+                    f"one that ends a turn: {', '.join(map(str, ends))}"
+                )
     in_text = [(number, row) for number, row in enumerate(rows, 1) if row.texts]
     in_text.sort(key=lambda line: -line[1].characters)
     for number, row in in_text[:RENDERED]:
@@ -116,6 +127,13 @@ def check_answers(rows: Sequence[Row], template: ChatTemplate, vocabulary: int, 
             except Exception as error:  # a chat template raises errors of its own
                 raise PlanError(f"domain: row {number} cannot be rendered: {error}") from error
             _check_length(number, len(answer.prompt_token_ids) + len(answer.token_ids), context)
+
+
+def answers_of(row: Row, template: ChatTemplate) -> list[Completion]:
+    """Returns the answers of a line, as the model learns them. The first of two is the preferred one."""
+    if row.prompt_token_ids:
+        return [unsampled(row.prompt_token_ids, tokens) for tokens in row.tokens]
+    return [template.answered(row.conversation, text) for text in row.texts]
 
 
 def _check_length(number: int, tokens: int, context: int) -> None:
