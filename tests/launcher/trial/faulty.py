@@ -42,6 +42,8 @@ Mean = term(lambda s, b: (-(b.advantages * s.logprobs).mean(), {}))
 Weightless = term(lambda s, b: (loss_of(s, b) * 0.0, {}))
 Right = term(lambda s, b: [loss_of(s, b), {"mine": s.entropy.sum()}])
 InPlace = term(lambda s, b: (loss_of(s, b) + s.entropy.mul_(0.1).sum(), {}))
+Reversed = term(lambda s, b: (-loss_of(s, b), {}))
+ClampsBatch = term(lambda s, b: (b.advantages.clamp_(-0.1, 0.1).sum() * 0 + loss_of(s, b), {}))
 Measure = term(lambda s, b: (torch.zeros(()), {"mine": s.entropy.sum().detach()}))
 
 

@@ -61,6 +61,9 @@ objective MoreArguments | TypeError
 regularisers NoReturn | regulariser
 regularisers UnknownName | NameError: name 'lss_of' is not defined
 objective Weightless | a gradient other than 0, but that of rollouts right and wrong is 0
+objective Reversed | raises the log-probabilities of right rollouts, but it lowers all of them
+objective ClampsBatch | a batch that stays as it was, but it changes batch.advantages in place
+regularisers ClampsBatch | a batch that stays as it was, but it changes batch.advantages in place
 objective Mean | batch.loss_weights, but that of 4 rollouts is 0.0
 advantage TooFew | finite numbers of shape [4], but it gave a ndarray of shape [3]
 advantage Words | but it gave a ndarray of shape [4] and dtype <U32
