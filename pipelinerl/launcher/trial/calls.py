@@ -180,7 +180,10 @@ def call_filter(group_filter: Part, config: RunConfig) -> None:
     """Checks one bool for each rollout."""
     group = group_of(config, config.group_size, answers=answers_of(config))
     advantages = [np.full(len(r.completions), r.reward - 0.5, dtype=np.float32) for r in group]
+    before = deepcopy(advantages)
     keeps = group_filter(group, advantages)
+    is_same = all(map(np.array_equal, advantages, before))
+    expect(is_same, "advantages that stay as they were", Happened("it changes them in place: work on a copy"))
     expected = f"one bool for each rollout, whether it is kept: shape [{len(group)}]"
     array = _array(keeps)
     expect(array is not None and array.dtype == bool and array.shape == (len(group),), expected, keeps)

@@ -66,6 +66,7 @@ Floats = part(lambda rollouts, advantages: [float(a.sum()) for a in advantages])
 OneBool = part(lambda rollouts, advantages: True)
 Zeros = part(lambda rollouts, advantages: np.ones(len(rollouts), int))
 Raising = part(lambda rollouts, advantages: {}["difficulty"])
+Clipping = part(lambda rollouts, advantages: [bool(a.clip(-0.1, 0.1, out=a).any()) for a in advantages])
 ListOfBools = part(lambda rollouts, advantages: [r.metrics["of_my_domain"] < 1 for r in rollouts])
 
 Nothing = part(lambda rollouts, version: None)

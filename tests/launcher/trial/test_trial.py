@@ -74,6 +74,7 @@ advantage ScaledToNothing | one advantage for each turn of a step
 filters Floats | one bool for each rollout, whether it is kept: shape [4], but it gave a list of 4
 filters OneBool | but it gave True
 filters Zeros | but it gave a ndarray of shape [4] and dtype int64
+filters Clipping | advantages that stay as they were, but it changes them in place
 filters Raising | but it raised KeyError: 'difficulty'
 rewards Nothing | one addition to the reward of each rollout: finite numbers of shape [4], but it gave None
 rewards Nan | but one of them is nan
