@@ -433,6 +433,15 @@ def test_last_steps_without_a_learning_rate_are_told_of(capsys, given, says):
     ("text", "says"),
     [
         ("objective: gspo", "conf/exp/mine.yaml: its first line must be: # @package _global_"),
+        ("defaults: [override /objective: gspo]", "mine.yaml: its first line must be: # @package _global_"),
+        (
+            "# @package _global_\ndefaults: [override objective: gspo]",
+            "conf/exp/mine.yaml: write `override /objective: NAME` in its defaults, with a slash",
+        ),
+        (
+            "# @package _global_\ndefaults: [override /objectiv: gspo]",
+            "conf/exp/mine.yaml: it overrides objectiv, and there is no such choice; did you mean objective?",
+        ),
         ("# @package _global_\ndefaults: [/objective: gspo]", "mine.yaml: write `override /objective: NAME`"),
         ("# @package _global_\nbatch_siz: 8", "no such key in conf/exp/mine.yaml; did you mean batch_size?"),
     ],
