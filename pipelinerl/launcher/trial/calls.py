@@ -160,11 +160,8 @@ def _check_sums(sums: object) -> None:
 def call_advantage(advantage: Part, config: RunConfig) -> None:
     """Checks one finite number for each rollout; of a step, one for each turn."""
     size = config.group_size
-    rewards = (np.arange(size) % 2 == 0).astype(np.float32)
-    if names := getattr(advantage, "components", None):
-        rewards = np.repeat(rewards[:, None], len([*names]), axis=1)
     try:
-        given = advantage(rewards)
+        given = advantage(_rewards_for(advantage, size))
     except UnfitRewardsError:  # it may be defined for other rewards alone
         return
     of_group = "one advantage for each rollout: finite numbers of shape [{}]"
@@ -174,6 +171,27 @@ def call_advantage(advantage: Part, config: RunConfig) -> None:
         expected = f"one advantage for each turn of a step: an array of numbers of shape [{2 * size}]"
         expect(isinstance(final, np.ndarray), expected, final, "over_step")
         _numbers(final, (2 * size,), expected, "over_step")
+
+
+def check_advantages(advantage: Part, config: RunConfig) -> None:
+    """Checks that advantages tell right rollouts from wrong ones, where a group has both."""
+    size = config.group_size
+    try:
+        given = np.asarray(advantage(_rewards_for(advantage, size)))
+    except UnfitRewardsError:
+        return
+    came = Happened("those of rollouts right and wrong are all 0")
+    expect(given.any(), "advantages other than 0", came)
+    if size > 1:
+        came = Happened("those of wrong ones are higher: its sign is reversed")
+        expect(given[::2].max() >= given[1::2].min(), "higher advantages for right rollouts", came)
+
+
+def _rewards_for(advantage: Part, size: int) -> np.ndarray:
+    """Returns the rewards of a group in which every second rollout is right; of each component, if named."""
+    rewards = (np.arange(size) % 2 == 0).astype(np.float32)
+    names = getattr(advantage, "components", None)
+    return np.repeat(rewards[:, None], len([*names]), axis=1) if names else rewards
 
 
 def call_filter(group_filter: Part, config: RunConfig) -> None:
