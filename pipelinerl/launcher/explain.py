@@ -27,6 +27,11 @@ def parse(arguments: list[str]) -> dict[str, Override]:
     for argument in arguments:
         if argument.startswith("--") or ("=" not in argument and not argument.startswith("~")):
             raise PlanError(f"{argument}: settings are written KEY=VALUE, like max_steps=20")
+        if not argument.isascii() and argument != argument.encode(errors="ignore").decode():
+            raise PlanError(
+                f"{argument!r}: this terminal's encoding has no such characters; set PYTHONUTF8=1, or "
+                "LC_ALL=C.UTF-8"
+            )
         try:
             (setting,) = parser.parse_overrides([argument])
         except OverrideParseException as error:

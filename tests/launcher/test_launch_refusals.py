@@ -222,6 +222,7 @@ def test_configuration(capsys, monkeypatch, case):
      ("run_dir=a=b", """written in quotes inside the shell's: run_dir="'a=b'\""""),
      ("run_dir=$(a)", """run_dir="'\\$(a)'\""""), ("run_dir=it's", "run_dir=\"'it\\\\'s'\""),
      ("run_dir=~/ü", """run_dir="'~/ü'\""""), ("run_dir=a,b", "a run has one value of each key"),
+     ("domain.system_prompt=\udcc3\udc9c", "this terminal's encoding has no such characters; set PYTHONUTF8"),
      ("rewards=[a", "the list or mapping is not complete"),
      ("model.shape={a: 1", "the list or mapping is not complete"),
      ("batch size=3", "'batch size' is not the name of a key"), ("=3", "the name of the key is missing"),
