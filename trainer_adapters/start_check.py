@@ -115,6 +115,11 @@ def check_scores(
         why = f"{type(error).__name__}: {one_line(error)}"
         raise ValueError(f"{name} cannot be scored packed: {why}") from error
     found = largest(_difference(scored, own, dtype))
+    if not found <= TOLERANCE[dtype] and not all(bool(torch.isfinite(scores).all()) for scores in own[:2]):
+        raise ValueError(
+            f"{name} gives log-probabilities that are NaN or infinite: its weights are; copy the model "
+            "again, or choose another checkpoint"
+        )
     if not found <= TOLERANCE[dtype]:
         what = "a token's" if dtype is torch.float32 else "on average a token's"
         raise ValueError(

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 Message = dict[str, str]
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,14 +87,18 @@ def read_rows(path: Path) -> list[Row]:
 
 def _checked_rows(path: Path) -> Iterator[Row]:
     decoder = msgspec.json.Decoder(Row)
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
+    if content.lstrip()[:1] == b"[":
+        raise ValueError(f"{path} is one array: write a JSON object on each line")
+    for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         try:
             row = decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise ValueError(f"{where}: {error}") from None  # the launcher would show the cause alone
+            why = f"{error}; docs/demonstrations.md has the forms"
+            raise ValueError(f"{where}: {why}") from None  # the launcher would show the cause alone
         if row.form is None:
             raise ValueError(f"{where}: it has none of the forms {' | '.join(map(', '.join, FORMS))}")
         if why := _unfit(row):

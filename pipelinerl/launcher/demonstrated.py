@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from contracts.end_tokens import end_tokens_in
+from contracts.records import Completion, unsampled
 from pipelinerl.advantages import Constant
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.config import RunConfig
@@ -107,7 +109,11 @@ class Most(NamedTuple):
 
 
 def check_answers(rows: Sequence[Row], template: ChatTemplate, most: Most) -> None:
-    """Checks that the model has the token ids, that lines fit into it, and that text is rendered."""
+    """Checks that the model has the token ids, that lines fit into it, and that text is rendered.
+
+    An answer in token ids must end itself: the model would otherwise learn never to end one.
+    """
+    ends = end_tokens_in(template.path, template.renderer.tokenizer)
     for number, row in enumerate(rows, 1):
         for tokens in row.tokens:
             whole = [*row.prompt_token_ids, *tokens]
@@ -115,12 +121,17 @@ def check_answers(rows: Sequence[Row], template: ChatTemplate, most: Most) -> No
                 raise PlanError(
                     f"domain: row {number} has the token id {max(whole)}; the model has {most.vocabulary}"
                 )
+            if tokens[-1] not in ends:
+                raise PlanError(
+                    f"domain: an answer of row {number} ends with token {tokens[-1]}; the last token must be "
+                    f"one that ends a turn: {', '.join(map(str, ends))}"
+                )
         _check_lengths(number, [len(row.prompt_token_ids) + len(tokens) for tokens in row.tokens], most)
     in_text = [(number, row) for number, row in enumerate(rows, 1) if row.texts]
     in_text.sort(key=lambda line: -line[1].characters)
     for number, row in in_text[:RENDERED]:
         try:
-            answers = [template.answered(row.conversation, text) for text in row.texts]
+            answers = answers_of(row, template)
         except Exception as error:  # a chat template raises errors of its own
             raise PlanError(f"domain: row {number} cannot be rendered: {error}") from error
         lengths = [len(answer.prompt_token_ids) + len(answer.token_ids) for answer in answers]
@@ -138,3 +149,10 @@ def _check_lengths(number: int, answers: Sequence[int], most: Most) -> None:
             f"domain: row {number} has {sum(answers)} tokens, and a micro-batch at most {most.line}; raise "
             "packing.micro_batch_tokens"
         )
+
+
+def answers_of(row: Row, template: ChatTemplate) -> list[Completion]:
+    """Returns the answers of a line, as the model learns them. The first of two is the preferred one."""
+    if row.prompt_token_ids:
+        return [unsampled(row.prompt_token_ids, tokens) for tokens in row.tokens]
+    return [template.answered(row.conversation, text) for text in row.texts]

@@ -27,6 +27,11 @@ def parse(arguments: list[str]) -> dict[str, Override]:
     for argument in arguments:
         if argument.startswith("--") or ("=" not in argument and not argument.startswith("~")):
             raise PlanError(f"{argument}: settings are written KEY=VALUE, like max_steps=20")
+        if not argument.isascii() and argument != argument.encode(errors="ignore").decode():
+            raise PlanError(
+                f"{argument!r}: this terminal's encoding has no such characters; set PYTHONUTF8=1, or "
+                "LC_ALL=C.UTF-8"
+            )
         try:
             (setting,) = parser.parse_overrides([argument])
         except OverrideParseException as error:
@@ -98,6 +103,8 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
             override = f"write `override /{twice[1]}: NAME` in its defaults"
             return f"{_files_given(arguments)}: {override}, because {twice[1]} has a choice already"
         return f"{twice[1]} has a choice already: write {twice[1]}=NAME, without the plus"
+    if unmatched := re.search(r"In '((?:exp|scale)/[^']+)': Could not override '([^'@]+)(@\w+\.)?", text):
+        return _no_override(*unmatched.groups())
     for argument in arguments:
         key = argument.split("=")[0].lstrip("+~")
         if key in MOVED:
@@ -105,6 +112,16 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
             return _no_key(argument, key, arguments)
     return f"the configuration cannot be composed: {text}"
+
+
+def _no_override(file: str, group: str, package: str | None) -> str:
+    """Returns why a file of one's own overrides nothing. `package`: where its keys go, if not to the top."""
+    if package:
+        return f"conf/{file}.yaml: its first line must be: # @package _global_"
+    name = group.rpartition("/")[2]
+    if name != group and name in groups():
+        return f"conf/{file}.yaml: write `override /{name}: NAME` in its defaults, with a slash"
+    return f"conf/{file}.yaml: it overrides {group}, and there is no such choice{nearest(group, groups())}"
 
 
 def file_given(group: str, arguments: Iterable[str]) -> str | None:

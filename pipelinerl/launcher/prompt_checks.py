@@ -1,6 +1,6 @@
 """Measures the prompts of a domain before the run, and shows some of them in the plan (`plan=true`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.shown_tokens import shown
@@ -8,7 +8,9 @@ from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.domains.demonstrations import Demonstration
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.demonstrated import answers_of
 from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.template_checks import prompt_of
 
@@ -46,11 +48,25 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
     template = ChatTemplate(model.path if model.state == "here" else str(SHIPPED_DEMO.directory))
     for index in range(min(SHOWN, domain.train_size)):
         problem = domain.train_problem(index)
-        text = shown(template.renderer.tokenizer, prompt_of(config, template, problem))
-        more = len(text) - SHOWN_CHARACTERS
-        rest = f" and {more:,} more characters" if more > 0 else ""
-        yield f"{problem.problem_id}: {text[:SHOWN_CHARACTERS]}{rest}"
+        if isinstance(problem, Demonstration):
+            yield from _describe_answers(template, problem)
+            continue
+        yield f"{problem.problem_id}: {_first(template, prompt_of(config, template, problem))}"
         yield f"  expected: {problem.data!r}"
+
+
+def _describe_answers(template: ChatTemplate, problem: Demonstration) -> Iterator[str]:
+    """Yields the prompt of a line of a file, and each of its answers."""
+    completions = answers_of(problem.row, template)
+    yield f"{problem.problem_id}: {_first(template, completions[0].prompt_token_ids.tolist())}"
+    for completion in completions:
+        yield f"  answer: {_first(template, completion.token_ids.tolist())}"
+
+
+def _first(template: ChatTemplate, tokens: Sequence[int]) -> str:
+    text = shown(template.renderer.tokenizer, tokens)
+    more = len(text) - SHOWN_CHARACTERS
+    return text[:SHOWN_CHARACTERS] + (f" and {more:,} more characters" if more > 0 else "")
 
 
 def _measured(config: RunConfig, domain: Domain) -> Iterator[Problem]:

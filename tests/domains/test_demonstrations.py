@@ -102,8 +102,9 @@ TWO = {"role": "user", "content": "and?"}
         ([{**TOKENS, "token_ids": ["7"]}], "line 1: Expected `int`"),
         ([{**PAIR, "rejected": "4"}], "line 1: both answers are the same"),
         ([{**PAIR, "rejected": ""}], "line 1: an answer is empty"),
+        (["[", "]"], "is one array: write a JSON object on each line"),
         ([PAIR, "", "{"], "line 3: Input data was truncated"),
-        ([{**PAIR, "chosen": [USER]}], "line 1: Expected `str | null`"),
+        ([{**PAIR, "chosen": [USER]}], "at `$.chosen`; docs/demonstrations.md has the forms"),
         ([PAIR, PAIR, MESSAGES], "row 3 has 1 answer(s), and row 1 2"),
     ],
 )
@@ -111,6 +112,12 @@ def test_a_broken_file_is_told_where(tmp_path, lines, words):
     with pytest.raises(ValueError, match="answers.jsonl") as refusal:
         domain_of(tmp_path, *lines)
     assert words in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_line(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps(MESSAGES), encoding="utf-8-sig")
+    assert Demonstrations(ScriptedDomain(seed=0), str(path)).train_size == 1
 
 
 def test_no_file(tmp_path):

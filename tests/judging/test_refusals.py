@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from pydantic import ValidationError
 
 from pipelinerl.components import judging_of
 from pipelinerl.domains.base import Problem, Verified
@@ -27,7 +26,7 @@ def test_a_level_that_is_required_and_not_to_be_had(monkeypatch):
 
 
 def test_two_keys_that_contradict_each_other():
-    with pytest.raises(ValidationError, match="judging.isolation=process cannot be"):
+    with pytest.raises(PlanError, match="judging.isolation=process cannot be"):
         JudgingConfig(isolation="process", require="sealed")
 
 
@@ -46,7 +45,7 @@ def test_a_class_that_is_no_verifier_is_named():
 
 
 def test_a_verifier_without_a_class():
-    with pytest.raises(ValidationError, match="judging.verifiers.mine needs a _target_"):
+    with pytest.raises(PlanError, match="judging.verifiers.mine needs a _target_"):
         compose_config(["+judging.verifiers.mine.scale=2"])
 
 

@@ -1,7 +1,10 @@
 """What is checked of a file of answers once the model is known, and which samplers suit one."""
 
+import json
+
 import pytest
 
+import launch
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.domains.demonstration_rows import Row
@@ -34,10 +37,34 @@ def text(answer: str) -> Row:
 
 
 def test_a_token_id_that_the_model_does_not_have(template):
-    rows = [Row(prompt_token_ids=[1], token_ids=[2]), Row(prompt_token_ids=[1], token_ids=[300])]
+    rows = [Row(prompt_token_ids=[1], token_ids=[1]), Row(prompt_token_ids=[1], token_ids=[300])]
     assert refusal(template, *rows) == "domain: row 2 has the token id 300; the model has 300"
-    pair = Row(prompt_token_ids=[1], chosen_token_ids=[2], rejected_token_ids=[301])
+    pair = Row(prompt_token_ids=[1], chosen_token_ids=[1], rejected_token_ids=[301])
     assert "row 1 has the token id 301" in refusal(template, pair)
+
+
+def test_an_answer_in_token_ids_ends_itself(template):
+    rows = [Row(prompt_token_ids=[5], token_ids=[7, 1]), Row(prompt_token_ids=[5], token_ids=[1, 7])]
+    assert "an answer of row 2 ends with token 7; the last token must be one that ends a turn: 1" in refusal(
+        template, *rows
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "answers"),
+    [
+        ({"messages": [USER, {"role": "assistant", "content": "4"}]}, ["4[<|end|>]"]),
+        ({"prompt_token_ids": [5], "token_ids": [57, 1]}, ["U[<|end|>]"]),
+        ({"prompt": [USER], "chosen": "4", "rejected": "5"}, ["4[<|end|>]", "5[<|end|>]"]),
+    ],
+)
+def test_a_plan_shows_what_is_learnt(tmp_path, capsys, row, answers):
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps(row))
+    recipe = "dpo" if "chosen" in row else "sft"
+    assert launch.main([f"+exp={recipe}", f"domain.path={path}", "plan=true"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.removeprefix("  answer: ") for line in lines if line.startswith("  answer: ")] == answers
 
 
 def test_a_line_that_is_longer_than_the_context(template):

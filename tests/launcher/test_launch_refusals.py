@@ -222,6 +222,7 @@ def test_configuration(capsys, monkeypatch, case):
      ("run_dir=a=b", """written in quotes inside the shell's: run_dir="'a=b'\""""),
      ("run_dir=$(a)", """run_dir="'\\$(a)'\""""), ("run_dir=it's", "run_dir=\"'it\\\\'s'\""),
      ("run_dir=~/ü", """run_dir="'~/ü'\""""), ("run_dir=a,b", "a run has one value of each key"),
+     ("domain.system_prompt=\udcc3\udc9c", "this terminal's encoding has no such characters; set PYTHONUTF8"),
      ("rewards=[a", "the list or mapping is not complete"),
      ("model.shape={a: 1", "the list or mapping is not complete"),
      ("batch size=3", "'batch size' is not the name of a key"), ("=3", "the name of the key is missing"),
@@ -433,6 +434,15 @@ def test_last_steps_without_a_learning_rate_are_told_of(capsys, given, says):
     ("text", "says"),
     [
         ("objective: gspo", "conf/exp/mine.yaml: its first line must be: # @package _global_"),
+        ("defaults: [override /objective: gspo]", "mine.yaml: its first line must be: # @package _global_"),
+        (
+            "# @package _global_\ndefaults: [override objective: gspo]",
+            "conf/exp/mine.yaml: write `override /objective: NAME` in its defaults, with a slash",
+        ),
+        (
+            "# @package _global_\ndefaults: [override /objectiv: gspo]",
+            "conf/exp/mine.yaml: it overrides objectiv, and there is no such choice; did you mean objective?",
+        ),
         ("# @package _global_\ndefaults: [/objective: gspo]", "mine.yaml: write `override /objective: NAME`"),
         ("# @package _global_\nbatch_siz: 8", "no such key in conf/exp/mine.yaml; did you mean batch_size?"),
     ],

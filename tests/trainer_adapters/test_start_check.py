@@ -77,6 +77,14 @@ def test_a_sequence_that_changes_the_positions_of_others_is_refused(rope):
         scorer(later_positions(check_batch(model)), False)
 
 
+def test_a_model_whose_weights_are_not_finite_is_said_to_be_that():
+    model = tiny_model(tiny_config("llama"))
+    with torch.no_grad():
+        next(model.model.layers[0].mlp.parameters()).fill_(torch.nan)
+    with pytest.raises(ValueError, match="log-probabilities that are NaN or infinite: its weights are"):
+        difference(model)
+
+
 # --- scorers that are wrong on purpose --------------------------------------------------------
 
 

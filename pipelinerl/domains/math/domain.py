@@ -138,7 +138,8 @@ class Math(Verified):
             sound[name] = [index for index, reason in enumerate(reasons) if reason is None]
             self._left_out[name] = Counter(filter(None, reasons))
             if not sound[name]:
-                raise ValueError(f"{name} has no row with a problem and an answer that is not held out")
+                counts = ", ".join(f"{count:,} {reason}" for reason, count in self._left_out[name].items())
+                raise ValueError(f"{name} has no row that can be used: {counts}")
         return sound
 
     def _longest(self, places: Sequence[tuple[str, int]], count: int) -> list[int]:

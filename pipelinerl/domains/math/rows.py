@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 from datasets import Dataset, Value
 
 from pipelinerl.domains.math.json_rows import Values, as_text, read_json, value_at
@@ -13,6 +15,7 @@ from pipelinerl.domains.math.sources import JSON, Source, local_file, table_of
 
 Message = dict[str, str]
 MESSAGES = msgspec.json.Decoder(list[Message])
+NUMBERS = msgspec.json.Decoder(list[int | float])
 TEXT_TYPES = re.compile(r"string|large_string|u?int\d+|float\d+|decimal.*|null")
 ROLES = re.compile(r"(?:system )?(?:user assistant )*user")
 
@@ -59,7 +62,7 @@ class Rows:
             if rows and not any(value_at(row, field) is not None for row in rows):
                 self._refuse_field(role, list(dict.fromkeys(key for row in rows for key in row)))
         for number, row in enumerate(rows, 1):
-            yield self._row(number, self._problem_in(number, row), as_text_at(row, self._source.answer))
+            yield self._row(number, self._problem_in(number, row), self._answer_in(number, row))
 
     def _problem_in(self, number: int, row: Values) -> str | list[Message] | None:
         value = value_at(row, self._source.problem)
@@ -70,6 +73,16 @@ class Rows:
         except msgspec.ValidationError as error:
             raise ValueError(f"{self._where(number)} is a list of no messages: {error}") from None
 
+    def _answer_in(self, number: int, row: Values) -> str | None:
+        field = self._source.answer
+        value = value_at(row, field)
+        if value is not None and (bytes(value)[:1] == b"{" or _is_list_of_texts(value)):
+            raise ValueError(
+                f"{self._name}: row {number}: the field {field} is a list or a record, and no text or "
+                f"number; point sources.{self._name}.answer at another, or convert it"
+            )
+        return None if value is None else as_text(value)
+
     def _of_table(self) -> Iterator[Row]:
         table = table_of(self._name, self._source).flatten()
         for role in ("problem", "answer"):
@@ -77,7 +90,7 @@ class Rows:
                 self._refuse_field(role, table.column_names)
         self._check_types(table)
         # Whole columns, because reading row by row takes a hundred times as long.
-        columns = (table[field][:] for field in (self._source.problem, self._source.answer))
+        columns = (_column(table, field) for field in (self._source.problem, self._source.answer))
         for number, (problem, answer) in enumerate(zip(*columns, strict=True), 1):
             is_text = problem is None or isinstance(problem, list)
             yield self._row(number, problem if is_text else str(problem), answer)
@@ -97,7 +110,9 @@ class Rows:
         cut = self._cut("" if answer is None else str(answer).strip())
         if not isinstance(problem, list):
             return Row((problem or "").strip(), cut)
-        messages = [{"role": m.get("role", ""), "content": m.get("content", "")} for m in problem]
+        if not all(m.get("role") is not None and m.get("content") is not None for m in problem):
+            raise ValueError(f"{self._where(number)} has a message without a role or a content")
+        messages = [{"role": m["role"], "content": m["content"]} for m in problem]
         if not ROLES.fullmatch(" ".join(message["role"] for message in messages)):
             raise ValueError(f"{self._where(number)} has messages that do not end with the user's turn")
         return Row("\n".join(message["content"] for message in messages), cut, messages)
@@ -116,9 +131,24 @@ class Rows:
         raise ValueError(f"{self._name}: {field} is no field of it; there are {', '.join(there)}")
 
 
-def as_text_at(row: Values, field: str) -> str | None:
-    value = value_at(row, field)
-    return None if value is None else as_text(value)
+def _is_list_of_texts(value: msgspec.Raw) -> bool:
+    """Returns whether a value is a list of anything but numbers; `[1, 2]` may be an interval."""
+    if bytes(value)[:1] != b"[":
+        return False
+    try:
+        NUMBERS.decode(value)
+    except msgspec.ValidationError:
+        return True
+    return False
+
+
+def _column(table: Dataset, field: str) -> list[Any]:
+    """Returns the values of a column. One of float32 is read as it was written: 0.1, not 0.10000000149."""
+    values = table[field][:]
+    kind = getattr(table.features[field], "dtype", "")
+    if not kind.startswith("float"):
+        return values
+    return [None if value is None or isnan(value) else str(np.dtype(kind).type(value)) for value in values]
 
 
 def _holds_messages(kind: Any) -> bool:

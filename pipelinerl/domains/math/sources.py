@@ -11,6 +11,7 @@ from pathlib import Path
 from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetsError
 from hydra.utils import get_method
+from pyarrow import ArrowInvalid
 
 JSON = (".jsonl", ".json")
 FILE_FORMATS = (".parquet", *JSON)
@@ -53,8 +54,7 @@ def sources_of(options: Mapping[str, Mapping[str, str]]) -> dict[str, Source]:
             raise ValueError(f"sources.{name}: no field {unknown[0]!r}; there are {', '.join(known)}")
         if "path" not in given:
             raise ValueError(f"sources.{name} needs a path: a hub's org/name, or a local file")
-        if re.compile(given.get("answer_pattern") or "()").groups < 1:
-            raise ValueError(f"sources.{name}.answer_pattern has no group: it is what the answer is")
+        _check_pattern(name, given.get("answer_pattern") or "()")
     sources = {name: Source(**given) for name, given in options.items()}
     for name, source in sources.items():
         if not source.is_local and Path(source.path).is_file():
@@ -65,6 +65,16 @@ def sources_of(options: Mapping[str, Mapping[str, str]]) -> dict[str, Source]:
         if source.made_by and not source.is_local:
             raise ValueError(f"sources.{name}.made_by makes a local file, and {source.path} is none")
     return sources
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    key = f"sources.{name}.answer_pattern"
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"{key}={pattern} is no regular expression: {error}") from None
+    if groups < 1:
+        raise ValueError(f"{key} has no group: it is what the answer is")
 
 
 def local_file(name: str, source: Source) -> Path:
@@ -84,7 +94,7 @@ def table_of(name: str, source: Source) -> Dataset:
     path = local_file(name, source)
     try:
         return load_dataset("parquet", data_files=str(path), split="train")
-    except (DatasetsError, OSError) as error:
+    except (DatasetsError, OSError, ArrowInvalid) as error:
         raise ValueError(f"{name}: {path} could not be read: {error.__cause__ or error}") from None
 
 

@@ -5,7 +5,8 @@ Each raises WrongError for a value that the run could not use, and passes on wha
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import fields, replace
 
 import msgspec
 import numpy as np
@@ -47,7 +48,7 @@ def call_objective(objective: Part, config: RunConfig, answers: int, has_values:
     """Checks loss, gradient and sums, in the first epoch and in a later one."""
     for batch in _batches(config, answers):
         scores, sources = scores_of(batch, has_values)
-        loss, sums = _loss_of(objective(scores, batch))
+        loss, sums = _loss_of(_called(objective, scores, batch))
         _check_loss(loss)
         expect(loss.requires_grad, OF_SCORES, Happened("its loss has no gradient: something detaches it"))
         loss.backward()
@@ -60,13 +61,19 @@ def call_objective(objective: Part, config: RunConfig, answers: int, has_values:
 
 
 def check_gradient(objective: Part, config: RunConfig, answers: int, has_values: bool) -> None:
-    """Checks that the gradient is not exactly 0."""
+    """Checks that the gradient is not exactly 0, and that its sign is not that of its opposite."""
     batch = batch_of(config, answers)
     scores, sources = scores_of(batch, has_values)
     loss, _ = objective(scores, batch)
     loss.backward()
     has_one = any(source.grad is not None and bool(source.grad.any()) for source in sources)
     expect(has_one, "a gradient other than 0", Happened("that of rollouts right and wrong is 0"))
+    of_logprobs = sources[0].grad
+    if of_logprobs is not None:
+        lowers = of_logprobs * batch.advantages  # above 0: descent lowers right, or raises wrong
+        is_reversed = bool((lowers >= 0).all()) and bool((lowers > 0).any())
+        came = Happened("it lowers all of them, and raises those of wrong ones: its sign is reversed")
+        expect(not is_reversed, "a loss that raises the log-probabilities of right rollouts", came)
 
 
 def cut_loss(objective: Part, config: RunConfig, answers: int, has_values: bool) -> None:
@@ -95,7 +102,7 @@ def call_regulariser(regulariser: Part, config: RunConfig, answers: int, has_val
     """Checks the term and the sums. A term may be there for its sums alone, without a gradient."""
     for batch in _batches(config, answers):
         scores, _ = scores_of(batch, has_values)
-        loss, sums = _loss_of(regulariser(scores, batch))
+        loss, sums = _loss_of(_called(regulariser, scores, batch))
         _check_loss(loss)
         _check_sums(sums)
 
@@ -106,6 +113,24 @@ def _batches(config: RunConfig, answers: int) -> list[PackedBatch]:
         return [first]
     start = torch.linspace(0.1, 0.5, first.num_tokens)
     return [first, replace(first, proximal_logprobs=first.behaviour_logprobs.clone(), start_values=start)]
+
+
+def _called(term: Part, scores: TokenScores, batch: PackedBatch) -> object:
+    """Returns what a term of the loss gives. Later terms and epochs read the same batch."""
+    before = deepcopy(batch)
+    given = term(scores, batch)
+    changed = [f.name for f in fields(batch) if not _is_same(getattr(batch, f.name), getattr(before, f.name))]
+    came = Happened(f"it changes batch.{', batch.'.join(changed)} in place: work on a clone()")
+    expect(not changed, "a batch that stays as it was", came)
+    return given
+
+
+def _is_same(value: object, before: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return isinstance(before, torch.Tensor) and torch.equal(value, before)
+    if isinstance(value, dict) and isinstance(before, dict):
+        return value.keys() == before.keys() and all(_is_same(value[name], before[name]) for name in value)
+    return value == before
 
 
 def _loss_of(came: object) -> tuple[object, object]:
@@ -135,11 +160,8 @@ def _check_sums(sums: object) -> None:
 def call_advantage(advantage: Part, config: RunConfig) -> None:
     """Checks one finite number for each rollout; of a step, one for each turn."""
     size = config.group_size
-    rewards = (np.arange(size) % 2 == 0).astype(np.float32)
-    if names := getattr(advantage, "components", None):
-        rewards = np.repeat(rewards[:, None], len([*names]), axis=1)
     try:
-        given = advantage(rewards)
+        given = advantage(_rewards_for(advantage, size))
     except UnfitRewardsError:  # it may be defined for other rewards alone
         return
     of_group = "one advantage for each rollout: finite numbers of shape [{}]"
@@ -151,11 +173,35 @@ def call_advantage(advantage: Part, config: RunConfig) -> None:
         _numbers(final, (2 * size,), expected, "over_step")
 
 
+def check_advantages(advantage: Part, config: RunConfig) -> None:
+    """Checks that advantages tell right rollouts from wrong ones, where a group has both."""
+    size = config.group_size
+    try:
+        given = np.asarray(advantage(_rewards_for(advantage, size)))
+    except UnfitRewardsError:
+        return
+    came = Happened("those of rollouts right and wrong are all 0")
+    expect(given.any(), "advantages other than 0", came)
+    if size > 1:
+        came = Happened("those of wrong ones are higher: its sign is reversed")
+        expect(given[::2].max() >= given[1::2].min(), "higher advantages for right rollouts", came)
+
+
+def _rewards_for(advantage: Part, size: int) -> np.ndarray:
+    """Returns the rewards of a group in which every second rollout is right; of each component, if named."""
+    rewards = (np.arange(size) % 2 == 0).astype(np.float32)
+    names = getattr(advantage, "components", None)
+    return np.repeat(rewards[:, None], len([*names]), axis=1) if names else rewards
+
+
 def call_filter(group_filter: Part, config: RunConfig) -> None:
     """Checks one bool for each rollout."""
     group = group_of(config, config.group_size, answers=answers_of(config))
     advantages = [np.full(len(r.completions), r.reward - 0.5, dtype=np.float32) for r in group]
+    before = deepcopy(advantages)
     keeps = group_filter(group, advantages)
+    is_same = all(map(np.array_equal, advantages, before))
+    expect(is_same, "advantages that stay as they were", Happened("it changes them in place: work on a copy"))
     expected = f"one bool for each rollout, whether it is kept: shape [{len(group)}]"
     array = _array(keeps)
     expect(array is not None and array.dtype == bool and array.shape == (len(group),), expected, keeps)

@@ -73,6 +73,8 @@ class Parts:
             self._try("regulariser", component, partial(calls.call_regulariser, **of_loss), "(loss, sums)")
         of_group = "one number for each rollout"
         self._try("advantage", config.advantage, partial(calls.call_advantage, config=config), of_group)
+        tell_apart = partial(calls.check_advantages, config=config)
+        warnings += self._warnings_of("advantage", config.advantage, tell_apart)
         weigh = partial(calls.call_normalisation, config=config)
         self._try("normalisation", config.normalisation, weigh, "an array of weights for each group")
         for component in config.filters:
@@ -92,7 +94,7 @@ class Parts:
 
     def _warnings_of(self, role: str, component: Component, call: Callable[[Any], None]) -> list[str]:
         try:
-            self._try(role, component, call, "the same for the same micro-batch")
+            self._try(role, component, call, "the same for the same input")
         except PartError as error:
             return [str(error)]
         return []

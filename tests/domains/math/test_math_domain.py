@@ -181,6 +181,22 @@ def test_what_is_left_out_is_counted_and_the_longest_problems_are_known(sources,
             "mine: row 1: .* do not end with the user's turn",
         ),
         ("a.jsonl", b'["1?", 1]', "mine: .*a.jsonl.*Expected `object`"),
+        (
+            "a.jsonl",
+            b'{"problem": [{"from": "human", "value": "1?"}], "answer": 1}',
+            "mine: row 1: the field problem has a message without a role or a content",
+        ),
+        (
+            "a.jsonl",
+            b'{"problem": "1?", "answer": {"ground_truth": 1}}',
+            "row 1: .*answer is a list or a record",
+        ),
+        (
+            "a.jsonl",
+            b'{"problem": "1?", "answer": ["1", "2"]}',
+            "row 1: .*point sources.mine.answer at another",
+        ),
+        ("a.parquet", b"problem", "mine: .*a.parquet could not be read"),
     ],
 )
 def test_a_file_that_cannot_be_read_as_it_says_is_refused_by_its_place(
@@ -198,6 +214,15 @@ def test_a_column_of_other_values_than_text_and_numbers_is_refused_by_its_name(s
         ValueError, match="mine: the field answer is .*, and no text or number; point sources.mine"
     ):
         domain(sources | {"mine": {"path": path}}, train=["mine"]).train_size  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", [pyarrow.float16(), pyarrow.float32(), pyarrow.float64()])
+def test_a_fraction_is_read_as_it_was_written_and_nan_is_no_answer(sources, tmp_path, kind):
+    answers = pyarrow.array([0.1, float("nan"), 33.3], kind, from_pandas=False)
+    path = str(tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"problem": ["1?", "2?", "3?"], "answer": answers}), path)
+    math = domain(sources | {"mine": {"path": path}}, train=["mine"])
+    assert [math.train_problem(index).data for index in range(math.train_size)] == ["0.1", "33.3"]
 
 
 def test_an_answer_is_cut_out_and_rows_without_one_are_left_out(sources):
@@ -262,6 +287,10 @@ async def test_an_outcome_that_the_table_does_not_have_is_undecided(sources):
         ({"judge": {"timeout_s": 600.0}}, "domain.judge has moved to judging, .* judging.verdict_s"),
         ({"sources": {"exam": {"problem": "x"}}}, "sources.exam needs a path"),
         (
+            {"sources": {"exam": {"path": "a.json", "answer_pattern": "#(.*"}}},
+            "sources.exam.answer_pattern=.* is no regular expression: missing",
+        ),
+        (
             {"sources": {"exam": {"path": "org/exam", "made_by": "tests.domains.math.made.exam"}}},
             "sources.exam.made_by makes a local file, and org/exam is none",
         ),
@@ -280,7 +309,7 @@ def test_a_misspelt_option_is_named(sources, change, message):
             {"problem": "question"},
             "exam: sources.exam.problem=question is no field of it; there are problem, answer",
         ),
-        ({"answer_pattern": "#(.*)"}, "exam has no row with a problem and an answer that is not held out"),
+        ({"answer_pattern": "#(.*)"}, "exam has no row .* used: 2 without a problem or an answer"),
     ],
 )
 def test_data_that_cannot_be_used_is_one_clear_line(sources, change, message):

@@ -61,16 +61,22 @@ objective MoreArguments | TypeError
 regularisers NoReturn | regulariser
 regularisers UnknownName | NameError: name 'lss_of' is not defined
 objective Weightless | a gradient other than 0, but that of rollouts right and wrong is 0
+objective Reversed | raises the log-probabilities of right rollouts, but it lowers all of them
+objective ClampsBatch | a batch that stays as it was, but it changes batch.advantages in place
+regularisers ClampsBatch | a batch that stays as it was, but it changes batch.advantages in place
 objective Mean | batch.loss_weights, but that of 4 rollouts is 0.0
 advantage TooFew | finite numbers of shape [4], but it gave a ndarray of shape [3]
 advantage Words | but it gave a ndarray of shape [4] and dtype <U32
 advantage Objects | but it gave a ndarray of shape [4] and dtype object
 advantage WithNan | but one of them is nan
 advantage OneNumber | finite numbers of shape [4], but it gave the float32
+advantage Rounded | advantages other than 0, but those of rollouts right and wrong are all 0
+advantage Lowering | higher advantages for right rollouts, but those of wrong ones are higher
 advantage ScaledToNothing | one advantage for each turn of a step
 filters Floats | one bool for each rollout, whether it is kept: shape [4], but it gave a list of 4
 filters OneBool | but it gave True
 filters Zeros | but it gave a ndarray of shape [4] and dtype int64
+filters Clipping | advantages that stay as they were, but it changes them in place
 filters Raising | but it raised KeyError: 'difficulty'
 rewards Nothing | one addition to the reward of each rollout: finite numbers of shape [4], but it gave None
 rewards Nan | but one of them is nan
@@ -157,6 +163,7 @@ def test_every_other_part_that_ships_would_pass():
     of_groups += [advantages.StepStd(leave_one_out), advantages.Gdpo(components), advantages.Return()]
     for advantage in [*of_groups, advantages.Constant()]:
         calls.call_advantage(advantage, config)
+        calls.check_advantages(advantage, config)
     kinds = [filters.ZeroAdvantage(), filters.SuccessBand(), filters.Overlong(), filters.AdvantageRange(9.0)]
     for group_filter in kinds:
         calls.call_filter(group_filter, config)
