@@ -121,12 +121,13 @@ def check_answers(rows: Sequence[Row], template: ChatTemplate, most: Most) -> No
                 raise PlanError(
                     f"domain: row {number} has the token id {max(whole)}; the model has {most.vocabulary}"
                 )
+        _check_lengths(number, [len(row.prompt_token_ids) + len(tokens) for tokens in row.tokens], most)
+        for tokens in row.tokens:
             if tokens[-1] not in ends:
                 raise PlanError(
                     f"domain: an answer of row {number} ends with token {tokens[-1]}; the last token must be "
                     f"one that ends a turn: {', '.join(map(str, ends))}"
                 )
-        _check_lengths(number, [len(row.prompt_token_ids) + len(tokens) for tokens in row.tokens], most)
     in_text = [(number, row) for number, row in enumerate(rows, 1) if row.texts]
     in_text.sort(key=lambda line: -line[1].characters)
     for number, row in in_text[:RENDERED]:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from pydantic import ValidationError
 
 from pipelinerl.components import judging_of
 from pipelinerl.domains.base import Problem, Verified
@@ -26,7 +27,7 @@ def test_a_level_that_is_required_and_not_to_be_had(monkeypatch):
 
 
 def test_two_keys_that_contradict_each_other():
-    with pytest.raises(PlanError, match="judging.isolation=process cannot be"):
+    with pytest.raises(ValidationError, match="judging.isolation=process cannot be"):
         JudgingConfig(isolation="process", require="sealed")
 
 

@@ -75,7 +75,8 @@ def test_a_line_that_is_longer_than_the_context(template):
 
 
 def test_a_line_that_no_micro_batch_holds(template):
-    fits, pair = [2] * 5, Row(prompt_token_ids=[1], chosen_token_ids=[2] * 10, rejected_token_ids=[3] * 9)
+    fits = [2, 2, 2, 2, 1]
+    pair = Row(prompt_token_ids=[1], chosen_token_ids=[*fits, *fits], rejected_token_ids=[3] * 8 + [1])
     rows = [Row(prompt_token_ids=[1], token_ids=fits), pair]
     says = "tokens, and a micro-batch at most 20; raise packing.micro_batch_tokens"
     assert refusal(template, *rows, line=20) == f"domain: row 2 has 21 {says}"
