@@ -629,9 +629,20 @@ class DamagedConfigError(PlanError):
 
 
 def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:
-    """Returns a saved configuration with its keys under their present names."""
+    """Returns a saved configuration with its keys and values as they are written now."""
+    if "check_parts" not in saved and "domain" in saved:  # when it was saved, null meant the preset's value
+        saved = saved | {"domain": _with_presets(saved["domain"])}
     world = dict(saved.get("world") or {})
     if "server_restarts" not in world:
         return saved
     restarts = {"servers": world.pop("server_restarts")} | (saved.get("restarts") or {})
     return saved | {"world": world, "restarts": restarts}
+
+
+def _with_presets(part: Any) -> Any:
+    """Returns the options of a domain, and of those inside it, with "preset" in place of null."""
+    if not isinstance(part, dict):
+        return part
+    values = {key: _with_presets(value) for key, value in part.items()}
+    of_preset = ("prompt_pattern", "system_prompt", "difficulty_keys") if part.get("presets") else ()
+    return values | {key: "preset" for key in of_preset if key in part and part[key] is None}
