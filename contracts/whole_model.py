@@ -19,6 +19,7 @@ CODES = ("F8_", "F6_", "F4")  # beginnings of dtypes that are numbers only with 
 TIED = "{} and {} differ in its files, and config.json ties them (tie_word_embeddings)"
 POINTER = b"version https://git-lfs"
 POINTER_BYTES = 1024  # the most that a pointer has
+READ = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt", "model*.safetensors")  # besides older weights
 BESIDE = ("generation_config.json", "special_tokens_map.json", "added_tokens.json")
 SINGLE = ("model.safetensors", "pytorch_model.bin")  # transformers takes the first that is there,
 INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")  # each before its index
@@ -35,7 +36,8 @@ def fault_of_kind(directory: Path) -> str | None:
     there = [name for name in (*SINGLE, *INDICES) if (directory / name).exists()]
     if not there and (gguf := _first(directory, "*.gguf")):
         return f"{gguf.name} is a GGUF file: name the model that it was made of"
-    pointers = filter(_is_pointer, sorted(directory.glob("*")))
+    patterns = READ if _first(directory, "model*.safetensors") else (*READ, "*.safetensors", "*.bin")
+    pointers = filter(_is_pointer, sorted(file for each in patterns for file in directory.glob(each)))
     if pointer := next(pointers, None):
         return f"{pointer.name} is a pointer of Git LFS and not the file itself: run git lfs pull there"
     return None
