@@ -14,7 +14,7 @@ from pipelinerl.domains.math.json_rows import Values, as_text, read_json, value_
 from pipelinerl.domains.math.sources import JSON, Source, local_file, table_of
 
 Message = dict[str, str]
-MESSAGES = msgspec.json.Decoder(list[Message])
+MESSAGES = msgspec.json.Decoder(list[dict[str, Any]])
 NUMBERS = msgspec.json.Decoder(list[int | float])
 TEXT_TYPES = re.compile(r"string|large_string|u?int\d+|float\d+|decimal.*|null")
 ROLES = re.compile(r"(?:system )?(?:user assistant )*user")
@@ -66,7 +66,13 @@ class Rows:
 
     def _problem_in(self, number: int, row: Values) -> str | list[Message] | None:
         value = value_at(row, self._source.problem)
-        if value is None or bytes(value)[:1] != b"[":
+        begin = b"" if value is None else bytes(value)[:1]
+        if begin == b"{":
+            raise ValueError(
+                f"{self._where(number)} is a record, and no text or list of messages; point "
+                f"sources.{self._name}.problem at another, or convert it"
+            )
+        if begin != b"[":
             return None if value is None else as_text(value)
         try:
             return MESSAGES.decode(value)
@@ -110,8 +116,8 @@ class Rows:
         cut = self._cut("" if answer is None else str(answer).strip())
         if not isinstance(problem, list):
             return Row((problem or "").strip(), cut)
-        if not all(m.get("role") is not None and m.get("content") is not None for m in problem):
-            raise ValueError(f"{self._where(number)} has a message without a role or a content")
+        if not all(isinstance(m.get(key), str) for m in problem for key in ("role", "content")):
+            raise ValueError(f"{self._where(number)} has a message without a role or a content in text")
         messages = [{"role": m["role"], "content": m["content"]} for m in problem]
         if not ROLES.fullmatch(" ".join(message["role"] for message in messages)):
             raise ValueError(f"{self._where(number)} has messages that do not end with the user's turn")
