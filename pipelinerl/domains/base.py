@@ -280,6 +280,9 @@ class Wrapped(Domain):
     def longest_heldout(self, count: int) -> list[int]:
         return self._domain.longest_heldout(count)
 
+    def digest(self) -> str:
+        return self._domain.digest()
+
     def plan_notes(self) -> Iterator[str]:
         return self._domain.plan_notes()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pipelinerl.domains.base import Domain, Problem, Wrapped
+from pipelinerl.domains.base import Domain, Problem, Wrapped, digest_of
 
 
 class Selection(Wrapped):
@@ -43,6 +43,9 @@ class Selection(Wrapped):
         place = {index: place for place, index in enumerate(self._indices)}
         longest = self._domain.longest_problems(self._domain.train_size)
         return [place[index] for index in longest if index in place][:count]
+
+    def digest(self) -> str:
+        return digest_of([self._domain.digest(), *map(str, self._indices)])
 
     def train_problem(self, index: int) -> Problem:
         return self._domain.train_problem(self._indices[index])
