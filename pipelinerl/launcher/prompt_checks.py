@@ -52,7 +52,7 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
             yield from _describe_answers(template, problem)
             continue
         yield f"{problem.problem_id}: {_first(template, prompt_of(config, template, problem))}"
-        yield f"  expected: {problem.data!r}"
+        yield f"  expected: {_begin_of(repr(problem.data))}"
 
 
 def _describe_answers(template: ChatTemplate, problem: Demonstration) -> Iterator[str]:
@@ -64,7 +64,10 @@ def _describe_answers(template: ChatTemplate, problem: Demonstration) -> Iterato
 
 
 def _first(template: ChatTemplate, tokens: Sequence[int]) -> str:
-    text = shown(template.renderer.tokenizer, tokens)
+    return _begin_of(shown(template.renderer.tokenizer, tokens))
+
+
+def _begin_of(text: str) -> str:
     more = len(text) - SHOWN_CHARACTERS
     return text[:SHOWN_CHARACTERS] + (f" and {more:,} more characters" if more > 0 else "")
 
