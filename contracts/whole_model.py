@@ -49,7 +49,7 @@ def fault_in_files(directory: Path) -> str | None:
         return why
     try:
         files = _weight_files(directory)
-        quantised = is_quantised(json.loads((directory / "config.json").read_text()))
+        quantised = is_quantised(json.loads((directory / "config.json").read_bytes()))
     except IncompleteModelError as error:
         return str(error)
     except (ValueError, OSError) as error:
@@ -73,7 +73,7 @@ def _fault_beside(directory: Path) -> str | None:
     """Returns which file is torn, of those that transformers would then leave out."""
     for name in BESIDE:
         try:
-            json.loads((directory / name).read_text())
+            json.loads((directory / name).read_bytes())
         except FileNotFoundError:
             continue
         except (ValueError, OSError) as error:
@@ -142,7 +142,7 @@ def _weight_files(directory: Path) -> list[Path]:
 
 def _indexed(index: Path) -> set[str]:
     try:
-        names = {str(name) for name in json.loads(index.read_text())["weight_map"].values()}
+        names = {str(name) for name in json.loads(index.read_bytes())["weight_map"].values()}
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise IncompleteModelError(f"{index.name} is not an index of weights: {one_line(error)}") from error
     if not names:
