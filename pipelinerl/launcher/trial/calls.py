@@ -216,11 +216,11 @@ def call_reward(term: Part, config: RunConfig, problem: object = PROBLEM) -> Non
 
 def call_normalisation(normalisation: Part, config: RunConfig) -> None:
     """Checks one finite weight for each rollout of each group."""
-    groups = [GroupTokens(2, np.array([3, 4])), GroupTokens(3, np.array([5, 3, 4]))]
+    tokens = 3 + np.arange(config.group_size) % 3
+    groups = [GroupTokens(config.group_size, tokens)] * max(1, config.batch_size // config.group_size)
     given = normalisation(groups, config.batch_size)
-    expect(
-        isinstance(given, list | tuple) and len(given) == 2, "an array of weights for each of 2 groups", given
-    )
+    expected = f"an array of weights for each of {len(groups)} groups"
+    expect(isinstance(given, list | tuple) and len(given) == len(groups), expected, given)
     for group, weights in zip(groups, given, strict=True):
         size = len(group.tokens)
         _numbers(weights, (size,), f"one finite weight for each rollout of a group: shape [{size}]")
