@@ -12,7 +12,10 @@ from transformers.utils import cached_file
 
 QUANTISED = ("quantization_config", "compression_config")  # entries of config.json
 QUANTISED_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
-DRAFTS = "speculators_config"  # entry of a config.json that names a model, and what drafts for it
+DRAFTING = "speculators_config"  # entry of a config.json that names a model, and what drafts for it
+# Why an engine's options for them cannot be set:
+DRAFTS = "an update would not reach the weights of what drafts"
+SCALES = "an update does not send the scales of quantised values"
 
 
 def check_plain_weights(
@@ -24,9 +27,9 @@ def check_plain_weights(
     """
     config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
     config = config | dict(overrides or {})
-    if config.get(DRAFTS):
+    if config.get(DRAFTING):
         raise ValueError(
-            f"{model} drafts for another model ({DRAFTS}): an update would not reach what drafts; "
+            f"{model} drafts for another model ({DRAFTING}): an update would not reach what drafts; "
             "serve the other model alone"
         )
     if where := _quantised(config) or _file_of_scales(model, revision):

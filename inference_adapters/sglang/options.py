@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoConfig
 
-from inference_adapters.plain_weights import check_plain_weights
+from inference_adapters.plain_weights import DRAFTS, SCALES, check_plain_weights
 from inference_adapters.tokenizer_mixin import check_model_directory
 
 SPARE = 8  # tokens of a context that SGLang reserves
-DRAFTS = "an update would not reach the weights of what drafts"
-SCALES = "an update does not send the scales of quantised values"
 DECIDED = {  # options that the contract fixes, or a common prefix of several, and the reason
     "--model-path": "it is --model here",
     "--api-key": "set PIPELINERL_TOKEN; SGLang itself is reached through this server alone",

@@ -14,14 +14,12 @@ from importlib.util import find_spec
 
 from contracts.limits import MAX_STOPS, MAX_TOP_LOGPROBS
 from contracts.support.messages import first_line
-from inference_adapters.plain_weights import check_plain_weights
+from inference_adapters.plain_weights import DRAFTS, SCALES, check_plain_weights
 from inference_adapters.serve import add_contract_arguments, arguments, run
 from inference_adapters.vllm import KNOWN_VERSIONS
 
 FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
 SEVERAL = "start more servers instead (world.servers)"
-DRAFTS = "an update would not reach the weights of what drafts"
-SCALES = "an update does not send the scales of quantised values"
 PROTECTION = "it would not protect the contract's routes; set PIPELINERL_TOKEN, and a proxy for TLS"
 DECIDED = {  # options that the contract decides, with value and reason
     "generation_config": ("vllm", FROM_THE_MODEL),
