@@ -15,6 +15,7 @@ import torch
 from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.advantages import UnfitRewardsError
 from pipelinerl.config import RunConfig
+from pipelinerl.domains.base import Problem
 from pipelinerl.errors.part_faults import Happened
 from pipelinerl.launcher.trial.made_up import PROBLEM, answers_of, batch_of, group_of, halves_of, scores_of
 from pipelinerl.normalisations import GroupTokens
@@ -194,9 +195,9 @@ def _rewards_for(advantage: Part, size: int) -> np.ndarray:
     return np.repeat(rewards[:, None], len([*names]), axis=1) if names else rewards
 
 
-def call_filter(group_filter: Part, config: RunConfig) -> None:
+def call_filter(group_filter: Part, config: RunConfig, problem: Problem = PROBLEM) -> None:
     """Checks one bool for each rollout."""
-    group = group_of(config, config.group_size, answers=answers_of(config))
+    group = group_of(config, config.group_size, problem, answers=answers_of(config))
     advantages = [np.full(len(r.completions), r.reward - 0.5, dtype=np.float32) for r in group]
     before = deepcopy(advantages)
     keeps = group_filter(group, advantages)
@@ -207,7 +208,7 @@ def call_filter(group_filter: Part, config: RunConfig) -> None:
     expect(array is not None and array.dtype == bool and array.shape == (len(group),), expected, keeps)
 
 
-def call_reward(term: Part, config: RunConfig, problem: object = PROBLEM) -> None:
+def call_reward(term: Part, config: RunConfig, problem: Problem = PROBLEM) -> None:
     """Checks one finite number for each rollout."""
     size = config.group_size
     expected = f"one addition to the reward of each rollout: finite numbers of shape [{size}]"

@@ -4,6 +4,7 @@ What a constructor says of its options is left to the launcher's checks, which b
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any, BinaryIO
@@ -78,9 +79,8 @@ class Parts:
         weigh = partial(calls.call_normalisation, config=config)
         self._try("normalisation", config.normalisation, weigh, "an array of weights for each group")
         for component in config.filters:
-            self._try(
-                "filter", component, partial(calls.call_filter, config=config), "a bool for each rollout"
-            )
+            keep = partial(calls.call_filter, config=config, problem=problem)
+            self._try("filter", component, keep, "a bool for each rollout")
         for component in config.rewards:
             add = partial(calls.call_reward, config=config, problem=problem)
             self._try("reward", component, add, of_group)
@@ -123,6 +123,11 @@ class Parts:
     @property
     def _needs_domain(self) -> bool:
         config = self._config
+        return self._needs_attempt or is_own([*config.filters, *config.rewards])
+
+    @property
+    def _needs_attempt(self) -> bool:
+        config = self._config
         return is_own([config.domain, config.sampler]) or is_own(config.judging.verifiers)
 
     def _domain(self) -> Domain | None:
@@ -144,9 +149,12 @@ class Parts:
         path = config.domain.target
         with self._watch.over("domain", path, domain, "its problems", "train_problem", is_timed=False):
             problem = judged.call_problems(domain)
+            named = replace(problem, domain=problem.domain or domain.name)
+        if not self._needs_attempt:
+            return named, {}, []
         with self._watch.over("domain", path, domain, "an Attempt", "rollout"):
             client = judged.call_rollout(domain, problem, config)
-        return problem, client.tasks, client.texts
+        return named, client.tasks, client.texts
 
     def _sampler(self, domain: Domain) -> None:
         config = self._config
