@@ -58,7 +58,8 @@ def check_template(config: RunConfig, tokenizer: PreTrainedTokenizerBase, domain
         )
     if "tools" in domain.needs:
         _check_results(template)
-    system = config.domain.model_dump().get("system_prompt")
+    # Problems that are here are rendered themselves, with the system prompt that they really have.
+    system = config.domain.model_dump().get("system_prompt") if domain.fetches else None
     opening = [{"role": "system", "content": str(system)}] if system else []
     prompt_of(config, template, Problem("any", [*opening, *ASKED]))
 
