@@ -426,7 +426,7 @@ class RunConfig(Section):
     resume: Bool | Int = Field(
         False, ge=0, description="Resume run_dir: true = from its newest checkpoint, or of that version."
     )
-    plan: Bool = Field(False, description="Print the jobs and start nothing.")
+    plan: Bool = Field(False, description="Print the jobs and some prompts, and start no job.")
     check_parts: Bool = Field(
         True, description="Call parts of your own once before the start, on made-up input."
     )

@@ -17,6 +17,7 @@ from pipelinerl.errors import GaveUpError
 
 log = logging.getLogger(__name__)
 THREADS_S = 10.0  # for threads that parts have left to end, after the work of a process
+WRITING_S = 300.0  # the same after an error, when a checkpoint may still be written
 REFUSED = 2  # exit status of a process that a restart would not help
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
 STORE_VARIABLE = "PIPELINERL_WEIGHT_STORE"  # the directory of the store of weights
@@ -48,10 +49,10 @@ def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None])
         status = REFUSED
         sys.exit(REFUSED)
     except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 1
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
         raise
     finally:
-        end_in_time(status)
+        end_in_time(status, WRITING_S if status == 1 else THREADS_S)
 
 
 def end_in_time(status: int, within_s: float = THREADS_S) -> None:

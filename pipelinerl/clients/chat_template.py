@@ -48,6 +48,10 @@ class ChatTemplate:
             log.warning("a message contains %s, which the model is given as plain text", found)
         return found is not None
 
+    def prompt_of_special(self, messages: Messages, tools: Tools = None) -> list[int] | None:
+        """Returns the prompt if a text spells a special token; None if a server may render it."""
+        return self.prompt(messages, tools) if self.spells_special(messages) else None
+
     def prompt(self, messages: Messages, tools: Tools = None) -> list[int]:
         """Returns the prompt of a conversation, as a server renders it, except that text is always text."""
         with self._one_at_a_time:

@@ -135,8 +135,9 @@ class LLMClient:
         self, messages: list[dict[str, str]], after: Answer | None, tools: list[dict] | None
     ) -> Prompt:
         if after is None:
-            if self.template and self.template.spells_special(messages):  # a server would forge a turn
-                return await asyncio.to_thread(self.template.prompt, messages, tools)
+            if self.template:  # a server would forge a turn of what spells one
+                ids = await asyncio.to_thread(self.template.prompt_of_special, messages, tools)
+                return messages if ids is None else ids
             return messages
         if self.template is None:
             raise ValueError(

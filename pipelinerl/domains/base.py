@@ -6,6 +6,7 @@ A new domain is one file with a class like this, one config file, and one test.
 import abc
 import asyncio
 import hashlib
+import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -113,6 +114,14 @@ def digest_of(texts: Iterable[str]) -> str:
     return digest.hexdigest()[:12]
 
 
+def _as_json(data: Any) -> str:
+    """Returns data as JSON, with the names of classes in place of what JSON does not have."""
+    try:
+        return json.dumps(data, sort_keys=True, default=lambda part: type(part).__name__)
+    except (TypeError, ValueError):  # keys that are no texts, or a cycle
+        return type(data).__name__
+
+
 class Domain(abc.ABC):
     name: str
     train_size: int  # problems 0 .. train_size - 1
@@ -156,11 +165,12 @@ class Domain(abc.ABC):
     def digest(self) -> str:
         """Returns a digest of the training problems: a run is resumed only with those that it began with.
 
-        By default it covers some of them, in equal distances.
+        By default it covers some of them, in equal distances: their ids, and their data as JSON has it. Their
+        messages may tell the date, or show other examples at each start.
         """
         step = max(1, self.train_size // DIGESTED)
         problems = map(self.train_problem, range(0, self.train_size, step))
-        return digest_of(f"{problem.problem_id}\0{problem.messages}" for problem in problems)
+        return digest_of(f"{problem.problem_id}\0{_as_json(problem.data)}" for problem in problems)
 
     def plan_notes(self) -> Iterator[str]:
         """Yields lines for the plan (`plan=true`) on the problems, such as what was left out and why."""

@@ -41,5 +41,6 @@ def check_same(run_dir: Path, problems: Problems) -> None:
     if before != problems:
         raise PlanError(
             f"the run began with {before}, and the domain now has {problems}: resume it with the same data, "
-            f"or start a new run from the last model in {run_dir / 'checkpoints'}"
+            f"or start a new run from the last model in {run_dir / 'checkpoints'}; without {path} it is "
+            "resumed with others"
         )

@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 TO_JUDGE_S = 5.0  # part of an attempt's time that is left for its domain, if an answer is cut short
 TO_JUDGE_SHARE = 0.1  # the share that is left instead, if the time is short
 OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
-NOT_OF_THE_DOMAIN = OF_A_SERVER | TimeoutError | InvalidResponseError | JudgeError
+# What a domain connects to may yet come up.
+NOT_OF_THE_DOMAIN = OF_A_SERVER | ConnectionError | TimeoutError | InvalidResponseError | JudgeError
 
 
 class InvalidRewardError(Exception):

@@ -29,11 +29,8 @@ async def told_to_call(url: str) -> list[Answer]:
     class OnlyWhatIsNew:
         special = False
 
-        def spells_special(self, messages):
-            return self.special
-
-        def prompt(self, messages, tools):
-            return ScriptedEngine().encode(f"As text. {CALL}")
+        def prompt_of_special(self, messages, tools):
+            return ScriptedEngine().encode(f"As text. {CALL}") if self.special else None
 
         def prompt_after(self, completion, messages, calls):
             return ScriptedEngine().encode(messages[-1]["content"])

@@ -52,6 +52,13 @@ def test_a_template_that_does_not_suit_the_domain(tmp_path, domain, template, wo
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_template_without_a_system_role_suits_a_domain_without_one(tmp_path):
+    config = compose_config(["domain=reasoning_gym"])
+    tokenizer = byte_tokenizer(64)
+    tokenizer.chat_template = NO_SYSTEM + CHAT_TEMPLATE
+    check_template(config, tokenizer, build_domain(config), str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("template", "messages", "words"),
     [

@@ -61,8 +61,8 @@ class Talk(OneQuestion):
 class Continued:
     """A chat template that adds one token a turn."""
 
-    def spells_special(self, messages) -> bool:
-        return False
+    def prompt_of_special(self, messages, tools) -> None:
+        return None
 
     def prompt_after(self, completion, messages, calls) -> list[int]:
         return [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist(), 9]

@@ -122,6 +122,7 @@ def test_events_are_one_line_each_with_their_fields(run_dir):
         "3]",
         "rollouts=4",
         "reason=zero_advantage",
+        "why=",
         "version=None",
     ]
     assert "tokens=9  lag_histogram={0:4 2:5}  skipped=False" in closed

@@ -127,7 +127,7 @@ class Rows:
         if self._source.answer_pattern is None:
             return answer
         found = re.search(self._source.answer_pattern, answer)
-        return found.group(1).strip() if found else ""
+        return (found.group(1) or "").strip() if found else ""
 
     def _where(self, number: int) -> str:
         return f"{self._name}: row {number}: the field {self._source.problem}"

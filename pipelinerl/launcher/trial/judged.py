@@ -14,7 +14,7 @@ import numpy as np
 
 from contracts.records import Completion, unsampled
 from pipelinerl.config import RunConfig
-from pipelinerl.domains.base import Answer, Attempt, Domain, Problem
+from pipelinerl.domains.base import Answer, Attempt, Domain, Problem, Wrapped
 from pipelinerl.errors.part_faults import Happened, described
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.worker_messages import checked
@@ -69,10 +69,16 @@ def call_problems(domain: Domain) -> Problem:
     return problem
 
 
+def _opens(domain: Domain) -> bool:
+    while isinstance(domain, Wrapped):
+        domain = domain._domain
+    return type(domain).open is not Domain.open
+
+
 def call_rollout(domain: Domain, problem: Problem, config: RunConfig) -> MadeUpModel:
     """Has the domain make an attempt. Returns the client, which has heard what it asks its verifiers."""
     client = MadeUpModel(config)
-    if type(domain).open is not Domain.open:  # a rollout would need what it opens
+    if _opens(domain):  # a rollout would need what it opens
         return client
     loop = asyncio.new_event_loop()  # never closed: that would wait for threads which wait for something
     try:

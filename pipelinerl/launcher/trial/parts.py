@@ -3,6 +3,7 @@
 What a constructor says of its options is left to the launcher's checks, which build every part again.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from pipelinerl.launcher.trial.named import is_own
 from pipelinerl.launcher.trial.watched import Watch, stand_alone
 
 MAKE_VERIFIER = "pipelinerl.judging.verifiers.make_verifier"  # of the workers that judge, and not of a run
+OF_A_GPU = re.compile("cuda|nvidia|triton", re.IGNORECASE)  # errors of a part that cannot run on a CPU
 OF_CODE = (NameError, AttributeError, ImportError, SyntaxError, SystemExit)  # whatever the options are
 
 
@@ -57,6 +59,7 @@ class Parts:
     def __init__(self, config: RunConfig, watch: Watch):
         self._config = config
         self._watch = watch
+        self._untried: list[str] = []
 
     def try_all(self) -> list[str]:
         """Tries those that are the user's. Returns what is no reason to refuse them, one line each."""
@@ -90,7 +93,7 @@ class Parts:
         if domain:
             self._sampler(domain)
         self._verifiers(domain, tasks, texts)
-        return warnings
+        return [*warnings, *self._untried]
 
     def _warnings_of(self, role: str, component: Component, call: Callable[[Any], None]) -> list[str]:
         try:
@@ -101,8 +104,13 @@ class Parts:
 
     def _try(self, role: str, component: Component, call: Callable[[Any], None], expected: str) -> None:
         if (part := self._make(role, component)) is not None:
-            with self._watch.over(role, component.target, part, expected):
-                call(part)
+            try:
+                with self._watch.over(role, component.target, part, expected):
+                    call(part)
+            except PartError as error:
+                if not OF_A_GPU.search(str(error)):
+                    raise
+                self._untried.append(f"{error}; it was not tried, because it needs a GPU")
 
     def _make(
         self, role: str, component: Component, make: Callable[[], object] | None = None, is_timed: bool = True
