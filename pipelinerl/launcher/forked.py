@@ -17,13 +17,16 @@ from pydantic import ValidationError
 
 from contracts.support.die_with_parent import die_with_parent
 from contracts.support.messages import one_line
+from contracts.support.token import TokenError
 from pipelinerl.errors import PartError, PlanError
 from pipelinerl.errors.part_faults import in_words, place_of
 from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.executors.guard import become_subreaper, kill_descendants
+from pipelinerl.streams import StreamError
 
 _exit = os._exit  # which the trial of parts replaces
 Result = TypeVar("Result")
+REFUSALS = (PlanError, StreamError, TokenError, OSError)  # each a message for the user
 BY_SIGNAL = 128  # what is added to the number of the signal that ended a process
 
 
@@ -41,7 +44,7 @@ class EndedError(Exception):
 def in_forked(work: Callable[[], Result]) -> Result:
     """Returns what `work` returns in a forked process.
 
-    Raises PlanError and OSError where `work` does, and PlanError in the place of ValidationError. Any other
+    Raises the REFUSALS that `work` does, and PlanError in the place of ValidationError. Any other
     exception is printed, and ends this process too. Outside of Linux, where a fork is not safe, this process
     does the work.
     """
@@ -149,7 +152,7 @@ def _outcome(work: Callable[[], object]) -> object:
         return work()
     except ValidationError as error:
         return PlanError(one_line(error))
-    except (PlanError, OSError) as error:
+    except REFUSALS as error:
         return error
     except SystemExit as end:
         if place := place_of(end):
