@@ -9,7 +9,7 @@ from inference_adapters.update_record import UpdateRecord
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
-LATE_S = 12.6  # after the last bucket; the kit's timeout and ten seconds are 12
+LATE_S = 40.0  # after the last bucket; the kit allows its timeout and ten seconds, 12 together
 
 
 @mutant("G7", "greedy token|log-probability", part="same-version")
@@ -81,11 +81,11 @@ def waits_longer_than_it_is_told(options):
 
 
 @mutant("G7", "other requests were answered", part="polls")
-def waits_four_seconds_longer_than_it_is_told(options):
+def waits_twenty_seconds_longer_than_it_is_told(options):
     right = WeightUpdates.status
 
     async def status(self, version, wait_s) -> WeightUpdateStatus:
-        return await right(self, version, wait_s and wait_s + 4.0)
+        return await right(self, version, wait_s and wait_s + 20.0)
 
     WeightUpdates.status = status
 
@@ -107,7 +107,7 @@ def lets_joins_wait_for_the_whole_update(options):
 
 
 @mutant("G7", "'receiving'", part="stalled")
-def reports_a_failure_a_little_late(options):
+def reports_a_failure_late(options):
     """It waits for the end whatever it is told, which comes at last."""
     right = WeightUpdates.status
 
