@@ -47,7 +47,7 @@ chromium:  ## Install the browser Chromium where it is missing, for the tests of
 		|| { echo "there is no $@; install it: sudo apt-get install $@ $(FONTS), or put one on the PATH" >&2; exit 1; }
 
 test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
-	$(VENV)/bin/python -m pytest -m engines tests/view/browser
+	$(VENV)/bin/python -m pytest -m engines tests/extensions/viewer/browser
 
 test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Try each real engine, and what needs Redis, nginx, Ray or a browser. 10 minutes.
 	$(VENV)/bin/python -m pytest -m "engines and not long" -n 3 $(BY_FILE) $(TERSE)

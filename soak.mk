@@ -78,10 +78,10 @@ soak-ray:
 	$(LONG) tests/pipeline/test_ray_runs.py tests/launcher
 
 soak-viewer:
-	$(LONG) -s tests/view
+	$(LONG) -s tests/extensions/viewer
 
 soak-slurm:
-	$(LONG) tests/slurm
+	$(LONG) tests/extensions/cluster/slurm
 
 $(CHAOS): soak-chaos-%:
 	$(LONG) -s "tests/chaos/test_runs.py::test_a_drawn_run_survives[$*]"
@@ -90,10 +90,10 @@ $(CHAOS_OF): soak-chaos-%:
 	$(LONG) -s "tests/chaos/test_runs.py::test_a_run_with_other_weights_survives[$*]"
 
 soak-islands:
-	$(LONG) tests/islands/test_lighthouse.py tests/islands/test_trainer_kit.py
+	$(LONG) tests/extensions/islands/test_lighthouse.py tests/extensions/islands/test_trainer_kit.py
 
 soak-islands-learning:
-	$(LONG) -s tests/islands/test_learning.py
+	$(LONG) -s tests/extensions/islands/test_learning.py
 
 soak-chaos-ray:
 	$(LONG) -s tests/chaos/test_runs.py::test_a_run_on_ray_survives_ten_faults

@@ -1,4 +1,4 @@
-"""What admission makes of long answers, under the simulated clock of pipelinerl/simulate.
+"""What admission makes of long answers, under the simulated clock of extensions/simulator.
 
 python -m benchmarks.admission [--steps 100] [--seeds 8]
 
@@ -11,13 +11,13 @@ from statistics import fmean
 
 from benchmarks.arguments import positive_int
 from contracts.support.command_line import command_parser
+from extensions.simulator.lengths import lengths_of
+from extensions.simulator.measures import CompleteGroup, Measures
+from extensions.simulator.rates import Rates
+from extensions.simulator.run import SimulatedRun
+from extensions.simulator.trainer import Doing
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.simulate.lengths import lengths_of
-from pipelinerl.simulate.measures import CompleteGroup, Measures
-from pipelinerl.simulate.rates import Rates
-from pipelinerl.simulate.run import SimulatedRun
-from pipelinerl.simulate.trainer import Doing
 
 MEAN_TOKENS = 50
 MOST_TOKENS = 500

@@ -40,9 +40,9 @@ def main() -> None:
         launcher = started("launch.py", f"run_dir={run}", *options.settings)
         while not metrics_path(run, "trainer").exists() and launcher.poll() is None:
             time.sleep(0.1)
-        follower = started("-m", "pipelinerl.track", str(run), "--to", options.to)
+        follower = started("-m", "extensions.viewer.track", str(run), "--to", options.to)
         viewer = started(
-            "-m", "pipelinerl.view", str(run), "--end-with-run", stdout=subprocess.PIPE, text=True
+            "-m", "extensions.viewer", str(run), "--end-with-run", stdout=subprocess.PIPE, text=True
         )
         threading.Thread(target=watch, args=(viewer.stdout.readline().split()[-1],), daemon=True).start()
         whole = cpu_seconds(launcher)

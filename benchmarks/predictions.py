@@ -3,10 +3,10 @@
 from pathlib import Path
 from statistics import fmean
 
+from extensions.simulator.lengths import as_measured
+from extensions.simulator.recorded import recorded_inputs
+from extensions.simulator.run import SimulatedRun
 from pipelinerl.config import load_config
-from pipelinerl.simulate.lengths import as_measured
-from pipelinerl.simulate.recorded import recorded_inputs
-from pipelinerl.simulate.run import SimulatedRun
 
 SUCCESS = 0.5  # rate of the emulated domain's attempts
 DRAWS = 4  # simulations of a run, each with different lengths

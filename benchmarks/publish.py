@@ -32,12 +32,12 @@ from contracts.inference import Parameter
 from contracts.records import ServerJoined, WeightsPublished
 from contracts.support.command_line import command_parser
 from contracts.weights import WeightManifest
+from extensions.stored_weights.trainer.stored import StorePlace
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.publishing.base import WeightPublisher, publish
 from pipelinerl.training.publishing.publishers import new_publisher
-from pipelinerl.training.publishing.stored import StorePlace
 from pipelinerl.training.ranks import Ranks
 
 WARM_UP = 3

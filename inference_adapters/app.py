@@ -16,8 +16,8 @@ from starlette.websockets import WebSocketClose
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import InferenceEngine
 from contracts.limits import Limits
+from extensions.stored_weights.server.factory import ChannelFactory
 from inference_adapters.body_limits import BodyLimits
-from inference_adapters.channels.factory import ChannelFactory
 from inference_adapters.control_routes import control_routes, health_routes
 from inference_adapters.error_answers import add_error_answers, error_answer
 from inference_adapters.generation_routes import generation_routes

@@ -19,9 +19,9 @@ from contracts.inference import (
     WeightUpdateStatus,
 )
 from contracts.limits import LONGEST_S, MAX_INTEGER
+from extensions.stored_weights.server.weight_sources import Caller
 from inference_adapters.bodies import update_body
 from inference_adapters.update_record import AnyUpdateRequest
-from inference_adapters.weight_sources import Caller
 from inference_adapters.weight_updates import WeightUpdates
 
 Challenge = Annotated[str | None, Query(pattern=CHALLENGE_PATTERN)]

@@ -6,9 +6,9 @@
 from contracts.channel import InitWeightChannelRequest
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import EngineInfo, InitProcessGroupRequest
-from inference_adapters.channels.public_keys import check_key
+from extensions.stored_weights.server.public_keys import check_key
+from extensions.stored_weights.server.weight_sources import Caller, SourceList
 from inference_adapters.manifest_check import check_kv_cache
-from inference_adapters.weight_sources import Caller, SourceList
 
 AnyJoinRequest = InitProcessGroupRequest | InitWeightChannelRequest
 

@@ -14,12 +14,12 @@ from typing import Any
 from contracts.channel import InitWeightChannelRequest, InitWeightChannelResponse
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import ContractInfo, GroupInfo, InferenceEngine, InitProcessGroupRequest
+from extensions.stored_weights.server.factory import ChannelFactory
+from extensions.stored_weights.server.joined_channel import JoinedChannel
+from extensions.stored_weights.server.weight_sources import LOCAL, Caller
 from inference_adapters.capabilities import capabilities
-from inference_adapters.channels.factory import ChannelFactory
-from inference_adapters.channels.joined_channel import JoinedChannel
 from inference_adapters.join_checks import AnyJoinRequest, check_channel, check_claim, check_group
 from inference_adapters.update_record import UpdateRecord
-from inference_adapters.weight_sources import LOCAL, Caller
 
 NOTICE_S = 1.0  # additional time to notice that a timed-out update has ended
 

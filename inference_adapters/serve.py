@@ -16,15 +16,15 @@ from fastapi import FastAPI
 
 from contracts.inference import InferenceEngine
 from contracts.limits import LONGEST_S, MAX_INTEGER, Limits
-from contracts.store.errors import StoreError
 from contracts.support.listening import listening_socket
 from contracts.support.token import TokenError, add_token_arguments, token_of
 from contracts.whole_model import IncompleteModelError
+from extensions.stored_weights.server.factory import ChannelFactory
+from extensions.stored_weights.server.weight_sources import Location, SourceList
+from extensions.stored_weights.store.errors import StoreError
 from inference_adapters.app import AddGeneration, create_app
-from inference_adapters.channels.factory import ChannelFactory
 from inference_adapters.garbage import spare_collector
 from inference_adapters.http_protocol import LimitedProtocol, limits_here
-from inference_adapters.weight_sources import Location, SourceList
 
 IDLE_TIMEOUT_S = 5  # after which a connection without a request is closed
 

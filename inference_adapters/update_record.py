@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from contracts.channel import ChannelUpdateRequest
 from contracts.inference import UpdateProgress, WeightUpdateRequest, WeightUpdateStatus
-from contracts.store.rules import PullProgress
+from extensions.stored_weights.store.rules import PullProgress
 
 AnyUpdateRequest = WeightUpdateRequest | ChannelUpdateRequest
 

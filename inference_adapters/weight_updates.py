@@ -24,11 +24,11 @@ from contracts.inference import (
     WeightUpdateStatus,
 )
 from contracts.limits import Limits
-from contracts.store.errors import StoreError
+from extensions.stored_weights.server.base import PROVEN_BAD, SupersededError, reason_of
+from extensions.stored_weights.server.factory import ChannelFactory
+from extensions.stored_weights.server.joined_channel import JoinedChannel
+from extensions.stored_weights.store.errors import StoreError
 from inference_adapters.capabilities import capabilities
-from inference_adapters.channels.base import PROVEN_BAD, SupersededError, reason_of
-from inference_adapters.channels.factory import ChannelFactory
-from inference_adapters.channels.joined_channel import JoinedChannel
 from inference_adapters.finite_weights import NotFiniteError
 from inference_adapters.manifest_check import check_kv_cache, check_manifest
 from inference_adapters.membership import Membership

@@ -35,11 +35,11 @@ from contracts.records import (
     TrainingDone,
     WeightsPublished,
 )
+from extensions.stored_weights.actor.version_watch import VersionWatch
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.load_watch import adapting
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.clients.server_watch import watching
-from pipelinerl.clients.version_watch import VersionWatch
 from pipelinerl.components import (
     build_client,
     build_domain,

@@ -19,6 +19,7 @@ from contracts.records import (
     TrainingDone,
 )
 from contracts.trainer import WorkerSpec
+from extensions.stored_weights.trainer.stored import StorePlace
 from pipelinerl.components import build_domain, instantiate, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.heartbeat import EVERY_S, Heartbeat
@@ -35,7 +36,6 @@ from pipelinerl.training.probe import Probe
 from pipelinerl.training.progress import Progress
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.publishers import new_publisher
-from pipelinerl.training.publishing.stored import StorePlace
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.reference_updates import ReferenceUpdates

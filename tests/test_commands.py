@@ -21,9 +21,9 @@ STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's
     "pipelinerl.judging.isolation.selftest",
     "pipelinerl.judging.worker",
     "pipelinerl.launcher.executors.guard",
-    "pipelinerl.launcher.executors.on_ray.cluster",
+    "extensions.cluster.on_ray.cluster",
 }
-NEEDS = {"benchmarks.mutants": "libcst", "pipelinerl.view.parquet": "pyarrow"}
+NEEDS = {"benchmarks.mutants": "libcst", "extensions.viewer.parquet": "pyarrow"}
 AT_A_TIME = 3
 
 

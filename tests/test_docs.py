@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from extensions.cluster.slurm.script import script
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.slurm.script import script
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -46,10 +46,10 @@ EXCEPTIONS = {
     "conformance/odd_trainers.py::save": "an oddity that takes time",
     "conformance/test_trainer_kit.py::"
     "test_a_rank_that_hangs_ends_with_the_patience_and_is_left_nowhere": PASSES,
-    "contracts/store/test_download.py::"
+    "extensions/stored_weights/store/test_download.py::"
     "test_a_source_that_is_silent_is_given_up_after_the_idle_timeout": LETS_OTHERS,
-    "contracts/store/test_retention.py": FILE_TIME,
-    "contracts/store/test_source_faults.py::"
+    "extensions/stored_weights/store/test_retention.py": FILE_TIME,
+    "extensions/stored_weights/store/test_source_faults.py::"
     "test_wrong_bytes_of_the_only_source_may_be_an_accident_once": "the loop's clock, which the test moves",
     "contracts/test_weights.py::test_a_group_that_waits_is_aborted_from_another_thread": LETS_OTHERS,
     "contracts/test_weights.py::test_a_probe_is_part_of_joining": PASSES,

@@ -18,10 +18,10 @@ import torch
 from benchmarks.islands.network import Network, address
 from contracts.support.command_line import command_parser
 from contracts.weights import listening_store
+from extensions.islands.links import linked
+from extensions.islands.quantise import QUANTISERS
+from extensions.islands.ring import Partition, Ring
 from pipelinerl.paths import ROOT
-from trainer_adapters.islands.links import linked
-from trainer_adapters.islands.quantise import QUANTISERS
-from trainer_adapters.islands.ring import Partition, Ring
 
 ISLANDS = 2
 EVERY = 100

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.paths import ROOT
-from tests.islands.processes import LighthouseProcess
+from tests.extensions.islands.processes import LighthouseProcess
 from tests.ports import free_port
 
 STEPS = 60

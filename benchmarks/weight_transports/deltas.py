@@ -12,8 +12,8 @@ import torch
 from transformers import Qwen2ForCausalLM
 
 from benchmarks.publish import model_config
-from contracts.store.delta import encode_delta
-from contracts.store.manifest import StoredParameter
+from extensions.stored_weights.store.delta import encode_delta
+from extensions.stored_weights.store.manifest import StoredParameter
 
 LEARNING_RATES = (5e-4, 5e-5, 1e-5, 2e-6, 1e-6)
 STEPS = 44  # of which the last ones are counted: in the first ones, Adam's steps are larger

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.weight_transports.network import Uplink, network
-from contracts.store.puller import Puller, PullProgress, PullRules
-from contracts.store.signing import SigningKey
-from contracts.store.writer import StoreWriter
+from extensions.stored_weights.store.puller import Puller, PullProgress, PullRules
+from extensions.stored_weights.store.signing import SigningKey
+from extensions.stored_weights.store.writer import StoreWriter
 
 RUN = "benchmark"
 TENSOR_BYTES = 16 * 2**20

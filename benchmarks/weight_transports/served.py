@@ -7,8 +7,8 @@ from http.client import HTTPException
 from pathlib import Path
 
 from contracts.records import ServerJoined, StepClosed
-from contracts.store.manifest import VersionManifest
-from contracts.store.signing import MANIFEST_TYPE, SigningKey, Verifier
+from extensions.stored_weights.store.manifest import VersionManifest
+from extensions.stored_weights.store.signing import MANIFEST_TYPE, SigningKey, Verifier
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 

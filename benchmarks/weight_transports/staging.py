@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from contracts.store.signing import SigningKey
-from contracts.store.writer import StoreWriter
+from extensions.stored_weights.store.signing import SigningKey
+from extensions.stored_weights.store.writer import StoreWriter
 
 TENSORS = 12
 TENSOR_BYTES = 16 * 2**20

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.weight_transports.network import Uplink, network
-from contracts.store.puller import Puller, PullProgress, PullRules
-from contracts.store.signing import SigningKey
-from contracts.store.writer import StoreWriter
+from extensions.stored_weights.store.puller import Puller, PullProgress, PullRules
+from extensions.stored_weights.store.signing import SigningKey
+from extensions.stored_weights.store.writer import StoreWriter
 
 RUN = "benchmark"
 PULLERS = 8

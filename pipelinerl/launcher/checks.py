@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 from types import ModuleType
 
 from contracts.support.messages import one_line
+from extensions.viewer.trackers import unknown_tracker
 from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
@@ -18,7 +19,6 @@ from pipelinerl.launcher.demonstrated import check_demonstrated, check_sampler
 from pipelinerl.launcher.explain import nearest
 from pipelinerl.launcher.same_problems import Problems, problems_of
 from pipelinerl.rollouts.evaluation import held_out
-from pipelinerl.view.trackers import unknown_tracker
 
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
 LISTS = ("filters", "regularisers", "rewards")

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
+from extensions.stored_weights.launcher.shared_store import SHARED_MEMORY, check_directory, store_name
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import service_command, service_environment
 from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.launcher.executors.base import Slot
-from pipelinerl.launcher.shared_store import SHARED_MEMORY, check_directory, store_name
 from pipelinerl.launcher.wants import ORIGIN, RANK_0, REFERENCE, Role, members_of
 from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import ORIGIN_VARIABLE, REDIS_VARIABLE, REFERENCE_VARIABLE, STORE_VARIABLE
@@ -112,7 +112,7 @@ class JobPlanner:
     def _origin(self, slot: Slot) -> tuple[tuple[str, ...], dict[str, str]]:
         """Returns the origin's command and its environment, in which there is no secret."""
         host = self._config.weights.master_address or slot.address
-        module = (sys.executable, "-m", "contracts.store.origin", str(self.weight_store))
+        module = (sys.executable, "-m", "extensions.stored_weights.store.origin", str(self.weight_store))
         variables = {"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1"}
         return (*module, "--host", host, "--port", str(slot.port)), clean_environment(variables)
 

@@ -4,12 +4,12 @@ import os
 import socket
 
 from contracts.support.messages import first_line
+from extensions.cluster.on_ray.access import missing_ray
+from extensions.viewer.trackers import missing_library
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.executors.on_ray.access import missing_ray
 from pipelinerl.launcher.jobs import missing_engine
-from pipelinerl.view.trackers import missing_library
 
 PROCESSES_PER_CPU = 128  # 64 scripted servers run on two CPUs
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
+from extensions.viewer.run_end import end_path, url_path
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.executors.base import Ended, Process, Want
 from pipelinerl.launcher.executors.local import LocalExecutor
@@ -23,7 +24,6 @@ from pipelinerl.launcher.job_logs import JobLogs
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.restarts import Restarts
 from pipelinerl.paths import importable
-from pipelinerl.view.run_end import end_path, url_path
 
 MOST = 3  # restarts of one of them in a launch
 FINISH_S = 60.0  # for all of them, once the run has ended
@@ -44,13 +44,13 @@ class Observer(NamedTuple):
 def observers_of(config: RunConfig, run_dir: Path) -> list[Observer]:
     """Returns one for each tracker, so that they do not fail together, and the viewer."""
     python = (sys.executable, "-m")
-    track = (*python, "pipelinerl.track", str(run_dir), "--to")
+    track = (*python, "extensions.viewer.track", str(run_dir), "--to")
     observers = [Observer(f"tracker-{name}", (*track, name)) for name in config.all_trackers]
     if config.view:
         observers.append(
             Observer(
                 "viewer",
-                (*python, "pipelinerl.view", str(run_dir)),
+                (*python, "extensions.viewer", str(run_dir)),
                 repeated="shows the run",
                 with_run=("--end-with-run",),
                 announces=url_path(run_dir),

@@ -32,7 +32,7 @@ class PlacedRun(NamedTuple):
 def executor_of(config: RunConfig) -> Executor:
     """Returns the executor that the configuration names. Ray is imported only where it is used."""
     if config.executor.backend == "ray":
-        from pipelinerl.launcher.executors.on_ray.executor import RayExecutor
+        from extensions.cluster.on_ray.executor import RayExecutor
 
         return RayExecutor(config.executor)
     return LocalExecutor(visible_gpus(config))

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from contracts.support.files import remove_unfinished
+from extensions.stored_weights.launcher.shared_store import made_store
 from pipelinerl.config import save_config
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.jobs import servers_directory
@@ -19,7 +20,6 @@ from pipelinerl.launcher.run_directory import make_run_dir, point_latest_at
 from pipelinerl.launcher.run_to_end import run_to_end
 from pipelinerl.launcher.same_problems import keep_problems
 from pipelinerl.launcher.scaling import forget_what_was_asked
-from pipelinerl.launcher.shared_store import made_store
 from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.training.checkpoints import Checkpoints

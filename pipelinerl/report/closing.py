@@ -62,7 +62,7 @@ def next_commands(summary: dict, run_dir: Path, ended: bool, is_solved: bool) ->
         more = "" if summary["solved_at"] is not None else f" max_steps={2 * summary['optimizer_steps']}"
         unbounded = " stop_at=null" if is_solved else ""
         further = {f"{resume}{more}{unbounded}": "train it further"}
-    pages = {f"{python} -m pipelinerl.view {shown}": "look at it in a browser"}
+    pages = {f"{python} -m extensions.viewer {shown}": "look at it in a browser"}
     story = {f"{python} -m pipelinerl.streams group {shown} 0": "read what happened to group 0"}
     return {
         **pages,

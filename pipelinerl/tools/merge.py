@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from transformers import AutoConfig
 
 from contracts.support.command_line import command_parser
+from extensions.viewer.complete_directory import complete_directory
 from pipelinerl.errors import PlanError
-from pipelinerl.view.complete_directory import complete_directory
 
 WEIGHTS = "*.safetensors"
 OTHER_KEYS = {  # of a configuration, which models of one computation may have different

@@ -7,7 +7,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from contracts.trainer import SaveHandle, StepReport, TrainerWorker, WorkerSpec
 from examples.plain_trainer import PlainTrainer
-from trainer_adapters.diloco import DiLoCoTrainer
+from extensions.islands.diloco import DiLoCoTrainer
 from trainer_adapters.fsdp import FSDPTrainer
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from contracts.store.delta import encode_delta
-from contracts.store.manifest import StoredParameter, digest_of
-from contracts.store.signing import LATEST_TYPE, SigningKey, Verifier
+from extensions.stored_weights.store.delta import encode_delta
+from extensions.stored_weights.store.manifest import StoredParameter, digest_of
+from extensions.stored_weights.store.signing import LATEST_TYPE, SigningKey, Verifier
 from pipelinerl.paths import ROOT
 
 PAGE = (ROOT / "docs" / "inference-contract.md").read_text()

@@ -16,7 +16,7 @@ from inference_adapters import update_record
 from inference_adapters.membership import NOTICE_S
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
-from tests.inference_adapters.channel_peer import until
+from tests.extensions.stored_weights.channel_peer import until
 from tests.inference_adapters.trainer_peer import weights
 from tests.limits import HANG_S
 from tests.moved_loop import let_pass, on_moved_loop

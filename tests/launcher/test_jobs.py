@@ -12,7 +12,7 @@ from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
 from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import REFERENCE_VARIABLE
-from tests.launcher.test_weight_transports import jobs_of
+from tests.extensions.stored_weights.test_launch import jobs_of
 
 PYTHON = sys.executable
 OTHER = "/bin/sh"  # stands for another engine's interpreter

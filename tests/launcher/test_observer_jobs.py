@@ -48,7 +48,7 @@ def test_a_viewer_ends_with_the_run_but_not_where_a_user_repeats_its_command(tmp
     config = compose_config(["trackers=[wandb]", "view=true"])
     tracker, viewer = observers_of(config, tmp_path)
     assert tracker.name == "tracker-wandb" and tracker.announces is None
-    assert viewer.command[1:] == ("-m", "pipelinerl.view", str(tmp_path))
+    assert viewer.command[1:] == ("-m", "extensions.viewer", str(tmp_path))
     assert viewer.with_run == ("--end-with-run",)
 
 

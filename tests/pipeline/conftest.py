@@ -6,8 +6,8 @@ import pytest
 
 from contracts.trainer import OptimizerSpec, WorkerSpec
 from pipelinerl.training.ranks import Ranks
+from tests.extensions.stored_weights.runs import ready_servers
 from tests.inference_adapters.servers import Server
-from tests.pipeline.stored_weights import ready_servers
 from tests.ports import free_port
 from trainer_adapters.scripted import ScriptedTrainer
 

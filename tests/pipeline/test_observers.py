@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchmarks.run_processes import jobs_of
+from tests.extensions.viewer.held import as_tensorboard_has_them, in_tensorboard, lines_of
 from tests.forked import Forked
 from tests.pipeline.runs import assert_accounted, finish, resume, start, wait_for
-from tests.view.held import as_tensorboard_has_them, in_tensorboard, lines_of
 
 SAID = "launch.py: view the run at "
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from contracts.store.checkpoint import copy_checkpoint
-from pipelinerl.training.publishing.stored import EPOCH, StorePlace, VersionStore
+from extensions.stored_weights.store.checkpoint import copy_checkpoint
+from extensions.stored_weights.trainer.stored import EPOCH, StorePlace, VersionStore
 from tests.pipeline.test_weight_publisher import config
 from tests.ports import free_port
 from tests.trainer_adapters.architectures import tiny_config, tiny_model

@@ -22,11 +22,6 @@ from contracts.conformance.inference.guarantees import (
     g09_tokens,
     g10_authorization,
     g11_cancellation,
-    g12_store,
-    g13_skipping,
-    g14_integrity,
-    g15_resume,
-    g16_undisturbed,
 )
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server
@@ -35,6 +30,13 @@ from contracts.conformance.inference.speed import Speed, measure_speed
 from contracts.conformance.parts import Parts, chosen
 from contracts.conformance.verdicts import Guarantee, GuaranteeError, NotDeclaredError, Verdict
 from contracts.weights import torch_dtype
+from extensions.stored_weights.conformance import (
+    g12_store,
+    g13_skipping,
+    g14_integrity,
+    g15_resume,
+    g16_undisturbed,
+)
 
 Part = Callable[[Bench], Awaitable[str]]  # the check of a part; it returns what it measured
 

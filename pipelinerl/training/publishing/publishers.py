@@ -6,15 +6,15 @@ import torch
 
 from contracts.records import ServerCondemned
 from contracts.weights import WeightManifest
+from extensions.stored_weights.trainer.followers import Followers
+from extensions.stored_weights.trainer.packer import Packer
+from extensions.stored_weights.trainer.relay import RelayPublisher
+from extensions.stored_weights.trainer.shared import SharedPublisher
+from extensions.stored_weights.trainer.stored import StorePlace, VersionStore
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.publishing.base import WeightPublisher
-from pipelinerl.training.publishing.followers import Followers
 from pipelinerl.training.publishing.group import GroupPublisher
-from pipelinerl.training.publishing.packer import Packer
-from pipelinerl.training.publishing.relay import RelayPublisher
-from pipelinerl.training.publishing.shared import SharedPublisher
-from pipelinerl.training.publishing.stored import StorePlace, VersionStore
 
 
 def new_publisher(

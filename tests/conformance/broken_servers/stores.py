@@ -6,24 +6,24 @@ import hashlib
 
 import aiohttp
 
-from contracts.store import manifest as manifests
-from contracts.store import puller, tensor_check
-from contracts.store.assembly import AssembledVersions
-from contracts.store.delta_writer import DeltaWriter
-from contracts.store.latest import LatestWatch
-from contracts.store.object_files import ObjectFiles
-from contracts.store.part_file import PartFile
-from contracts.store.rules import PullRules
-from contracts.store.shared import SharedStore
-from contracts.store.signing import Verifier, _parts
-from contracts.store.sources import Sources
-from contracts.store.tensor_check import TensorCheck, tensor_entries
+from extensions.stored_weights.server import relay
+from extensions.stored_weights.server.follower import Follower
+from extensions.stored_weights.server.joined_channel import JoinedChannel
+from extensions.stored_weights.server.loop_thread import LoopThread
+from extensions.stored_weights.server.relay import RelayChannel
+from extensions.stored_weights.store import manifest as manifests
+from extensions.stored_weights.store import puller, tensor_check
+from extensions.stored_weights.store.assembly import AssembledVersions
+from extensions.stored_weights.store.delta_writer import DeltaWriter
+from extensions.stored_weights.store.latest import LatestWatch
+from extensions.stored_weights.store.object_files import ObjectFiles
+from extensions.stored_weights.store.part_file import PartFile
+from extensions.stored_weights.store.rules import PullRules
+from extensions.stored_weights.store.shared import SharedStore
+from extensions.stored_weights.store.signing import Verifier, _parts
+from extensions.stored_weights.store.sources import Sources
+from extensions.stored_weights.store.tensor_check import TensorCheck, tensor_entries
 from inference_adapters import weight_updates
-from inference_adapters.channels import relay
-from inference_adapters.channels.follower import Follower
-from inference_adapters.channels.joined_channel import JoinedChannel
-from inference_adapters.channels.loop_thread import LoopThread
-from inference_adapters.channels.relay import RelayChannel
 from inference_adapters.scripted import WEIGHT, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 

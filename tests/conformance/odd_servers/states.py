@@ -3,7 +3,7 @@
 import asyncio
 
 from contracts.errors import ContractError, ErrorCode
-from inference_adapters.channels.joined_channel import JoinedChannel
+from extensions.stored_weights.server.joined_channel import JoinedChannel
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.odd_servers.registry import odd

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from contracts.trainer import StepReport
+from extensions.islands.island import Island
 from tests.conformance.averaging_trainers import GoesHalfWay
 from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters.deepspeed import DeepSpeedTrainer
-from trainer_adapters.islands.island import Island
 
 broken = partial(mutant, "T10", part="periods")
 

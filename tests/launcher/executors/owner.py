@@ -11,8 +11,8 @@ from pipelinerl.launcher.executors.local import LocalExecutor
 def executor_of(kind: str) -> Executor:
     if kind == "local":
         return LocalExecutor()
+    from extensions.cluster.on_ray.executor import RayExecutor
     from pipelinerl.config import RayExecutorConfig
-    from pipelinerl.launcher.executors.on_ray.executor import RayExecutor
 
     return RayExecutor(RayExecutorConfig(backend="ray"))
 

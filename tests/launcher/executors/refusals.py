@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ray_nodes import RayNodes
+from extensions.cluster.on_ray.access import access
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.executors.on_ray.access import access
 
 
 def refused(environment: dict[str, str], allow_unauthenticated: bool = False) -> str:

@@ -1,8 +1,8 @@
 """What fits on the nodes of a cluster, without one."""
 
+from extensions.cluster.on_ray.nodes import Node, fits, too_large
 from pipelinerl.launcher.executors.base import Want
 from pipelinerl.launcher.executors.bundles import Resources, groups_of
-from pipelinerl.launcher.executors.on_ray.nodes import Node, fits, too_large
 
 RANKS = [Want(f"trainer-{i}", "workers", f"trainer-{i}", cpus=1, gpus=1) for i in range(4)]
 SERVERS = [Want(f"server-{i}", f"server-{i}", f"server-{i}", cpus=1, gpus=4) for i in range(3)]

@@ -7,7 +7,6 @@ measured throughput. The server gets many updates and requests, then many channe
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.first_spans import first_spans_off_by
 from contracts.conformance.inference.growth import Growth
-from contracts.conformance.inference.guarantees.g08_channels import check_channels
 from contracts.conformance.inference.guarantees.g08_groups import check_groups
 from contracts.conformance.inference.guarantees.g08_requests import check_requests
 from contracts.conformance.inference.speed import Speed, check_speed, measure_speed
@@ -17,6 +16,7 @@ from contracts.conformance.inference.updates_under_load import (
     updates_among_arrivals,
     updates_under_load,
 )
+from extensions.stored_weights.conformance.g08_channels import check_channels
 
 CERTAIN = 3.0  # the rule of three: none of n lost means fewer than 3 in n with 95 % confidence
 

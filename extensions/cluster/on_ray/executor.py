@@ -1,0 +1,155 @@
+"""The executor of a Ray cluster: an actor on the job's node, its keeper, starts each job behind a guard.
+
+A job that can be restarted alone has its own group, which can be placed again; the workers share one group.
+Ray places groups and reports losses. It restarts nothing, and its store holds no record, weight or secret.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from extensions.cluster.on_ray.access import Access, access, prepare_environment
+from extensions.cluster.on_ray.job import RayJob
+from extensions.cluster.on_ray.lifeline import Lifeline
+from extensions.cluster.on_ray.nodes import capacity, fits, free_in_words, too_large
+from pipelinerl.config import RayExecutorConfig
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher import executors
+from pipelinerl.launcher.executors.base import Capacity, Executor, Fate, Lost, Process, Want
+from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_of, in_words, needs_of
+from pipelinerl.launcher.executors.environment import WITHHELD
+from pipelinerl.launcher.messages import say
+
+GUARD = Path(executors.__file__).with_name("guard.py")
+FINISH_S = 3.0  # longest wait for guards to kill what is left; after that they continue by themselves
+NOTICES_WITHIN_S = 10.0  # after a node's death, with the health checks of docs/cluster.md
+
+
+class RayExecutor(Executor):
+    """The executor of the cluster at RAY_ADDRESS, which it joins at the first use."""
+
+    notices_within_s = NOTICES_WITHIN_S
+
+    def __init__(self, options: RayExecutorConfig):
+        self._options = options
+        self._jobs: dict[str, RayJob] = {}
+        self._groups: dict[str, Any] = {}
+        self._joined = False
+        for name in options.forward_env:
+            if name not in os.environ:
+                say(f"executor.forward_env: {name} is not set here, so no job is given it")
+
+    @cached_property
+    def _access(self) -> Access:
+        return access(os.environ, self._options.allow_unauthenticated)
+
+    @cached_property
+    def _cluster(self) -> Any:
+        """The module that imports ray. The first use joins the cluster."""
+        prepare_environment(self._access)
+        from extensions.cluster.on_ray import cluster
+
+        try:
+            cluster.join(self._access.address, f"pipelinerl-{secrets.token_hex(4)}")
+        except (OSError, RuntimeError) as error:
+            message = str(error).strip().splitlines()[0]
+            raise PlanError(f"cannot join the Ray cluster at {self._access.address}: {message}") from error
+        self._joined = True
+        return cluster
+
+    @cached_property
+    def _watch(self) -> Any:
+        from extensions.cluster.on_ray.watch import Watch
+
+        return Watch(self._cluster.view)
+
+    @cached_property
+    def _lifeline(self) -> Lifeline:
+        return Lifeline(self.address)
+
+    @property
+    def address(self) -> str:
+        return self._cluster.own_address()
+
+    def capacity(self, wants: Iterable[Want]) -> Capacity:
+        nodes = self._watch.view.nodes
+        secured = "token authentication" if self._access.authenticated else "no authentication"
+        where = f"ray {self._access.version} at {self._access.address}, {secured}"
+        wants = list(wants)
+        fitting = [fits(wants, nodes), *(f"never: {why}" for why in too_large(wants, self._kinds()))]
+        return Capacity(f"{where}: {capacity(nodes)}", [str(node) for node in nodes], fitting)
+
+    def ask(self, wants: Iterable[Want]) -> None:
+        wants = list(wants)
+        if not self._watch.is_fresh():  # asking would block while the head does not answer
+            raise PlanError(f"the head of the Ray cluster at {self._access.address} does not answer")
+        self._refuse_impossible(wants)
+        for name, members in groups_of(wants).items():
+            if name not in self._groups:
+                self._groups[name] = self._cluster.Group(name, bundles_of(members))
+        guard = GUARD.read_text()
+        for want in wants:
+            group = self._groups[want.group]
+            keeper = group.keeper(want.bundle, needs_of(want), guard, WITHHELD.pattern)
+            self._jobs[want.name] = RayJob(self._cluster, want, keeper, self._lifeline.address)
+
+    def _refuse_impossible(self, wants: list[Want]) -> None:
+        """Raises PlanError if no node is large enough, including the kinds that an autoscaler may start."""
+        if impossible := too_large(wants, self._kinds()):
+            raise PlanError(impossible[0])
+
+    def _kinds(self) -> list[Resources]:
+        nodes, could_be_added = self._watch.view
+        return [node.total for node in nodes] + could_be_added
+
+    def look(self) -> Mapping[str, Fate]:
+        if not self._jobs:
+            return {}
+        done = self._cluster.done([call for job in self._jobs.values() for call in job.calls()])
+        if self._watch.is_silent():
+            why = f"the head of the Ray cluster at {self._access.address} does not answer"
+            return {name: Lost(job.slot, why) for name, job in self._jobs.items()}
+        nodes = {node.id: node for node in self._watch.view.nodes}
+        free = free_in_words(nodes.values())
+        for job in self._jobs.values():
+            job.hear(done)
+        return {name: job.fate(nodes, self._needs(job.want), free) for name, job in self._jobs.items()}
+
+    def _needs(self, want: Want) -> str:
+        """Returns the resources, as text, that must be free to place the job's group."""
+        together = [job.want for job in self._jobs.values() if job.want.group == want.group]
+        return in_words(bundles_of(together).values())
+
+    def start(self, name: str, process: Process) -> None:
+        forwarded = {name: os.environ[name] for name in self._options.forward_env if name in os.environ}
+        self._jobs[name].start(process, forwarded)
+
+    def end(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._jobs[name].end()
+
+    def drop(self, names: Iterable[str]) -> None:
+        dropped = [self._jobs.pop(name) for name in names]
+        if not dropped:
+            return
+        self._cluster.done([job.finish() for job in dropped if job.is_reached], FINISH_S)
+        for job in dropped:
+            job.kill()
+        kept = {job.want.group for job in self._jobs.values()}
+        for name in {job.want.group for job in dropped} - kept:
+            group = self._groups.pop(name)
+            if not self._watch.is_silent():
+                group.remove()
+
+    def close(self) -> None:
+        self.drop([*self._jobs])
+        if self._joined:
+            self._joined = False
+            if "_watch" in self.__dict__:
+                self._watch.stop()
+            self._cluster.leave()
+            if "_lifeline" in self.__dict__:
+                self._lifeline.close()

@@ -1,0 +1,33 @@
+"""Safetensors files of float32 vectors and bytes, with numbers beside them. They hold no code."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from extensions.stored_weights.store.tensor_file import write_tensor_file
+
+NUMBERS = "numbers"  # the tensor of bytes that holds them, as JSON
+
+Contents = tuple[Mapping[str, torch.Tensor], dict[str, Any]]  # vectors on the CPU by name, and numbers
+
+
+def write(path: Path, contents: Contents, sync: bool = True) -> None:
+    """Writes a file. Raises OSError, and then `path` may hold part of it."""
+    tensors, numbers = contents
+    text = np.frombuffer(json.dumps(numbers).encode(), np.uint8)
+    entries = [
+        (name, str(tensor.dtype).removeprefix("torch."), (len(tensor),), tensor.numpy())
+        for name, tensor in tensors.items()
+    ]
+    write_tensor_file(path, [*entries, (NUMBERS, "uint8", (len(text),), text)], sync)
+
+
+def read(path: Path) -> Contents:
+    """Returns what is in a file. Raises OSError, ValueError or SafetensorError if it holds nothing such."""
+    tensors = load_file(path)
+    return tensors, json.loads(bytes(tensors.pop(NUMBERS).tolist()))

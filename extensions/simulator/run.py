@@ -1,0 +1,163 @@
+"""The simulated run: finds the next event, and applies its effects. Pure computation."""
+
+import heapq
+import itertools
+import math
+from collections import deque
+
+import numpy as np
+
+from contracts.records import Rollout
+from extensions.simulator.lengths import Lengths
+from extensions.simulator.measures import Measures
+from extensions.simulator.rates import Rates
+from extensions.simulator.rollouts import rollout
+from extensions.simulator.server import Request, Server
+from extensions.simulator.trainer import Doing, Trainer
+from pipelinerl.batching.step_formation import Groups
+from pipelinerl.components import build_formation
+from pipelinerl.config import RunConfig
+from pipelinerl.rollouts.admission import admission_of
+
+
+class StalledError(RuntimeError):
+    """The simulated run would never end."""
+
+
+class SimulatedRun:
+    """A run of `max_steps`, from the time when version 0 is live until the last version is live.
+
+    success: the share of attempts that are right; with 0 or 1, no group has a signal.
+    """
+
+    def __init__(self, config: RunConfig, rates: Rates, lengths: Lengths, success: float, prompt_tokens: int):
+        self._config = config
+        self._rates = rates
+        self._lengths = lengths
+        self._success = success
+        self._prompt_tokens = prompt_tokens
+        self._random = np.random.default_rng(config.seed)
+        self._admission = admission_of(config)
+        self._formation = build_formation(config)
+        self._groups = Groups(config.group_size)
+        self._servers = [Server(rates) for _ in range(config.world.servers)]
+        self._trainer = Trainer(rates, config.epochs)
+        self._waiting: deque[tuple[int, int]] = deque()  # members of open groups without a place
+        self._judged: list[tuple[float, int, Rollout]] = []  # rollouts, each with the time of its reward
+        self._numbers = itertools.count()
+        self._next_group = 0
+        self._made = 0  # number of versions made
+        self._live = 0  # version that the servers hold
+        self._to_settle = 0  # rollouts of the step whose weights are being published
+        self._dropped_in_a_row = 0
+        self._now = 0.0
+        self.measures = Measures()
+
+    def run(self) -> Measures:
+        """Runs to the end. Raises StalledError."""
+        while self._live < self._config.max_steps:
+            self._fill()
+            self._act()
+        for server in self._servers:
+            server.go_to(self._now)
+        places = self._config.requests_in_flight
+        busy_s = sum(server.busy_s for server in self._servers)
+        self.measures.end(self._now, busy_s / (places * self._now), self._trainer.seconds)
+        return self.measures
+
+    # --- the actor ----------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Starts requests while there are free places, and groups while they are admitted."""
+        while self._admission.gate_open and self._free_places:
+            if not self._waiting:
+                if self._admission.blocked_by():
+                    return
+                self._admission.start(self._next_group)
+                self._waiting += ((self._next_group, i) for i in range(self._config.group_size))
+                self._next_group += 1
+            group_id, member = self._waiting.popleft()
+            server = min(self._servers, key=lambda server: server.running)
+            server.start(self._now, group_id, member, self._lengths(self._random))
+
+    @property
+    def _free_places(self) -> int:
+        return self._config.requests_in_flight - sum(server.running for server in self._servers)
+
+    def _answered(self, server: Server, request: Request) -> None:
+        truncated = request.tokens >= self._config.sampling.max_tokens
+        reward = float(self._random.random() < self._success)
+        spans = server.spans(request)
+        made = rollout(request.group_id, request.member, self._prompt_tokens, spans, truncated, reward)
+        heapq.heappush(self._judged, (self._now + self._rates.judging_s, next(self._numbers), made))
+
+    # --- the preprocessor ---------------------------------------------------------------------
+
+    def _take(self, made: Rollout) -> None:
+        group = self._groups.collect(made)
+        if group is None:
+            return
+        self._admission.finish(made.group_id)
+        outcome = self._formation.add_group(group)
+        self.measures.completed(group, self._live, outcome.dropped)
+        if outcome.dropped:
+            self._admission.settle(len(group))
+            self._count_dropped(outcome.dropped)
+        else:
+            self._dropped_in_a_row = 0
+        self._trainer.put(outcome.rows, self._now)
+
+    def _count_dropped(self, reason: str) -> None:
+        self._dropped_in_a_row += 1
+        if self._dropped_in_a_row >= self._config.give_up_after:
+            raise StalledError(
+                f"{self._dropped_in_a_row} groups in a row were dropped, the last one as {reason}"
+            )
+
+    # --- the trainer --------------------------------------------------------------------------
+
+    def _trained(self) -> None:
+        row = self._trainer.row
+        self.measures.trained(row)
+        if not row.closes_step:
+            self._trainer.train_next(self._now)
+            return
+        self._made += 1
+        self._to_settle = len(row.group_ids) * self._config.group_size
+        if self._config.schedule == "async":
+            self._admission.gate_open = False
+            self._trainer.change(Doing.QUIESCING, self._now, math.inf)
+        else:
+            self._publish()
+
+    def _publish(self) -> None:
+        live = self._now + self._rates.update_s
+        self._trainer.change(Doing.PUBLISHING, self._now, live)
+        for server in self._servers:
+            server.pause(live - self._rates.paused_s, live)
+
+    def _published(self) -> None:
+        self._live = self._made
+        for server in self._servers:
+            server.update(self._now, self._made)
+        self._admission.gate_open = True
+        self._admission.settle(self._to_settle)
+        self._trainer.train_next(self._now)
+
+    # --- the clock ----------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        """Advances the clock to the next event, and applies it."""
+        if self._trainer.doing is Doing.QUIESCING and not any(server.running for server in self._servers):
+            self._publish()
+        server = min(self._servers, key=Server.next_end)
+        judged = self._judged[0][0] if self._judged else math.inf
+        self._now = min(server.next_end(), judged, self._trainer.until)
+        if self._now == math.inf:
+            raise StalledError("nothing is in flight, and no group may start")
+        if self._now == judged:
+            self._take(heapq.heappop(self._judged)[2])
+        elif self._now == self._trainer.until:
+            self._trained() if self._trainer.doing is Doing.TRAINING else self._published()
+        else:
+            self._answered(server, server.end_one())

@@ -1,0 +1,129 @@
+"""Pulls each newer version of a channel unasked.
+
+Two tasks in the server's event loop do it. One looks for versions; the other has them fetched and applied,
+one after the other. A version that fails for a passing cause is tried again as long as it is the newest.
+"""
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from extensions.stored_weights.server.base import SupersededError, passes, pauses, reason_of
+from extensions.stored_weights.store.errors import StoreError
+from extensions.stored_weights.store.manifest import LatestVersion
+from inference_adapters.update_record import UpdateRecord
+
+if TYPE_CHECKING:
+    from extensions.stored_weights.server.joined_channel import JoinedChannel
+    from extensions.stored_weights.server.relay import RelayChannel
+    from extensions.stored_weights.store.assembly import AssembledVersion
+
+log = logging.getLogger(__name__)
+
+
+class Follower:
+    """The two tasks of a channel that is followed."""
+
+    def __init__(self, joined: "JoinedChannel", channel: "RelayChannel"):
+        self._joined = joined
+        self._channel = channel
+        self._newest: LatestVersion | None = None
+        self._waiting: UpdateRecord | None = None  # of a version that has not been begun
+        self._pulled: UpdateRecord | None = None  # the last one that was begun
+        self._dropped = False  # whether the version before that was given up for it
+        self._news = asyncio.Event()  # set while a version waits
+        self._tasks = [asyncio.create_task(self._look()), asyncio.create_task(self._pull())]
+
+    async def stop(self, why: str) -> None:
+        """Calls off the version that is being pulled, and ends both tasks."""
+        for task in self._tasks:
+            task.cancel()
+        for record in filter(None, (self._waiting, self._pulled)):
+            self._joined.give_up(record, why)
+            await record.wait()
+        await asyncio.wait(self._tasks)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        while True:
+            try:
+                latest = await self._channel.look()
+            except Exception:
+                log.exception("the sources of weights could not be asked for the newest version")
+                latest = None
+            if latest is not None and self._is_news(latest):
+                self._note(latest)
+            await asyncio.sleep(self._channel.request.poll_s)
+
+    def _is_news(self, latest: LatestVersion) -> bool:
+        newer = self._newest is None or latest.version > self._newest.version
+        return newer and self._joined.wants(latest)
+
+    def _note(self, latest: LatestVersion) -> None:
+        self._newest = latest
+        why = f"superseded: version {latest.version} is newer"
+        if self._waiting:
+            self._joined.give_up(self._waiting, why, superseded=True)
+        self._waiting = self._joined.note(latest)
+        if self._pulled and self._pulled.receiving and self._is_early(self._pulled):
+            self._dropped = True
+            self._joined.give_up(self._pulled, why, superseded=True)
+        self._news.set()
+
+    def _is_early(self, record: UpdateRecord) -> bool:
+        """Returns whether a version is given up for a newer one, because most of it is still to come.
+
+        Never two in a row: if versions appear faster than they arrive, every second one is completed.
+        """
+        transfer = record.transfer
+        early = 2 * transfer.bytes_done < max(1, transfer.bytes_total)
+        return early and not record.applying and not self._dropped
+
+    # --- pulling ----------------------------------------------------------------------------------
+
+    async def _pull(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            record = self._waiting
+            self._waiting = None
+            if record.receiving:  # else a trainer has aborted it
+                await self._to_the_end(record)
+
+    async def _to_the_end(self, record: UpdateRecord) -> None:
+        """Pulls a version until it is live, bad or called off, or until there is a newer one."""
+        for pause_s in pauses():
+            self._pulled = record
+            self._joined.begin(record, self._obtain(record))
+            await record.wait()
+            if not record.superseded:
+                self._dropped = False
+            if record.outcome.state != "failed" or record.called_off or record.hopeless:
+                return
+            if await self._news_within(pause_s):
+                return
+            record = self._joined.note(self._newest)
+
+    async def _obtain(self, record: UpdateRecord) -> None:
+        stored = await self._fetch(record)
+        await self._joined.apply(record, self._channel, stored, self._channel.request.kv_cache)
+
+    async def _fetch(self, record: UpdateRecord) -> "AssembledVersion":
+        for pause_s in pauses():
+            try:
+                return await self._channel.fetch(record)
+            except (StoreError, OSError) as error:
+                if not passes(error):
+                    raise
+                record.outcome.error = reason_of(error)
+                log.warning("version %d could not be fetched: %s", record.outcome.version, reason_of(error))
+            if await self._news_within(pause_s):
+                raise SupersededError(f"version {self._newest.version} is newer; {record.outcome.error}")
+        raise AssertionError("the pauses do not end")
+
+    async def _news_within(self, pause_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), pause_s)
+        return self._news.is_set()

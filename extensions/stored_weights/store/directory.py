@@ -1,0 +1,111 @@
+"""The directory in which a server keeps the weights that it fetched. One process uses it at a time.
+
+objects/   complete files, by SHA-256
+parts/     files that are being received
+versions/  assembled versions
+lock       held by the process that uses the directory
+"""
+
+import asyncio
+import fcntl
+import os
+import threading
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from extensions.stored_weights.store.assembly import AssembledVersions
+from extensions.stored_weights.store.errors import StoreError
+from extensions.stored_weights.store.object_files import ObjectFiles
+
+TURN_POLL_S = 0.02
+
+
+class DirectoryInUseError(StoreError):
+    """A directory that another process uses."""
+
+    word = "directory"
+
+
+@dataclass
+class Claim:
+    """What one puller needs of the directory: names of versions, and hashes of objects."""
+
+    versions: Collection[str] = field(default_factory=set)
+    objects: Collection[str] = field(default_factory=set)
+
+
+class WeightDirectory:
+    """A directory, and what this process knows of its files. Pullers of one process share it."""
+
+    _opened: dict[Path, "WeightDirectory"] = {}
+    _opening = threading.Lock()
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._users = 0
+        self._turn = threading.Lock()  # held while a version is fetched
+        self._claiming = threading.Lock()
+        self._claims: dict[int, Claim] = {}
+        self._lock = _locked(path)
+        try:
+            self.objects = ObjectFiles(path)
+            self.versions = AssembledVersions(path, self.objects)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @classmethod
+    def open(cls, path: Path) -> "WeightDirectory":
+        """Returns the directory, which is made if it is missing. Raises DirectoryInUseError or OSError."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = path.resolve()
+        with cls._opening:
+            directory = cls._opened.get(path) or cls(path)
+            cls._opened[path] = directory
+            directory._users += 1
+            return directory
+
+    def close(self, claimant: object) -> None:
+        """Ends one use of the directory. The last one gives it free for other processes."""
+        with self._claiming:
+            self._claims.pop(id(claimant), None)
+        with self._opening:
+            self._users -= 1
+            if self._users == 0:
+                del self._opened[self._path]
+                os.close(self._lock)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Waits until no other puller of this process fetches. Pullers may have loops of their own."""
+        while not self._turn.acquire(blocking=False):
+            await asyncio.sleep(TURN_POLL_S)
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def claim(self, claimant: object, claim: Claim) -> None:
+        """States what a puller needs from here on. Nothing else of its earlier claim is kept for it."""
+        with self._claiming:
+            self._claims[id(claimant)] = claim
+
+    def sweep(self) -> None:
+        """Deletes what no puller claims."""
+        with self._claiming:
+            claims = list(self._claims.values())
+            self.versions.keep_only({name for claim in claims for name in claim.versions})
+            self.objects.keep_only({name for claim in claims for name in claim.objects})
+
+
+def _locked(path: Path) -> int:
+    """Returns the lock's descriptor. Raises DirectoryInUseError if another process holds it."""
+    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise DirectoryInUseError(f"{path} is used by another process: name another directory") from error
+    return descriptor

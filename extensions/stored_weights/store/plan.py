@@ -1,0 +1,103 @@
+"""Decides which files make up a version, by the bytes that are not here yet.
+
+Either the version's own full files are fetched, or a chain of deltas is applied. A chain starts from a
+version that is assembled here, or from the full files of an earlier version. Nothing here reads a file.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from extensions.stored_weights.store.errors import NoBaseError
+from extensions.stored_weights.store.manifest import DeltaWeights, ModelFile, StoredFile, VersionManifest
+from extensions.stored_weights.store.part_file import Wanted
+
+MAX_DELTAS = 64  # in a chain
+
+BytesHere = Callable[[Wanted], int]  # how many bytes of a file are on the disk
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a version is made: from a root, and the deltas that are applied to a copy of it."""
+
+    target: VersionManifest
+    root: VersionManifest  # its full files are used, unless it is assembled here
+    root_is_here: bool
+    deltas: tuple[VersionManifest, ...]  # in the order in which they are applied; the last is the target
+
+    @property
+    def full_files(self) -> list[StoredFile]:
+        """The full files of the root, if it is to be made of them."""
+        return [] if self.root_is_here or self.root.full is None else self.root.full.files
+
+    @property
+    def files(self) -> list[Wanted]:
+        """All files that the plan needs, each once."""
+        deltas = [file for manifest in self.deltas for file in delta_of(manifest).files]
+        return _each_once([*self.full_files, *deltas, *self.target.model_files])
+
+    @property
+    def changed_names(self) -> set[str]:
+        """The parameters that some delta changes."""
+        return {name for m in self.deltas for file in delta_of(m).files for name in file.names}
+
+
+def delta_of(manifest: VersionManifest) -> DeltaWeights:
+    """Returns the delta of a manifest that has one."""
+    if manifest.delta is None:
+        raise NoBaseError(f"version {manifest.version} has no delta")
+    return manifest.delta
+
+
+def files_of(manifest: VersionManifest) -> list[Wanted]:
+    """Returns all files that the manifest names, each once."""
+    full = [] if manifest.full is None else manifest.full.files
+    delta = [] if manifest.delta is None else manifest.delta.files
+    return _each_once([*full, *delta, *manifest.model_files])
+
+
+def best_plan(chain: Sequence[VersionManifest], assembled: Collection[str], bytes_here: BytesHere) -> Plan:
+    """Returns the plan that needs the fewest bytes which are not here, and of equal ones the shortest.
+
+    `chain` begins with the target, and each further manifest is the base of the one before it. `assembled`
+    are the digests of the versions that are here. Raises NoBaseError if nothing leads to the target.
+    """
+    plans = _plans(chain, assembled)
+    if not plans:
+        target = chain[0]
+        raise NoBaseError(f"version {target.version} has no full weights, and no base of its delta is here")
+    return min(plans, key=lambda plan: missing_bytes(plan, bytes_here))
+
+
+def is_worth_extending(
+    chain: Sequence[VersionManifest], assembled: Collection[str], bytes_here: BytesHere
+) -> bool:
+    """Returns whether the manifest of the last one's base may lead to a better plan."""
+    if chain[-1].delta is None or len(chain) > MAX_DELTAS:
+        return False
+    deltas = Plan(chain[0], chain[-1], True, tuple(reversed(chain)))
+    plans = _plans(chain, assembled)
+    best = min((missing_bytes(plan, bytes_here) for plan in plans), default=None)
+    return best is None or missing_bytes(deltas, bytes_here) < best
+
+
+def missing_bytes(plan: Plan, bytes_here: BytesHere) -> int:
+    """Returns how many bytes have to be fetched."""
+    return sum(wanted.bytes - bytes_here(wanted) for wanted in plan.files)
+
+
+def _plans(chain: Sequence[VersionManifest], assembled: Collection[str]) -> list[Plan]:
+    """Returns all plans, those with the fewest deltas first."""
+    plans = []
+    for deltas, root in enumerate(chain):
+        applied = tuple(reversed(chain[:deltas]))
+        if root.digest in assembled:
+            plans.append(Plan(chain[0], root, True, applied))
+        if root.full is not None:
+            plans.append(Plan(chain[0], root, False, applied))
+    return plans
+
+
+def _each_once(files: Iterable[StoredFile | ModelFile]) -> list[Wanted]:
+    wanted = {file.sha256: Wanted(file.sha256, file.bytes) for file in files}
+    return list(wanted.values())

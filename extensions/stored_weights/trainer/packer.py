@@ -1,0 +1,161 @@
+"""Publishes written versions in a thread, so that training does not wait until they are hashed and signed.
+
+One version waits at most: a newer one takes its place. A version that a full disk does not take is lost.
+That ends nothing: it is written again, or a newer one is.
+"""
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Set
+
+from contracts.support.files import NO_ROOM
+from extensions.stored_weights.store.written import Written
+from extensions.stored_weights.trainer.stored import EPOCH, VersionStore
+from pipelinerl.errors import GaveUpError
+
+log = logging.getLogger(__name__)
+SIGN_EVERY_S = 30.0  # between two signatures of the newest version's name, while there is no newer one
+KEEP_S = 60.0  # for which servers may still be pulling a version that is not among the newest
+PASSING = (*NO_ROOM, errno.EIO, errno.ESTALE, errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Returns whether the same write may succeed later, as when a disk is full."""
+    return isinstance(error, OSError) and error.errno in PASSING
+
+
+class Packer:
+    """Publishes one version after another.
+
+    keep: newest versions that the store keeps.
+    digests: the digest of every version that was published, by its number.
+    newest: the version that was published last, or -1.
+    failures: versions that a full disk did not take. seconds: the time that the last version took.
+    ended_at: when it was published, on the monotonic clock.
+    """
+
+    def __init__(self, store: VersionStore, keep: int):
+        self._store = store
+        self._keep = keep
+        self._changed = threading.Condition()
+        self._waiting: Written | None = None
+        self._pulled: Set[int] = frozenset()  # versions that servers are pulling
+        self._current: Written | None = None
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._is_said = False  # that a version was not written
+        self.digests: dict[int, str] = {}
+        self.newest = -1
+        self.failures = 0
+        self.seconds = 0.0
+        self.ended_at = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True, name="packer")
+        self._thread.start()
+
+    def put(self, written: Written, pulled: Set[int] = frozenset()) -> None:
+        """Has a version published, instead of one that still waits.
+
+        pulled: versions that servers are pulling, which are kept for now.
+        """
+        with self._changed:
+            replaced = self._waiting
+            self._waiting = written
+            self._pulled = pulled
+            self._changed.notify_all()
+        if replaced:
+            log.info("version %d is not packed, because there is a newer one", replaced.version)
+            replaced.discard()
+
+    def has(self, version: int) -> bool:
+        """Returns whether the version is published, or will be."""
+        with self._changed:
+            under_way = (written.version for written in (self._waiting, self._current) if written)
+            return version in self.digests or version in under_way
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a version waits or is being published."""
+        with self._changed:
+            alive = self._failure is None
+            return alive and (self._waiting is not None or self._current is not None)
+
+    def check(self) -> None:
+        """Raises GaveUpError if a version could not be published, for a reason that does not pass."""
+        if self._failure:
+            raise GaveUpError(
+                f"the weights could not be packed into {self._store.directory}: {self._failure!r}"
+            ) from self._failure
+
+    def note_full(self, version: int, error: OSError) -> None:
+        """Counts a version that the disk did not take, and makes room for the next one.
+
+        First it removes what is kept only because it is new, and if that does not suffice all but the newest
+        version. It is logged once until a version is published.
+        """
+        with self._changed:
+            self.failures += 1
+            is_first = not self._is_said
+            self._is_said = True
+        if is_first:
+            log.warning("version %d cannot be written now, and is tried again: %s", version, error)
+        self._remove_old(self._keep if is_first else 1, 0.0)
+
+    def close(self) -> None:
+        """Publishes what waits, and ends the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    # --- in its thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while written := self._taken():
+                self._pack(written)
+                with self._changed:
+                    self._current = None
+        except BaseException as error:
+            log.exception("the packer has failed")
+            self._failure = error
+
+    def _taken(self) -> Written | None:
+        """Waits for a version, and signs the newest one's name meanwhile. Returns None at the end."""
+        with self._changed:
+            while self._waiting is None and not self._closing:
+                if not self._changed.wait(SIGN_EVERY_S):
+                    self._renew()
+            self._current = self._waiting
+            self._waiting = None
+            return self._current
+
+    def _renew(self) -> None:
+        try:
+            self._store.writer.renew_latest()
+        except OSError as error:
+            log.warning("the newest version's name was not signed again: %s", error)
+
+    def _pack(self, written: Written) -> None:
+        began = time.monotonic()
+        try:
+            published = self._store.writer.publish(written, EPOCH)
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            self.note_full(written.version, error)
+            return
+        with self._changed:
+            self._is_said = False
+        self.newest = written.version
+        self.ended_at = time.monotonic()
+        self.seconds = self.ended_at - began
+        self.digests[written.version] = published.manifest.digest
+        self._remove_old(self._keep, KEEP_S, self._pulled)
+
+    def _remove_old(self, keep: int, keep_s: float, pulled: Set[int] = frozenset()) -> None:
+        try:
+            self._store.retain(keep, keep_s, pulled)
+        except OSError as error:
+            log.warning("old versions were not removed: %s", error)

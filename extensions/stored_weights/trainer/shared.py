@@ -1,0 +1,253 @@
+"""Publishes through a directory that the servers share with the trainer (`weights.transport=shared`).
+
+Each version is requested of every server, and the publication waits until they serve it, as with a group. A
+server that fails is left out by `server_strikes`, and the others are not disturbed.
+"""
+
+import hashlib
+import itertools
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+
+from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
+from contracts.inference import WeightUpdateStatus
+from contracts.records import ServerCondemned, WeightsPublished
+from extensions.stored_weights.store.layout import proofs_path
+from extensions.stored_weights.store.writer import Published
+from extensions.stored_weights.store.written import Written
+from extensions.stored_weights.trainer.digests import check_digest
+from extensions.stored_weights.trainer.packer import is_passing
+from extensions.stored_weights.trainer.stored import EPOCH, VersionStore
+from pipelinerl.clients.server_control import ServerControl
+from pipelinerl.config import RunConfig
+from pipelinerl.errors import GaveUpError
+from pipelinerl.streams.launched_servers import LaunchedServers
+from pipelinerl.training.blame import Blame
+from pipelinerl.training.disk_space import wait_for_space
+from pipelinerl.training.publishing.base import errors_of
+from pipelinerl.training.publishing.confirming import ConfirmingPublisher
+from pipelinerl.training.servers import Failures
+
+log = logging.getLogger(__name__)
+PROOF_BYTES = 32
+AGAIN_S = 1.0  # before a version that the disk did not take is gathered again
+
+
+class NotTheSameStoreError(ValueError):
+    """A server reads another directory under the path of the store."""
+
+
+class SharedPublisher(ConfirmingPublisher):
+    """Publishes by writing versions into a directory, and asking every server to load them from there."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        store: VersionStore,
+        launched: LaunchedServers,
+        token: str | None,
+        record: Callable[[ServerCondemned], object],
+        needs: Mapping[str, str],
+    ):
+        """`record` and `needs`: as for every ConfirmingPublisher."""
+        super().__init__(config, launched, token, record, needs)
+        self.run = store.run
+        self._store = store
+        self._epochs = itertools.count(1)
+        self._joined: dict[ServerControl, int] = {}  # servers in the channel, with their epochs
+        self._taken: set[ServerControl] = set()  # servers that have joined this run
+        self._members: list[ServerControl] = []
+        self._version = -1  # that is being published
+        self._written: Written | None = None
+        self._published: dict[int, Published] = {}  # the version that was published last
+        self._proof = self._new_proof()
+
+    def _new_proof(self) -> tuple[str, str]:
+        """Writes a random file by which a server shows that it sees the store: its name and its SHA-256."""
+        name = secrets.token_hex(8)
+        content = secrets.token_bytes(PROOF_BYTES)
+        path = self._store.directory / proofs_path(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        return name, hashlib.sha256(content).hexdigest()
+
+    # --- one publication: open, send, confirm -------------------------------------------------
+
+    def open(self, version: int) -> None:
+        """Chooses the servers and has them join. Waits for space for the version in the directory."""
+        self._begin(version)
+        self._version = version
+        self._choose()
+        if version not in self._published:
+            self._make_space()
+
+    def _make_space(self) -> None:
+        """Waits for space for a version. Raises GaveUpError if the directory can never hold two of them."""
+        directory = self._store.directory
+        size = self._store.total_bytes
+        total = shutil.disk_usage(directory).total
+        if 2 * size > total:
+            raise GaveUpError(
+                f"weights.transport=shared keeps two versions of {size} bytes, and {directory} is on a file "
+                f"system of {total}; set weights.directory to a larger one"
+            )
+        self._remove_old()
+        wait_for_space(directory, size, self._wait_for_space)
+
+    def _wait_for_space(self) -> None:
+        """Shows that this process is alive, and removes what has become old meanwhile."""
+        self._servers.refresh()
+        self._remove_old()
+
+    def _remove_old(self) -> None:
+        self._store.retain(1, 0.0)  # every member has copied the version before
+
+    def _choose(self) -> None:
+        """Chooses the members. Raises NoServersError if there are none."""
+        while True:
+            self._members = list(self._candidates.choose(self._members))
+            failures = self._join([s for s in self._members if s not in self._joined])
+            failures = self._candidates.condemn(failures)
+            if not failures:
+                return
+            self._leave_out(failures)
+
+    def _join(self, servers: list[ServerControl]) -> Failures:
+        requests = {server: self._request(server) for server in servers}
+
+        async def join(server: ServerControl) -> None:
+            answer = await server.init_weight_channel(requests[server])
+            if answer.proof != self._proof[1]:
+                raise NotTheSameStoreError(f"{server.url} does not see {self._store.directory}")
+
+        joined, failures = self._servers.ask(servers, join)
+        self._taken.update(joined)
+        self._joined |= {server: requests[server].epoch for server in joined}
+        return failures
+
+    def _request(self, server: ServerControl) -> InitWeightChannelRequest:
+        return InitWeightChannelRequest(
+            run=self.run,
+            takeover=server not in self._taken,  # it may still belong to an older run
+            epoch=next(self._epochs),
+            kind="shared",
+            sources=[f"file://{self._store.directory}"],
+            public_keys=[self._store.public_key],
+            kv_cache=self._config.inference.kv_cache,
+            proof=self._proof[0],
+        )
+
+    def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
+        """Writes the weights, unless they are in the store already."""
+        self._phases.begin("send")
+        if self._version in self._published:
+            return
+        errors: list[Exception] = []
+        try:
+            gathered = errors_of(self._phases.inside("gather", weights), errors)
+            self._written = self._store.write(self._version, gathered)
+        except OSError as error:
+            self._note(error, errors)
+
+    def _note(self, error: OSError, errors: list[Exception]) -> None:
+        """Logs that the disk did not take the version. Raises an error that does not pass."""
+        if errors or not is_passing(error):
+            raise error
+        log.warning("version %d cannot be written now, and is tried again: %s", self._version, error)
+        time.sleep(AGAIN_S)
+
+    def confirm(self, version: int) -> WeightsPublished | None:
+        """Waits until every member serves the version, or has failed."""
+        self._phases.begin("confirm")
+        if not self._is_in_store():
+            return None
+        asked, refused = self._ask_for(self._published[version])
+        statuses, silent = self._servers.ask(asked, self._status)
+        live = {server: status for server, status in statuses.items() if status.state == "live"}
+        self._check_digests(live)
+        self._strikes.succeeded(live)
+        self._note_failures(version, statuses, refused | silent)
+        if out := [server for server in self._members if server not in live]:
+            self._leave_out(out)
+        self._stranded.published(live)
+        return self._publication(version, self._store.total_bytes, live) if live else None
+
+    def _is_in_store(self) -> bool:
+        """Publishes what was written. Returns False if the disk does not take it."""
+        if self._version in self._published:
+            return True
+        written = self._written
+        self._written = None
+        if written is None:
+            return False
+        try:
+            self._published = {self._version: self._store.writer.publish(written, EPOCH)}
+        except OSError as error:
+            self._note(error, [])
+            return False
+        return True
+
+    def _ask_for(self, published: Published) -> tuple[list[ServerControl], Failures]:
+        """Requests the version of every member. Returns those that accept it, and why others do not."""
+
+        async def ask(server: ServerControl) -> None:
+            await server.request_weight_update(
+                ChannelUpdateRequest(
+                    run=self.run,
+                    epoch=self._joined[server],
+                    version=self._version,
+                    manifest_sha256=published.manifest_sha256,
+                    kv_cache=self._config.inference.kv_cache,
+                    timeout_s=self._config.weights.live_timeout_s,
+                )
+            )
+
+        accepted, failures = self._servers.ask(self._members, ask)
+        self._candidates.condemn(failures)
+        return list(accepted), failures
+
+    async def _status(self, server: ServerControl) -> WeightUpdateStatus:
+        return await server.weight_update(self._version, self._config.weights.live_timeout_s)
+
+    def _check_digests(self, live: Mapping[ServerControl, WeightUpdateStatus]) -> None:
+        """Raises DigestMismatchError if a server serves other weights than those of the store."""
+        digests = {version: published.manifest.digest for version, published in self._published.items()}
+        infos, _ = self._servers.ask(live, lambda server: server.contract())
+        for server, info in infos.items():
+            check_digest(server.url, info.weights, self.run, digests)
+
+    def _note_failures(
+        self, version: int, statuses: Mapping[ServerControl, WeightUpdateStatus], failures: Failures
+    ) -> None:
+        """Logs why members do not serve the version. `failures`: of those that refused it or fell silent."""
+        whys = {server: _in_words(failure) for server, failure in failures.items()}
+        for server, status in statuses.items():
+            if status.state != "live":
+                whys[server] = status.error or f"it says only that the update is {status.state}"
+        for server, why in whys.items():
+            log.warning("version %d at %s: %s", version, server.url, why)
+            self._candidates.last_failure = f"{server.url}: {' '.join(why.split())}"
+
+    def _leave_out(self, servers: list[ServerControl] | Failures) -> None:
+        """Gives these servers a strike, unless they have left the run. They join anew when they return."""
+        self._servers.refresh()
+        for server in servers:
+            self._joined.pop(server, None)
+        present = frozenset(server for server in servers if server in self._servers.all)
+        if present:
+            self._candidates.condemn_failing(self._strikes.failed(Blame(present, certain=True)))
+
+    def close(self) -> None:
+        """Removes the run's versions: no server needs them, because each has copied its weights."""
+        self._servers.close()
+        self._store.close()
+        self._store.remove()
+
+
+def _in_words(failure: Exception) -> str:
+    return str(failure) or f"no answer ({type(failure).__name__})"

@@ -1,0 +1,161 @@
+"""The versions that one life of a run writes into a store, for servers that pull them or read them there."""
+
+import logging
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+from contracts.channel import PublicKey
+from contracts.weights import WeightManifest, torch_dtype
+from extensions.stored_weights.store.index import BUFFERS
+from extensions.stored_weights.store.retention import remove_run, remove_unnamed, retain
+from extensions.stored_weights.store.signing import SigningKey
+from extensions.stored_weights.store.writer import StoreWriter
+from extensions.stored_weights.store.written import Written
+from pipelinerl.config import RunConfig
+from pipelinerl.process import ORIGIN_VARIABLE, STORE_VARIABLE
+
+log = logging.getLogger(__name__)
+KEY = "weights.key"  # in the run's directory; only its owner can read it
+EPOCH = 1  # in the manifests: versions grow, whatever the epochs of channels are
+OF_RUN = 8  # characters of a life's id that all lives of the run share
+MODEL_FILES = (  # of configuration and tokenizer
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "*.jinja",
+    "*.model",
+    "*.tiktoken",
+)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True)
+class StorePlace:
+    """Where a run's store is. run_dir: the run's directory, which has the key that signs its manifests.
+
+    directory: of the store; None if the weights are broadcast. origin: the URL at which it is served, if any.
+    """
+
+    run_dir: Path
+    directory: Path | None = None
+    origin: str | None = None
+
+    @classmethod
+    def given(cls, run_dir: Path, variables: Mapping[str, str]) -> "StorePlace":
+        """Returns the place that the launcher has named in the variables of the environment."""
+        directory = variables.get(STORE_VARIABLE)
+        return cls(run_dir, Path(directory) if directory else None, variables.get(ORIGIN_VARIABLE))
+
+
+class VersionStore:
+    """Writes, publishes and removes the versions of one life of a run.
+
+    run: the id of this life. public_key: what its manifests are verified with.
+    """
+
+    def __init__(
+        self,
+        place: StorePlace,
+        config: RunConfig,
+        manifest: WeightManifest,
+        buffers: Callable[[], Mapping[str, torch.Tensor]] = dict,
+    ):
+        """`buffers` returns the trainer's current ones, with which stored weights are a complete model."""
+        key = SigningKey.load_or_create(place.run_dir / KEY)
+        self.directory = place.directory
+        self.public_key: PublicKey = key.public
+        self.run = f"{key.public.id[:OF_RUN]}-{secrets.token_hex(8)}"
+        self._manifest = manifest
+        self._buffers = buffers
+        self.writer = StoreWriter(
+            self.directory,
+            self.run,
+            key,
+            manifest.tied,
+            model_files(config.model.path),
+            deltas=config.weights.deltas,
+        )
+        if config.weights.transport == "shared":  # this writer is the only one
+            remove_unnamed(self.directory)  # a trainer that was killed leaves them
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of the weights of one version."""
+        return self._manifest.total_bytes
+
+    def write(self, version: int, weights: Iterator[tuple[str, torch.Tensor]]) -> Written:
+        """Writes the weights as they are gathered. Raises OSError if the disk does not take them.
+
+        Raises ValueError if `weights` does not yield the manifest's parameters in its order.
+        """
+        return self.writer.write_full_files(version, _raw(self._manifest, weights), self._beside)
+
+    def _beside(self) -> dict[str, bytes]:
+        """Returns the files that every version has anew."""
+        buffers = {name: tensor.contiguous() for name, tensor in self._buffers().items()}
+        return {BUFFERS: save(buffers)} if buffers else {}
+
+    def retain(self, keep: int, keep_s: float, pulled: Set[int] = frozenset()) -> None:
+        """Removes all versions of this life but the newest `keep`, those of earlier lives, and their files.
+
+        Versions newer than `keep_s` seconds stay too, and those that servers are known to be pulling.
+        """
+        for path in (self.directory / "runs").glob(f"{self.run[:OF_RUN]}-*"):
+            if path.name != self.run:
+                remove_run(self.directory, path.name, time.time())
+                shutil.rmtree(path, ignore_errors=True)
+        retain(self.directory, self.run, keep, keep_s, time.time(), pulled)
+
+    def close(self) -> None:
+        """Ends writing. What has been published stays."""
+        self.writer.close()
+
+    def remove(self) -> None:
+        """Removes all files of the store, which must be no other run's too."""
+        for path in self.directory.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def model_files(model: str | None) -> list[Path]:
+    """Returns the files of a model's directory with which its weights make a complete checkpoint.
+
+    Others stay: whoever reaches the origin can read what the store holds.
+    """
+    directory = Path(model or "")
+    if model is None or not directory.is_dir():
+        return []
+    named = {file for pattern in MODEL_FILES for file in directory.glob(pattern)}
+    return sorted(file for file in named if file.is_file() and NAME.fullmatch(file.name))
+
+
+def _raw(
+    manifest: WeightManifest, weights: Iterator[tuple[str, torch.Tensor]]
+) -> Iterator[tuple[str, str, tuple[int, ...], memoryview]]:
+    """Yields name, dtype, shape and little-endian bytes of each weight, in the wire's dtype."""
+    for parameter in manifest.parameters:
+        name, tensor = next(weights)
+        if name != parameter.name or tuple(tensor.shape) != parameter.shape:
+            raise ValueError(
+                f"weights do not follow the manifest: expected {parameter.name} {parameter.shape}, got "
+                f"{name} {tuple(tensor.shape)}"
+            )
+        # A copy, because the tensor is valid only until the iteration ends.
+        copied = tensor.detach().to("cpu", torch_dtype(parameter.dtype), copy=True).contiguous()
+        raw = copied.reshape(-1).view(torch.uint8).numpy()
+        yield name, parameter.dtype, parameter.shape, memoryview(raw)

@@ -1,0 +1,68 @@
+"""Shows runs in the browser: what a run does, and what its model says, token by token.
+
+    python -m extensions.viewer runs/latest          a run, also while it is under way
+    python -m extensions.viewer runs                 all runs in a directory
+    python -m extensions.viewer runs/latest --export report.html
+
+It listens on this machine alone, and prints the URL to open, which has a token. It only reads the runs: what
+it makes for itself is in RUN_DIR/view, which may be deleted. End it with Ctrl-C.
+"""
+
+import argparse
+import gc
+import os
+import sys
+from pathlib import Path
+
+from contracts.support.command_line import command_parser
+from contracts.support.messages import one_line
+from extensions.viewer.runs.directory import Runs
+from extensions.viewer.server.serve import serve
+from pipelinerl.config import DamagedConfigError
+from pipelinerl.streams import StreamError
+from pipelinerl.streams.run_directory import InvalidInputError
+
+NICE = 10  # the run comes first
+
+
+def port(text: str) -> int:
+    """Returns a port that can be listened at; 0 is any."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: 0 to 65535")
+    return int(text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parser = command_parser("extensions.viewer", __doc__)
+    parser.add_argument("path", type=Path, help="the directory of a run, or one of runs")
+    parser.add_argument("--port", type=port, default=0, help="where to listen; without it a free port")
+    parser.add_argument(
+        "--export", type=Path, metavar="FILE.html", help="write the run into one file, and end"
+    )
+    parser.add_argument(
+        "--end-with-run", action="store_true", help="end when the run ends, as with view=true"
+    )
+    given = parser.parse_args(arguments)
+    os.nice(NICE)
+    gc.freeze()  # what was imported stays: the collector need not look at it, least of all at the end
+    try:
+        runs = Runs(given.path)
+        if (given.export or given.end_with_run) and not runs.is_single:
+            raise InvalidInputError(f"{given.path} is not the directory of one run: name one in it")
+        if given.export:
+            from extensions.viewer.report_file import write_report
+
+            print(write_report(runs, given.export))
+        else:
+            serve(runs, given.path.resolve(), given.port, given.end_with_run)
+    except (InvalidInputError, DamagedConfigError, StreamError, OSError) as error:
+        print(f"extensions.viewer: {one_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Answers one group with its members side by side, and the account of all groups."""
+
+from collections import Counter
+
+from contracts.records import Rollout
+from extensions.viewer.answers.overview import Answer, meaning
+from extensions.viewer.answers.rollouts import row_answer
+from extensions.viewer.runs.opened import OpenRun
+from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.streams import StreamError
+from pipelinerl.streams.drop_reasons import meaning_of
+from pipelinerl.streams.group_history import read_history
+from pipelinerl.streams.group_story import tell
+
+TEXT = 2000  # characters of an answer, and of a prompt, beside others
+BINS = 300  # of the chart by version
+
+
+class NoSuchGroupError(LookupError):
+    """No group of this number has started."""
+
+
+def group(run: OpenRun, number: int) -> Answer:
+    """Returns a group of training. Raises NoSuchGroupError."""
+    with run.lock:
+        accounts = run.following.state.accounts
+        started = accounts.started.get(number)
+        if started is None:
+            raise NoSuchGroupError(f"no group {number} has started in this run")
+        settlement = accounts.settlement_of(number)
+        undone = accounts.undone.get(number, [])
+        is_there = {at: at in accounts.started for at in (number - 1, number + 1)}
+    members = [row_answer(row) | _texts(run, row["offset"]) for row in run.queries.of_group(False, number)]
+    reason = settlement.reason if settlement else None
+    return {
+        "id": number,
+        "problem": started.problem,
+        "draw": started.draw,
+        "started_at": started.at or None,
+        "version": started.version,
+        "rollouts": started.rollouts,
+        "outcome": "in flight" if settlement is None else "dropped" if reason else "trained",
+        "reason": reason,
+        "reason_means": meaning(reason),
+        "trained_version": settlement.version if settlement else None,
+        "undone": undone,
+        "prompt": next((member["prompt"] for member in members if member["prompt"]), None),
+        "members": members,
+        "previous": number - 1 if is_there[number - 1] else None,
+        "next": number + 1 if is_there[number + 1] else None,
+    }
+
+
+def story(run: OpenRun, number: int) -> Answer:
+    """Returns what the records tell of a group, which it reads as a whole. Raises NoSuchGroupError."""
+    history = read_history(run.streams, number)
+    if history.started is None:
+        raise NoSuchGroupError(f"no group {number} has started in this run")
+    return {"lines": list(tell(history))}
+
+
+def _texts(run: OpenRun, offset: int) -> Answer:
+    """Returns the prompt and the answer of a rollout, both cut."""
+    try:
+        rollout = run.reader("rollouts").at(offset)
+    except StreamError as error:
+        return {"prompt": None, "text": None, "is_cut": False, "why_no_text": str(error)}
+    assert isinstance(rollout, Rollout)
+    completions = rollout.completions
+    text = "\n".join(run.decode(completion.token_ids) for completion in completions)
+    prompt = run.decode(completions[0].prompt_token_ids)[:TEXT] if completions else None
+    return {"prompt": prompt, "text": text[:TEXT], "is_cut": len(text) > TEXT}
+
+
+def accounting(run: OpenRun) -> Answer:
+    """Returns what became of all groups and their rollouts, and of those started under each version."""
+    with run.lock:
+        accounts = run.following.state.accounts
+        summary = accounts.summary()
+        newest = run.following.metrics.newest
+        last = max((started.version for started in accounts.started.values()), default=0)
+        wide = last // BINS + 1
+        groups, by_bin = _count(accounts, wide)
+    dropped = {outcome: n for outcome, n in groups.items() if outcome not in ("trained", "in flight")}
+    rollouts = {
+        name.removeprefix("rollouts_"): summary[name] for name in summary if name != "accounting_errors"
+    }
+    parts = rollouts["trained"] + rollouts["in_flight"] + rollouts["lost"] + sum(rollouts["dropped"].values())
+    return {
+        "rollouts": rollouts,
+        "groups": {
+            "started": sum(groups.values()),
+            "trained": groups["trained"],
+            "in_flight": groups["in flight"],
+            "dropped": dropped,
+        },
+        "zero_advantage": {
+            "solved": newest.get("preprocessor/zero_advantage_solved"),
+            "hopeless": newest.get("preprocessor/zero_advantage_hopeless"),
+        },
+        "reasons": {reason: meaning_of(reason)._asdict() for reason in dropped},
+        "errors": summary["accounting_errors"],
+        "holds": parts == rollouts["started"] and not summary["accounting_errors"],
+        "versions_per_bin": wide,
+        "by_version": [
+            {
+                "version": number * wide,
+                "trained": counts.pop("trained", 0),
+                "in_flight": counts.pop("in flight", 0),
+                "dropped": dict(counts),
+            }
+            for number, counts in sorted(by_bin.items())
+        ],
+    }
+
+
+def _count(accounts: GroupAccounts, wide: int) -> tuple[Counter[str], dict[int, Counter[str]]]:
+    """Returns the groups by outcome, and the same for those started under each so many versions."""
+    all_groups: Counter[str] = Counter()
+    by_bin: dict[int, Counter[str]] = {}
+    for number, started in accounts.started.items():
+        settlement = accounts.settlement_of(number)
+        outcome = "in flight" if settlement is None else settlement.reason or "trained"
+        all_groups[outcome] += 1
+        by_bin.setdefault(started.version // wide, Counter())[outcome] += 1
+    return all_groups, by_bin

@@ -1,0 +1,137 @@
+"""Answers the list of runs, and the comparison of two."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from contracts.support.messages import one_line
+from extensions.viewer.answers.charts import charts
+from extensions.viewer.answers.overview import Answer, read_summary
+from extensions.viewer.run_end import RunEnd
+from extensions.viewer.runs.directory import Runs
+from extensions.viewer.runs.opened import OpenRun
+from pipelinerl.config import DamagedConfigError, saved_config
+from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.report.secrets import without_secrets
+
+DIFFERENCES = 8  # named in the list
+EMPTY: Answer = dict.fromkeys(
+    (
+        "step", "max_steps", "heldout_first", "heldout_last", "lag_mean", "generation_tokens_per_s",
+        "useful", "wall_s", "started_at",
+    )
+)  # fmt: skip
+NEVER_COMPARED = {"run_dir", "resume", "plan", "streams.run"}
+
+
+class Listing:
+    """The rows of the list of runs. What an ended run was is read once."""
+
+    def __init__(self, runs: Runs):
+        self._runs = runs
+        self._ends: dict[str, RunEnd] = {}
+        self._ended: dict[str, tuple[int, Answer]] = {}  # name -> time of its summary, and its row
+
+    def answer(self) -> list[Answer]:
+        """Returns the runs, the newest first, with what differs from the newest one's configuration."""
+        directories = self._runs.directories()
+        rows = [self._row(name, path) for name, path in directories.items()]
+        rows.sort(key=lambda row: row["started_at"] or 0.0, reverse=True)
+        first: dict[str, str] | None = None
+        for row in rows:
+            config = flat_config(directories[row["name"]])
+            first = config if first is None else first
+            differing = [f"{key}={config.get(key, 'null')}" for key in differences(first, config)]
+            row["differs"] = differing[:DIFFERENCES]
+        return rows
+
+    def _row(self, name: str, path: Path) -> Answer:
+        summary_time = _time_of(path / "summary.json")
+        known = self._ended.get(name)
+        if known and summary_time and known[0] == summary_time:
+            return dict(known[1])
+        has_ended = self._ends.setdefault(name, RunEnd(path)).has_come()
+        try:
+            row = _described(name, path, has_ended)
+        except (OSError, KeyError, TypeError, ValueError) as error:  # of files that are damaged
+            return EMPTY | {"name": name, "state": f"cannot be read: {one_line(error)}"}
+        if summary_time:
+            self._ended[name] = (summary_time, row)
+        return dict(row)
+
+
+def _described(name: str, path: Path, has_ended: bool) -> Answer:
+    summary = read_summary(path) or {}
+    evaluations = [line["heldout_success"] for line in _lines(path, "actor") if "heldout_success" in line]
+    of_trainer = list(_lines(path, "trainer"))
+    trained = [line for line in of_trainer if "step_s" in line]
+    useful = [
+        line["useful_share"] for line in _lines(path, "preprocessor") if line.get("useful_share") is not None
+    ]
+    times = [line["time"] for line in of_trainer]
+    return {
+        "name": name,
+        "state": "running" if not has_ended else "ended" if summary else "stopped before its end",
+        "step": trained[-1]["step"] if trained else 0,
+        "max_steps": _config(path).get("max_steps"),
+        "heldout_first": evaluations[0] if evaluations else None,
+        "heldout_last": evaluations[-1] if evaluations else None,
+        "lag_mean": summary.get("lag_mean", trained[-1].get("lag_mean") if trained else None),
+        "generation_tokens_per_s": summary.get("generation_tokens_per_s"),
+        "useful": useful[-1] if useful else None,
+        "wall_s": summary.get("wall_s", times[-1] - times[0] if times else None),
+        "started_at": min(_first_times(path), default=None),
+    }
+
+
+def _first_times(path: Path) -> Iterator[float]:
+    """Yields the time of the first measurement of each process."""
+    for file in (path / "metrics").glob("*.jsonl"):
+        yield from (line["time"] for line in islice(read_metrics(file), 1))
+
+
+def _lines(path: Path, process: str) -> Iterator[dict]:
+    return read_metrics(metrics_path(path, process))
+
+
+def _time_of(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.exists() else None
+
+
+def _config(path: Path) -> dict:
+    try:
+        return without_secrets(saved_config(path))
+    except (DamagedConfigError, OSError):
+        return {}
+
+
+def flat_config(path: Path) -> dict[str, str]:
+    """Returns the run's configuration, without secrets, as JSON text by dotted key."""
+    return {key: text for key, text in flattened(_config(path)) if key not in NEVER_COMPARED}
+
+
+def flattened(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the leaves of a configuration."""
+    if isinstance(value, dict) and value:
+        for key, of in value.items():
+            yield from flattened(of, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, json.dumps(value, default=str, ensure_ascii=False)
+
+
+def differences(first: dict[str, str], second: dict[str, str]) -> list[str]:
+    """Returns the keys whose values differ, or that one of them lacks."""
+    return [key for key in {**first, **second} if first.get(key) != second.get(key)]
+
+
+def comparison(first: OpenRun, second: OpenRun) -> Answer:
+    """Returns the charts of two runs, and the differences of their configurations."""
+    configs = [flat_config(run.run_dir) for run in (first, second)]
+    return {
+        "runs": [first.name, second.name],
+        "differences": [
+            {"key": key, "values": [config.get(key) for config in configs]} for key in differences(*configs)
+        ],
+        "charts": {run.name: charts(run) for run in (first, second)},
+    }

@@ -1,0 +1,77 @@
+"""Answers lists of rollouts."""
+
+import sqlite3
+
+from extensions.viewer.answers.overview import Answer, indexed, meaning
+from extensions.viewer.index.filters import IN_FLIGHT, Filters
+from extensions.viewer.runs.opened import OpenRun
+
+NAMES = ("train", "held-out")  # of the streams, by `held_out`
+DROPPED = "dropped: "
+
+
+def rollouts(run: OpenRun, filters: Filters, after: str | None) -> Answer:
+    """Returns a page. Raises NoSuchCursorError."""
+    queries = run.queries
+    found = queries.page(filters, after)
+    outcomes = [] if filters.held_out else [*queries.words("outcome"), IN_FLIGHT]
+    return {
+        "rows": [row_answer(row) for row in found.rows],
+        "next": found.next,
+        "total": run.following.progress.held_out if filters.held_out else run.following.progress.rollouts,
+        "newest": queries.newest(filters.held_out),
+        "choices": {
+            "domain": queries.words("domain"),
+            "status": queries.words("status"),
+            "outcome": outcomes,
+        },
+        "indexed": indexed(run),
+    }
+
+
+def newer(run: OpenRun, held_out: bool, since: int) -> Answer:
+    """Returns how many rollouts have come after the one at the offset `since`."""
+    return {"new": run.queries.count_since(held_out, since)}
+
+
+def link_of(held_out: bool, offset: int | None) -> str | None:
+    """Returns the name by which a rollout is asked for."""
+    return None if offset is None else f"{NAMES[held_out]}/{offset}"
+
+
+def row_answer(row: sqlite3.Row) -> Answer:
+    """Returns a rollout of the index as lists show it."""
+    outcome, reason = _outcome(row)
+    first = row["first_version"]
+    return {
+        "r": link_of(row["held_out"], row["offset"]),
+        "id": row["rollout_id"],
+        "group": row["group_id"],
+        "problem": row["problem"],
+        "domain": row["domain"],
+        "status": row["status"],
+        "reward": row["reward"],
+        "success": row["success"],
+        "tokens": row["tokens"],
+        "turns": row["turns"],
+        "versions": [] if first is None else [first, row["last_version"]],
+        "lag": None if outcome == IN_FLIGHT else row["lag"],  # of a step that was undone, or is not closed
+        "advantage": None if outcome == IN_FLIGHT else row["advantage"],
+        "outcome": outcome,
+        "reason": reason,
+        "reason_means": meaning(reason),
+        "trained_version": row["step"] + 1 if outcome == "trained" and row["step"] is not None else None,
+        "started_at": row["started_at"],
+        "finished_at": row["finished_at"],
+        "seconds": row["finished_at"] - row["started_at"],
+    }
+
+
+def _outcome(row: sqlite3.Row) -> tuple[str | None, str | None]:
+    """Returns the outcome of a rollout's group, and the reason if it was dropped. Held out there is none."""
+    if row["held_out"]:
+        return None, None
+    outcome = row["outcome"] or IN_FLIGHT
+    if outcome.startswith(DROPPED):
+        return "dropped", outcome.removeprefix(DROPPED)
+    return outcome, None

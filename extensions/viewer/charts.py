@@ -1,0 +1,145 @@
+"""Turns the metrics of a run into the points of charts. Pure: lines in, points out.
+
+A metric that no chart names has a chart of its own, so that those of a new objective are seen at once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from extensions.viewer.lines import Line
+
+POINTS = 1000  # of a series, at most
+Unit = Literal["share", "number", "seconds"]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of named series, each of a metric.
+
+    begins: metrics with these beginnings are series too, whose names begin with the words here.
+    """
+
+    id: str
+    title: str
+    unit: Unit = "number"
+    series: dict[str, str] = field(default_factory=dict)  # metric -> name
+    begins: dict[str, str] = field(default_factory=dict)
+    per_step: bool = False  # the metrics are seconds, shown as shares of the step's time
+
+    def name_of(self, metric: str) -> str | None:
+        """Returns the name of the metric's series here, or None if it is not in this chart."""
+        if metric in self.series:
+            return self.series[metric]
+        for begin, words in self.begins.items():
+            if metric.startswith(begin):
+                return f"{words}{metric.removeprefix(begin)}"
+        return None
+
+
+CHARTS = (
+    Chart(
+        "success",
+        "Success",
+        "share",
+        {"actor/heldout_success": "held-out", "actor/success_rate": "training"},
+        {"actor/heldout_success_": "held-out ", "actor/success_": "training "},
+    ),
+    Chart("reward", "Reward", series={"actor/reward_mean": "reward"}, begins={"actor/reward_": ""}),
+    Chart("lag", "Lag, versions", series={"trainer/lag_mean": "mean", "trainer/lag_max": "largest"}),
+    Chart("entropy", "Entropy, nats a token", series={"trainer/entropy": "entropy"}),
+    Chart("grad_norm", "Gradient norm", series={"trainer/grad_norm": "gradient norm"}),
+    Chart(
+        "throughput",
+        "Tokens a second",
+        series={"actor/generation_tokens_per_s": "generated", "trainer/trained_tokens_per_s": "trained"},
+    ),
+    Chart("length", "Sampled tokens", series={"actor/length_mean": "mean", "actor/length_max": "longest"}),
+    Chart("dropped", "Groups dropped since the start", begins={"preprocessor/dropped_": ""}),
+    Chart(
+        "time",
+        "Time of a step",
+        "share",
+        {
+            "trainer/wait_s": "wait for rollouts",
+            "trainer/learn_s": "forward and backward",
+            "trainer/optimizer_s": "optimizer",
+            "trainer/publish_s": "publish weights",
+        },
+        per_step=True,
+    ),
+    Chart(
+        "gap",
+        "Log-probability gap, server to trainer",
+        series={"trainer/logprob_gap_mean_abs": "mean", "trainer/logprob_gap_max_abs": "largest"},
+    ),
+)
+OF_PROCESSES = ("trainer", "actor", "preprocessor", "judging")  # whose other metrics have charts too
+HIDDEN = ("trainer/alarm_", "trainer/weight_version", "trainer/step_s", "actor/heldout_")
+
+
+class Point(NamedTuple):
+    chart: str
+    series: str
+    step: int
+    value: float
+
+
+def points_of(line: Line) -> Iterator[Point]:
+    """Yields a point for each number of the line."""
+    for metric, value in line.numbers.items():
+        for chart in CHARTS:
+            if name := chart.name_of(metric):
+                step_s = line.numbers.get("trainer/step_s")
+                if not chart.per_step:
+                    yield Point(chart.id, name, line.step, value)
+                elif step_s:
+                    yield Point(chart.id, name, line.step, value / step_s)
+                break
+        else:
+            if line.process in OF_PROCESSES and not metric.startswith(HIDDEN):
+                yield Point(metric, metric.partition("/")[2], line.step, value)
+
+
+class Series:
+    """The points of all charts. What a resumption undid is overwritten by what came after."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, dict[str, list[tuple[int, float]]]] = {}
+
+    def observe(self, line: Line) -> None:
+        for point in points_of(line):
+            points = self._points.setdefault(point.chart, {}).setdefault(point.series, [])
+            while points and points[-1][0] >= point.step:
+                points.pop()
+            points.append((point.step, point.value))
+
+    def answer(self) -> list[dict[str, object]]:
+        """Returns the charts as the viewer sends them: those that are named here first."""
+        named = {chart.id: chart for chart in CHARTS}
+        others = [chart for chart in self._points if chart not in named]
+        charts = [*CHARTS, *(Chart(name, name) for name in sorted(others))]
+        return [
+            {
+                "id": chart.id,
+                "title": chart.title,
+                "y": chart.unit,
+                "is_further": chart.id not in named,
+                "series": [
+                    {"name": name, "points": thinned(points)}
+                    for name, points in self._points[chart.id].items()
+                ],
+            }
+            for chart in charts
+            if chart.id in self._points
+        ]
+
+    def of(self, chart: str, series: str) -> list[tuple[int, float]]:
+        """Returns the points of a series, the oldest first."""
+        return self._points.get(chart, {}).get(series, [])
+
+
+def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Returns at most POINTS of them, at even distances, the last one included."""
+    every = -(-len(points) // POINTS)
+    return points if every <= 1 else [*points[:-1:every][: POINTS - 1], points[-1]]

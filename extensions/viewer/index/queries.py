@@ -1,0 +1,189 @@
+"""Finds rollouts in an index, page by page. A page begins after a cursor, never at a number of rows."""
+
+import sqlite3
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from extensions.viewer.index.filters import ORDERS, Filters, best_index, conditions_of, cursor_of
+
+PAGE = 50  # rollouts
+NARROW = 0.1  # share of a stream up to which a range of offsets is read as a whole
+COLUMNS = """
+    rollouts.held_out, rollouts.offset, rollouts.rollout_id, rollouts.group_id, problem,
+    (SELECT word FROM words WHERE id = domain) AS domain,
+    (SELECT word FROM words WHERE id = status) AS status,
+    (SELECT word FROM words WHERE id = outcome) AS outcome,
+    reward, success, tokens, turns, first_version, last_version, started_at, finished_at,
+    step, advantage, lag, row_offset
+"""
+TRAINED = "LEFT JOIN trainings ON trainings.rollout_id = rollouts.rollout_id AND rollouts.held_out = 0"
+
+
+class Found(NamedTuple):
+    rows: list[sqlite3.Row]
+    next: str | None  # the cursor of the next page
+
+
+class Queries:
+    """Reads an index through a connection of its own."""
+
+    def __init__(self, db: sqlite3.Connection):
+        self._db = db
+
+    def page(self, filters: Filters, after: str | None = None) -> Found:
+        """Returns the next rollouts. Raises NoSuchCursorError for an `after` that no page has given."""
+        order = ORDERS[filters.sort]
+        conditions = list(conditions_of(filters))
+        values = filters.model_dump() | {"held_out": filters.held_out}
+        if after is not None:
+            conditions.append(order.after)
+            values |= cursor_of(after)
+        numbers = {kind: self._number_of(kind, word) for kind, word in filters.words.items()}
+        if None in numbers.values():
+            return Found([], None)
+        hint, offsets = self._where_to_look(filters)
+        if offsets:
+            conditions.append("rollouts.offset BETWEEN :first AND :end")
+        # The rows of the page are found first, because only these are joined with the other tables.
+        rows = self._db.execute(
+            f"WITH page AS (SELECT held_out, offset FROM rollouts {hint} WHERE {' AND '.join(conditions)}"
+            f" ORDER BY {order.by} LIMIT {PAGE + 1})"
+            f" SELECT {COLUMNS} FROM page JOIN rollouts USING (held_out, offset) {TRAINED}"
+            f" ORDER BY {order.by}",
+            values | numbers | offsets,
+        ).fetchall()
+        shown = rows[:PAGE]
+        if len(rows) <= PAGE:
+            return Found(shown, None)
+        last = shown[-1]
+        return Found(shown, f"{last[order.column.rpartition('.')[2]]!r}:{last['offset']}")
+
+    def _where_to_look(self, filters: Filters) -> tuple[str, dict[str, int]]:
+        """Returns which index is read, and between which offsets the rows are, if that is known."""
+        name = best_index(filters)
+        hint = f"INDEXED BY {name}" if name and self._has_index(name) else ""
+        if filters.version_from is None and filters.version_to is None:
+            return hint, {}
+        newest = self.newest(filters.held_out)
+        first = self._first_end(filters) if filters.version_from is not None else 0
+        end = self._last_start(filters) if filters.version_to is not None else newest
+        if first is None or end is None:
+            return "NOT INDEXED", {"first": -1, "end": -1}
+        is_narrow = end - first < NARROW * newest
+        return "NOT INDEXED" if is_narrow else hint, {"first": first, "end": end}
+
+    def _first_end(self, filters: Filters) -> int | None:
+        """Returns the offset before which no rollout has tokens of the versions that are asked for."""
+        return self._number(
+            "SELECT min(first_end) FROM versions WHERE held_out = ? AND version >= ?",
+            filters.held_out,
+            filters.version_from,
+        )
+
+    def _last_start(self, filters: Filters) -> int | None:
+        """Returns the offset after which no rollout has tokens of the versions that are asked for."""
+        return self._number(
+            "SELECT max(last_start) FROM versions WHERE held_out = ? AND version <= ?",
+            filters.held_out,
+            filters.version_to,
+        )
+
+    def _has_index(self, name: str) -> bool:
+        return bool(
+            self._number("SELECT count(*) FROM sqlite_master WHERE type = 'index' AND name = ?", name)
+        )
+
+    def _number_of(self, kind: str, word: str) -> int | None:
+        found = self._db.execute("SELECT id FROM words WHERE kind = ? AND word = ?", (kind, word)).fetchone()
+        return found and found[0]
+
+    def rollout(self, held_out: bool, offset: int) -> sqlite3.Row | None:
+        """Returns the rollout whose record begins at the offset."""
+        return next(self._rollouts("", "rollouts.offset = ?", held_out, offset), None)
+
+    def of_group(self, held_out: bool, group: int) -> list[sqlite3.Row]:
+        """Returns the rollouts of a group, in the order in which they ended."""
+        return list(
+            self._rollouts("INDEXED BY by_group", "group_id = ? ORDER BY rollouts.offset", held_out, group)
+        )
+
+    def finished_between(self, began: float, ended: float, most: int) -> list[sqlite3.Row]:
+        """Returns training rollouts under way between two unix times: the `most` that ended last."""
+        found = self._db.execute(
+            "SELECT offset, rollout_id, (SELECT word FROM words WHERE id = status) AS status"
+            " FROM rollouts WHERE held_out = 0 AND finished_at > ? AND started_at < ?"
+            " ORDER BY finished_at DESC LIMIT ?",
+            (began, ended, most),
+        )
+        return found.fetchall()
+
+    def count_between(self, began: float, ended: float) -> int:
+        """Returns how many training rollouts were under way between two times."""
+        return self._number(
+            "SELECT count(*) FROM rollouts WHERE held_out = 0 AND finished_at > ? AND started_at < ?",
+            began,
+            ended,
+        )
+
+    def neighbours(self, held_out: bool, offset: int) -> tuple[int | None, int | None]:
+        """Returns the offsets of the rollouts before and after this one in their stream."""
+        before = self._number(
+            "SELECT max(offset) FROM rollouts WHERE held_out = ? AND offset < ?", held_out, offset
+        )
+        after = self._number(
+            "SELECT min(offset) FROM rollouts WHERE held_out = ? AND offset > ?", held_out, offset
+        )
+        return before, after
+
+    def newest(self, held_out: bool) -> int:
+        """Returns the offset of the newest rollout, or -1 where there is none."""
+        offset = self._number("SELECT max(offset) FROM rollouts WHERE held_out = ?", held_out)
+        return -1 if offset is None else offset
+
+    def count_since(self, held_out: bool, offset: int) -> int:
+        return self._number(
+            "SELECT count(*) FROM rollouts WHERE held_out = ? AND offset > ?", held_out, offset
+        )
+
+    def words(self, kind: str) -> list[str]:
+        found = self._db.execute("SELECT word FROM words WHERE kind = ? ORDER BY word", (kind,))
+        return [word for (word,) in found]
+
+    def servers(self) -> dict[str, sqlite3.Row]:
+        """Returns what each server has done, by its URL."""
+        return {row["url"]: row for row in self._db.execute("SELECT * FROM servers")}
+
+    def spread_groups(self, most: int, first: int) -> list[int]:
+        """Returns groups at even distances over the run, of at most so many rollouts together.
+
+        Where there are any, they are groups whose rewards differ. first: offset from which records are kept.
+        """
+        found = self._db.execute(
+            "SELECT group_id, least < most FROM groups WHERE held_out = 0 AND"
+            " (SELECT min(offset) FROM rollouts INDEXED BY by_group WHERE rollouts.held_out = 0"
+            " AND rollouts.group_id = groups.group_id) >= ? ORDER BY group_id",
+            (first,),
+        ).fetchall()
+        mixed = [group for group, differs in found if differs]
+        groups = mixed or [group for group, _ in found]
+        if not groups:
+            return []
+        size = self._number("SELECT count(*) FROM rollouts WHERE held_out = 0 AND group_id = ?", groups[0])
+        every = -(-len(groups) * size // most)
+        return groups[::every]
+
+    def newest_offsets(self, most: int) -> list[int]:
+        """Returns the offsets of the newest training rollouts."""
+        found = self._db.execute(
+            "SELECT offset FROM rollouts WHERE held_out = 0 ORDER BY offset DESC LIMIT ?", (most,)
+        )
+        return [offset for (offset,) in found]
+
+    def _rollouts(self, hint: str, condition: str, held_out: bool, value: int) -> Iterator[sqlite3.Row]:
+        return self._db.execute(
+            f"SELECT {COLUMNS} FROM rollouts {hint} {TRAINED} WHERE held_out = ? AND {condition}",
+            (held_out, value),
+        )
+
+    def _number(self, query: str, *values: float) -> int | None:
+        return self._db.execute(query, values).fetchone()[0]

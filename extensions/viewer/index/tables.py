@@ -1,0 +1,152 @@
+"""Writes the tables of an index. Called within a transaction by `Index`; knows no stream."""
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from extensions.viewer.index.schema import INDEXES
+from extensions.viewer.index.slim import SlimRollout, Training
+
+Placed = tuple[SlimRollout, int]  # a rollout, and the offset at which its record begins
+Versions = tuple[int, int] | tuple[None, None]  # the oldest and the newest of a rollout
+OutcomeOf = Callable[[int], str | None]  # of a group, by its number
+
+
+class Words(dict[tuple[str, str], int]):
+    """The numbers of words by kind and word. A new word gets one when it is asked for."""
+
+    def __init__(self, db: sqlite3.Connection):
+        rows = db.execute("SELECT id, kind, word FROM words")
+        super().__init__({(kind, word): number for number, kind, word in rows})
+        self._db = db
+
+    def __missing__(self, key: tuple[str, str]) -> int:
+        added = self._db.execute("INSERT INTO words (kind, word) VALUES (?, ?)", key)
+        self[key] = added.lastrowid
+        return self[key]
+
+
+class Tables:
+    """The tables behind one connection, for writing."""
+
+    def __init__(self, db: sqlite3.Connection):
+        self._db = db
+        self._words = Words(db)
+        counts = db.execute("SELECT held_out, count(*) FROM rollouts GROUP BY held_out")
+        self.counts = Counter(dict(map(tuple, counts)))  # `held_out` -> rollouts
+        self._measured_at = 0  # rollouts that there were
+
+    def positions(self) -> dict[str, int]:
+        """Returns how far each stream is in the index."""
+        return dict(map(tuple, self._db.execute("SELECT stream, offset FROM positions")))
+
+    def set_position(self, stream: str, offset: int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (stream, offset))
+
+    def tune(self) -> None:
+        """Makes the indexes of the lists, and measures the tables anew when they have doubled."""
+        if self.counts.total() > 2 * self._measured_at:
+            self._db.executescript(INDEXES)
+            self._measured_at = self.counts.total()
+
+    def add_rollouts(self, held_out: int, found: Sequence[Placed], outcome_of: OutcomeOf) -> None:
+        """Adds rollouts, which come in the order of their offsets. outcome_of: known so far."""
+        if not found:
+            return
+        ranges = [rollout.version_range for rollout, _ in found]
+        rows = [
+            self._row(held_out, rollout, offset, versions, outcome_of)
+            for (rollout, offset), versions in zip(found, ranges, strict=True)
+        ]
+        self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 16)})", rows)
+        self._widen_versions(held_out, ranges, [offset for _, offset in found])
+        self._widen_groups(held_out, found)
+        self._count_requests(rollout for rollout, _ in found)
+        self.counts[held_out] += len(rows)
+
+    def add_trainings(self, offset: int, trainings: Iterable[Training]) -> None:
+        """Adds what became of the rollouts in the row at the offset."""
+        self._db.executemany(
+            "INSERT OR REPLACE INTO trainings VALUES (?, ?, ?, ?, ?)",
+            [(of.rollout_id, offset, of.step, of.advantage, of.lag) for of in trainings],
+        )
+
+    def set_outcomes(self, outcomes: Mapping[int, str | None]) -> None:
+        """Writes the outcomes of groups to their rollouts."""
+        self._db.executemany(
+            "UPDATE rollouts INDEXED BY by_group SET outcome = :outcome"
+            " WHERE held_out = 0 AND group_id = :group AND outcome IS NOT :outcome",
+            [
+                {"group": group, "outcome": outcome and self._words["outcome", outcome]}
+                for group, outcome in outcomes.items()
+            ],
+        )
+
+    def _row(
+        self, held_out: int, rollout: SlimRollout, offset: int, versions: Versions, outcome_of: OutcomeOf
+    ) -> tuple:
+        outcome = None if held_out else outcome_of(rollout.group_id)
+        return (
+            held_out,
+            offset,
+            rollout.rollout_id,
+            rollout.group_id,
+            rollout.problem_id,
+            self._words["domain", rollout.domain],
+            self._words["status", rollout.status],
+            outcome and self._words["outcome", outcome],
+            rollout.reward,
+            rollout.metrics.get("success"),
+            sum(completion.tokens for completion in rollout.completions),
+            len(rollout.completions),
+            *versions,
+            rollout.started_at,
+            rollout.finished_at,
+        )
+
+    def _widen_versions(self, held_out: int, ranges: Sequence[Versions], offsets: Sequence[int]) -> None:
+        """Widens the offsets between which the rollouts of each version are."""
+        first_end: dict[int, int] = {}
+        last_start: dict[int, int] = {}
+        for (first_version, last_version), offset in zip(ranges, offsets, strict=True):
+            if first_version is not None:
+                last_start[first_version] = offset
+                first_end.setdefault(last_version, offset)
+        self._db.executemany(
+            "INSERT INTO versions VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+            " first_end = coalesce(first_end, excluded.first_end),"
+            " last_start = coalesce(excluded.last_start, last_start)",
+            [
+                (held_out, version, first_end.get(version), last_start.get(version))
+                for version in {**first_end, **last_start}
+            ],
+        )
+
+    def _widen_groups(self, held_out: int, found: Sequence[Placed]) -> None:
+        """Widens the rewards between which the members of each group are."""
+        rewards: dict[int, tuple[float, float]] = {}
+        for rollout, _ in found:
+            least, most = rewards.get(rollout.group_id, (rollout.reward, rollout.reward))
+            rewards[rollout.group_id] = min(least, rollout.reward), max(most, rollout.reward)
+        self._db.executemany(
+            "INSERT INTO groups VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+            " least = min(least, excluded.least), most = max(most, excluded.most)",
+            [(held_out, group, *bounds) for group, bounds in rewards.items()],
+        )
+
+    def _count_requests(self, rollouts: Iterable[SlimRollout]) -> None:
+        requests: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for rollout in rollouts:
+            for completion in rollout.completions:
+                counts = requests[completion.server]
+                counts["requests"] += 1
+                counts["tokens"] += completion.tokens
+                counts["aborted"] += completion.finish_reason == "abort"
+                counts["last_at"] = max(counts["last_at"], completion.ended)
+        self._db.executemany(
+            "INSERT INTO servers VALUES (:url, :requests, :tokens, :aborted, :last_at)"
+            " ON CONFLICT DO UPDATE SET"
+            " requests = requests + excluded.requests, tokens = tokens + excluded.tokens,"
+            " aborted = aborted + excluded.aborted, last_at = max(last_at, excluded.last_at)",
+            [{**counts, "url": url} for url, counts in requests.items()],
+        )

@@ -1,0 +1,124 @@
+"""What the viewer answers is what the records say."""
+
+import numpy as np
+import pytest
+
+from tests.extensions.viewer.recorded_run import BEGIN, SERVERS, STEP_S
+
+RUN = "runs/a-run"
+
+
+def links(viewer) -> list[str]:
+    """The training rollouts, in the order of their records."""
+    rows = viewer.get(f"{RUN}/rollouts")["rows"]
+    assert len(rows) == 32
+    return [row["r"] for row in reversed(rows)]
+
+
+def test_each_token_has_what_its_record_says_of_it(viewer, records):
+    for link, record in zip(links(viewer), records, strict=True):
+        answer = viewer.get(f"{RUN}/rollouts/{link}")
+        assert answer["id"] == record.rollout_id and answer["metrics"] == record.metrics
+        (made,) = answer["completions"]
+        (completion,) = record.completions
+        assert made["ids"] == completion.token_ids.tolist()
+        np.testing.assert_allclose(made["logprobs"], completion.logprobs, rtol=1e-6)
+        assert "".join(text for text, _, _ in made["pieces"]) == "4 5 6 7 8 9 "  # there is no tokenizer
+        first = completion.spans[0].version
+        assert made["versions"] == [first, first, *[first + 1] * 4]
+        is_trained = record.group_id % 2 == 0
+        assert made["lags"] == ([0, 0, -1, -1, -1, -1] if is_trained else None)
+        assert made["advantages"] == ([record.reward - 0.5] * 6 if is_trained else None)
+        assert made["in_loss"] == ([True] * 6 if is_trained else None)
+        assert (answer["reason"] is None) == is_trained and bool(answer["reason_means"]) != is_trained
+
+
+def test_the_timeline_has_each_request_where_it_was(viewer, records):
+    answer = viewer.get(f"{RUN}/timeline?began={BEGIN}&ended={BEGIN + 100}")
+    servers = {track["process"]: track["rows"] for track in answer["tracks"] if track["kind"] == "server"}
+    assert servers.keys() == {"server-0", "server-1"} and answer["left_out"] == 0
+    bars = {(name, bar["id"]): bar for name, rows in servers.items() for row in rows for bar in row}
+    assert len(bars) == len(records) == answer["shown"]
+    for record in records:
+        (made,) = record.completions
+        bar = bars[f"server-{SERVERS.index(made.server)}", record.rollout_id]
+        assert (bar["t"], bar["e"]) == (made.began, made.ended)
+        first = made.spans[0].version
+        live = BEGIN + STEP_S * (first + 1)  # half a second after the publication began
+        border = pytest.approx((min(max(made.began + 2, live - 0.5), live) - made.began) / 6)
+        assert bar["v"] == [[first, 0, border], [first + 1, border, 1]]
+    for rows in servers.values():
+        for row in rows:
+            assert all(a["e"] <= b["t"] for a, b in zip(row, row[1:], strict=False))
+    assert [event["version"] for event in answer["published"]] == [0, 1, 2, 3, 4]
+
+
+def test_the_trainers_spans_are_beside_the_requests(viewer):
+    answer = viewer.get(f"{RUN}/timeline?began={BEGIN}&ended={BEGIN + STEP_S}")
+    (trainer,) = [track for track in answer["tracks"] if track["process"] == "trainer-0"]
+    (row,) = trainer["rows"]
+    assert [(span["n"], span["depth"]) for span in row] == [
+        ("wait", 0),
+        ("learn", 0),
+        ("publish", 0),
+        ("open", 1),
+    ]
+    covered = sum(span["e"] - span["t"] for span in row if not span["depth"])
+    assert covered >= 0.9 * STEP_S
+    assert row[1]["f"] == {"step": 0}
+
+
+def test_the_run_says_where_it_is(viewer):
+    answer = viewer.get(RUN)
+    assert (answer["state"], answer["step"], answer["max_steps"]) == ("ended", 4, 4)
+    assert (answer["live_version"], answer["servers_alive"]) == (4, 0)
+    (of_set,) = answer["evaluations"]
+    assert (of_set["first"], of_set["best"], of_set["best_version"], of_set["last"]) == (0.25, 1.0, 4, 1.0)
+    assert "4: zero_advantage (all rewards equal)" in answer["drops"]
+    tiles = {tile["name"]: tile["value"] for tile in answer["tiles"]}
+    assert tiles["held-out success"] == 1.0 and tiles["lag, versions"] is None
+    assert answer["indexed"]["is_complete"]
+
+
+def test_charts_have_each_metric_once(viewer):
+    answer = viewer.get(f"{RUN}/charts")
+    charts = {chart["id"]: chart for chart in answer["charts"]}
+    success = {line["name"]: line["points"] for line in charts["success"]["series"]}
+    assert success["held-out"] == [[0, 0.25], [4, 1.0]]
+    assert charts["entropy"]["series"][0]["points"] == [[step, 1 / step] for step in range(1, 5)]
+    assert charts["actor/places_busy"]["is_further"] and not charts["entropy"]["is_further"]
+    waits = {line["name"]: line["points"] for line in charts["time"]["series"]}["wait for rollouts"]
+    assert waits == [[step, 0.4] for step in range(1, 5)]
+
+
+def test_the_account_of_groups_holds(viewer):
+    answer = viewer.get(f"{RUN}/accounting")
+    assert answer["holds"] and answer["errors"] == []
+    assert answer["groups"] == {"started": 8, "trained": 4, "in_flight": 0, "dropped": {"zero_advantage": 4}}
+    assert answer["rollouts"]["started"] == 32
+    assert [of["trained"] for of in answer["by_version"]] == [1, 1, 1, 1]
+    assert answer["reasons"]["zero_advantage"]["brief"] == "all rewards equal"
+
+
+def test_a_group_has_its_members_side_by_side(viewer):
+    answer = viewer.get(f"{RUN}/groups/2")
+    assert (answer["outcome"], answer["trained_version"], answer["version"]) == ("trained", 2, 1)
+    assert [member["reward"] for member in answer["members"]] == [0, 1, 0, 1]
+    assert [member["text"] for member in answer["members"]] == ["4 5 6 7 8 9"] * 4
+    assert (answer["previous"], answer["next"], answer["prompt"]) == (1, 3, "1 2 3")
+    assert viewer.get(f"{RUN}/groups/7")["next"] is None
+    lines = viewer.get(f"{RUN}/groups/2/story")["lines"]
+    assert lines[0].startswith("group 2;") and "trained: its step made version 2" in lines[-1]
+
+
+def test_servers_are_listed_with_what_they_did(viewer):
+    answer = viewer.get(f"{RUN}/servers")
+    assert {server["name"] for server in answer["servers"]} == {"server-0", "server-1"}
+    for server in answer["servers"]:
+        assert (server["state"], server["version"]) == ("left: the run ended", 4)
+        assert (server["requests"], server["tokens"], server["aborted"]) == (16, 96, 0)
+
+
+def test_the_list_of_runs_leaves_out_what_is_no_run(viewer):
+    (run,) = viewer.get("runs")
+    assert (run["name"], run["state"], run["step"], run["heldout_last"]) == ("a-run", "ended", 4, 1.0)
