@@ -10,7 +10,15 @@ from pipelinerl.paths import ROOT
 from tests.forked import Forked
 from tests.limits import HANG_S
 
-PACKAGES = ("benchmarks", "contracts", "examples", "inference_adapters", "pipelinerl", "trainer_adapters")
+PACKAGES = (
+    "benchmarks",
+    "contracts",
+    "examples",
+    "extensions",
+    "inference_adapters",
+    "pipelinerl",
+    "trainer_adapters",
+)
 STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's to say
     "benchmarks.compose_alone",
     "benchmarks.gpu_check.inside",

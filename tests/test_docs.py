@@ -64,7 +64,15 @@ def test_the_files_that_a_page_names_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_that_a_page_names_exist(page):
-    ours = ("contracts", "inference_adapters", "trainer_adapters", "pipelinerl", "benchmarks", "tests")
+    ours = (
+        "contracts",
+        "extensions",
+        "inference_adapters",
+        "trainer_adapters",
+        "pipelinerl",
+        "benchmarks",
+        "tests",
+    )
     for name in re.findall(r"python -m ([\w.]+\w)", page.read_text()):
         if name.split(".")[0] in ours:
             path = ROOT / name.replace(".", "/")

@@ -1,12 +1,14 @@
-"""The top of `pipelinerl/` has few entries, and its packages say what they are."""
+"""The top of `pipelinerl/` has few entries. Its packages, and the extensions, say what they are."""
 
 import ast
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "pipelinerl"
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "pipelinerl"
 MOST = 38
+EXTENSIONS = sorted(path.parent for path in (ROOT / "extensions").glob("*/__init__.py"))
 PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
 
@@ -23,3 +25,10 @@ def test_a_package_says_what_it_is_for_and_what_it_must_not_know(package):
     )
     assert "ust not know" in docstring
     assert "Called by" in docstring or "Built by" in docstring
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda path: path.name)
+def test_an_extension_says_what_it_plugs_into_and_has_tests(extension):
+    docstring = ast.get_docstring(ast.parse((extension / "__init__.py").read_text()))
+    assert "Plugs into" in docstring
+    assert [*(ROOT / "tests" / "extensions" / extension.name).rglob("test_*.py")]

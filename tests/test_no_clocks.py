@@ -21,13 +21,14 @@ CROSSES = "requests that last across an update: with more load they last longer"
 FILE_TIME = "the time now, for the age of files that the test makes old"
 EXCEPTIONS = {
     "gpu_check/test_command.py::test_a_part_that_hangs_is_ended": PASSES,
-    "islands/fleet.py::__init__": "an island that is not told that another has broken off waits for so long",
-    "islands/test_lighthouse.py::"
+    "extensions/islands/fleet.py::__init__": "an island that is not told of a break waits for so long",
+    "extensions/islands/test_lighthouse.py::"
     "test_an_island_that_is_killed_costs_the_others_one_attempt_and_rejoins_by_replay": (
         "the attempt with the dead island exceeds it"
     ),
-    "islands/test_lighthouse.py::test_a_rendezvous_that_is_none_is_an_exchange_that_fails": PASSES,
-    "islands/test_lighthouse.py::test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift": PASSES,
+    "extensions/islands/test_lighthouse.py::test_a_rendezvous_that_is_none_is_an_exchange_that_fails": PASSES,
+    "extensions/islands/test_lighthouse.py::"
+    "test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift": PASSES,
     "judging/isolation/test_hostile.py::test_what_does_not_end_is_ended": PASSES,
     "judging/test_hostile_answers.py::judge_all": "endless answers exceed it; honest ones are asked again",
     "judging/test_workers.py::test_cpu_time_is_a_limit_of_its_own": PASSES,
@@ -61,18 +62,19 @@ EXCEPTIONS = {
     "launcher/executors/described.py::end": "a program that ends in this way",
     "launcher/executors/kit.py::start": "what a job that is asked to end has; those that exceed it are deaf",
     "launcher/executors/kit.py::test_a_job_is_asked_to_end_before_it_is_killed": PASSES,
-    "launcher/executors/test_ray.py::test_the_node_that_a_job_leaves_is_announced": "Ray's own deadline",
+    "extensions/cluster/test_ray.py::test_the_node_that_a_job_leaves_is_announced": "Ray's own deadline",
     "launcher/test_liveness.py": "the test gives the times",
     "launcher/test_placing.py::": PASSES,
     "launcher/test_workers.py::__init__": "of a scene whose time the test moves",
     "pipeline/runs.py::wait_for": "looks are counted",
     "pipeline/test_probe.py::test_a_probe_goes_on_while_the_same_weights_are_published_anew": PASSES,
     "pipeline/test_ray_runs.py::": "soak: nodes are killed while a run has steps left",
-    "pipeline/test_relay_publisher.py::": "the grace for a server that is not there",
-    "pipeline/test_relay_publisher.py::test_a_run_ends_where_no_server_can_load_the_newest_version": PASSES,
-    "pipeline/test_relay_publisher.py::test_a_server_that_stays_silent_is_replaced": PASSES,
+    "extensions/stored_weights/test_relay_publisher.py::": "the grace for a server that is not there",
+    "extensions/stored_weights/test_relay_publisher.py::"
+    "test_a_run_ends_where_no_server_can_load_the_newest_version": PASSES,
+    "extensions/stored_weights/test_relay_publisher.py::test_a_server_that_stays_silent_is_replaced": PASSES,
     "pipeline/test_reference_renewal.py::": PASSES,
-    "pipeline/test_stored_runs.py::": CROSSES,
+    "extensions/stored_weights/test_stored_runs.py::": CROSSES,
     "pipeline/test_weight_publisher.py::"
     "test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it": PASSES,
     "pipeline/test_weight_publisher.py::test_a_server_that_is_not_well_is_left_out": PASSES,

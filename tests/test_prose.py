@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("contracts", "inference_adapters", "trainer_adapters", "pipelinerl", "launch.py")
+PACKAGES = ("contracts", "inference_adapters", "trainer_adapters", "pipelinerl", "extensions", "launch.py")
 PREPOSITIONS = {"Of", "As", "By", "With", "Beside", "Until"}
 UNDOCUMENTED_LINES = 12  # of a public function
 SENTENCE_WORDS = 25

@@ -11,7 +11,7 @@ import pytest
 from tests import keys_page
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("contracts", "inference_adapters", "trainer_adapters", "pipelinerl")
+PACKAGES = ("contracts", "inference_adapters", "trainer_adapters", "pipelinerl", "extensions")
 LEFT_OUT = "sglang-cpu"  # what SGLang needs on a CPU has no line of its own
 
 

@@ -1,4 +1,5 @@
-"""What `extensions.islands.diloco` is made of: how the trainers of separate runs add up their progress.
+"""DiLoCo: the trainers of separate runs (islands) add up their progress every few steps.
 
-It must not know how a run trains: a trainer is a flat float32 vector here.
+Plugs into a run as its trainer (`trainer=diloco`), around another trainer. It must not know how a run trains:
+a trainer is a flat float32 vector here.
 """

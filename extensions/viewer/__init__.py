@@ -1,5 +1,5 @@
-"""Views of a run, read from its directory: metrics for trackers, rollouts as parquet, requests as a picture.
+"""Views of a run, read from its directory: pages, trackers of metrics, rollouts as parquet, a timeline.
 
-Called by users' commands, and by the launcher only for the names of trackers. No worker of a run imports it.
-Must not know how to change a run.
+Plugs into the launcher as observers of a run, and is called by users' commands. No worker of a run imports
+it. Must not know how to change a run.
 """

@@ -16,8 +16,8 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 
 from contracts.inference import Parameter
 from contracts.weights import WeightGroup, nccl_version, parameter_bytes, receive_weights
-from extensions.stored_weights.server.stored_tensors import stored_tensors
 from inference_adapters.finite_weights import why_not_finite
+from inference_adapters.stored_tensors import stored_tensors
 from inference_adapters.threads import daemon_thread
 from inference_adapters.vllm.transfer import GroupAddress, TiedWeights, Transfer, with_copies
 

@@ -1,0 +1,1 @@
+"""The actor's side: which servers have weights that may be used."""

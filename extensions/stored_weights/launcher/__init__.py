@@ -1,0 +1,1 @@
+"""The launcher's side: the directory of the store."""

@@ -9,9 +9,9 @@ from safetensors.torch import save_file
 
 from contracts.channel import StoredUpdate
 from contracts.inference import UpdateProgress
-from extensions.stored_weights.server.stored_tensors import stored_tensors
 from inference_adapters.resident_memory import resident_bytes, resident_bytes_of_family
 from inference_adapters.scripted import EMBED, HEAD, NORM, ScriptedEngine
+from inference_adapters.stored_tensors import stored_tensors
 from tests.inference_adapters.trainer_peer import weights
 
 MEBIBYTE = 2**20
