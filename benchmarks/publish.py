@@ -30,15 +30,17 @@ from benchmarks.servers import started
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.inference import Parameter
 from contracts.records import ServerJoined, WeightsPublished
+from contracts.support.addresses import LOOPBACK
 from contracts.support.command_line import command_parser
 from contracts.weights import WeightManifest
-from extensions.stored_weights.trainer.stored import StorePlace
+from extensions.stored_weights.places import STORE_VARIABLE
+from extensions.stored_weights.transport import Shared
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
-from pipelinerl.training.publishing.base import WeightPublisher, publish
-from pipelinerl.training.publishing.publishers import new_publisher
+from pipelinerl.training.publishing.base import PublisherContext, WeightPublisher, publish
 from pipelinerl.training.ranks import Ranks
+from pipelinerl.weight_transport import transport_of
 
 WARM_UP = 3
 CLIENT_STARTS_WITHIN_S = 120
@@ -150,14 +152,23 @@ def counted(cpu: list[float]) -> Iterator[None]:
 @contextlib.contextmanager
 def publisher(url: str, weights: Weights, config: RunConfig) -> Iterator[WeightPublisher]:
     """Yields the publisher of a run whose only server is this one."""
-    memory = SHARED_MEMORY if config.weights.transport == "shared" else None
+    memory = SHARED_MEMORY if isinstance(transport_of(config), Shared) else None
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=memory) as store:
-        place = StorePlace(Path(folder), Path(store))
         streams = FileStreams(folder)
         joined = ServerJoined(number=1, name="server-0", url=url, node="here", engine="transformers")
         streams.writer("launcher_events").append(joined)
-        servers = LaunchedServers(streams)
-        sender = new_publisher(config, place, servers, None, weights.manifest, print, {}, "127.0.0.1")
+        context = PublisherContext(
+            run_dir=Path(folder),
+            launched=LaunchedServers(streams),
+            token=None,
+            manifest=weights.manifest,
+            record=print,
+            needs={},
+            address=LOOPBACK,
+            buffers=dict,
+        )
+        os.environ[STORE_VARIABLE] = store
+        sender = transport_of(config).publisher(context)
         sender.wait_for_servers()
         yield sender
         sender.close()

@@ -35,7 +35,6 @@ from contracts.records import (
     TrainingDone,
     WeightsPublished,
 )
-from extensions.stored_weights.actor.version_watch import VersionWatch
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.load_watch import adapting
 from pipelinerl.clients.server_pool import ServerPool
@@ -68,6 +67,7 @@ from pipelinerl.streams.events import evaluated_versions, latest_launch, tail, v
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
+from pipelinerl.weight_transport import transport_of
 
 
 class SlotFreed:
@@ -109,6 +109,8 @@ class Actor:
         self._slots = SlotQueue(self._slot_freed)
         self._rolling: set[asyncio.Task] = set()
         self._background: set[asyncio.Task] = set()
+        transport = transport_of(config)
+        self.gate = transport.gate(session, self._slot_freed)
         self._evaluator = Evaluator(
             config,
             self.domain,
@@ -119,19 +121,12 @@ class Actor:
             spans,
             evaluated_versions(valid_results(streams)),
             spawn=lambda work: self._spawn(work, self._background),
-            on_begin=lambda: self._version_watch and self._version_watch.look_again(),
+            on_begin=self.gate.look_again,
+            pulled=transport.pulled,
             failures=self._failures,
         )
-        self._version_watch = self._watch_of_versions()
-
-    def _watch_of_versions(self) -> VersionWatch | None:
-        """Returns the watch of servers that pull weights by themselves; None where they get them together."""
-        if self._config.weights.transport != "relay":
-            return None
-        watch = VersionWatch(self._session, self._config.most_behind, self._slot_freed)
-        watch.watch(self._pool)
-        watch.watch(self._evaluator.pool, lambda: self._evaluator.of_version)
-        return watch
+        self.gate.watch(self._pool)
+        self.gate.watch(self._evaluator.pool, lambda: self._evaluator.of_version)
 
     def _resume(self, resumed: Resumed) -> None:
         """Count and draw on from where the run stopped."""
@@ -159,10 +154,6 @@ class Actor:
     @property
     def pools(self) -> list[ServerPool]:
         return [self._pool, self._evaluator.pool]
-
-    def watching_versions(self) -> AbstractAsyncContextManager[None]:
-        """Keeps requests from servers whose weights may not be used."""
-        return self._version_watch.running() if self._version_watch else nullcontext()
 
     def adapting(self) -> AbstractAsyncContextManager[None]:
         """Adapts how many requests for training a server gets, where no number is configured."""
@@ -243,8 +234,7 @@ class Actor:
     async def _hear_of_servers(self) -> None:
         """Takes out the servers that have left by now. One that has joined waits for `WeightsPublished`."""
         for leaving in await self._stream_thread.do(self._launched.refresh):
-            if self._version_watch:
-                self._version_watch.forget(leaving.joining.url)
+            self.gate.forget(leaving.joining.url)
             self._pool.forget(leaving.joining.url, leaving.drains)
             await self._evaluator.forget(leaving.joining.url, leaving.drains)
 
@@ -264,8 +254,7 @@ class Actor:
             self._slots.leave_slot,
             self._failures,
         )
-        if self._version_watch:
-            self._version_watch.published(published)
+        self.gate.published(published)
         await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
         await self._pool.open_gate()
         self._admission.gate_open = True
@@ -293,7 +282,7 @@ class Actor:
     def _blocked_by(self) -> str | None:
         """Returns the word for what keeps a group from starting, or None if one may start."""
         self._admission.in_flight = self._pool.capacity
-        self._admission.behind = self._version_watch.behind if self._version_watch else 0
+        self._admission.behind = self.gate.behind
         self._admission.judging = self._judge.waiting if self._judge else 0
         return self._admission.blocked_by()
 
@@ -404,7 +393,7 @@ async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
             opened(actor.domain),
             watching(actor.pools),
             actor.adapting(),
-            actor.watching_versions(),
+            actor.gate.running(),
             pulsing(actor.write_progress),
             pulsing(actor.look_at_places, LOOK_S),
         ):

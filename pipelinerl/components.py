@@ -21,7 +21,7 @@ from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.config import Component, RunConfig, WeightsConfig
+from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
 from pipelinerl.errors.first_failures import FirstFailures
@@ -81,19 +81,10 @@ async def judge_of(
 
 
 def needed_capabilities(config: RunConfig, domain: Domain) -> dict[str, str]:
-    """Returns the capabilities that every server must declare, each with what asks for it."""
+    """Returns the capabilities that rollouts need of every server, each with what asks for it."""
     seeded = {"seed": "sampling.seeded=true needs seeds"} if config.sampling.seeded else {}
-    seeded |= _needed_for_weights(config.weights)
     why = "the domain {} needs {} (docs/extend.md)"
     return seeded | {name: why.format(domain.name, name) for name in sorted(domain.needs)}
-
-
-def _needed_for_weights(weights: WeightsConfig) -> dict[str, str]:
-    if weights.transport == "group":
-        return {}
-    why = f"weights.transport={weights.transport} needs servers that load stored weights"
-    deltas = {"delta": "weights.deltas=true needs servers that apply deltas"} if weights.deltas else {}
-    return {weights.transport: why} | deltas
 
 
 def build_sampler(config: RunConfig, domain: Domain) -> Sampler:

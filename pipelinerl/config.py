@@ -7,19 +7,16 @@ A default is written once. What suits every run has it here; what a run must dec
 `conf/config.yaml` gives the demo's value.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from contracts.channel import MAX_SOURCES
 from contracts.limits import LONGEST_S, MAX_INTEGER, MAX_TEMPERATURE, MAX_TOKENS_OF_CHOICES, MIN_TEMPERATURE
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
-from contracts.support.locations import Location
 from contracts.support.messages import one_line
 from contracts.token_fields import TokenField
 from pipelinerl.errors import PlanError
@@ -35,22 +32,6 @@ Text = Annotated[str, Field(min_length=1)]
 Bool = Annotated[bool, Field(strict=True)]
 
 
-def _relay(url: str) -> str:
-    """Returns the URL of a relay. Raises ValueError if servers refuse it as a source of weights."""
-    if any(character in url for character in "@?#%\\"):
-        raise ValueError("the URL of a relay has no user, password, query, fragment or escape")
-    try:
-        if not URL_CHARACTERS.fullmatch(url):
-            raise ValueError("a URL has up to 2048 ASCII characters and no space")
-        if not Location.of(url).port:
-            raise ValueError("a relay has a port from 1 on")
-    except ValueError as error:
-        why = str(error).removeprefix(f"{url}: ")
-        raise ValueError(f"{url[:100]!r} is no http:// or https:// URL with a host: {why}") from None
-    return url.rstrip("/")
-
-
-URL_CHARACTERS = re.compile(r"[\x21-\x7e]{1,2048}")
 MOST_PROCESSES = 1024  # servers of a run, or trainer ranks
 MOST_ROLLOUTS = 2**20  # of a step
 MOST_ATTEMPTS = 4096  # at a held-out problem
@@ -235,14 +216,11 @@ class OptimizerConfig(OptimizerSpec):
     )
 
 
-Relay = Annotated[str, AfterValidator(_relay)]
+class WeightsConfig(Component):
+    """How weights reach the servers. Further keys are the transport's own, in `options`."""
 
-
-class WeightsConfig(Section):
-    transport: Literal["group", "relay", "shared"] = Field(
-        "group",
-        description="How weights reach servers: a broadcast, a store that they pull from over HTTP, or a "
-        "directory that they share with the trainer.",
+    target: str = Field(
+        "pipelinerl.weight_transport.Group", alias="_target_", description="Path of the transport's class."
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Dtype on the wire.")
     bucket_bytes: Int | None = Field(
@@ -252,8 +230,8 @@ class WeightsConfig(Section):
     )
     master_address: Text | None = Field(
         None,
-        description="Where trainer rank 0 hosts the weight group's store, or servers reach the origin of "
-        "relay; null = its node's address.",
+        description="Where trainer rank 0 hosts the weight group's store, or a transport's services listen; "
+        "null = its node's address.",
     )
     rendezvous_timeout_s: Seconds = Field(60, description="Longest wait for a weight group to form.")
     bucket_timeout_s: Seconds = Field(60, description="Longest silence between two buckets.")
@@ -262,53 +240,11 @@ class WeightsConfig(Section):
         description="Longest wait for `live` after the last bucket; shared: after the request; relay: at the "
         "first version, without progress.",
     )
-    directory: Text | None = Field(
-        None,
-        description="relay, shared: the store's directory; null = RUN_DIR/weights, or one in /dev/shm that "
-        "the end of the run removes.",
-    )
-    deltas: Bool = Field(
-        False, description="relay: whether to offer what has changed too; needs weights.dtype of 16 bits."
-    )
-    relays: list[Relay] = Field(
-        [],
-        max_length=MAX_SOURCES - 1,  # and the origin
-        description="relay: URLs of HTTP caches of the store's origin; none = the origin alone.",
-    )
-    origin_port: Int = Field(
-        0, ge=0, le=65535, description="relay: port of the origin, which serves the store; 0 = a free one."
-    )
-    poll_s: float = Field(
-        1.0, ge=0.01, lt=LONGEST_S, description="relay: time between a server's looks for a newer version."
-    )
-    keep: Int = Field(3, ge=1, description="relay: newest versions that the store keeps.")
-    max_behind: Int | None = Field(
-        None,
-        ge=0,
-        description="relay: versions that a server may lag behind and still get requests; null = max_lag.",
-    )
 
-    @model_validator(mode="after")
-    def _of_the_transport(self):
-        for name, transports in STORED_KEYS.items():
-            given = getattr(self, name)
-            if self.transport not in transports and given != type(self).model_fields[name].default:
-                raise ValueError(
-                    f"weights.{name} is for weights={' or '.join(transports)}, and weights.transport is "
-                    f"{self.transport}; leave it out"
-                )
-        if self.deltas and self.dtype == "float32":
-            raise ValueError(
-                "weights.deltas=true needs weights.dtype=bfloat16 or float16: in float32 nearly every value "
-                "changes at every step"
-            )
-        return self
-
-
-# Keys of `weights` that mean something for these transports alone.
-STORED_KEYS = {"directory": ("relay", "shared")} | dict.fromkeys(
-    ("deltas", "relays", "origin_port", "poll_s", "keep", "max_behind"), ("relay",)
-)
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that only the transport knows."""
+        return dict(self.model_extra or {})
 
 
 class WorldConfig(Section):
@@ -526,27 +462,7 @@ class RunConfig(Section):
             raise ValueError("eval.pinned=true is for evaluations during training; set eval.every")
         if self.executor.backend == "local":
             self._check_gpus()
-        self._check_weights()
         return self
-
-    def _check_weights(self) -> None:
-        weights = self.weights
-        if weights.transport == "relay" and self.schedule == "async":
-            raise ValueError(
-                "weights.transport=relay with schedule=async: servers change weights by themselves, not "
-                "between requests; set schedule=pipeline, or weights=group"
-            )
-        if weights.transport == "shared" and self.executor.backend == "ray" and weights.directory is None:
-            raise ValueError(
-                "weights.transport=shared with executor=ray: servers on other nodes do not see /dev/shm of "
-                "the trainer's; set weights.directory to one that all nodes share, or weights=relay"
-            )
-        limit = self.lag_limit
-        if limit is not None and weights.max_behind is not None and weights.max_behind > limit:
-            raise ValueError(
-                f"weights.max_behind={weights.max_behind} is more than max_lag={limit}: what such servers "
-                "sample is stale at once"
-            )
 
     def _check_gpus(self) -> None:
         servers = self.world.servers + (self.reference is not None)
@@ -569,12 +485,6 @@ class RunConfig(Section):
     def lag_limit(self) -> int | None:
         """`schedule: conventional` generates, then trains: that is `max_lag: 0`."""
         return 0 if self.schedule == "conventional" else self.max_lag
-
-    @property
-    def most_behind(self) -> int | None:
-        """The versions that a server may lag behind and still get requests; None if there is no limit."""
-        limit = self.weights.max_behind
-        return self.lag_limit if limit is None else limit
 
     @property
     def requests_in_flight(self) -> int:
@@ -632,11 +542,30 @@ def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:
     """Returns a saved configuration with its keys and values as they are written now."""
     if "check_parts" not in saved and "domain" in saved:  # when it was saved, null meant the preset's value
         saved = saved | {"domain": _with_presets(saved["domain"])}
+    saved = saved | {"weights": _with_target(dict(saved.get("weights") or {}))}
     world = dict(saved.get("world") or {})
     if "server_restarts" not in world:
         return saved
     restarts = {"servers": world.pop("server_restarts")} | (saved.get("restarts") or {})
     return saved | {"world": world, "restarts": restarts}
+
+
+def _with_target(weights: dict[str, Any]) -> dict[str, Any]:
+    """Returns the section with the class of a transport in place of its name, and its own options alone."""
+    transport = weights.pop("transport", None)
+    if transport is None:
+        return weights
+    of_stores = {
+        "group": (),
+        "shared": ("directory",),
+        "relay": ("directory", "deltas", "relays", "origin_port", "poll_s", "keep", "max_behind"),
+    }
+    foreign = {*of_stores["relay"]} - {*of_stores[transport]}
+    options = {key: value for key, value in weights.items() if key not in foreign}
+    name = "pipelinerl.weight_transport.Group"
+    if transport != "group":
+        name = f"extensions.stored_weights.transport.{transport.capitalize()}"
+    return {"_target_": name} | options
 
 
 def _with_presets(part: Any) -> Any:

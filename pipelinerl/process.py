@@ -20,8 +20,6 @@ THREADS_S = 10.0  # for threads that parts have left to end, after the work of a
 WRITING_S = 300.0  # the same after an error, when a checkpoint may still be written
 REFUSED = 2  # exit status of a process that a restart would not help
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
-STORE_VARIABLE = "PIPELINERL_WEIGHT_STORE"  # the directory of the store of weights
-ORIGIN_VARIABLE = "PIPELINERL_ORIGIN"  # the URL at which the store is served
 REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # the streams' server, with its password; the user may set it
 
 

@@ -19,7 +19,6 @@ from contracts.records import (
     TrainingDone,
 )
 from contracts.trainer import WorkerSpec
-from extensions.stored_weights.trainer.stored import StorePlace
 from pipelinerl.components import build_domain, instantiate, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.heartbeat import EVERY_S, Heartbeat
@@ -34,11 +33,11 @@ from pipelinerl.training.learner import Learner
 from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.progress import Progress
-from pipelinerl.training.publishing.base import publish
-from pipelinerl.training.publishing.publishers import new_publisher
+from pipelinerl.training.publishing.base import PublisherContext, publish
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.reference_updates import ReferenceUpdates
+from pipelinerl.weight_transport import transport_of
 
 
 class Trainer:
@@ -54,7 +53,8 @@ class Trainer:
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s, timeout_s, self._heartbeat.beat)
         self._learner = Learner(config, self._worker)
         domain = build_domain(config)
-        self._probe = Probe(config, domain, self._ranks, token)
+        self._transport = transport_of(config)
+        self._probe = Probe(config, domain, self._ranks, token, self._transport.pulled)
         streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
         resumed = latest_launch(streams)
         self._checkpoints = Checkpoints(run_dir)
@@ -65,20 +65,19 @@ class Trainer:
         manifest = self._worker.weight_manifest(config.weights.dtype)
         self._rank_zero = None
         if rank == 0:
-            needs = needed_capabilities(config, domain)
             address = os.environ["MASTER_ADDR"]
             events = streams.writer("trainer_events")
-            publisher = new_publisher(
-                config,
-                StorePlace.given(run_dir, os.environ),
-                LaunchedServers(streams, self._heartbeat.beat),
-                token,
-                manifest,
-                events.append,
-                needs,
-                address,
-                self._worker.buffers,
+            context = PublisherContext(
+                run_dir=run_dir,
+                launched=LaunchedServers(streams, self._heartbeat.beat),
+                token=token,
+                manifest=manifest,
+                record=events.append,
+                needs=needed_capabilities(config, domain) | self._transport.needed_capabilities(),
+                address=address,
+                buffers=self._worker.buffers,
             )
+            publisher = self._transport.publisher(context)
             reference = None
             if config.reference and config.reference.renew_every:
                 url = os.environ[REFERENCE_VARIABLE]
@@ -96,7 +95,7 @@ class Trainer:
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.publisher.wait_for_servers())
         self._send()
         self._renew_reference()
-        if self._config.weights.transport != "relay":  # with relays, training does not wait for a probe
+        if not self._transport.pulled:  # else training does not wait for a probe
             self._end_probe()
         self._spans.taken()  # what came before training belongs to no step
         while self._version < self._config.max_steps:

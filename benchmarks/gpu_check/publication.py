@@ -24,6 +24,7 @@ from benchmarks.gpu_check.servers import Server, serving, transformers_command
 from benchmarks.gpu_check.trainers import learn, random_batch, started
 from contracts.inference import ScoreRequest
 from contracts.records import ServerJoined, WeightsPublished
+from contracts.support.addresses import LOOPBACK
 from contracts.support.sizes import describe_bytes
 from contracts.trainer import PackedBatch, TrainerWorker
 from contracts.weights import WeightManifest
@@ -31,7 +32,7 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
-from pipelinerl.training.publishing.base import publish
+from pipelinerl.training.publishing.base import PublisherContext, publish
 from pipelinerl.training.publishing.group import GroupPublisher
 from pipelinerl.training.ranks import Ranks
 from trainer_adapters.fsdp import FSDPTrainer
@@ -79,10 +80,16 @@ class Trial:
         self._manifest = worker.weight_manifest("float32")
         self._publisher = GroupPublisher(
             compose_config(settings(backend, self._manifest)),
-            LaunchedServers(streams),
-            token=None,
-            manifest=self._manifest,
-            record=lambda condemned: None,
+            PublisherContext(
+                run_dir=directory,
+                launched=LaunchedServers(streams),
+                token=None,
+                manifest=self._manifest,
+                record=lambda condemned: None,
+                needs={},
+                address=LOOPBACK,
+                buffers=dict,
+            ),
         )
 
     def run(self, first: Server, second: Server) -> list[str]:

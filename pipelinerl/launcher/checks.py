@@ -19,6 +19,7 @@ from pipelinerl.launcher.demonstrated import check_demonstrated, check_sampler
 from pipelinerl.launcher.explain import nearest
 from pipelinerl.launcher.same_problems import Problems, problems_of
 from pipelinerl.rollouts.evaluation import held_out
+from pipelinerl.weight_transport import transport_of
 
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
 LISTS = ("filters", "regularisers", "rewards")
@@ -44,6 +45,7 @@ def check_components(config: RunConfig) -> None:
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
     check_together(config, parts)
+    transport_of(config).check()
     check_demonstrated(config, parts)
 
 

@@ -38,6 +38,12 @@ def sentence_of(group: str, choice: str) -> str:
     return ""
 
 
+def options_in(group: str, choice: str) -> list[str]:
+    """Returns the keys that a choice's file sets."""
+    content = yaml.safe_load(_files(group)[choice].read_text(errors="replace"))
+    return [key for key in content if key != "defaults"] if isinstance(content, dict) else []
+
+
 def target_of(group: str, choice: str) -> str | None:
     """Returns the path of the class that a choice's file names, if it names one."""
     content = yaml.safe_load(_files(group)[choice].read_text(errors="replace"))

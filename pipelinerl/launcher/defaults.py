@@ -18,6 +18,7 @@ from pipelinerl.config import (
     RedisStreamsConfig,
     ReferenceConfig,
     RunConfig,
+    WeightsConfig,
 )
 
 GROUPS = ("streams", "executor")  # a choice of conf/streams/ or conf/executor/ brings its own defaults
@@ -29,6 +30,7 @@ def register_defaults() -> None:
     store.store("schema", defaults_of(RunConfig))
     store.store("schema", defaults_of(EngineConfig), group="inference")
     store.store("schema", defaults_of(ReferenceConfig), group="reference")
+    store.store("schema", defaults_of(WeightsConfig), group="weights")
     store.store("schema_files", defaults_of(FileStreamsConfig), group="streams")
     store.store("schema_redis", defaults_of(RedisStreamsConfig), group="streams")
     store.store("schema_local", defaults_of(LocalExecutorConfig), group="executor")
@@ -45,5 +47,5 @@ def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:
                 defaults[name] = defaults_of(kind)
         elif not field.is_required() and name not in GROUPS:
             default = field.get_default(call_default_factory=True)
-            defaults[name] = list(default) if isinstance(default, tuple) else default
+            defaults[field.alias or name] = list(default) if isinstance(default, tuple) else default
     return defaults

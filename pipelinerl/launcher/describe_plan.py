@@ -38,6 +38,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield from _ports(config)
     yield from _memory(config, model)
     yield from _expectations(config)
+    yield from prepared.placed.planner.transport.plan_notes()
     lacking = [*missing(config), location.server and location.server.missing]
     yield from (f"not here: {reason}" for reason in lacking if reason)
 
@@ -67,15 +68,9 @@ def _model(model: Model) -> str:
 
 def _ports(config: RunConfig) -> Iterator[str]:
     address = config.weights.master_address or "the address of trainer rank 0"
-    of_weights = {
-        "group": f"of the weight group a free one on {address} at every epoch; ",
-        "relay": "of the origin in its command; ",
-        "shared": "",
-    }
     yield (
         "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
-        f"inference.base_port on); {of_weights[config.weights.transport]}of the trainer's ranks a free one "
-        f"on {address}"
+        f"inference.base_port on); of the trainer's ranks a free one on {address}"
     )
 
 
@@ -122,12 +117,6 @@ def _expectations(config: RunConfig) -> Iterator[str]:
         f"batch_size), and up to one more until its batch is complete: a mean of about {mean:.2g}"
         + _beyond(limit, steps + STEPS_AHEAD)
     )
-    if config.weights.transport == "relay" and config.most_behind == 0:
-        yield (
-            "expected waits: after every step no server gets requests until it has pulled the new weights, "
-            "because it may not be behind (weights=relay with max_lag=0 or weights.max_behind=0); "
-            "weights=group and weights=shared bring them sooner"
-        )
 
 
 def _beyond(limit: int | None, steps_ahead: float) -> str:

@@ -15,7 +15,14 @@ from pydantic import BaseModel, ValidationError
 from contracts.support.messages import first_line, problem_line
 from pipelinerl.config import NODES, RESTARTS, Component, RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.choices import PARTS_OF_ALL, choices_of, chosen_by_default, groups, target_of
+from pipelinerl.launcher.choices import (
+    PARTS_OF_ALL,
+    choices_of,
+    chosen_by_default,
+    groups,
+    options_in,
+    target_of,
+)
 
 MOVED = {"world.nodes": NODES, "world.node_timeout_s": NODES, "world.server_restarts": RESTARTS}
 
@@ -172,9 +179,11 @@ def _options_of(section: str, arguments: Sequence[str]) -> list[str]:
 
 
 def _no_key(argument: str, key: str, arguments: Sequence[str]) -> str:
-    section = key.split(".")[0]
+    section, _, option = key.partition(".")
     if key in PARTS_OF_ALL:
         return f"{argument}: it is added with a plus: +{argument}"
+    if others := [choice for choice in choices_of(section) if option in options_in(section, choice)]:
+        return f"{argument}: {key} is an option of {' or '.join(f'{section}={other}' for other in others)}"
     if section != key and _is_component(section):
         near = nearest(key.removeprefix(f"{section}."), _options_of(section, arguments))
         hint = near.removeprefix("; ") or f"+{key}=... adds one"

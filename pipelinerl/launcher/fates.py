@@ -8,7 +8,7 @@ from pipelinerl.launcher.wants import Role
 
 WORKER_ROLES: tuple[Role, ...] = ("actor", "preprocessor", "trainer")  # begin again together
 BY_SIGNAL = 128  # a status above it is that of a process which handled a signal by ending
-SERVICE_ROLES: tuple[Role, ...] = ("reference", "judging", "origin")  # are started again where they were
+SERVICE_ROLES: tuple[Role, ...] = ("reference", "judging", "transport")  # are started again where they were
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS)
 
 

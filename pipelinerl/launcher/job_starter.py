@@ -7,7 +7,7 @@ from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.wants import Role
 
-SECRETLESS: tuple[Role, ...] = ("judging", "origin")  # the jobs that are given none of the run's secrets
+SECRETLESS: tuple[Role, ...] = ("judging", "transport")  # the jobs that are given none of the run's secrets
 
 
 class JobStarter:

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
-from extensions.stored_weights.launcher.shared_store import SHARED_MEMORY, check_directory, store_name
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import service_command, service_environment
 from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.launcher.executors.base import Slot
-from pipelinerl.launcher.wants import ORIGIN, RANK_0, REFERENCE, Role, members_of
+from pipelinerl.launcher.wants import RANK_0, REFERENCE, Role, members_of
 from pipelinerl.paths import ROOT, importable
-from pipelinerl.process import ORIGIN_VARIABLE, REDIS_VARIABLE, REFERENCE_VARIABLE, STORE_VARIABLE
+from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE
 from pipelinerl.training.update_times import hold_timeout_s
+from pipelinerl.weight_transport import LaunchContext, transport_of
 
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
 
@@ -52,11 +52,13 @@ class JobPlanner:
     def __init__(self, config: RunConfig, run_dir: Path, token: str, redis_url: str | None = None):
         self._config = config
         self._run_dir = run_dir
+        self._token = token
         self._common = {"PYTHONPATH": importable(), TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         self._streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
         directory = "/tmp" if config.executor.backend == "ray" else tempfile.gettempdir()  # on any node
         self.judging_socket = judging_socket(directory, run_dir, token) if config.judging.verifiers else None
-        self.weight_store = weight_store(config, run_dir, token)
+        self.transport = transport_of(config)
+        self._services = {service.name: service for service in self.transport.services()}
         self._socket = {SOCKET_VARIABLE: str(self.judging_socket)} if self.judging_socket else {}
 
     def plan(self, slots: Mapping[str, Slot]) -> list[Job]:
@@ -73,8 +75,10 @@ class JobPlanner:
                 command = service_command(self._run_dir)
                 environment = service_environment(self.judging_socket)
                 return Job(name, role, slot, command, environment, has_whole_environment=True)
-            case "origin":
-                command, environment = self._origin(slot)
+            case "transport":
+                host = self._config.weights.master_address or slot.address
+                command = self._services[name].command(self.launch(slots), host, slot.port)
+                environment = clean_environment({"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1"})
                 return Job(name, role, slot, command, environment, has_whole_environment=True)
             case "server" | "reference":
                 command = self._server_command(name, role, slots)
@@ -85,7 +89,7 @@ class JobPlanner:
             case "trainer":
                 command = self._module(role)
                 own = _threads(self._config) | self._streams | self._rendezvous(name, slots)
-                own |= self._scored_by(slots) | self._stored(slots)
+                own |= self._scored_by(slots) | self.transport.trainer_environment(self.launch(slots))
         network = {INTERFACE_VARIABLE: slot.interface} if slot.interface else {}
         gpus = {"CUDA_VISIBLE_DEVICES": slot.gpus}
         url = self._url(slot) if role in ("server", "reference") else None
@@ -105,19 +109,12 @@ class JobPlanner:
             "RANK": name.removeprefix("trainer-"),
         }
 
-    def _stored(self, slots: Mapping[str, Slot]) -> dict[str, str]:
-        store = {STORE_VARIABLE: str(self.weight_store)} if self.weight_store else {}
-        return store | ({ORIGIN_VARIABLE: self._origin_url(slots[ORIGIN])} if ORIGIN in slots else {})
-
-    def _origin(self, slot: Slot) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Returns the origin's command and its environment, in which there is no secret."""
-        host = self._config.weights.master_address or slot.address
-        module = (sys.executable, "-m", "extensions.stored_weights.store.origin", str(self.weight_store))
-        variables = {"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1"}
-        return (*module, "--host", host, "--port", str(slot.port)), clean_environment(variables)
-
-    def _origin_url(self, slot: Slot) -> str:
-        return f"http://{in_url(self._config.weights.master_address or slot.address)}:{slot.port}"
+    def launch(self, slots: Mapping[str, Slot]) -> LaunchContext:
+        """Returns what the transport is told of this launch. `slots`: those of its services too."""
+        given = self._config.weights.master_address
+        placed = {name: slots[name] for name in self._services if name in slots}
+        urls = {name: f"http://{in_url(given or slot.address)}:{slot.port}" for name, slot in placed.items()}
+        return LaunchContext(self._run_dir, self._token, urls)
 
     def _url(self, slot: Slot) -> str:
         return f"http://{in_url(self._host(slot))}:{slot.port}"
@@ -135,39 +132,10 @@ class JobPlanner:
         if role == "server" or self._config.reference.renew_every:  # the trainer sends weights to it
             command += ["--hold-timeout-s", str(hold_timeout_s(self._config.weights))]
         if role == "server":
-            command += self._weight_options(name, slots)
+            command += self.transport.server_options(self.launch(slots), name)
         for option, value in engine.arguments.items():
             command += _option(option.replace("_", "-"), value)
         return tuple(command)
-
-    def _weight_options(self, name: str, slots: Mapping[str, Slot]) -> list[str]:
-        """Returns the options that allow a server to read the store."""
-        match self._config.weights.transport:
-            case "relay":
-                sources = [self._origin_url(slots[ORIGIN]), *self._config.weights.relays]
-                own = str(servers_directory(self._run_dir) / name)
-                return ["--weight-sources", *sources, "--weight-directory", own]
-            case "shared":
-                return ["--weight-sources", f"file://{self.weight_store}"]
-        return []
-
-
-def weight_store(config: RunConfig, run_dir: Path, token: str) -> Path | None:
-    """Returns the directory of the store of weights, or None where they are broadcast."""
-    given = config.weights.directory
-    match config.weights.transport:
-        case "relay":
-            return Path(given).resolve() if given else run_dir / "weights"
-        case "shared":
-            parent = Path(given or SHARED_MEMORY).resolve()
-            check_directory(str(parent))
-            return parent / store_name(run_dir, token)
-    return None
-
-
-def servers_directory(run_dir: Path) -> Path:
-    """Returns the directory in which the servers keep the weights that they pull."""
-    return run_dir / "pulled"
 
 
 def engine_of(config: RunConfig, name: str) -> EngineConfig:

@@ -1,4 +1,4 @@
-"""The services of a run (reference server, judging, origin): started again where they were.
+"""The services of a run (reference, judging, those of the weight transport): started again where they were.
 
 A reference server that the preprocessor has condemned is ended first.
 """

@@ -5,22 +5,16 @@ Called by `run.py`.
 
 import shutil
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 from contracts.support.files import remove_unfinished
-from extensions.stored_weights.launcher.shared_store import made_store
 from pipelinerl.config import save_config
-from pipelinerl.errors import PlanError
-from pipelinerl.launcher.jobs import servers_directory
 from pipelinerl.launcher.own_redis import OwnRedis
-from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.prepare import Prepared
 from pipelinerl.launcher.resume import describe, launcher_events, resume
 from pipelinerl.launcher.run_directory import make_run_dir, point_latest_at
 from pipelinerl.launcher.run_to_end import run_to_end
 from pipelinerl.launcher.same_problems import keep_problems
 from pipelinerl.launcher.scaling import forget_what_was_asked
-from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.training.checkpoints import Checkpoints
 
@@ -45,7 +39,7 @@ def start_run(prepared: Prepared) -> int:
             print(describe(resume(streams, events, Checkpoints(run_dir), prepared.position)))
             for of_the_stop in ("summary.json", "reward.png"):
                 (run_dir / of_the_stop).unlink(missing_ok=True)
-        _make_weight_store(prepared.placed, held)
+        held.enter_context(planner.transport.opened(planner.launch({})))
         if socket := planner.judging_socket:
             held.callback(shutil.rmtree, socket.parent, ignore_errors=True)
         settled = {"run_dir": str(run_dir), "resume": False}
@@ -53,23 +47,3 @@ def start_run(prepared: Prepared) -> int:
         save_config(config.model_copy(update=settled), run_dir / "config.yaml")
         point_latest_at(run_dir)
         return run_to_end(prepared.placed, streams, events, redis)
-
-
-def _make_directory(store: Path) -> None:
-    try:
-        store.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
-    except OSError as error:
-        raise PlanError(
-            f"weights.directory={store} cannot be made ({error.strerror}); set it to another, or leave it out"
-        ) from error
-
-
-def _make_weight_store(placed: PlacedRun, held: ExitStack) -> None:
-    """Makes the store of weights if the run has one. What servers have pulled is removed at the end."""
-    store = placed.planner.weight_store
-    match placed.config.weights.transport:
-        case "shared":
-            held.enter_context(made_store(store))
-        case "relay":
-            _make_directory(store)
-            held.callback(shutil.rmtree, servers_directory(placed.run_dir), ignore_errors=True)

@@ -5,11 +5,11 @@ from typing import Literal, NamedTuple
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Want
+from pipelinerl.weight_transport import Service, transport_of
 
-Role = Literal["server", "reference", "judging", "origin", "actor", "preprocessor", "trainer"]
+Role = Literal["server", "reference", "judging", "transport", "actor", "preprocessor", "trainer"]
 WORKERS = "workers"  # the group of all that is placed together
 REFERENCE = "reference"
-ORIGIN = "origin"
 RANK_0 = "trainer-0"  # hosts the ranks' rendezvous
 LAST_PORT = 65535
 
@@ -22,7 +22,7 @@ class Member(NamedTuple):
 
 
 def members_of(config: RunConfig) -> list[Member]:
-    """Returns the jobs of a run: servers, reference, actor, preprocessor, ranks, judging, origin."""
+    """Returns the jobs of a run: servers, reference, actor, preprocessor, ranks, judging, services."""
     servers = [Member("server", server_want(config, i)) for i in range(config.world.servers)]
     reference = [Member("reference", _reference(config))] if config.reference else []
     # One bundle, on one node: the actor reaches the judging service through a socket of the file system.
@@ -30,8 +30,8 @@ def members_of(config: RunConfig) -> list[Member]:
     workers = [Member(name, Want(name, WORKERS, "actor", cpus=1)) for name in names]
     trainers = [Member("trainer", _rank(config, rank)) for rank in range(config.world.trainer_ranks)]
     judging = [Member("judging", _judging(config))] if config.judging.verifiers else []
-    origin = [Member("origin", _origin(config))] if config.weights.transport == "relay" else []
-    return [*servers, *reference, *workers, *trainers, *judging, *origin]
+    services = [Member("transport", _beside_rank_0(config, s)) for s in transport_of(config).services()]
+    return [*servers, *reference, *workers, *trainers, *judging, *services]
 
 
 def is_rank(name: str) -> bool:
@@ -70,16 +70,15 @@ def _rank(config: RunConfig, rank: int) -> Want:
     return Want(name, WORKERS, name, cpus=config.world.threads, gpus=gpus, port=0 if name == RANK_0 else None)
 
 
-def _origin(config: RunConfig) -> Want:
-    """Returns what the origin needs: the node of trainer rank 0, which writes the store."""
+def _beside_rank_0(config: RunConfig, service: Service) -> Want:
     return Want(
-        ORIGIN,
+        service.name,
         WORKERS,
         RANK_0,
         cpus=1,
-        port=config.weights.origin_port,
+        port=service.port,
         host=config.weights.master_address,
-        port_key="weights.origin_port",
+        port_key=service.port_key,
         host_key="weights.master_address",
     )
 

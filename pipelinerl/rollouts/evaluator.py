@@ -39,6 +39,7 @@ class Evaluator:
     evaluated: versions that earlier launches of the run have evaluated.
     spawn: starts a task that runs while training continues.
     failures: told how attempts end, as those of training.
+    pulled: whether servers get weights by themselves, and so may skip a version.
     on_begin: is called when `of_version` has changed, before a request is sent.
     """
 
@@ -55,6 +56,7 @@ class Evaluator:
         spawn: Callable[[Coroutine], asyncio.Task],
         on_begin: Callable[[], object] = lambda: None,
         failures: FirstFailures | None = None,
+        pulled: bool = False,
     ):
         self._config = config
         self._domain = domain
@@ -66,6 +68,7 @@ class Evaluator:
         self._spawn = spawn
         self._on_begin = on_begin
         self._failures = failures
+        self._pulled = pulled
         self._evaluated = {*evaluated}
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
@@ -125,7 +128,7 @@ class Evaluator:
         await self._attempt_all(self.pool, version, rollouts)
         result = result_of(self._problems, rollouts, version)
         self._evaluated.add(version)
-        if self._config.weights.transport == "relay":
+        if self._pulled:
             result = as_sampled(result)
         await self._conclude(result)
 

@@ -4,8 +4,8 @@ Once a version is live, each server completes a few fixed held-out prompts while
 its weights change, the trainer scores the sampled tokens. In float32 the difference of log-probabilities is
 numerical noise; a larger difference means that the weight path is broken.
 
-With `weights.transport=relay`, a server is asked once it serves exactly the version, and training never waits
-for it. The publishers compare the digests of stored versions, at every publication.
+If servers pull weights by themselves, a server is asked once it serves exactly the version, and training
+never waits for it. The publishers compare the digests of stored versions, at every publication.
 """
 
 import time
@@ -28,11 +28,12 @@ from pipelinerl.training.ranks import Ranks
 class Probe:
     """The probe of one rank. Every rank has one; only rank 0 talks to servers, and decides for all ranks."""
 
-    def __init__(self, config: RunConfig, domain: Domain, ranks: Ranks, token: str | None):
+    def __init__(self, config: RunConfig, domain: Domain, ranks: Ranks, token: str | None, pulled: bool):
+        """pulled: whether servers get weights by themselves (`WeightTransport.pulled`)."""
         self._ranks = ranks
         self._token_fields = config.token_fields  # the probe's sequences have their fill values
         self._schedule = ProbeSchedule(config.probe.every)
-        self._is_pulled = config.weights.transport == "relay"  # whether servers get weights by themselves
+        self._is_pulled = pulled
         count = min(config.probe.prompts, domain.heldout_size)
         prompts = [domain.heldout_problem(i).messages for i in range(count)]
         sampling = replace(training_sampling(config), max_tokens=config.probe.max_tokens, seed=None)

@@ -174,17 +174,17 @@ world.nodes=2 | world.nodes=2: a run over several nodes is started with executor
 executor=ray | executor=ray needs streams=redis
 executor=ray streams=redis world.servers_min=4 | world.servers_min=4 is more than world.servers=
 executor=ray streams=redis "executor.forward_env=[a b]" | should match pattern
-weights.relays=[http://a] | weights.relays is for weights=relay, and weights.transport is group
-weights=shared weights.keep=5 | weights.keep is for weights=relay, and weights.transport is shared
-weights.directory=/tmp/x | weights.directory is for weights=relay or shared
-weights=shared weights.deltas=true | weights.deltas is for weights=relay
+weights.relays=[http://a] | weights.relays is an option of weights=relay
+weights=shared weights.keep=5 | weights.keep is an option of weights=relay
+weights.directory=/tmp/x | weights.directory is an option of weights=relay or weights=shared
+weights=shared weights.deltas=true | weights.deltas is an option of weights=relay
 weights=relay weights.deltas=true | needs weights.dtype=bfloat16 or float16
 weights=relay "weights.relays=['http://:80/x']" | is no http:// or https:// URL with a host
 weights=relay "weights.relays=['http://a/../b']" | the path of a source has no empty segment
 weights=relay "weights.relays=['http://*.a']" | a source is http://host:port/path
 weights=relay "weights.relays=$MANY" | at most 63 items
 weights=relay "weights.relays=['http://u:p@a']" | has no user, password, query
-weights=relay schedule=async | weights.transport=relay with schedule=async
+weights=relay schedule=async | weights=relay with schedule=async
 weights=relay weights.max_behind=5 | weights.max_behind=5 is more than max_lag=4
 weights=relay schedule=conventional weights.max_behind=1 | weights.max_behind=1 is more than max_lag=0
 weights=shared executor=ray streams=redis | set weights.directory to one that all nodes

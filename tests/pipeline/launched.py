@@ -3,13 +3,17 @@
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 
 from contracts.records import ServerCondemned, ServerJoined, ServerLeft
+from contracts.support.addresses import LOOPBACK
+from contracts.weights import WeightManifest
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training import candidates
+from pipelinerl.training.publishing.base import PublisherContext
 from tests.clock import Clock
 
 DIRECTORIES: list[tempfile.TemporaryDirectory] = []  # they exist as long as the tests run
@@ -40,6 +44,20 @@ class Launcher:
     def servers(self) -> LaunchedServers:
         """Returns the servers as a process of the run reads them."""
         return LaunchedServers(self.streams)
+
+
+def context_of(launcher: Launcher, manifest: WeightManifest, **changes: object) -> PublisherContext:
+    """Returns what a publisher to these servers is given."""
+    given = {
+        "run_dir": Path(DIRECTORIES[-1].name),
+        "launched": launcher.servers(),
+        "token": None,
+        "record": launcher.condemned.append,
+        "needs": {},
+        "address": LOOPBACK,
+        "buffers": dict,
+    }
+    return PublisherContext(manifest=manifest, **given | changes)
 
 
 def moved_clock(monkeypatch: pytest.MonkeyPatch, at_sleeps: Iterable[Callable[[], object]] = ()) -> Clock:

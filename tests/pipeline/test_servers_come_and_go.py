@@ -12,7 +12,7 @@ from pipelinerl.training.publishing.group import GroupPublisher
 from pipelinerl.training.publishing.stranded import SILENT_LOOKS
 from tests.clock import Clock
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
-from tests.pipeline.launched import Launcher, moved_clock
+from tests.pipeline.launched import Launcher, context_of, moved_clock
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
@@ -58,7 +58,7 @@ def replacing(launcher: Launcher, worker, spare: list[str], *settings: str) -> G
         launcher.join(spare.pop(), name="server-0")
 
     manifest = worker.weight_manifest("float32")
-    return GroupPublisher(config(*settings), launcher.servers(), None, manifest, replace)
+    return GroupPublisher(config(*settings), context_of(launcher, manifest, record=replace))
 
 
 def test_those_that_join_are_taken_into_one_new_epoch(worker, ranks):

@@ -21,7 +21,7 @@ from pipelinerl.training.ranks import Ranks
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready
 from tests.limits import HANG_S
-from tests.pipeline.launched import Launcher
+from tests.pipeline.launched import Launcher, context_of
 from tests.pipeline.runs import wait_for
 from tests.ports import free_port
 from trainer_adapters.scripted import ScriptedTrainer
@@ -43,9 +43,7 @@ def publisher_of(
     dtype: str = "float32",
     needs: Mapping[str, str] | None = None,
 ) -> GroupPublisher:
-    manifest = worker.weight_manifest(dtype)
-    record = launcher.condemned.append
-    return GroupPublisher(own_config, launcher.servers(), None, manifest, record, needs)
+    return GroupPublisher(own_config, context_of(launcher, worker.weight_manifest(dtype), needs=needs or {}))
 
 
 def publisher(

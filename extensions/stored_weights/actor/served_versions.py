@@ -1,6 +1,6 @@
 """Which weights each server serves, and whether they may be used. Pure state, no I/O.
 
-Needed where servers pull weights by themselves (`weights.transport=relay`).
+Needed where servers pull weights by themselves (`weights=relay`).
 """
 
 from collections.abc import Collection

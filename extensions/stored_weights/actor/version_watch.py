@@ -1,6 +1,6 @@
 """Asks every server which weights it serves, twice a second, and holds those whose weights may not be used.
 
-Used by the actor with `weights.transport=relay`. Each server is asked in a task of its own, so that one that
+Used by the actor with `weights=relay`. Each server is asked in a task of its own, so that one that
 hangs delays no other's answer. The rules are in `served_versions`.
 """
 
@@ -16,6 +16,7 @@ from contracts.records import WeightsPublished
 from extensions.stored_weights.actor.served_versions import ServedVersions
 from pipelinerl.clients.server_control import NO_ANSWER, ServerControl
 from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.weight_transport import ServerGate
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Watched:
     oldest: Callable[[], int]
 
 
-class VersionWatch:
+class VersionWatch(ServerGate):
     """Watches the servers that the last publication has named.
 
     most_behind: versions that a server for training may be behind; None if there is no limit.

@@ -1,4 +1,4 @@
-"""The directory in memory through which `weights.transport=shared` gives servers the weights.
+"""The directory in memory through which `weights=shared` gives servers the weights.
 
 The launcher makes it, because it ends after every process that uses it, and removes it at its own end. The
 directory of a launcher that was killed is removed by the next launcher of the same user.
@@ -48,7 +48,7 @@ def made_store(store: Path) -> Iterator[None]:
         lock = _made(store)
     except OSError as error:
         raise PlanError(
-            f"weights.transport=shared: {store} cannot be made ({error.strerror}); set weights.directory to "
+            f"weights=shared: {store} cannot be made ({error.strerror}); set weights.directory to "
             "a directory that servers and trainer share"
         ) from error
     try:

@@ -11,7 +11,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import aiohttp
 
@@ -24,44 +25,47 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import NO_ANSWER, ContractRefusalError, ServerControl
 from pipelinerl.clients.server_registry import Joining
 from pipelinerl.config import RunConfig
-from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.candidates import LacksCapabilityError, is_hopeless, lacking
+from pipelinerl.training.publishing.base import PublisherContext
 
 log = logging.getLogger(__name__)
 OBSERVE_S = 0.5  # between two questions to a server
 ANSWER_TIMEOUT_S = 5.0
 
 
+class FollowedChannel(NamedTuple):
+    """The channel that the servers of a run follow.
+
+    run, key: of the run's present life. sources: URLs of the store. poll_s: between a server's looks.
+    """
+
+    run: str
+    key: PublicKey
+    sources: list[str]
+    poll_s: float
+
+
 class Followers:
     """The servers of a run that follow its channel.
 
-    run, key: of the run's present life. sources: URLs of the store.
     digests: of the versions that were published, by their numbers.
-    needs: capabilities that every server must have, each with the setting that needs it.
-    record: tells the launcher to end a server.
     """
 
     def __init__(
         self,
         config: RunConfig,
-        launched: LaunchedServers,
-        token: str | None,
-        run: str,
-        key: PublicKey,
-        sources: list[str],
+        context: PublisherContext,
+        channel: FollowedChannel,
         digests: Mapping[int, str],
-        needs: Mapping[str, str],
-        record: Callable[[ServerCondemned], object],
     ):
         self._config = config
-        self._launched = launched
-        self._token = token
-        self._run = run
-        self._key = key
-        self._sources = sources
+        self._launched = context.launched
+        self._token = context.token
+        self._needs = context.needs
+        self._record = context.record
+        self._channel = channel
+        self._run = channel.run
         self._digests = digests
-        self._needs = needs
-        self._record = record
         self._epochs = itertools.count(1)
         self._followers: dict[Joining, Follower] = {}
         self._refused: dict[Joining, Exception] = {}
@@ -188,10 +192,10 @@ class Followers:
             takeover=not follower.taken,  # it may still belong to an older run
             epoch=next(self._epochs),
             kind="relay",
-            sources=self._sources,
-            public_keys=[self._key],
+            sources=self._channel.sources,
+            public_keys=[self._channel.key],
             follow=follows,
-            poll_s=self._config.weights.poll_s,
+            poll_s=self._channel.poll_s,
             kv_cache=self._config.inference.kv_cache,
         )
         await follower.control.init_weight_channel(request)

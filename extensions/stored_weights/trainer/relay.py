@@ -1,4 +1,4 @@
-"""Publishes through a store that servers pull from by themselves (`weights.transport=relay`).
+"""Publishes through a store that servers pull from by themselves (`weights=relay`).
 
 Training waits only until the weights are written. A thread packs them, another one looks after the servers.
 The first publication of a life waits until one server is live with it, so that a broken path is seen at once.
@@ -7,23 +7,39 @@ The first publication of a life waits until one server is live with it, so that 
 import logging
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 
 from contracts.records import WeightsPublished
-from extensions.stored_weights.trainer.followers import Followers
+from extensions.stored_weights.places import StorePlace
+from extensions.stored_weights.trainer.followers import FollowedChannel, Followers
 from extensions.stored_weights.trainer.packer import Packer, is_passing
 from extensions.stored_weights.trainer.standstill import Standstill
 from extensions.stored_weights.trainer.stored import VersionStore
 from pipelinerl.config import RunConfig
 from pipelinerl.training.candidates import NoServersError
 from pipelinerl.training.phases import Phases
-from pipelinerl.training.publishing.base import WeightPublisher, errors_of
+from pipelinerl.training.publishing.base import PublisherContext, WeightPublisher, errors_of
+
+if TYPE_CHECKING:
+    from extensions.stored_weights.transport import Relay
 
 log = logging.getLogger(__name__)
 POLL_S = 0.05
 FIRST_PAUSE_S = 0.5  # before a version that the disk did not take is written again; doubles
 LONGEST_PAUSE_S = 30.0
+
+
+def relay_publisher(
+    config: RunConfig, options: "Relay.Options", context: PublisherContext, place: StorePlace
+) -> "RelayPublisher":
+    """Returns the publisher of a run, with its store, the packer and the followers."""
+    store = VersionStore(place, config.model.path, context.manifest, context.buffers, options.deltas)
+    packer = Packer(store, options.keep)
+    sources = [place.origin, *options.relays]
+    channel = FollowedChannel(store.run, store.public_key, sources, options.poll_s)
+    return RelayPublisher(config, store, packer, Followers(config, context, channel, packer.digests))
 
 
 class RelayPublisher(WeightPublisher):

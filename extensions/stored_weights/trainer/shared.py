@@ -1,4 +1,4 @@
-"""Publishes through a directory that the servers share with the trainer (`weights.transport=shared`).
+"""Publishes through a directory that the servers share with the trainer (`weights=shared`).
 
 Each version is requested of every server, and the publication waits until they serve it, as with a group. A
 server that fails is left out by `server_strikes`, and the others are not disturbed.
@@ -10,14 +10,16 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.inference import WeightUpdateStatus
-from contracts.records import ServerCondemned, WeightsPublished
+from contracts.records import WeightsPublished
+from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.store.layout import proofs_path
+from extensions.stored_weights.store.retention import remove_unnamed
 from extensions.stored_weights.store.writer import Published
 from extensions.stored_weights.store.written import Written
 from extensions.stored_weights.trainer.digests import check_digest
@@ -26,10 +28,9 @@ from extensions.stored_weights.trainer.stored import EPOCH, VersionStore
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
-from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.blame import Blame
 from pipelinerl.training.disk_space import wait_for_space
-from pipelinerl.training.publishing.base import errors_of
+from pipelinerl.training.publishing.base import PublisherContext, errors_of
 from pipelinerl.training.publishing.confirming import ConfirmingPublisher
 from pipelinerl.training.servers import Failures
 
@@ -45,19 +46,11 @@ class NotTheSameStoreError(ValueError):
 class SharedPublisher(ConfirmingPublisher):
     """Publishes by writing versions into a directory, and asking every server to load them from there."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        store: VersionStore,
-        launched: LaunchedServers,
-        token: str | None,
-        record: Callable[[ServerCondemned], object],
-        needs: Mapping[str, str],
-    ):
-        """`record` and `needs`: as for every ConfirmingPublisher."""
-        super().__init__(config, launched, token, record, needs)
-        self.run = store.run
-        self._store = store
+    def __init__(self, config: RunConfig, context: PublisherContext, place: StorePlace):
+        super().__init__(config, context)
+        self._store = VersionStore(place, config.model.path, context.manifest, context.buffers)
+        remove_unnamed(place.directory)  # a trainer that was killed leaves them
+        self.run = self._store.run
         self._epochs = itertools.count(1)
         self._joined: dict[ServerControl, int] = {}  # servers in the channel, with their epochs
         self._taken: set[ServerControl] = set()  # servers that have joined this run
@@ -93,7 +86,7 @@ class SharedPublisher(ConfirmingPublisher):
         total = shutil.disk_usage(directory).total
         if 2 * size > total:
             raise GaveUpError(
-                f"weights.transport=shared keeps two versions of {size} bytes, and {directory} is on a file "
+                f"weights=shared keeps two versions of {size} bytes, and {directory} is on a file "
                 f"system of {total}; set weights.directory to a larger one"
             )
         self._remove_old()

@@ -6,7 +6,6 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,13 +13,12 @@ from safetensors.torch import save
 
 from contracts.channel import PublicKey
 from contracts.weights import WeightManifest, torch_dtype
+from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.store.index import BUFFERS
-from extensions.stored_weights.store.retention import remove_run, remove_unnamed, retain
+from extensions.stored_weights.store.retention import remove_run, retain
 from extensions.stored_weights.store.signing import SigningKey
 from extensions.stored_weights.store.writer import StoreWriter
 from extensions.stored_weights.store.written import Written
-from pipelinerl.config import RunConfig
-from pipelinerl.process import ORIGIN_VARIABLE, STORE_VARIABLE
 
 log = logging.getLogger(__name__)
 KEY = "weights.key"  # in the run's directory; only its owner can read it
@@ -44,24 +42,6 @@ MODEL_FILES = (  # of configuration and tokenizer
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-@dataclass(frozen=True)
-class StorePlace:
-    """Where a run's store is. run_dir: the run's directory, which has the key that signs its manifests.
-
-    directory: of the store; None if the weights are broadcast. origin: the URL at which it is served, if any.
-    """
-
-    run_dir: Path
-    directory: Path | None = None
-    origin: str | None = None
-
-    @classmethod
-    def given(cls, run_dir: Path, variables: Mapping[str, str]) -> "StorePlace":
-        """Returns the place that the launcher has named in the variables of the environment."""
-        directory = variables.get(STORE_VARIABLE)
-        return cls(run_dir, Path(directory) if directory else None, variables.get(ORIGIN_VARIABLE))
-
-
 class VersionStore:
     """Writes, publishes and removes the versions of one life of a run.
 
@@ -71,27 +51,24 @@ class VersionStore:
     def __init__(
         self,
         place: StorePlace,
-        config: RunConfig,
+        model: str | None,
         manifest: WeightManifest,
         buffers: Callable[[], Mapping[str, torch.Tensor]] = dict,
+        deltas: bool = False,
     ):
-        """`buffers` returns the trainer's current ones, with which stored weights are a complete model."""
+        """model: directory of the model, whose configuration and tokenizer the store holds too.
+
+        buffers: returns the trainer's current ones, with which stored weights are a complete model.
+        deltas: whether versions are also stored as what has changed.
+        """
         key = SigningKey.load_or_create(place.run_dir / KEY)
         self.directory = place.directory
         self.public_key: PublicKey = key.public
         self.run = f"{key.public.id[:OF_RUN]}-{secrets.token_hex(8)}"
         self._manifest = manifest
         self._buffers = buffers
-        self.writer = StoreWriter(
-            self.directory,
-            self.run,
-            key,
-            manifest.tied,
-            model_files(config.model.path),
-            deltas=config.weights.deltas,
-        )
-        if config.weights.transport == "shared":  # this writer is the only one
-            remove_unnamed(self.directory)  # a trainer that was killed leaves them
+        tied = self._manifest.tied
+        self.writer = StoreWriter(self.directory, self.run, key, tied, model_files(model), deltas=deltas)
 
     @property
     def total_bytes(self) -> int:

@@ -1,5 +1,5 @@
-"""The ways in which weights reach the servers: `weights.transport` chooses a publisher.
+"""Publishers of weights, on trainer rank 0: their interface, and the one that broadcasts.
 
-Built by `publishers.new_publisher` on trainer rank 0. Must not know how weights are trained, or how a server
-loads them.
+Built by the transport that the configuration names (`pipelinerl.weight_transport`). Must not know how weights
+are trained, or how a server loads them.
 """

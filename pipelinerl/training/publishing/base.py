@@ -1,13 +1,40 @@
 """The interface of weight publishers, and the publication that every trainer rank takes part in."""
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from contracts.records import WeightsPublished
+from contracts.records import ServerCondemned, WeightsPublished
 from contracts.trainer import TrainerWorker
+from contracts.weights import WeightManifest
+from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class PublisherContext:
+    """What trainer rank 0 gives the publisher of a run's weights.
+
+    run_dir: the run's directory.
+    launched: the run's servers.
+    token: the secret that servers ask for.
+    record: tells the launcher to end a server.
+    needs: the capabilities that every server must declare, each with the setting that needs it.
+    address: this machine's address, by which the servers reach it.
+    buffers: returns the model's persistent buffers (`TrainerWorker.buffers`).
+    """
+
+    run_dir: Path
+    launched: LaunchedServers
+    token: str | None
+    manifest: WeightManifest
+    record: Callable[[ServerCondemned], object]
+    needs: Mapping[str, str]
+    address: str
+    buffers: Callable[[], Mapping[str, torch.Tensor]]
 
 
 class WeightPublisher(abc.ABC):

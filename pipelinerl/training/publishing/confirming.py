@@ -1,15 +1,14 @@
 """The base of publishers that request each version of every server, and wait until the servers serve it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from contracts.inference import WeightUpdateStatus
-from contracts.records import ServerCondemned, ServerUpdate, WeightsPublished
+from contracts.records import ServerUpdate, WeightsPublished
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
-from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.candidates import Candidates
 from pipelinerl.training.phases import Phases
-from pipelinerl.training.publishing.base import WeightPublisher
+from pipelinerl.training.publishing.base import PublisherContext, WeightPublisher
 from pipelinerl.training.publishing.stranded import Stranded
 from pipelinerl.training.server_strikes import ServerStrikes
 from pipelinerl.training.servers import Servers
@@ -18,20 +17,13 @@ from pipelinerl.training.servers import Servers
 class ConfirmingPublisher(WeightPublisher):
     """A publisher to chosen servers. One that fails is left out by `server_strikes`."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        launched: LaunchedServers,
-        token: str | None,
-        record: Callable[[ServerCondemned], object],
-        needs: Mapping[str, str],
-    ):
-        """`record`: tells the launcher to end a server.
-        `needs`: capabilities that every server must have, each with the setting that needs it."""
+    def __init__(self, config: RunConfig, context: PublisherContext):
         self._config = config
-        self._servers = Servers(launched, token)
+        self._servers = Servers(context.launched, context.token)
         self._strikes: ServerStrikes[ServerControl] = ServerStrikes()
-        self._candidates = Candidates(self._servers, self._strikes, needs, config.world, record)
+        self._candidates = Candidates(
+            self._servers, self._strikes, context.needs, config.world, context.record
+        )
         self._stranded = Stranded(self._servers, self._candidates)
         self._phases = Phases()
 

@@ -7,7 +7,7 @@ after update, is condemned. A server that the actor has pinned is left out until
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 
@@ -17,14 +17,13 @@ from contracts.inference import (
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
-from contracts.records import ServerCondemned, WeightsPublished
-from contracts.support.addresses import LOOPBACK
-from contracts.weights import PeerLostError, WeightManifest, send_weights
+from contracts.records import WeightsPublished
+from contracts.weights import PeerLostError, send_weights
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
-from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.blame import Blame, Ending, blame
 from pipelinerl.training.bucket_size import usual_bucket_bytes
+from pipelinerl.training.publishing.base import PublisherContext
 from pipelinerl.training.publishing.confirming import ConfirmingPublisher
 from pipelinerl.training.servers import Failures
 from pipelinerl.training.update_times import broken_end_s, rendezvous_s
@@ -35,31 +34,20 @@ FIRST_S = 1.0  # after a broken broadcast, time for the reports of members that 
 
 
 class GroupPublisher(ConfirmingPublisher):
-    """Publishes through a weight group that the trainer hosts (`weights.transport=group`)."""
+    """Publishes through a weight group that the trainer hosts (`weights=group`)."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        launched: LaunchedServers,
-        token: str | None,
-        manifest: WeightManifest,
-        record: Callable[[ServerCondemned], object],
-        needs: Mapping[str, str] | None = None,
-        address: str = LOOPBACK,
-    ):
-        """`record` and `needs`: as for every ConfirmingPublisher.
-        `address`: this machine's address, by which the servers reach it."""
-        super().__init__(config, launched, token, record, needs or {})
+    def __init__(self, config: RunConfig, context: PublisherContext):
+        super().__init__(config, context)
         self.run = secrets.token_hex(8)
         self._weights = config.weights
-        self._manifest = manifest
+        self._manifest = context.manifest
         backend = "nccl" if config.device == "cuda" else "gloo"
         self._groups = WeightGroups(
-            self.run, self._servers, config.weights.master_address or address, backend
+            self.run, self._servers, config.weights.master_address or context.address, backend
         )
         self._broken = False  # whether the last broadcast broke
         self._timed_out = False  # whether it broke by a timeout
-        size = usual_bucket_bytes(manifest.total_bytes, backend)
+        size = usual_bucket_bytes(self._manifest.total_bytes, backend)
         self._bucket_bytes = config.weights.bucket_bytes or size
         self._packer = BucketPacker() if backend == "gloo" else None  # a GPU's memory is not kept
 

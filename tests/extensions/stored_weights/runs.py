@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from extensions.stored_weights.trainer.relay import RelayPublisher
+from extensions.stored_weights.places import StorePlace
+from extensions.stored_weights.trainer.relay import RelayPublisher, relay_publisher
 from extensions.stored_weights.trainer.shared import SharedPublisher
-from extensions.stored_weights.trainer.stored import StorePlace
-from pipelinerl.training.publishing.publishers import new_publisher
+from extensions.stored_weights.transport import Relay
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
-from tests.pipeline.launched import Launcher
+from tests.pipeline.launched import Launcher, context_of
 from tests.pipeline.runs import wait_for
 from tests.pipeline.test_weight_publisher import config
 from trainer_adapters.scripted import ScriptedTrainer
@@ -28,16 +28,11 @@ def unwaited(
 ) -> RelayPublisher | SharedPublisher:
     """Returns a publisher that has not waited for its servers yet."""
     own_config = config(f"weights={transport}", *settings)
-    return new_publisher(
-        own_config,
-        place,
-        launcher.servers(),
-        None,
-        worker.weight_manifest(own_config.weights.dtype),
-        launcher.condemned.append,
-        needs or {},
-        "127.0.0.1",
-    )
+    manifest = worker.weight_manifest(own_config.weights.dtype)
+    context = context_of(launcher, manifest, run_dir=place.run_dir, needs=needs or {})
+    if transport == "shared":
+        return SharedPublisher(own_config, context, place)
+    return relay_publisher(own_config, Relay(own_config).options, context, place)
 
 
 def made(

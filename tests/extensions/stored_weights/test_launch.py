@@ -1,4 +1,4 @@
-"""What `weights.transport` makes of a plan: keys that are refused, jobs and options, the shared directory."""
+"""What the transports of stored weights make of a plan: jobs, options, and the shared directory."""
 
 import fcntl
 import signal
@@ -10,7 +10,8 @@ import pytest
 
 from contracts.support.token import TOKEN_VARIABLE
 from extensions.stored_weights.launcher.shared_store import LOCK, PREFIX, made_store, store_name
-from pipelinerl.components import build_domain, needed_capabilities
+from extensions.stored_weights.places import ORIGIN_VARIABLE, STORE_VARIABLE
+from extensions.stored_weights.transport import Relay
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.executors.base import Slot
@@ -18,16 +19,16 @@ from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.jobs import Job, JobPlanner
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.paths import ROOT
-from pipelinerl.process import ORIGIN_VARIABLE, STORE_VARIABLE
+from pipelinerl.weight_transport import transport_of
 
 RELAYS = "weights.relays=['https://relay-1/store/', 'http://10.0.0.2:81']"
 
 
 def test_a_server_may_be_as_far_behind_as_the_lag_allows_unless_it_is_set():
-    assert compose_config(["weights=relay"]).most_behind == 4
-    assert compose_config(["weights=relay", "weights.max_behind=1"]).most_behind == 1
-    assert compose_config(["weights=relay", "max_lag=null"]).most_behind is None
-    assert compose_config(["weights=relay", "max_lag=null", "weights.max_behind=7"]).most_behind == 7
+    assert Relay(compose_config(["weights=relay"])).most_behind == 4
+    assert Relay(compose_config(["weights=relay", "weights.max_behind=1"])).most_behind == 1
+    assert Relay(compose_config(["weights=relay", "max_lag=null"])).most_behind is None
+    assert Relay(compose_config(["weights=relay", "max_lag=null", "weights.max_behind=7"])).most_behind == 7
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_a_server_may_be_as_far_behind_as_the_lag_allows_unless_it_is_set():
 )
 def test_servers_must_declare_what_the_transport_needs(settings, needs):
     config = compose_config(settings)
-    assert needed_capabilities(config, build_domain(config)).keys() == needs
+    assert transport_of(config).needed_capabilities().keys() == needs
 
 
 def jobs_of(tmp_path, *settings: str) -> dict[str, Job]:
@@ -87,7 +88,7 @@ def test_the_origin_is_on_the_node_of_the_trainer_and_has_the_configured_port():
 
 
 @pytest.mark.parametrize(
-    ("role", "key"), [("origin", "weights.origin_port"), ("server", "inference.base_port")]
+    ("role", "key"), [("transport", "weights.origin_port"), ("server", "inference.base_port")]
 )
 def test_a_port_that_is_in_use_is_named_by_its_key(role, key):
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -126,6 +127,8 @@ def test_the_shared_store_is_private_and_gone_at_the_end(tmp_path):
 MAKES = """
 import sys
 from pathlib import Path
+from extensions.stored_weights.places import ORIGIN_VARIABLE, STORE_VARIABLE
+from extensions.stored_weights.transport import Relay
 from extensions.stored_weights.launcher.shared_store import made_store
 with made_store(Path(sys.argv[1])):
     print("made", flush=True)

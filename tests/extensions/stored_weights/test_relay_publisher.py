@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.store.layout import manifest_path, stored_versions
 from extensions.stored_weights.store.local_manifest import unverified_payload
 from extensions.stored_weights.store.store_lock import locked
@@ -20,7 +21,8 @@ from extensions.stored_weights.store.written import Written
 from extensions.stored_weights.trainer.digests import DigestMismatchError
 from extensions.stored_weights.trainer.packer import Packer
 from extensions.stored_weights.trainer.relay import RelayPublisher
-from extensions.stored_weights.trainer.stored import StorePlace, VersionStore
+from extensions.stored_weights.trainer.stored import VersionStore
+from extensions.stored_weights.transport import Relay
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
 from pipelinerl.training.candidates import LacksCapabilityError, NoServersError
@@ -323,8 +325,8 @@ def test_a_pinned_server_keeps_its_weights_until_it_is_released(worker, ranks, u
 def packer_of(directory: Path, worker: ScriptedTrainer, own_config: RunConfig) -> tuple[VersionStore, Packer]:
     (directory / "weights").mkdir()
     place = StorePlace(directory, directory / "weights")
-    store = VersionStore(place, own_config, worker.weight_manifest("float32"))
-    return store, Packer(store, own_config.weights.keep)
+    store = VersionStore(place, own_config.model.path, worker.weight_manifest("float32"))
+    return store, Packer(store, Relay(own_config).options.keep)
 
 
 def test_a_newer_version_takes_the_place_of_one_that_waits(worker, tmp_path):
@@ -374,9 +376,8 @@ def test_the_key_is_of_the_run_and_only_its_owner_reads_it(worker, tmp_path):
     store, packer = packer_of(tmp_path, worker, config("weights=relay"))
     packer.close()
     store.close()
-    again = VersionStore(
-        StorePlace(tmp_path, store.directory), config("weights=relay"), worker.weight_manifest("float32")
-    )
+    place = StorePlace(tmp_path, store.directory)
+    again = VersionStore(place, None, worker.weight_manifest("float32"))
     assert again.public_key == store.public_key
     assert again.run != store.run and again.run[:8] == store.run[:8]
     assert (tmp_path / "weights.key").stat().st_mode & 0o777 == 0o600

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.store.layout import stored_versions
 from extensions.stored_weights.trainer import shared
 from extensions.stored_weights.trainer.digests import DigestMismatchError
 from extensions.stored_weights.trainer.shared import SharedPublisher
-from extensions.stored_weights.trainer.stored import StorePlace
 from pipelinerl.errors import GaveUpError
 from pipelinerl.training.publishing.base import publish
 from tests.extensions.stored_weights.runs import made

@@ -1,0 +1,224 @@
+"""The transports of stored weights: what a run needs so that its servers pull weights, or share a directory.
+
+`conf/weights/relay.yaml` and `shared.yaml` name the two classes.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import aiohttp
+from pydantic import AfterValidator, Field
+
+from contracts.channel import MAX_SOURCES
+from contracts.limits import LONGEST_S
+from contracts.support.locations import Location
+from extensions.stored_weights.actor.version_watch import VersionWatch
+from extensions.stored_weights.launcher.shared_store import (
+    SHARED_MEMORY,
+    check_directory,
+    made_store,
+    store_name,
+)
+from extensions.stored_weights.places import ORIGIN_VARIABLE, STORE_VARIABLE, StorePlace
+from pipelinerl.config import Bool, Int, Section, Text
+from pipelinerl.errors import PlanError
+from pipelinerl.paths import OWNER_ALONE
+from pipelinerl.weight_transport import LaunchContext, ServerGate, Service, WeightTransport
+
+if TYPE_CHECKING:  # they import torch, which the launcher does not need
+    from extensions.stored_weights.trainer.relay import RelayPublisher
+    from extensions.stored_weights.trainer.shared import SharedPublisher
+    from pipelinerl.training.publishing.base import PublisherContext
+
+CHANNELS = "extensions.stored_weights.server.channels.StoredChannels"
+ORIGIN = "origin"
+URL_CHARACTERS = re.compile(r"[\x21-\x7e]{1,2048}")
+
+
+def _relay(url: str) -> str:
+    """Returns the URL of a relay. Raises ValueError if servers refuse it as a source of weights."""
+    if any(character in url for character in "@?#%\\"):
+        raise ValueError("the URL of a relay has no user, password, query, fragment or escape")
+    try:
+        if not URL_CHARACTERS.fullmatch(url):
+            raise ValueError("a URL has up to 2048 ASCII characters and no space")
+        if not Location.of(url).port:
+            raise ValueError("a relay has a port from 1 on")
+    except ValueError as error:
+        why = str(error).removeprefix(f"{url}: ")
+        raise ValueError(f"{url[:100]!r} is no http:// or https:// URL with a host: {why}") from None
+    return url.rstrip("/")
+
+
+class Relay(WeightTransport):
+    """A store that servers pull from over HTTP, each at its own pace (`weights=relay`)."""
+
+    class Options(Section):
+        """The keys of `weights` with `weights=relay`."""
+
+        directory: Text | None = Field(description="The store's directory; null = RUN_DIR/weights.")
+        deltas: Bool = Field(
+            description="Whether to offer what has changed too; needs weights.dtype of 16 bits."
+        )
+        relays: list[Annotated[str, AfterValidator(_relay)]] = Field(
+            max_length=MAX_SOURCES - 1,  # and the origin
+            description="URLs of HTTP caches of the store's origin; none = the origin alone.",
+        )
+        origin_port: Int = Field(
+            ge=0, le=65535, description="Port of the origin, which serves the store; 0 = a free one."
+        )
+        poll_s: float = Field(
+            ge=0.01, lt=LONGEST_S, description="Time between a server's looks for a newer version."
+        )
+        keep: Int = Field(ge=1, description="Newest versions that the store keeps.")
+        max_behind: Int | None = Field(
+            ge=0, description="Versions that a server may lag behind and still get requests; null = max_lag."
+        )
+
+    options: Options
+    pulled: ClassVar[bool] = True
+
+    @property
+    def most_behind(self) -> int | None:
+        """The versions that a server may lag behind and still get requests; None if there is no limit."""
+        limit = self.options.max_behind
+        return self.config.lag_limit if limit is None else limit
+
+    def check(self) -> None:
+        if self.config.schedule == "async":
+            raise PlanError(
+                "weights=relay with schedule=async: servers change weights by themselves, not between "
+                "requests; set schedule=pipeline, or weights=group"
+            )
+        if self.options.deltas and self.config.weights.dtype == "float32":
+            raise PlanError(
+                "weights.deltas=true needs weights.dtype=bfloat16 or float16: in float32 nearly every value "
+                "changes at every step"
+            )
+        limit = self.config.lag_limit
+        behind = self.options.max_behind
+        if limit is not None and behind is not None and behind > limit:
+            raise PlanError(
+                f"weights.max_behind={behind} is more than max_lag={limit}: what such servers sample is "
+                "stale at once"
+            )
+
+    def needed_capabilities(self) -> dict[str, str]:
+        needs = {"relay": "weights=relay needs servers that load stored weights"}
+        if self.options.deltas:
+            needs["delta"] = "weights.deltas=true needs servers that apply deltas"
+        return needs
+
+    def plan_notes(self) -> Iterator[str]:
+        yield "ports: of the origin in its command"
+        if self.most_behind == 0:
+            yield (
+                "expected waits: after every step no server gets requests until it has pulled the new "
+                "weights, because it may not be behind (weights=relay with max_lag=0 or "
+                "weights.max_behind=0); weights=group and weights=shared bring them sooner"
+            )
+
+    def services(self) -> Sequence[Service]:
+        return (Service(ORIGIN, self._origin, self.options.origin_port, "weights.origin_port"),)
+
+    def _origin(self, launch: LaunchContext, host: str, port: int) -> tuple[str, ...]:
+        module = (sys.executable, "-m", "extensions.stored_weights.store.origin", str(self._store(launch)))
+        return (*module, "--host", host, "--port", str(port))
+
+    def server_options(self, launch: LaunchContext, server: str) -> list[str]:
+        sources = [launch.urls[ORIGIN], *self.options.relays]
+        own = str(_pulled(launch) / server)
+        return [*_channels(sources), "--weight-directory", own]
+
+    def trainer_environment(self, launch: LaunchContext) -> dict[str, str]:
+        return {STORE_VARIABLE: str(self._store(launch)), ORIGIN_VARIABLE: launch.urls[ORIGIN]}
+
+    @contextmanager
+    def opened(self, launch: LaunchContext) -> Iterator[None]:
+        """Makes the directory of the store, which stays. What servers have pulled is removed at the end."""
+        store = self._store(launch)
+        try:
+            store.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise PlanError(
+                f"weights.directory={store} cannot be made ({error.strerror}); set it to another, or leave "
+                "it out"
+            ) from error
+        try:
+            yield
+        finally:
+            shutil.rmtree(_pulled(launch), ignore_errors=True)
+
+    def publisher(self, context: "PublisherContext") -> "RelayPublisher":
+        from extensions.stored_weights.trainer.relay import relay_publisher
+
+        place = StorePlace.given(context.run_dir, os.environ)
+        return relay_publisher(self.config, self.options, context, place)
+
+    def gate(self, session: aiohttp.ClientSession, on_change: Callable[[], None]) -> ServerGate:
+        return VersionWatch(session, self.most_behind, on_change)
+
+    def _store(self, launch: LaunchContext) -> Path:
+        given = self.options.directory
+        return Path(given).resolve() if given else launch.run_dir / "weights"
+
+
+class Shared(WeightTransport):
+    """A directory that the servers share with the trainer (`weights=shared`)."""
+
+    class Options(Section):
+        """The keys of `weights` with `weights=shared`."""
+
+        directory: Text | None = Field(
+            description="In which the store is made; null = /dev/shm. The end of the run removes the store."
+        )
+
+    options: Options
+
+    def check(self) -> None:
+        if self.config.executor.backend == "ray" and self.options.directory is None:
+            raise PlanError(
+                "weights=shared with executor=ray: servers on other nodes do not see /dev/shm of the "
+                "trainer's; set weights.directory to one that all nodes share, or weights=relay"
+            )
+        check_directory(str(self._parent))
+
+    def needed_capabilities(self) -> dict[str, str]:
+        return {"shared": "weights=shared needs servers that load stored weights"}
+
+    def server_options(self, launch: LaunchContext, server: str) -> list[str]:
+        return _channels([f"file://{self._store(launch)}"])
+
+    def trainer_environment(self, launch: LaunchContext) -> dict[str, str]:
+        return {STORE_VARIABLE: str(self._store(launch))}
+
+    def opened(self, launch: LaunchContext) -> AbstractContextManager[None]:
+        return made_store(self._store(launch))
+
+    def publisher(self, context: "PublisherContext") -> "SharedPublisher":
+        from extensions.stored_weights.trainer.shared import SharedPublisher
+
+        return SharedPublisher(self.config, context, StorePlace.given(context.run_dir, os.environ))
+
+    @property
+    def _parent(self) -> Path:
+        return Path(self.options.directory or SHARED_MEMORY).resolve()
+
+    def _store(self, launch: LaunchContext) -> Path:
+        return self._parent / store_name(launch.run_dir, launch.token)
+
+
+def _channels(sources: Sequence[str]) -> list[str]:
+    """Returns the options by which a server may read stored weights from these sources."""
+    return ["--weight-channels", CHANNELS, "--weight-sources", *sources]
+
+
+def _pulled(launch: LaunchContext) -> Path:
+    """Returns the directory in which the servers keep the weights that they pull."""
+    return launch.run_dir / "pulled"
