@@ -8,13 +8,14 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
 
 from pipelinerl.config import Component, ReferenceConfig, RunConfig
-from pipelinerl.launcher.choices import sentence_of
+from pipelinerl.launcher.choices import choices_of, sentence_of, target_of
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.defaults import defaults_of
 from pipelinerl.paths import ROOT
@@ -51,6 +52,12 @@ def _keys_tables() -> Iterator[str]:
                 yield from _keys_table(_rows(kind, defaults, f"{name}."))
             else:
                 yield "None.\n"
+    for choice in choices_of("weights"):
+        options = resolve_name(target_of("weights", choice)).Options
+        if options.model_fields:
+            yield f"## Keys of `weights={choice}`\n"
+            values = compose_config([f"weights={choice}"]).weights.options
+            yield from _keys_table(_rows(options, values, "weights."))
     yield "## Keys of `reference`\n"
     yield from _keys_table(_rows(ReferenceConfig, defaults_of(ReferenceConfig), "reference."))
 
@@ -58,7 +65,7 @@ def _keys_tables() -> Iterator[str]:
 def _section(annotation: Any) -> type[BaseModel] | None:
     """Returns the section's class, if the key is one."""
     is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-    return annotation if is_section and not issubclass(annotation, Component) else None
+    return annotation if is_section and annotation is not Component else None
 
 
 def _alternatives(annotation: Any) -> list[type[BaseModel]]:
@@ -73,7 +80,7 @@ def _chosen(name: str) -> bool:
 def _rows(kind: type[BaseModel], values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yields each key of `values` with its value and its meaning."""
     for name, value in values.items():
-        field = kind.model_fields[name]
+        field = kind.model_fields["target" if name == "_target_" else name]
         section = _section(field.annotation)
         if section and isinstance(value, dict):
             yield from _rows(section, value, f"{prefix}{name}.")

@@ -24,7 +24,12 @@ from pipelinerl.launcher.choices import (
     target_of,
 )
 
-MOVED = {"world.nodes": NODES, "world.node_timeout_s": NODES, "world.server_restarts": RESTARTS}
+MOVED = {
+    "weights.transport": "write weights=group, weights=shared or weights=relay",
+    "world.nodes": NODES,
+    "world.node_timeout_s": NODES,
+    "world.server_restarts": RESTARTS,
+}
 
 
 def parse(arguments: list[str]) -> dict[str, Override]:

@@ -69,3 +69,15 @@ def wait_ready(url: str, within_s: float = HANG_S) -> None:
             return
         time.sleep(LOOK_S)
     raise AssertionError(f"{url} is not ready after {within_s} s")
+
+
+@contextlib.contextmanager
+def ready_servers(count: int, *options: str) -> Iterator[list[Server]]:
+    """Yields scripted servers that are ready. A publisher takes them over from the one before."""
+    with contextlib.ExitStack() as stack:
+        servers = [
+            stack.enter_context(serving("inference_adapters.scripted", *options)) for _ in range(count)
+        ]
+        for server in servers:
+            wait_ready(server.url)
+        yield servers

@@ -6,8 +6,7 @@ import pytest
 
 from contracts.trainer import OptimizerSpec, WorkerSpec
 from pipelinerl.training.ranks import Ranks
-from tests.extensions.stored_weights.runs import ready_servers
-from tests.inference_adapters.servers import Server
+from tests.inference_adapters.servers import Server, ready_servers
 from tests.ports import free_port
 from trainer_adapters.scripted import ScriptedTrainer
 

@@ -8,13 +8,13 @@ from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.trainer.relay import RelayPublisher, relay_publisher
 from extensions.stored_weights.trainer.shared import SharedPublisher
 from extensions.stored_weights.transport import Relay
-from tests.inference_adapters.servers import Server, contract, serving, wait_ready
+from tests.inference_adapters.servers import contract, serving
 from tests.pipeline.launched import Launcher, context_of
 from tests.pipeline.runs import wait_for
 from tests.pipeline.test_weight_publisher import config
 from trainer_adapters.scripted import ScriptedTrainer
 
-SCRIPTED = "inference_adapters.scripted"
+CHANNELS: tuple[str, ...] = ()  # options of a server that takes weight channels
 ORIGIN = "extensions.stored_weights.store.origin"
 
 
@@ -51,16 +51,6 @@ def origin_of(directory: Path) -> Iterator[StorePlace]:
     store.mkdir(exist_ok=True)
     with serving(ORIGIN, str(store)) as origin:
         yield StorePlace(directory, store, origin.url)
-
-
-@contextlib.contextmanager
-def ready_servers(count: int, *options: str) -> Iterator[list[Server]]:
-    """Yields scripted servers that are ready. A publisher takes them over from the one before."""
-    with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(serving(SCRIPTED, *options)) for _ in range(count)]
-        for server in servers:
-            wait_ready(server.url)
-        yield servers
 
 
 def wait_until_served(url: str, version: int, run: str) -> None:

@@ -28,15 +28,14 @@ from pipelinerl.errors import GaveUpError
 from pipelinerl.training.candidates import LacksCapabilityError, NoServersError
 from pipelinerl.training.publishing.base import errors_of, publish
 from tests.extensions.stored_weights.runs import (
+    CHANNELS,
     ORIGIN,
-    SCRIPTED,
     made,
     origin_of,
-    ready_servers,
     unwaited,
     wait_until_served,
 )
-from tests.inference_adapters.servers import Server, contract, serving, wait_ready
+from tests.inference_adapters.servers import Server, contract, ready_servers, serving, wait_ready
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
@@ -129,7 +128,7 @@ def stopped(server: Server) -> Iterator[None]:
 def test_a_server_that_is_started_again_joins_and_is_named_by_a_publication(worker, ranks, place):
     port = str(free_port())
     with contextlib.ExitStack() as stack:
-        mortal = stack.enter_context(serving(SCRIPTED, "--port", port))
+        mortal = stack.enter_context(serving("inference_adapters.scripted", *CHANNELS, "--port", port))
         wait_ready(mortal.url)
         launcher = Launcher(mortal.url)
         sender = stack.enter_context(
@@ -142,7 +141,7 @@ def test_a_server_that_is_started_again_joins_and_is_named_by_a_publication(work
         launcher.leave(mortal.url)
         change(worker)
         assert publish(worker, ranks, sender, 1).servers == []
-        reborn = stack.enter_context(serving(SCRIPTED, "--port", port))
+        reborn = stack.enter_context(serving("inference_adapters.scripted", *CHANNELS, "--port", port))
         launcher.join(reborn.url, name="server-0")
         wait_for(sender.is_stranded)
         again = publish(worker, ranks, sender, 1)
@@ -293,7 +292,7 @@ def test_a_server_without_the_capability_is_refused_by_name(worker, url, place):
 @pytest.mark.engines  # for its time
 def test_a_server_that_does_not_accept_the_origin_is_replaced(worker, ranks, url, place):
     """As one that was started for an origin that has moved."""
-    with ready_servers(1, "--weight-sources", "http://127.0.0.1:1/") as (old,):
+    with ready_servers(1, *CHANNELS, "--weight-sources", "http://127.0.0.1:1/") as (old,):
         launcher = Launcher(old.url, url)
         with relaying(worker, launcher, place) as sender:
             assert publish(worker, ranks, sender, 0).servers == [url]
