@@ -57,7 +57,7 @@ def measure(model: Path, problems: int, attempts: int) -> Measured:
     asked = Attempts("measured", problems, attempts, lambda index, rollout: made[index].append(rollout))
     with started(list(SERVER), str(model), os.environ) as url:
         asyncio.run(asked.make(url, config, HeldOut(build_domain(config))))
-    by_problem = [fmean(rollout.metrics.get("success", 0.0) for rollout in made[i]) for i in range(problems)]
+    by_problem = [fmean(rollout.success or 0.0 for rollout in made[i]) for i in range(problems)]
     lengths = [rollout.sampled_tokens for rollout in itertools.chain(*made.values())]
     return Measured(fmean(by_problem), stdev(by_problem) / problems**0.5, fmean(lengths))
 

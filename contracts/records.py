@@ -72,21 +72,23 @@ def unsampled(prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> Comp
     )
 
 
-# Refusals by a server because the request is too long.
-_TOO_LONG = {"server_context_length_exceeded", "server_too_large"}
+class Failure(StrEnum):
+    """The kind of error with which a rollout failed.
 
-
-def infrastructure(status: str) -> bool:
-    """Returns whether a rollout of this `status` failed because of the infrastructure.
-
-    The infrastructure is a server, the judging service, or the time limit; the rollout may succeed elsewhere
-    or later. Otherwise the model, the problem or the domain is the cause. A rollout that reached its time
-    limit with tokens sampled is `truncated`, which is not a failure.
+    A rollout that reached its time limit with tokens sampled is `truncated`, which is not a failure.
     """
-    kind, _, reason = status.partition(":")
-    if kind != "failed" or reason in _TOO_LONG:
-        return False
-    return reason in ("timeout", "bad_answer", "judge") or reason.startswith(("server_", "judge_"))
+
+    SERVER = "server"  # a server failed, was not there, or refused the request
+    TIMEOUT = "timeout"
+    BAD_ANSWER = "bad_answer"  # a server's answer breaks the contract
+    JUDGE = "judge"  # the judging service gave no judgement
+    TOO_LONG = "too_long"  # a server refused a request because of its length
+    DOMAIN = "domain"  # the domain raised an error, or gave a reward or token fields that are not allowed
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """Whether the rollout may succeed elsewhere or later."""
+        return self not in (Failure.TOO_LONG, Failure.DOMAIN)
 
 
 class Rollout(Record, frozen=True, kw_only=True):
@@ -102,15 +104,27 @@ class Rollout(Record, frozen=True, kw_only=True):
     reward: float = 0.0
     reward_components: dict[str, float] = {}  # parts of `reward` by name, which add up to it; may be empty
     turn_rewards: list[float] = []  # the part of `reward` that each completion earned
+    success: float | None = None  # 1 if the problem was solved, else 0; None if the rollout failed
     metrics: dict[str, float] = {}
     started_at: float = 0.0  # unix seconds
     finished_at: float = 0.0
     status: str = "ok"  # ok | truncated | failed:<why>
+    failure: Failure | None = None  # the kind of error; None if it is not known, or the rollout did not fail
+
+    def __post_init__(self) -> None:
+        # Runs that were recorded before there was the field have it among the metrics.
+        if self.success is None and "success" in self.metrics:
+            msgspec.structs.force_setattr(self, "success", self.metrics["success"])
 
     @property
     def failed(self) -> bool:
         """Whether the rollout ended in an error and has no reward."""
         return self.status.startswith("failed")
+
+    @property
+    def failed_by_infrastructure(self) -> bool:
+        """Whether the rollout failed, and its model, problem and domain are not the cause."""
+        return self.failure is not None and self.failure.is_infrastructure
 
     @property
     def sampled_tokens(self) -> int:

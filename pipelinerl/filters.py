@@ -55,7 +55,7 @@ class SuccessBand:
     compares_members = True
 
     def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray:
-        right = sum(rollout.metrics["success"] == 1.0 for rollout in rollouts)
+        right = sum(rollout.success == 1.0 for rollout in rollouts)
         return np.full(len(rollouts), 0 < right < len(rollouts))
 
 

@@ -24,6 +24,7 @@ from contracts.records import (
     TrainingDone,
 )
 from pipelinerl.batching.group_counts import GroupCounts
+from pipelinerl.batching.open_work import OpenWork
 from pipelinerl.batching.step_formation import Groups
 from pipelinerl.clients.reference import Reference
 from pipelinerl.components import build_formation
@@ -73,10 +74,8 @@ class Preprocessor:
                 wait_for=self._heartbeat.wait_for,
                 on_silence=self._condemn_reference,
             )
-        self._row_begins: dict[int, int] = {}  # open step -> offset of its first row
+        self._open = OpenWork()
         self._rows.protect(self._rows.end)
-        self._in_rows: dict[int, list[int]] = {}  # step that the trainer has not closed -> its groups
-        self._begins: dict[int, int] = {}  # group in no closed step -> offset of its first rollout
         self._counts = GroupCounts()
         self._dropped_in_a_row = 0  # groups dropped since the last one that was kept
         self._next_metrics = 0.0
@@ -105,7 +104,7 @@ class Preprocessor:
             begin = self._offset
             self._offset = entry.next_offset
             if begin >= before or entry.record.group_id in self._replayed:
-                self._begins.setdefault(entry.record.group_id, begin)
+                self._open.group_began(entry.record.group_id, begin)
                 yield entry.record
 
     def _watch(
@@ -122,36 +121,38 @@ class Preprocessor:
         """
         if isinstance(event, StepClosed):
             self._made = event.version
-            self._in_rows = {step: ids for step, ids in self._in_rows.items() if step >= event.version}
-            self._row_begins = {step: at for step, at in self._row_begins.items() if step >= event.version}
-            self._rows.protect(self._row_begins.get(event.version, self._rows.end))
+            self._open.step_closed(event.version)
+            self._rows.protect(self._open.first_row(event.version, self._rows.end))
 
     def _take(self, rollout: Rollout) -> None:
-        group = self._groups.collect(rollout)
-        if group is None:
-            return
+        if group := self._groups.collect(rollout):
+            self._take_group(group)
+            self._score()
+
+    def _take_group(self, group: list[Rollout]) -> None:
+        """Adds a complete group to the step that is being formed, or settles it as dropped."""
+        group_id = group[0].group_id
         self._counts.sampled(group)
         outcome = self._formation.add_group(group)
         if outcome.dropped is not None:
-            del self._begins[rollout.group_id]
+            self._open.group_dropped(group_id)
             self._counts.drop(group, outcome.dropped)
-            self._settle([rollout.group_id], outcome.dropped, outcome.why)
+            self._settle([group_id], outcome.dropped, outcome.why)
             self._count_dropped(outcome.why)
         else:
             self._dropped_in_a_row = 0
         for row in outcome.rows:
-            self._counts.train(row)
-            if row.closes_step:
-                self._in_rows[row.step] = row.group_ids
-                for group_id in row.group_ids:
-                    del self._begins[group_id]
-            begin = min(self._begins.values(), default=self._offset)
-            row = msgspec.structs.replace(row, rollouts_offset=begin)
-            if self._reference:
-                self._unscored.append(row)
-            else:
-                self._append(row)
-        self._score()
+            self._take_row(row)
+
+    def _take_row(self, row: MicroBatchRow) -> None:
+        """Writes a row, or has it scored first if there is a reference."""
+        self._counts.train(row)
+        self._open.row_formed(row)
+        row = msgspec.structs.replace(row, rollouts_offset=self._open.first_rollout(self._offset))
+        if self._reference:
+            self._unscored.append(row)
+        else:
+            self._append(row)
 
     def _condemn_reference(self, why: str) -> None:
         self._events.append(ReferenceCondemned(why=why))
@@ -185,7 +186,7 @@ class Preprocessor:
         return reference.version_at(row.step) if reference.renew_every else None
 
     def _append(self, row: MicroBatchRow) -> None:
-        self._row_begins.setdefault(row.step, self._rows.end)
+        self._open.row_written(row.step, self._rows.end)
         self._rows.append(row)
         if row.closes_step:
             self._write_metrics()
@@ -231,8 +232,7 @@ class Preprocessor:
         The actor settles the groups that it had not finished.
         """
         self._watch("actor_events", ActorStopped).wait()
-        left = [group for step, groups in self._in_rows.items() if step >= trained_steps for group in groups]
-        left += self._formation.open_groups
+        left = [*self._open.groups_from(trained_steps), *self._formation.open_groups]
         for rollout in self._read(timeout_s=0):
             if self._groups.collect(rollout):
                 left.append(rollout.group_id)

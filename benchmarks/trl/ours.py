@@ -107,5 +107,5 @@ def _solved(rollouts) -> dict[int, list[float]]:
     """Returns the success of each member, by group."""
     solved: dict[int, list[float]] = {}
     for rollout in rollouts:
-        solved.setdefault(rollout.group_id, []).append(rollout.metrics.get("success", 0.0))
+        solved.setdefault(rollout.group_id, []).append(rollout.success or 0.0)
     return solved

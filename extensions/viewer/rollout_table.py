@@ -73,7 +73,7 @@ def row_of(rollout: Rollout, tokenizer: Tokenizer | None, accounts: GroupAccount
         "draw": rollout.draw,
         "status": rollout.status,
         "reward": rollout.reward,
-        "success": rollout.metrics.get("success"),
+        "success": rollout.success,
         "first_version": versions[0] if versions else None,
         "last_version": versions[-1] if versions else None,
         "sampled_tokens": rollout.sampled_tokens,

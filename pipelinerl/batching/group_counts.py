@@ -27,7 +27,7 @@ class GroupCounts:
         """Counts a group without signal as solved or hopeless. The caller increments `dropped` itself."""
         if reason != DropReason.ZERO_ADVANTAGE:
             return
-        successes = {rollout.metrics.get("success") for rollout in group if not rollout.failed}
+        successes = {rollout.success for rollout in group if not rollout.failed}
         self._without_signal["solved"] += successes == {1.0}
         self._without_signal["hopeless"] += successes == {0.0}
 

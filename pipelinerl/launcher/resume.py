@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from contracts.records import Resumed, Rollout, SamplerState, StepClosed, TrainingDone, infrastructure
+from contracts.records import Resumed, Rollout, SamplerState, StepClosed, TrainingDone
 from pipelinerl.config import ReferenceConfig, StopAtConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.report.run_totals import accounts_of
@@ -199,7 +199,7 @@ def sort_groups(
     rolled_back = set()
     for rollout in rollouts:
         # What a server or a judge failed at may have ended with the run: it is not held against the group.
-        if rollout.group_id in sizes and not infrastructure(rollout.status):
+        if rollout.group_id in sizes and not rollout.failed_by_infrastructure:
             found[rollout.group_id] += 1
             if max(rollout.versions, default=0) > version:
                 rolled_back.add(rollout.group_id)

@@ -52,6 +52,7 @@ class RolloutTotals:
         self.retried = 0
         self.out_of_time = 0
         self.failed: Counter[str] = Counter()  # rollouts without a reward, by their status
+        self.failed_by_infrastructure = 0
         self.phases: dict[str, tuple[float, float]] = {}  # launch of the run -> when, in unix seconds
         self.first_version: int | None = None  # that sampled the first of them
         self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
@@ -62,6 +63,7 @@ class RolloutTotals:
         self.tokens += rollout.sampled_tokens
         self.multi_version += len(versions) > 1
         self.failed.update([rollout.status] if rollout.failed else [])
+        self.failed_by_infrastructure += rollout.failed_by_infrastructure
         self.retried += rollout.metrics.get("retries", 0) > 0
         self.out_of_time += rollout.metrics.get("out_of_time", 0) > 0
         began, ended = self.phases.get(rollout.run, (rollout.started_at, rollout.finished_at))
@@ -70,7 +72,7 @@ class RolloutTotals:
             if self.first_version is None:
                 self.first_version = versions[0]
             sums = self._by_version.setdefault(versions[-1], Counter())
-            sums.update(rollouts=1, reward=rollout.reward, success=rollout.metrics.get("success", 0.0))
+            sums.update(rollouts=1, reward=rollout.reward, success=rollout.success or 0.0)
 
     def go_back_to(self, version: int) -> None:
         """Takes newer versions out of the means: they were undone. Other sums keep their rollouts."""

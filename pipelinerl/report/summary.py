@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from contracts.records import Evaluated, infrastructure
+from contracts.records import Evaluated
 from contracts.support.files import write_atomically
 from pipelinerl.config import load_config
 from pipelinerl.report.bottleneck import bottleneck
@@ -84,7 +84,7 @@ def summary_of(totals: RunTotals, launch: Launch | None) -> dict[str, object]:
         "rollouts_retried": rollouts.retried,
         "rollouts_out_of_time": rollouts.out_of_time,
         "rollouts_failed": {status.removeprefix(FAILED): n for status, n in sorted(rollouts.failed.items())},
-        "rollouts_failed_by_infrastructure": sum(n for s, n in rollouts.failed.items() if infrastructure(s)),
+        "rollouts_failed_by_infrastructure": rollouts.failed_by_infrastructure,
         "lag_mean": divide(sum(lag * tokens for lag, tokens in lags.items()), lag_tokens),
         "lag_max": max((lag for lag, tokens in lags.items() if tokens), default=None),
         "logprob_gap_mean_abs": divide(sum(totals.gaps), len(totals.gaps)),

@@ -38,5 +38,5 @@ class RelativeLength:
         if version < self.warmup_versions or len(np.unique(length)) < 2:
             return np.zeros_like(length)
         lam = 0.5 - (length - length.min()) / (length.max() - length.min())
-        correct = np.array([rollout.metrics["success"] == 1.0 for rollout in rollouts])
+        correct = np.array([rollout.success == 1.0 for rollout in rollouts])
         return self.weight * np.where(correct, lam, np.minimum(0.0, lam))

@@ -1,6 +1,6 @@
 """Wrong: a penalty for an answer that is not right.
 
-    −penalty   where metrics["success"] is not 1
+    −penalty   where `success` is not 1
 
 If a domain rewards right answers with 1 and wrong ones with 0, a penalty of 1 gives 1 and −1.
 Source: DAPO, arXiv 2503.14476.
@@ -27,5 +27,5 @@ class Wrong:
             raise ValueError(f"penalty must be a positive number, not {self.penalty}")
 
     def __call__(self, rollouts: Sequence[Rollout], version: int) -> np.ndarray:
-        right = np.array([rollout.metrics["success"] == 1.0 for rollout in rollouts], dtype=bool)
+        right = np.array([rollout.success == 1.0 for rollout in rollouts], dtype=bool)
         return np.where(right, 0.0, -self.penalty)

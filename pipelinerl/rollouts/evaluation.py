@@ -102,7 +102,7 @@ def result_of(
         if not rollout.failed:
             ended[rollout.group_id].append(rollout)
     versions = {v for of_problem in ended.values() for rollout in of_problem for v in rollout.versions}
-    success = {p.index: sum(r.metrics["success"] for r in ended[p.index]) / p.attempts for p in problems}
+    success = {p.index: sum(r.success for r in ended[p.index]) / p.attempts for p in problems}
     failed = {p.index: p.attempts - len(ended[p.index]) for p in problems}
     sets: defaultdict[str, list[HeldOut]] = defaultdict(list)
     for problem in problems:

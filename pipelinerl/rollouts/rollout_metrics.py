@@ -32,8 +32,8 @@ class RolloutMetrics:
         self._truncated += rollout.status == "truncated"
         if not rollout.failed:
             self._rewards.append(rollout.reward)
-            self._successes.append(rollout.metrics["success"])
-            self._of_domain[rollout.domain].append(rollout.metrics["success"])
+            self._successes.append(rollout.success)
+            self._of_domain[rollout.domain].append(rollout.success)
             for name, value in rollout.reward_components.items():
                 self._components[name].append(value)
 

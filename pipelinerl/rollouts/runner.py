@@ -15,7 +15,8 @@ from functools import partial
 
 import msgspec
 
-from contracts.records import Completion, Rollout
+from contracts.errors import ErrorCode
+from contracts.records import Completion, Failure, Rollout
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
 from pipelinerl.clients.attempt_clock import AttemptClock
 from pipelinerl.clients.faults import (
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 TO_JUDGE_S = 5.0  # part of an attempt's time that is left for its domain, if an answer is cut short
 TO_JUDGE_SHARE = 0.1  # the share that is left instead, if the time is short
+TOO_LONG = (ErrorCode.CONTEXT_LENGTH.code, ErrorCode.TOO_LARGE.code)
 OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
 # What a domain connects to may yet come up.
 NOT_OF_THE_DOMAIN = OF_A_SERVER | ConnectionError | TimeoutError | InvalidResponseError | JudgeError
@@ -80,7 +82,6 @@ class RolloutRunner:
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
         started_at = time.time()
         to_judge_s = min(TO_JUDGE_S, TO_JUDGE_SHARE * self.policy.timeout_s)
-        reason = ""
         own_failures = 0
         failed_on = None  # URL of a server
         error: Exception | None = None
@@ -106,7 +107,7 @@ class RolloutRunner:
             except Exception as failure:
                 error = client.attempt.cause_of(failure)
                 failed_on = client.attempt.avoid
-                reason = failure_reason(error)
+                _, reason = failure_of(error)
                 name = spec.rollout_id
                 # After a server's failure, the attempt is repeated unchanged, with the same seed.
                 own_failures += not isinstance(error, OF_A_SERVER)
@@ -115,6 +116,12 @@ class RolloutRunner:
                     break
         if self.failures and not isinstance(error, NOT_OF_THE_DOMAIN):
             self.failures.failed(fault(self.domain, "an Attempt", error, "rollout", "domain"))
+        kind, reason = failure_of(error)
+        failed = {"status": f"failed:{reason}", "failure": kind, "metrics": {"retries": float(retry)}}
+        return self._rollout(problem, spec, started_at, **failed)
+
+    def _rollout(self, problem: Problem, spec: RolloutSpec, started_at: float, **outcome: object) -> Rollout:
+        """Returns the record of a rollout that ends now. outcome: its fields, as it ended."""
         return Rollout(
             run=self.run,
             rollout_id=spec.rollout_id,
@@ -124,8 +131,7 @@ class RolloutRunner:
             draw=spec.draw,
             started_at=started_at,
             finished_at=time.time(),
-            metrics={"retries": float(retry)},
-            status=f"failed:{reason}",
+            **outcome,
         )
 
     def _record(
@@ -144,25 +150,20 @@ class RolloutRunner:
                 f"{problem.problem_id}: {turns} for {len(attempt.completions)} completions"
             )
         reasons = {completion.finish_reason for completion in attempt.completions}
-        return Rollout(
-            run=self.run,
-            rollout_id=spec.rollout_id,
-            group_id=spec.group_id,
-            problem_id=problem.problem_id,
-            domain=problem.domain or self.domain.name,
-            draw=spec.draw,
+        return self._rollout(
+            problem,
+            spec,
+            started_at,
             completions=[self._with_token_fields(completion) for completion in attempt.completions],
             reward=float(attempt.reward),
             reward_components=attempt.reward_components,
             turn_rewards=attempt.turn_rewards,
+            success=float(attempt.success),
             metrics={
                 **attempt.metrics,
-                "success": float(attempt.success),
                 "repetition": float("repetition" in reasons),
                 **{name: float(value) for name, value in figures.items()},
             },
-            started_at=started_at,
-            finished_at=time.time(),
             status="truncated" if "length" in reasons else "ok",
         )
 
@@ -173,20 +174,22 @@ class RolloutRunner:
         return completion
 
 
-def failure_reason(error: Exception) -> str:
-    """Returns the word under which failures of this kind are counted."""
+def failure_of(error: Exception) -> tuple[Failure, str]:
+    """Returns the kind of a failure, and the word under which it is counted."""
     match error:
         case TimeoutError():
-            return "timeout"
+            return Failure.TIMEOUT, "timeout"
+        case RequestRefusedError() if str(error) in TOO_LONG:
+            return Failure.TOO_LONG, f"server_{error}"
         case RequestRefusedError() | ServerUnavailableError() | ServerFailedError():
-            return f"server_{error}"
+            return Failure.SERVER, f"server_{error}"
         case InvalidResponseError():
-            return "bad_answer"
+            return Failure.BAD_ANSWER, "bad_answer"
         case InvalidRewardError():
-            return "bad_reward"
+            return Failure.DOMAIN, "bad_reward"
         case JudgeError():
-            return "judge"
+            return Failure.JUDGE, "judge"
         case TokenFieldError():
-            return "bad_token_fields"
+            return Failure.DOMAIN, "bad_token_fields"
         case _:
-            return type(error).__name__
+            return Failure.DOMAIN, type(error).__name__

@@ -68,7 +68,7 @@ def measure(options: argparse.Namespace) -> list[tuple[str, Listed]]:
         "difficulty",
         problems,
         options.attempts,
-        note=lambda index, attempt: attempt.failed or successes[index].append(attempt.metrics["success"]),
+        note=lambda index, attempt: attempt.failed or successes[index].append(attempt.success),
         prepare=partial(with_system_prompt, system=options.system),
     )
     asyncio.run(attempts.make(options.url, config, domain))

@@ -48,7 +48,7 @@ def sample_of(rollout: Rollout) -> Sample | None:
     """Returns the attempt, or None if it failed or has another number of answers than one."""
     if rollout.failed or len(rollout.completions) != 1:
         return None
-    right = rollout.metrics["success"] == 1.0 and rollout.status == "ok"
+    right = rollout.success == 1.0 and rollout.status == "ok"
     return Sample(rollout.problem_id, rollout.completions[0], right)
 
 

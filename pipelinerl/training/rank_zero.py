@@ -110,6 +110,18 @@ class RankZero:
         solved = self._stopping.solved
         return TrainingDone(version=version, solved=solved and solved.version)
 
+    def wait_for_servers(self) -> None:
+        """Waits until the servers are ready, or have had enough time."""
+        self.publisher.wait_for_servers()
+
+    def must_repeat(self) -> bool:
+        """Returns whether the newest version must be published again, once training is over."""
+        return self.publisher.must_repeat()
+
+    def finish_saving(self) -> None:
+        """Waits for a checkpoint that is being written."""
+        self.saver.finish()
+
     def is_unsaved(self, version: int) -> bool:
         """Waits for a checkpoint being written. Returns whether there is no checkpoint of `version`."""
         self.saver.finish()
@@ -128,7 +140,7 @@ class RankZero:
 
         A solved run is done. That may be known only when no step closes any more, with every problem solved.
         """
-        while not self.is_save_wanted:
+        while not self.is_save_wanted():
             self._heartbeat.beat()
             self._tend_reference(version)
             if self._stopping.solved:
@@ -166,11 +178,10 @@ class RankZero:
         self.saver.poll()
         self._record_step(version, report, statistics)
         self._apply_actor_events(version)
-        return not self.is_save_wanted
+        return not self.is_save_wanted()
 
-    @property
     def is_save_wanted(self) -> bool:
-        """Whether the launcher has asked for a save, because it will restart the workers."""
+        """Returns whether the launcher has asked for a save, because it will restart the workers."""
         return self._save_requests.is_wanted()
 
     def wait_for_space(self, size: int) -> None:
@@ -265,7 +276,7 @@ class RankZero:
     def _hear_until_quiesced(self, version: int) -> None:
         while Quiesced(version=version) not in self._from_actor(LOOK_S):
             self._heartbeat.beat()
-            if self.is_save_wanted:
+            if self.is_save_wanted():
                 return
 
     def _from_actor(self, wait_s: float) -> Iterator[Record]:

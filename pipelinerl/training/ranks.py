@@ -76,6 +76,10 @@ class Ranks:
         """Calls `work` on rank 0, while the other ranks wait for its end."""
         self.agree(lambda: work() is None)
 
+    def on_rank_0(self, target: object | None) -> "OnRank0":
+        """Returns a proxy of an object that exists on rank 0 alone."""
+        return OnRank0(self, target)
+
     def total(self, values: torch.Tensor) -> torch.Tensor:
         """Returns the elementwise sum over ranks."""
         return self._reduce(values, dist.ReduceOp.SUM)
@@ -112,6 +116,23 @@ class Ranks:
         if self._group is not None:
             dist.all_reduce(values, operation, group=self._group)
         return values
+
+
+class OnRank0:
+    """Calls methods of an object of rank 0 from every rank, which all must make the same calls.
+
+    A call returns rank 0's answer on every rank, as a bool. The other ranks wait for it.
+    """
+
+    def __init__(self, ranks: Ranks, target: object | None):
+        self._ranks = ranks
+        self._target = target
+
+    def __getattr__(self, name: str) -> Callable[..., bool]:
+        def call(*arguments: object) -> bool:
+            return self._ranks.agree(lambda: bool(getattr(self._target, name)(*arguments)))
+
+        return call
 
 
 def _buffer_of(data: bytes, length: int) -> torch.Tensor:

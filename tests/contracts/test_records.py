@@ -9,6 +9,7 @@ from contracts.records import (
     Dated,
     DropReason,
     Evaluated,
+    Failure,
     ReferenceCondemned,
     Restarted,
     Resumed,
@@ -23,7 +24,6 @@ from contracts.records import (
     decode,
     encode,
     encode_into,
-    infrastructure,
 )
 from tests.builders import completion, rollout
 
@@ -84,16 +84,15 @@ def test_versions_of_a_rollout():
     ).versions == [2, 4]
 
 
-@pytest.mark.parametrize(
-    ("blamed", "statuses"),
-    [
-        (True, "server_connection server_unhealthy server_abort server_500 timeout bad_answer judge"),
-        (False, "server_context_length_exceeded server_too_large bad_reward bad_token_fields VerifierBroke"),
-    ],
-)
-def test_a_failure_is_the_infrastructures_or_it_is_not(blamed, statuses):
-    assert {infrastructure(f"failed:{reason}") for reason in statuses.split()} == {blamed}
-    assert not infrastructure("ok") and not infrastructure("truncated")
+def test_a_failure_is_the_infrastructures_or_it_is_not():
+    assert {kind for kind in Failure if not kind.is_infrastructure} == {Failure.TOO_LONG, Failure.DOMAIN}
+    failed = rollout(0, status="failed:timeout", failure=Failure.TIMEOUT)
+    assert failed.failed_by_infrastructure and not rollout(0).failed_by_infrastructure
+
+
+def test_success_of_a_rollout_that_was_recorded_among_its_metrics():
+    assert decode(encode(rollout(0, metrics={"success": 1.0}))).success == 1.0
+    assert rollout(0).success is None
 
 
 def test_events_of_earlier_code_have_no_time():

@@ -29,7 +29,7 @@ ROLLOUTS = 16
 def calls_and_results_are_one_sequence(url: str, model: str, token: str) -> None:
     """Asserts that what was sampled and shown is trained, token for token."""
     rollouts = with_a_call(roll_out(url, model, token))
-    assert sum(rollout.metrics["success"] for rollout in rollouts) > ROLLOUTS / 2
+    assert sum(rollout.success for rollout in rollouts) > ROLLOUTS / 2
     for rollout in rollouts:
         _is_one_conversation(rollout)
 

@@ -10,6 +10,7 @@ from contracts.records import (
     ActorStopped,
     DropReason,
     Evaluated,
+    Failure,
     SetResult,
     Settled,
     Started,
@@ -67,7 +68,9 @@ def run_dir(tmp_path):
         good = {"completions": [overtaken], "metrics": {"success": 1.0}}
         rollouts.append(rollout(group_id, 0, 1.0, **good, **times))
         why = "VerifierBroke" if group_id == 3 else "timeout"
-        rollouts.append(rollout(group_id, 1, completions=[], status=f"failed:{why}", **times))
+        kind = Failure.TIMEOUT if why == "timeout" else Failure.DOMAIN
+        failed = rollout(group_id, 1, completions=[], status=f"failed:{why}", failure=kind, **times)
+        rollouts.append(failed)
     empty_first = completion([1], [2], **spans((0, 0, 0), (8, 0, 1)))
     evaluation.append(rollout(0, completions=[empty_first], started_at=990.0, finished_at=991.0))
     arriving = completion([1], [2, 3], **spans((5, 0, 1), (9, 1, 2)))

@@ -54,7 +54,7 @@ def test_a_judgement_becomes_the_reward_and_its_components():
     judgement = Judgement(0.7, True, "right", {"right": 0.5, "brief": 0.2}, {"words": 3.0})
     rollout = attempt([GOOD], Judged(judgement))
     assert (rollout.reward, rollout.reward_components) == (0.7, judgement.components)
-    assert rollout.metrics["words"] == 3.0 and rollout.metrics["success"] == 1.0
+    assert rollout.metrics["words"] == 3.0 and rollout.success == 1.0
 
 
 def test_what_is_undecided_is_counted_by_its_reason():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from contracts.records import Rollout, infrastructure
+from contracts.records import Rollout
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.clients.attempt_clock import AttemptClock
 from pipelinerl.clients.http_session import open_session
@@ -104,7 +104,7 @@ def test_the_segments_that_were_sampled_in_time_are_a_truncated_rollout():
     rollout = rollout_of(LastingServer(answers=2), segment_tokens=2)
     assert (rollout.status, rollout.reward, rollout.sampled_tokens) == ("truncated", 1.0, 4)
     assert (rollout.metrics["out_of_time"], rollout.metrics["retries"]) == (1.0, 0.0)
-    assert not infrastructure(rollout.status)
+    assert rollout.failure is None
     assert not Overlong()([rollout], [])[0]
 
 

@@ -31,10 +31,16 @@ class SlimRollout(msgspec.Struct, frozen=True, tag="Rollout", tag_field="record"
     domain: str
     completions: list[SlimCompletion] = []
     reward: float = 0.0
+    success: float | None = None
     metrics: dict[str, float] = {}
     started_at: float = 0.0
     finished_at: float = 0.0
     status: str = "ok"
+
+    @property
+    def solved(self) -> float | None:
+        """What `Rollout.success` is, also of a run that recorded it among the metrics."""
+        return self.metrics.get("success") if self.success is None else self.success
 
     @property
     def version_range(self) -> tuple[int, int] | tuple[None, None]:

@@ -96,7 +96,7 @@ class Tables:
             self._words["status", rollout.status],
             outcome and self._words["outcome", outcome],
             rollout.reward,
-            rollout.metrics.get("success"),
+            rollout.solved,
             sum(completion.tokens for completion in rollout.completions),
             len(rollout.completions),
             *versions,

@@ -128,7 +128,7 @@ def publish(
         return published is not None
 
     while True:
-        ranks.wait_for_rank_0(lambda: publisher.open(version))  # here, not inside a gather
+        ranks.on_rank_0(publisher).open(version)  # here, not inside a gather
         weights = worker.gather_weights()
         if publisher:
             publisher.send(weights)

@@ -72,7 +72,7 @@ def assert_equal(row: dict, record: Rollout) -> None:
         assert row[name] == getattr(record, name)
     assert by_name(row["metrics"]) == record.metrics
     assert by_name(row["reward_components"]) == record.reward_components
-    assert row["success"] == record.metrics["success"]
+    assert row["success"] == record.success
     assert (row["first_version"], row["last_version"]) == (min(record.versions), max(record.versions))
     for columns, of in zip(row["completions"], record.completions, strict=True):
         assert columns["prompt_token_ids"] == of.prompt_token_ids.tolist()
