@@ -21,9 +21,10 @@ from contracts.records import Completion
 from contracts.support.command_line import command_parser
 from contracts.tool_calls import parse_tool_calls
 from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.components import build_domain, judge_of
+from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig, load_config
 from pipelinerl.domains.base import Answer, opened
+from pipelinerl.domains.judges import judge_of
 from pipelinerl.judging.client import JudgingClient
 from pipelinerl.judging.wire import Judgement
 

@@ -37,17 +37,13 @@ from contracts.records import (
 )
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.load_watch import adapting
+from pipelinerl.clients.of_run import build_client
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.clients.server_watch import watching
-from pipelinerl.components import (
-    build_client,
-    build_domain,
-    build_judge,
-    build_sampler,
-    instantiate,
-)
+from pipelinerl.components import build_domain, build_sampler, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import opened
+from pipelinerl.domains.judges import build_judge
 from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.process import process_main
@@ -83,7 +79,7 @@ class Actor:
         self._rewards = [instantiate(component) for component in config.rewards]
         self._admission = admission_of(config)
         self._pool = ServerPool(config.inference.requests_at_first)
-        self._judge = build_judge(config)
+        self._judge = build_judge(config.judging)
         self._failures = FirstFailures("rollouts")
         self._newest = 0  # version that the trainer has made
         client = build_client(config, session, self._pool, self._judge)

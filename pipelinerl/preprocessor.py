@@ -24,10 +24,10 @@ from contracts.records import (
     TrainingDone,
 )
 from pipelinerl.batching.group_counts import GroupCounts
+from pipelinerl.batching.of_run import build_formation
 from pipelinerl.batching.open_work import OpenWork
 from pipelinerl.batching.step_formation import Groups
 from pipelinerl.clients.reference import Reference
-from pipelinerl.components import build_formation
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
 from pipelinerl.heartbeat import EVERY_S, Heartbeat

@@ -22,10 +22,12 @@ from contracts.support.token import TOKEN_VARIABLE
 from contracts.token_fields import TokenFieldError
 from contracts.trainer import WorkerSpec
 from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.of_run import build_client
 from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.components import build_client, build_domain, build_sampler, instantiate, judge_of
+from pipelinerl.components import build_domain, build_sampler, instantiate
 from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
 from pipelinerl.domains.base import opened
+from pipelinerl.domains.judges import judge_of
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.run_directory import check_run_dir
 from pipelinerl.rollouts.reward_terms import with_terms

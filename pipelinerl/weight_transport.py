@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from contracts.records import WeightsPublished
 from contracts.support.messages import problem_line
-from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig, Section
 from pipelinerl.errors import PlanError
 
-if TYPE_CHECKING:  # it imports torch, which the launcher does not need
+if TYPE_CHECKING:  # not every process that has a transport needs what they import
+    from pipelinerl.clients.server_pool import ServerPool
     from pipelinerl.training.publishing.base import PublisherContext, WeightPublisher
 
 
@@ -63,7 +63,7 @@ class ServerGate:
 
     behind = 0
 
-    def watch(self, pool: ServerPool, oldest: Callable[[], int] | None = None) -> None:
+    def watch(self, pool: "ServerPool", oldest: Callable[[], int] | None = None) -> None:
         """Guards the servers of this pool. `oldest`: the oldest version that it can use."""
 
     def running(self) -> AbstractAsyncContextManager[None]:

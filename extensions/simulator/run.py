@@ -14,8 +14,8 @@ from extensions.simulator.rates import Rates
 from extensions.simulator.rollouts import rollout
 from extensions.simulator.server import Request, Server
 from extensions.simulator.trainer import Doing, Trainer
+from pipelinerl.batching.of_run import build_formation
 from pipelinerl.batching.step_formation import Groups
-from pipelinerl.components import build_formation
 from pipelinerl.config import RunConfig
 from pipelinerl.rollouts.admission import admission_of
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from pipelinerl.components import judge_of
 from pipelinerl.demo_model.prompts import Prompts
 from pipelinerl.domains.base import Answer, Domain, Problem
+from pipelinerl.domains.judges import judge_of
 from pipelinerl.judging.client import JudgingClient
 from pipelinerl.judging.wire import Judgement
 

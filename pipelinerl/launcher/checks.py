@@ -10,7 +10,8 @@ from types import ModuleType
 
 from contracts.support.messages import one_line
 from extensions.viewer.trackers import unknown_tracker
-from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate
+from pipelinerl.batching.of_run import build_packing
+from pipelinerl.components import build_domain, build_sampler, instantiate
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError

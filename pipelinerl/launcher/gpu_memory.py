@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from contracts.model_shape import ModelShape
 from contracts.support.sizes import describe_bytes
-from pipelinerl.components import instantiate, longest_rollout
+from pipelinerl.batching.of_run import longest_rollout
+from pipelinerl.components import instantiate
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from textwrap import shorten
 
 from contracts.model_shape import ModelShape
+from pipelinerl.batching.of_run import longest_rollout
 from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.components import build_domain, instantiate, longest_rollout
+from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError

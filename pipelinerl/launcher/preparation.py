@@ -6,9 +6,10 @@ Called by `prepare.py`, in a forked process: it imports whatever the configurati
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelinerl.components import build_domain, judging_of
+from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model import registry
+from pipelinerl.domains.judges import judging_of
 from pipelinerl.launcher.checks import check_components, check_problems, check_trackers, tell_of_last_steps
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.machine_checks import check_machine

@@ -6,24 +6,22 @@ in the environment.
 """
 
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import TypeAdapter
 
-from contracts.support.addresses import LOOPBACK, is_loopback
+from contracts.support.addresses import LOOPBACK
 from pipelinerl.config import FileStreamsConfig, RunConfig, StreamsConfig, saved_config
 from pipelinerl.process import REDIS_VARIABLE
-from pipelinerl.streams import StreamError, Streams
+from pipelinerl.streams import Streams
 from pipelinerl.streams.base import do_nothing
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.redis import RedisStreams
-from pipelinerl.streams.redis_connection import Connection, without_secrets
-from pipelinerl.streams.redis_server import RedisServer, served
+
+if TYPE_CHECKING:
+    from pipelinerl.streams.redis_server import RedisServer
 
 
 def open_streams(
@@ -40,6 +38,8 @@ def open_streams(
     options = config.streams
     if options.backend == "files":
         return FileStreams(run_dir / "streams", options.segment_bytes, options.keep_bytes, on_wait)
+    from pipelinerl.streams.redis import RedisStreams
+
     return RedisStreams(url or os.environ[REDIS_VARIABLE], options.run, options.keep_bytes, on_wait)
 
 
@@ -52,11 +52,11 @@ def recorded_streams(run_dir: Path) -> Iterator[Streams]:
     options = _saved_options(run_dir)
     if options.backend == "files":
         yield FileStreams(run_dir / "streams")
-    elif options.url:
-        yield _existing(os.environ.get(REDIS_VARIABLE, options.url), options.run)
     else:
-        with served(run_dir / "redis") as url:
-            yield RedisStreams(url, options.run)
+        from pipelinerl.streams.redis_of_run import recorded
+
+        with recorded(options, run_dir) as streams:
+            yield streams
 
 
 def _saved_options(run_dir: Path) -> StreamsConfig:
@@ -64,23 +64,12 @@ def _saved_options(run_dir: Path) -> StreamsConfig:
     return TypeAdapter(StreamsConfig).validate_python(saved) if saved else FileStreamsConfig()
 
 
-def _existing(url: str, name: str) -> RedisStreams:
-    """Returns the streams of a run on the user's server. Raises StreamError if there are none."""
-    streams = RedisStreams(url, name)
-    if not streams.names():
-        raise StreamError(
-            f"the Redis server {without_secrets(url)} has no streams of {name}; "
-            f"is {REDIS_VARIABLE} another's?"
-        )
-    return streams
-
-
 class StreamsLocation(NamedTuple):
     """The location of a run's streams, for its launcher."""
 
     options: StreamsConfig  # the options to save
     url: str | None = None  # URL of the Redis server
-    server: RedisServer | None = None  # the run's own server, which the launcher must enter
+    server: "RedisServer | None" = None  # the run's own server, which the launcher must enter
 
 
 def resolve_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -> StreamsLocation:
@@ -91,22 +80,6 @@ def resolve_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -
     options = config.streams
     if options.backend == "files":
         return StreamsLocation(options)
-    begun = config.resume is not False
-    given = os.environ.get(REDIS_VARIABLE)
-    # The saved URL has no password, and there is none for the run's own server.
-    url = options.url and (given or options.url) if begun else options.url or given
-    if options.run and not begun:
-        raise StreamError(f"streams.run={options.run}: the launcher names a new run; leave it out")
-    name = options.run or f"{run_dir.name}-{secrets.token_hex(4)}"
-    if url is None:
-        server = RedisServer(run_dir / "redis", address)
-        if server.missing and not config.plan:
-            raise StreamError(server.missing)
-        return StreamsLocation(options.model_copy(update={"run": name}), server.url, server)
-    shown = without_secrets(url)
-    if not is_loopback(address) and urlsplit(shown).hostname in ("localhost", "127.0.0.1", "::1"):
-        raise StreamError(f"the Redis server {shown} is this node's alone: name it as all nodes reach it")
-    Connection(url, "launcher").ping(within_s=0)
-    if begun:
-        _existing(url, name)
-    return StreamsLocation(options.model_copy(update={"run": name, "url": shown}), url)
+    from pipelinerl.streams.redis_of_run import resolve  # brings the client of Redis, which is large
+
+    return StreamsLocation(*resolve(config, options, run_dir, address))

@@ -17,10 +17,12 @@ from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.of_run import build_client
 from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.components import build_client, build_domain, judge_of
+from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem, opened
+from pipelinerl.domains.judges import judge_of
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelinerl.components import judge_of
+from pipelinerl.domains.judges import judge_of
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.reasoning_gym import ReasoningGym
 from pipelinerl.judging.client import JudgingClient

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from pipelinerl.components import judging_of
 from pipelinerl.domains.base import Problem, Verified
+from pipelinerl.domains.judges import judging_of
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.__main__ import JudgingRefusedError, isolation
 from pipelinerl.judging.child import JudgingEndedError, judging_service

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from pipelinerl.paths import ROOT
+from tests.loaded import loaded
 from tests.pipeline.runs import MINIATURE
 
 PROGRAM = """
@@ -28,6 +29,16 @@ def test_the_launcher_imports_no_part_of_the_run(tmp_path):
     assert "server-0 cannot listen at 203.0.113.1:0: " in done.stderr
     assert "set inference.host to another" in done.stderr
     assert done.stdout.split() == ["2"]
+
+
+MOST_LINES = 13_000  # of the project, in the trainer of the demo
+
+
+def test_the_trainer_loads_what_it_needs():
+    """PyTorch itself imports zstandard."""
+    lines, packages = loaded("trainer")
+    assert lines <= MOST_LINES
+    assert not {"cryptography", "extensions", "fastapi", "ray", "redis"} & packages
 
 
 def test_no_process_of_a_local_run_imports_a_tracker_or_ray():

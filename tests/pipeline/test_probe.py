@@ -23,7 +23,7 @@ UNSEEN = {"probe_unanswered": PROMPTS}  # of one server
 
 @contextlib.contextmanager
 def probing(*settings: str) -> Iterator[Probe]:
-    probe = Probe(config(*settings), ScriptedDomain(seed=0), Ranks(0, 1, 5), token=None)
+    probe = Probe(config(*settings), ScriptedDomain(seed=0), Ranks(0, 1, 5), None, pulled=False)
     try:
         yield probe
     finally:

@@ -9,8 +9,9 @@ import pytest
 
 from contracts.records import Evaluated, Pinned, Record, Released, Rollout, SetResult, WeightsPublished
 from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.of_run import build_client
 from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.components import build_client, build_domain
+from pipelinerl.components import build_domain
 from pipelinerl.config import EvalConfig, RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.rollouts.evaluation import as_sampled, held_out, result_of

@@ -11,9 +11,11 @@ from pkgutil import resolve_name
 from typing import Any, BinaryIO
 
 from contracts.support.messages import one_line
-from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate, judging_of
+from pipelinerl.batching.of_run import build_packing
+from pipelinerl.components import build_domain, build_sampler, instantiate
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.domains.judges import judging_of
 from pipelinerl.errors import PartError, PlanError
 from pipelinerl.errors.part_faults import place_of, root_of
 from pipelinerl.launcher.checks import check_components, has_value_head

@@ -1,0 +1,51 @@
+"""Builds the client of a run's servers, as the run is configured."""
+
+from collections.abc import Callable
+from functools import partial
+
+import aiohttp
+import numpy as np
+
+from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.clients.llm_client import LLMClient
+from pipelinerl.clients.partial_completions import SegmentPolicy
+from pipelinerl.clients.run_sampling import training_sampling
+from pipelinerl.clients.server_forms import ServerForms
+from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.config import RunConfig
+from pipelinerl.judging.client import JudgingClient
+
+
+def build_client(
+    config: RunConfig,
+    session: aiohttp.ClientSession,
+    pool: ServerPool,
+    judge: JudgingClient | None = None,
+) -> LLMClient:
+    """Returns the client that training rollouts use."""
+    segments = SegmentPolicy.of(config.rollout)
+    template = None if config.inference.model else ChatTemplate(str(config.model.path))
+    decode = build_decoder(config)
+    return LLMClient(
+        session,
+        pool,
+        training_sampling(config),
+        segments,
+        decode=decode,
+        template=template,
+        judge=judge,
+        forms=ServerForms(session),
+    )
+
+
+def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:
+    """Returns a decoder of the model's tokens, or None without segments or without a tokenizer.
+
+    A character may begin in one segment and end in the next.
+    """
+    if config.rollout.segment_tokens is None or config.inference.model is not None:
+        return None
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
+    return partial(tokenizer.decode, skip_special_tokens=True)
