@@ -28,6 +28,7 @@ from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.judging.child import judging_service
 from pipelinerl.judging.client import SOCKET_VARIABLE, JudgingClient
 from pipelinerl.judging.options import JudgingConfig
+from pipelinerl.observers import Observer
 from pipelinerl.samplers.base import Sampler
 
 
@@ -94,6 +95,10 @@ def _needed_for_weights(weights: WeightsConfig) -> dict[str, str]:
     why = f"weights.transport={weights.transport} needs servers that load stored weights"
     deltas = {"delta": "weights.deltas=true needs servers that apply deltas"} if weights.deltas else {}
     return {weights.transport: why} | deltas
+
+
+def build_observers(config: RunConfig) -> list[Observer]:
+    return [instantiate(component) for component in config.observers.values()]
 
 
 def build_sampler(config: RunConfig, domain: Domain) -> Sampler:

@@ -9,7 +9,6 @@ from pkgutil import resolve_name
 from types import ModuleType
 
 from contracts.support.messages import one_line
-from extensions.viewer.trackers import unknown_tracker
 from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
@@ -18,6 +17,8 @@ from pipelinerl.launcher.combinations import check_together
 from pipelinerl.launcher.demonstrated import check_demonstrated, check_sampler
 from pipelinerl.launcher.explain import nearest
 from pipelinerl.launcher.same_problems import Problems, problems_of
+from pipelinerl.launcher.wants import members_of
+from pipelinerl.observers import Observer
 from pipelinerl.rollouts.evaluation import held_out
 
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
@@ -47,11 +48,17 @@ def check_components(config: RunConfig) -> None:
     check_demonstrated(config, parts)
 
 
-def check_trackers(config: RunConfig) -> None:
-    """Refuses names of trackers that there are none of."""
-    for name in config.all_trackers:
-        if why_not := unknown_tracker(name):
-            raise PlanError(f"trackers: {why_not}")
+def check_observers(config: RunConfig) -> None:
+    """Builds every observer. Each has a log by its name, which is no job's."""
+    logs = {member.want.name for member in members_of(config)}
+    for name, component in config.observers.items():
+        key = f"observers.{name}"
+        observer = _checked(key, lambda component=component: instantiate(component))
+        if not isinstance(observer, Observer):
+            raise PlanError(f"{key}._target_={component.target} is no Observer (pipelinerl/observers.py)")
+        if observer.name in logs:
+            raise PlanError(f"{key}: there are two processes with the name {observer.name}; leave one out")
+        logs.add(observer.name)
 
 
 def tell_of_last_steps(config: RunConfig) -> None:

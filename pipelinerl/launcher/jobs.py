@@ -18,6 +18,7 @@ from pipelinerl.judging.child import service_command, service_environment
 from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.launcher.executors.base import Slot
+from pipelinerl.launcher.executors.named import executor_class
 from pipelinerl.launcher.wants import ORIGIN, RANK_0, REFERENCE, Role, members_of
 from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import ORIGIN_VARIABLE, REDIS_VARIABLE, REFERENCE_VARIABLE, STORE_VARIABLE
@@ -54,7 +55,7 @@ class JobPlanner:
         self._run_dir = run_dir
         self._common = {"PYTHONPATH": importable(), TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         self._streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
-        directory = "/tmp" if config.executor.backend == "ray" else tempfile.gettempdir()  # on any node
+        directory = "/tmp" if executor_class(config).spans_nodes else tempfile.gettempdir()  # on any node
         self.judging_socket = judging_socket(directory, run_dir, token) if config.judging.verifiers else None
         self.weight_store = weight_store(config, run_dir, token)
         self._socket = {SOCKET_VARIABLE: str(self.judging_socket)} if self.judging_socket else {}
