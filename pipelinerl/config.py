@@ -603,7 +603,7 @@ def _with_components(saved: dict[str, Any]) -> dict[str, Any]:
     """Returns a saved configuration with the executor and the observers as components."""
     executor = dict(saved.get("executor") or {})
     if backend := executor.pop("backend", None):
-        saved = saved | {"executor": EXECUTORS[backend] | executor}
+        saved = saved | {"executor": EXECUTORS.get(backend, {}) | executor}
     trackers = [*(saved.get("trackers") or []), *(["tensorboard"] if saved.get("tensorboard") else [])]
     observers = {name: {"_target_": TRACKING, "tracker": name} for name in trackers}
     if saved.get("view"):
