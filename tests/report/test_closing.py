@@ -37,7 +37,7 @@ def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next
         "solved at step 30: held-out success 0.18 → 0.97 in 32 steps, 2.4 minutes",
         "what bounded it: generation bound: the trainer waited",
         "what to do next:",
-        "  python -m extensions.viewer 'runs/my run'                          look at it in a browser",
+        "  python -m extensions.viewer 'runs/my run'                        look at it in a browser",
         "  python -m pipelinerl.streams group 'runs/my run' 0               read what happened to group 0",
         "  python launch.py run_dir='runs/my run' resume=true stop_at=null  train it further",
         "  python launch.py --help                                          list what another run can change",
