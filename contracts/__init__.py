@@ -4,5 +4,9 @@
 `contracts.trainer` need it. Nothing here knows an adapter or the pipeline.
 """
 
+from contracts.support.moved import answer_imports
+
 CONTRACT_VERSIONS = (1, 2)  # versions of the inference contract that the clients here support
 CONTRACT_VERSION = CONTRACT_VERSIONS[-1]  # the version that the servers here implement
+
+answer_imports()

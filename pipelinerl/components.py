@@ -1,10 +1,20 @@
 """Builds the parts that the configuration names by class path (`_target_`)."""
 
-import hydra.utils
+from pkgutil import resolve_name
+from typing import TypeVar
 
-from pipelinerl.config import Component, RunConfig
+import hydra.utils
+from pydantic import ValidationError
+
+from contracts.support.messages import nearest, one_line, problem_line
+from pipelinerl.config import Component, RunConfig, Section
 from pipelinerl.domains.base import Domain
+from pipelinerl.errors import PlanError
+from pipelinerl.observers import Observer
 from pipelinerl.samplers.base import Sampler
+
+Named = TypeVar("Named")
+Options = TypeVar("Options", bound=Section)
 
 
 def instantiate(component: Component, **context: object) -> object:
@@ -15,8 +25,37 @@ def instantiate(component: Component, **context: object) -> object:
     return make(**context)
 
 
+def named_class(section: str, component: Component, base: type[Named]) -> type[Named]:
+    """Returns the class of a section's component. Raises PlanError if it is no subclass of `base`."""
+    given = f"{section}._target_={component.target}"
+    try:
+        found = resolve_name(component.target)
+    except Exception as error:  # of a module of one's own, while it is imported
+        raise PlanError(f"{given} cannot be imported: {one_line(error)}") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise PlanError(f"{given} is no {base.__name__} ({base.__module__.replace('.', '/')}.py)")
+    return found
+
+
+def typed_options(section: str, component: Component, schema: type[Options]) -> Options:
+    """Returns the options of a section's component. Raises PlanError, which names wrong and unknown ones."""
+    try:
+        return schema.model_validate(component.options)
+    except ValidationError as error:
+        problems = []
+        for problem in error.errors():
+            unknown = problem["type"] == "extra_forbidden"
+            near = nearest(str(problem["loc"][0]), schema.model_fields) if unknown else ""
+            problems.append(f"{section}.{problem_line(problem)}{near}")
+        raise PlanError("; ".join(problems)) from error
+
+
 def build_domain(config: RunConfig) -> Domain:
     return instantiate(config.domain, seed=config.seed)
+
+
+def build_observers(config: RunConfig) -> list[Observer]:
+    return [instantiate(component) for component in config.observers.values()]
 
 
 def build_sampler(config: RunConfig, domain: Domain) -> Sampler:

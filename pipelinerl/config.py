@@ -18,6 +18,7 @@ from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
+from contracts.support.moved import new_path
 from contracts.token_fields import TokenField
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.options import JudgingConfig
@@ -32,6 +33,13 @@ Text = Annotated[str, Field(min_length=1)]
 Bool = Annotated[bool, Field(strict=True)]
 
 
+# What earlier runs named by other keys.
+EXECUTORS = {
+    "local": {"_target_": "pipelinerl.launcher.executors.local.LocalExecutor"},
+    "ray": {"_target_": "extensions.cluster.on_ray.executor.RayExecutor"},
+}
+TRACKING = "extensions.viewer.observers.Tracking"
+VIEWER = "extensions.viewer.observers.Viewer"
 MOST_PROCESSES = 1024  # servers of a run, or trainer ranks
 MOST_ROLLOUTS = 2**20  # of a step
 MOST_ATTEMPTS = 4096  # at a held-out problem
@@ -47,6 +55,11 @@ class Component(Section):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     target: str = Field(alias="_target_", description="Path of the class.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that only the class knows."""
+        return dict(self.model_extra or {})
 
 
 class ModelConfig(Section):
@@ -187,26 +200,6 @@ class RedisStreamsConfig(Section):
 StreamsConfig = Annotated[FileStreamsConfig | RedisStreamsConfig, Field(discriminator="backend")]
 
 
-class LocalExecutorConfig(Section):
-    backend: Literal["local"] = Field("local", description="Every job runs on this machine.")
-
-
-class RayExecutorConfig(Section):
-    backend: Literal["ray"] = Field(description="Jobs run on the Ray cluster at RAY_ADDRESS.")
-    place_timeout_s: float = Field(
-        120, gt=0, description="Longest wait for the workers and world.servers_min servers to be placed."
-    )
-    forward_env: list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]] = Field(
-        default_factory=list, description="Variables of the launcher's environment that jobs get on any node."
-    )
-    allow_unauthenticated: Bool = Field(
-        False, description="Whether to run on a cluster that whoever reaches it may use."
-    )
-
-
-ExecutorConfig = Annotated[LocalExecutorConfig | RayExecutorConfig, Field(discriminator="backend")]
-
-
 class OptimizerConfig(OptimizerSpec):
     """The optimizer of a run: what the contract leaves at "none", a run decides."""
 
@@ -240,11 +233,6 @@ class WeightsConfig(Component):
         description="Longest wait for `live` after the last bucket; shared: after the request; relay: at the "
         "first version, without progress.",
     )
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keys that only the transport knows."""
-        return dict(self.model_extra or {})
 
 
 class WorldConfig(Section):
@@ -380,12 +368,8 @@ class RunConfig(Section):
         description="When evaluations (eval.every) say that the run is solved, and it ends; null = never.",
     )
     give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
-    trackers: list[str] = Field(
-        [], description="Where a process beside the run writes its metrics: wandb, trackio, tensorboard."
-    )
-    tensorboard: Bool = Field(False, description="The same as tensorboard in trackers.")
-    view: Bool = Field(
-        False, description="Serve pages that show the run, by a process beside it; their URL is printed."
+    observers: dict[str, Component] = Field(
+        default_factory=dict, description="Processes that watch the run from outside, by any name."
     )
     model: ModelConfig
     sampling: SamplingConfig
@@ -423,7 +407,7 @@ class RunConfig(Section):
     weights: WeightsConfig = WeightsConfig()
     world: WorldConfig = WorldConfig()
     restarts: RestartsConfig = RestartsConfig()
-    executor: ExecutorConfig = LocalExecutorConfig()
+    executor: Component = Component.model_validate(EXECUTORS["local"])
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig
     probe: ProbeConfig = ProbeConfig()
@@ -443,13 +427,6 @@ class RunConfig(Section):
                 "trainer ranks cannot share equally; set batch_size to a multiple of "
                 f"{self.group_size * ranks}, another world.trainer_ranks, or world.equal_shares=false"
             )
-        if self.executor.backend == "ray" and self.streams.backend != "redis":
-            raise ValueError("executor=ray needs streams=redis")
-        if self.executor.backend == "ray" and self.inference.host:
-            raise ValueError(
-                f"inference.host={self.inference.host}: with executor=ray, servers bind to their node's "
-                "address; leave it null"
-            )
         if self.world.servers_min is not None and self.world.servers_min > self.world.servers:
             raise ValueError(
                 f"world.servers_min={self.world.servers_min} is more than world.servers={self.world.servers}"
@@ -460,15 +437,7 @@ class RunConfig(Section):
             )
         if self.eval.pinned and self.eval.every is None:
             raise ValueError("eval.pinned=true is for evaluations during training; set eval.every")
-        if self.executor.backend == "local":
-            self._check_gpus()
         return self
-
-    def _check_gpus(self) -> None:
-        servers = self.world.servers + (self.reference is not None)
-        needed = servers * self.inference.gpus_per_server + self.world.trainer_ranks
-        if self.world.gpus and needed > self.world.gpus:
-            raise ValueError(f"the plan needs {needed} GPUs and world.gpus is {self.world.gpus}")
 
     @property
     def updates_of_optimizer(self) -> OptimizerSpec:
@@ -490,12 +459,6 @@ class RunConfig(Section):
     def requests_in_flight(self) -> int:
         """The requests for training that all servers together have at once, when the run begins."""
         return self.world.servers * self.inference.requests_at_first
-
-    @property
-    def all_trackers(self) -> list[str]:
-        """The trackers that the metrics are written to, each once."""
-        alias = ["tensorboard"] if self.tensorboard else []
-        return list(dict.fromkeys([*self.trackers, *alias]))
 
     @property
     def served_model(self) -> str:
@@ -540,6 +503,7 @@ class DamagedConfigError(PlanError):
 
 def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:
     """Returns a saved configuration with its keys and values as they are written now."""
+    saved = _with_new_paths(_with_components(saved))
     if "check_parts" not in saved and "domain" in saved:  # when it was saved, null meant the preset's value
         saved = saved | {"domain": _with_presets(saved["domain"])}
     saved = saved | {"weights": _with_target(dict(saved.get("weights") or {}))}
@@ -566,6 +530,31 @@ def _with_target(weights: dict[str, Any]) -> dict[str, Any]:
     if transport != "group":
         name = f"extensions.stored_weights.transport.{transport.capitalize()}"
     return {"_target_": name} | options
+
+
+def _with_components(saved: dict[str, Any]) -> dict[str, Any]:
+    """Returns a saved configuration with the executor and the observers as components."""
+    executor = dict(saved.get("executor") or {})
+    if backend := executor.pop("backend", None):
+        saved = saved | {"executor": EXECUTORS.get(backend, {}) | executor}
+    trackers = [*(saved.get("trackers") or []), *(["tensorboard"] if saved.get("tensorboard") else [])]
+    observers = {name: {"_target_": TRACKING, "tracker": name} for name in trackers}
+    if saved.get("view"):
+        observers["viewer"] = {"_target_": VIEWER}
+    kept = {key: value for key, value in saved.items() if key not in ("view", "trackers", "tensorboard")}
+    return {"observers": observers} | kept
+
+
+def _with_new_paths(part: Any) -> Any:
+    """Returns a part of a saved configuration with the paths that its classes have now."""
+    if isinstance(part, list):
+        return [_with_new_paths(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    values = {key: _with_new_paths(value) for key, value in part.items()}
+    if isinstance(path := values.get("_target_"), str):
+        values["_target_"] = new_path(path) or path
+    return values
 
 
 def _with_presets(part: Any) -> Any:

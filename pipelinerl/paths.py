@@ -16,6 +16,15 @@ def importable() -> str:
     return os.pathsep.join(dict.fromkeys([str(ROOT), *map(os.path.abspath, given), os.getcwd()]))
 
 
+def conf_directories() -> list[Path]:
+    """Returns every `conf/`: the project's, that of the current directory, and those of the extensions.
+
+    A choice that several of them have is the first one's.
+    """
+    found = [ROOT / "conf", Path.cwd() / "conf", *sorted(ROOT.glob("extensions/*/conf"))]
+    return [conf for conf in dict.fromkeys(found) if conf.is_dir()]
+
+
 def conf_directory() -> Path:
     """Returns `conf/`, which a checkout has and an installed wheel does not. Raises PlanError without it."""
     conf = ROOT / "conf"

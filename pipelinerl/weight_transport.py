@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, ClassVar
 
 import aiohttp
-from pydantic import ValidationError
 
 from contracts.records import WeightsPublished
-from contracts.support.messages import problem_line
+from pipelinerl.components import named_class, typed_options
 from pipelinerl.config import RunConfig, Section
-from pipelinerl.errors import PlanError
 
 if TYPE_CHECKING:  # not every process that has a transport needs what they import
     from pipelinerl.clients.server_pool import ServerPool
@@ -93,10 +90,7 @@ class WeightTransport:
 
     def __init__(self, config: RunConfig):
         self.config = config
-        try:
-            self.options = self.Options.model_validate(config.weights.options)
-        except ValidationError as error:
-            raise PlanError("; ".join(f"weights.{problem_line(e)}" for e in error.errors())) from error
+        self.options = typed_options("weights", config.weights, self.Options)
 
     def check(self) -> None:
         """Raises PlanError if the run cannot have this transport."""
@@ -153,11 +147,4 @@ class Group(WeightTransport):
 
 def transport_of(config: RunConfig) -> WeightTransport:
     """Returns the transport that the configuration names. Raises PlanError if there is none of that name."""
-    target = config.weights.target
-    try:
-        made = resolve_name(target)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise PlanError(f"weights._target_={target} cannot be found: {error}") from error
-    if not (isinstance(made, type) and issubclass(made, WeightTransport)):
-        raise PlanError(f"weights._target_={target} is no WeightTransport (pipelinerl/weight_transport.py)")
-    return made(config)
+    return named_class("weights", config.weights, WeightTransport)(config)

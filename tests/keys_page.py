@@ -15,14 +15,14 @@ import yaml
 from pydantic import BaseModel
 
 from pipelinerl.config import Component, ReferenceConfig, RunConfig
-from pipelinerl.launcher.choices import choices_of, sentence_of, target_of
+from pipelinerl.launcher.choices import PARTS_OF_ALL, choices_of, files_of, groups, sentence_of, target_of
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.defaults import defaults_of
 from pipelinerl.paths import ROOT
 
 PAGE = ROOT / "docs" / "configure.md"
 TABLES = re.compile(r"(?<=<!-- keys -->\n).*(?=<!-- end -->)", re.DOTALL)
-ONE_A_RUN = ("streams", "executor")  # groups whose choices have different keys
+STREAMS = "streams"  # a section whose choices have different keys
 
 
 def written() -> str:
@@ -42,24 +42,26 @@ def _keys_tables() -> Iterator[str]:
     for name, kind in sections.items():
         yield f"## Keys of `{name}`\n"
         yield from _keys_table(_rows(kind, values[name], f"{name}."))
-    for name in ONE_A_RUN:
-        for kind in _alternatives(fields[name].annotation):
-            backend = get_args(kind.model_fields["backend"].annotation)[0]
-            yield f"## Keys of `{name}={backend}`\n"
-            options = {key: field for key, field in kind.model_fields.items() if key != "backend"}
-            defaults = {key: field.get_default(call_default_factory=True) for key, field in options.items()}
-            if defaults:
-                yield from _keys_table(_rows(kind, defaults, f"{name}."))
-            else:
-                yield "None.\n"
+    for kind in _alternatives(fields[STREAMS].annotation):
+        backend = get_args(kind.model_fields["backend"].annotation)[0]
+        yield from _options_table(STREAMS, backend, kind)
+    for choice in choices_of("executor"):
+        yield from _options_table("executor", choice, resolve_name(target_of("executor", choice)).Options)
     for choice in choices_of("weights"):
-        options = resolve_name(target_of("weights", choice)).Options
-        if options.model_fields:
-            yield f"## Keys of `weights={choice}`\n"
-            values = compose_config([f"weights={choice}"]).weights.options
-            yield from _keys_table(_rows(options, values, "weights."))
+        yield from _options_table("weights", choice, resolve_name(target_of("weights", choice)).Options)
     yield "## Keys of `reference`\n"
     yield from _keys_table(_rows(ReferenceConfig, defaults_of(ReferenceConfig), "reference."))
+
+
+def _options_table(group: str, choice: str, kind: type[BaseModel]) -> Iterator[str]:
+    """Yields the keys that one choice of a group has."""
+    yield f"## Keys of `{group}={choice}`\n"
+    options = {key: field for key, field in kind.model_fields.items() if key != "backend"}
+    defaults = {key: field.get_default(call_default_factory=True) for key, field in options.items()}
+    if defaults:
+        yield from _keys_table(_rows(kind, defaults, f"{group}."))
+    else:
+        yield "None.\n"
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
@@ -74,7 +76,7 @@ def _alternatives(annotation: Any) -> list[type[BaseModel]]:
 
 def _chosen(name: str) -> bool:
     """Says whether files of `conf/` are the choices of the key."""
-    return (ROOT / "conf" / name).is_dir()
+    return name in groups()
 
 
 def _rows(kind: type[BaseModel], values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -111,20 +113,19 @@ def _cell(text: str) -> str:
 
 
 def _choices_tables() -> Iterator[str]:
-    groups = [path for path in (ROOT / "conf").iterdir() if path.is_dir() and path.name not in ONE_A_RUN]
-    for group in sorted(groups):
-        added = "+" if group.name in ("exp", "scale") else ""
-        yield f"## Choices of `{added}{group.name}=`\n"
+    for group in sorted({*groups()} - {STREAMS}):
+        added = "+" if group in PARTS_OF_ALL else ""
+        yield f"## Choices of `{added}{group}=`\n"
         yield "| choice | what it sets |\n| --- | --- |"
-        for file in sorted(group.glob("*.yaml")):
-            yield f"| [`{file.stem}`](../conf/{group.name}/{file.name}) | {_cell(_summary(file))} |"
+        for choice, file in sorted(files_of(group).items()):
+            yield f"| [`{choice}`](../{file.relative_to(ROOT)}) | {_cell(_summary(file))} |"
         yield ""
 
 
 def _summary(file: Path) -> str:
-    """Returns the sentence of a recipe, or the class and the options of another choice."""
+    """Returns the sentence of a recipe or an observer, or the class and the options of another choice."""
     text = file.read_text()
-    if text.startswith("# @package _global_"):
+    if text.startswith("# @package _global_") or file.parent.name == "observers":
         return sentence_of(file.parent.name, file.stem)
     options = yaml.safe_load(text) or {}
     files = [_file_of(entry) for entry in options.pop("defaults", []) if entry not in ("schema", "_self_")]

@@ -1,1 +1,3 @@
 """Training backends behind the contract. Each needs only `contracts` and its own engine."""
+
+import contracts  # noqa: F401  imports of modules that have moved are answered

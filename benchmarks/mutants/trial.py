@@ -51,7 +51,7 @@ TESTS = {  # test files of each file, by their names without test_
     "trainer_adapters": "fsdp value_head",
 }
 COPIED = ("pyproject.toml", "contracts", "inference_adapters", "trainer_adapters", "pipelinerl", "tests")
-COPIED += ("examples", "conf", "launch.py")
+COPIED += ("extensions", "examples", "conf", "launch.py")
 
 
 def tried(mutant: Mutant, models: dict[str, str], lines: dict[str, Lines]) -> dict[str, object]:

@@ -1,5 +1,8 @@
 """Errors as one line of text, for a user to read."""
 
+import difflib
+from collections.abc import Iterable
+
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -31,3 +34,9 @@ def first_line(error: BaseException) -> str:
     """Returns the first line of the error's message, or the name of its class if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Returns the end of a refusal that names the word most like `word`, or "" if none is like it."""
+    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -62,23 +62,26 @@ class Relay(WeightTransport):
     class Options(Section):
         """The keys of `weights` with `weights=relay`."""
 
-        directory: Text | None = Field(description="The store's directory; null = RUN_DIR/weights.")
+        directory: Text | None = Field(None, description="The store's directory; null = RUN_DIR/weights.")
         deltas: Bool = Field(
-            description="Whether to offer what has changed too; needs weights.dtype of 16 bits."
+            False, description="Whether to offer what has changed too; needs weights.dtype of 16 bits."
         )
         relays: list[Annotated[str, AfterValidator(_relay)]] = Field(
+            [],
             max_length=MAX_SOURCES - 1,  # and the origin
             description="URLs of HTTP caches of the store's origin; none = the origin alone.",
         )
         origin_port: Int = Field(
-            ge=0, le=65535, description="Port of the origin, which serves the store; 0 = a free one."
+            0, ge=0, le=65535, description="Port of the origin, which serves the store; 0 = a free one."
         )
         poll_s: float = Field(
-            ge=0.01, lt=LONGEST_S, description="Time between a server's looks for a newer version."
+            1.0, ge=0.01, lt=LONGEST_S, description="Time between a server's looks for a newer version."
         )
-        keep: Int = Field(ge=1, description="Newest versions that the store keeps.")
+        keep: Int = Field(3, ge=1, description="Newest versions that the store keeps.")
         max_behind: Int | None = Field(
-            ge=0, description="Versions that a server may lag behind and still get requests; null = max_lag."
+            None,
+            ge=0,
+            description="Versions that a server may lag behind and still get requests; null = max_lag.",
         )
 
     options: Options
@@ -176,13 +179,16 @@ class Shared(WeightTransport):
         """The keys of `weights` with `weights=shared`."""
 
         directory: Text | None = Field(
-            description="In which the store is made; null = /dev/shm. The end of the run removes the store."
+            None,
+            description="In which the store is made; null = /dev/shm. The end of the run removes the store.",
         )
 
     options: Options
 
     def check(self) -> None:
-        if self.config.executor.backend == "ray" and self.options.directory is None:
+        from pipelinerl.launcher.executors.named import executor_class  # of the launcher, which checks
+
+        if executor_class(self.config).spans_nodes and self.options.directory is None:
             raise PlanError(
                 "weights=shared with executor=ray: servers on other nodes do not see /dev/shm of the "
                 "trainer's; set weights.directory to one that all nodes share, or weights=relay"

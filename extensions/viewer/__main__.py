@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--export", type=Path, metavar="FILE.html", help="write the run into one file, and end"
     )
     parser.add_argument(
-        "--end-with-run", action="store_true", help="end when the run ends, as with view=true"
+        "--end-with-run", action="store_true", help="end when the run ends, as with observers=viewer"
     )
     given = parser.parse_args(arguments)
     os.nice(NICE)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from contracts.support.command_line import command_parser
-from extensions.viewer.complete_directory import complete_directory
+from contracts.support.complete_directory import complete_directory
 from extensions.viewer.dataset_card import Split, write_dataset_card
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.report.run_totals import accounts_of

@@ -4,14 +4,11 @@ import fcntl
 import time
 from pathlib import Path
 
+from pipelinerl.observers import end_path
+
 # A living launcher holds one of these, unless the streams are on the user's own Redis server.
 LOCKS = ("streams/launcher_events/writer.lock", "redis/lock")
 TRY_LOCKS_S = 10.0  # seldom, because a launcher that starts at that moment would find its lock taken
-
-
-def end_path(run_dir: Path) -> Path:
-    """Returns the file with which a launcher tells its observers that nothing more will be written."""
-    return run_dir / "trackers" / "ended"
 
 
 def url_path(run_dir: Path) -> Path:

@@ -8,8 +8,7 @@ from inspect import signature
 from pkgutil import resolve_name
 from types import ModuleType
 
-from contracts.support.messages import one_line
-from extensions.viewer.trackers import unknown_tracker
+from contracts.support.messages import nearest, one_line
 from pipelinerl.batching.of_run import build_packing
 from pipelinerl.components import build_domain, build_sampler, instantiate
 from pipelinerl.config import Component, RunConfig
@@ -17,8 +16,9 @@ from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.combinations import check_together
 from pipelinerl.launcher.demonstrated import check_demonstrated, check_sampler
-from pipelinerl.launcher.explain import nearest
 from pipelinerl.launcher.same_problems import Problems, problems_of
+from pipelinerl.launcher.wants import members_of
+from pipelinerl.observers import Observer
 from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.weight_transport import transport_of
 
@@ -50,11 +50,17 @@ def check_components(config: RunConfig) -> None:
     check_demonstrated(config, parts)
 
 
-def check_trackers(config: RunConfig) -> None:
-    """Refuses names of trackers that there are none of."""
-    for name in config.all_trackers:
-        if why_not := unknown_tracker(name):
-            raise PlanError(f"trackers: {why_not}")
+def check_observers(config: RunConfig) -> None:
+    """Builds every observer. Each has a log by its name, which is no job's."""
+    logs = {member.want.name for member in members_of(config)}
+    for name, component in config.observers.items():
+        key = f"observers.{name}"
+        observer = _checked(key, lambda component=component: instantiate(component))
+        if not isinstance(observer, Observer):
+            raise PlanError(f"{key}._target_={component.target} is no Observer (pipelinerl/observers.py)")
+        if observer.name in logs:
+            raise PlanError(f"{key}: there are two processes with the name {observer.name}; leave one out")
+        logs.add(observer.name)
 
 
 def tell_of_last_steps(config: RunConfig) -> None:

@@ -1,4 +1,4 @@
-"""The groups of `conf/` and their choices, in the project's `conf/` and in that of the current directory.
+"""The groups of `conf/` and their choices, in the project's `conf/`, the current directory's and extensions'.
 
 A choice is described by the first line of the comment that its file begins with.
 """
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import yaml
 
-from pipelinerl.paths import ROOT
+from pipelinerl.paths import ROOT, conf_directories
 
 PARTS_OF_ALL = ("exp", "scale")  # groups whose files set keys of every section
 
 
-def chosen_by_default() -> dict[str, str | None]:
-    """Returns the choice that the demo makes in each group."""
+def chosen_by_default() -> dict[str, str | list[str] | None]:
+    """Returns the choice that the demo makes in each group; a list where a run may have several."""
     defaults = yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())["defaults"]
     return {group: choice for entry in defaults if isinstance(entry, dict) for group, choice in entry.items()}
 
@@ -25,12 +25,12 @@ def groups() -> list[str]:
 
 def choices_of(group: str) -> list[str]:
     """Returns the names of a group's choices."""
-    return sorted(_files(group))
+    return sorted(files_of(group))
 
 
 def sentence_of(group: str, choice: str) -> str:
     """Returns the first line of the comment at the beginning of a choice's file, or nothing without one."""
-    for line in _files(group)[choice].read_text(errors="replace").splitlines():
+    for line in files_of(group)[choice].read_text(errors="replace").splitlines():
         if not line.startswith("#"):
             return ""
         if not line.startswith("# @package"):
@@ -40,16 +40,17 @@ def sentence_of(group: str, choice: str) -> str:
 
 def options_in(group: str, choice: str) -> list[str]:
     """Returns the keys that a choice's file sets."""
-    content = yaml.safe_load(_files(group)[choice].read_text(errors="replace"))
+    content = yaml.safe_load(files_of(group)[choice].read_text(errors="replace"))
     return [key for key in content if key != "defaults"] if isinstance(content, dict) else []
 
 
 def target_of(group: str, choice: str) -> str | None:
     """Returns the path of the class that a choice's file names, if it names one."""
-    content = yaml.safe_load(_files(group)[choice].read_text(errors="replace"))
+    content = yaml.safe_load(files_of(group)[choice].read_text(errors="replace"))
     return content.get("_target_") if isinstance(content, dict) else None
 
 
-def _files(group: str) -> dict[str, Path]:
-    folders = {ROOT / "conf" / group, Path.cwd() / "conf" / group}
+def files_of(group: str) -> dict[str, Path]:
+    """Returns the file of each choice of a group."""
+    folders = [conf / group for conf in reversed(conf_directories())]  # the first one's choice stays
     return {path.stem: path for folder in folders for path in folder.glob("*.yaml")}

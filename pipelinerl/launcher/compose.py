@@ -11,17 +11,18 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from contracts.support.messages import one_line
+from contracts.support.moved import new_path
 from pipelinerl.config import RunConfig, with_moved_keys
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.choices import PARTS_OF_ALL
+from pipelinerl.launcher.choices import PARTS_OF_ALL, chosen_by_default
 from pipelinerl.launcher.defaults import register_defaults
 from pipelinerl.launcher.explain import explain, file_given, parse, unknown_keys
-from pipelinerl.paths import ROOT, conf_directory
+from pipelinerl.paths import conf_directories, conf_directory
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
 FIXED_OPTIONS = (
@@ -56,11 +57,9 @@ def _check_lag(config: RunConfig, given: Mapping[str, Override]) -> None:
 
 
 def _composed(overrides: list[str]) -> dict:
-    """A `conf/` where the command was given adds to the project's: `conf/objective/mine.yaml`."""
-    own = Path.cwd() / "conf"
-    if own.is_dir() and own != ROOT / "conf":
-        path = str(own).replace("\\", "\\\\").replace("'", "\\'")
-        overrides = [*overrides, f"hydra.searchpath=['file://{path}']"]
+    """Other `conf/` directories add to the project's, like `conf/objective/mine.yaml` of one's own."""
+    others = [f"'file://{_escaped(conf)}'" for conf in conf_directories()[1:]]
+    overrides = [*overrides, f"hydra.searchpath=[{','.join(others)}]"]
     register_defaults()
     with initialize_config_dir(str(conf_directory()), version_base="1.3"):
         composed = OmegaConf.to_container(
@@ -70,7 +69,25 @@ def _composed(overrides: list[str]) -> dict:
         if group in composed:
             file = file_given(group, overrides)
             raise PlanError(f"{file}: its first line must be: # @package _global_")
+    _check_paths(composed)
     return composed
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _check_paths(part: object, key: str = "") -> None:
+    """Refuses a class that has moved."""
+    if isinstance(part, list):
+        part = dict(enumerate(part))
+    if not isinstance(part, dict):
+        return
+    path = part.get("_target_")
+    if isinstance(path, str) and (new := new_path(path)):
+        raise PlanError(f"{key}_target_={path} is {new} now")
+    for name, value in part.items():
+        _check_paths(value, f"{key}{name}.")
 
 
 def _of_stopped_run(given: dict[str, Override]) -> dict:
@@ -100,9 +117,9 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
             raise PlanError(f"{override.input_line}: nothing can be taken out when a run is resumed")
         if key in PARTS_OF_ALL:
             raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
-        chosen = (ROOT / "conf" / key).is_dir()
+        chosen = key in chosen_by_default() and not isinstance(override.value(), dict)
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
-        if key == "executor" and chosen and _is_that_of(run, override):
+        if key == "executor" and chosen and value["_target_"] == OmegaConf.select(run, "executor._target_"):
             continue  # it keeps the settings that it had
         if key == "streams":  # the launcher has filled in what a choice leaves open
             value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
@@ -110,9 +127,6 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     for key, value in before.items():
         if OmegaConf.select(run, key) != value:
             raise PlanError(f"{key} cannot change when a run is resumed; it was {value}")
-    return OmegaConf.to_container(run, resolve=True)
-
-
-def _is_that_of(run: DictConfig, override: Override) -> bool:
-    """Whether the project's own choice of an executor is the one that the run had."""
-    return (run.get("executor") or {}).get("backend") == override.value()
+    changed = OmegaConf.to_container(run, resolve=True)
+    _check_paths(changed)
+    return changed

@@ -13,15 +13,13 @@ from pipelinerl.config import (
     Component,
     EngineConfig,
     FileStreamsConfig,
-    LocalExecutorConfig,
-    RayExecutorConfig,
     RedisStreamsConfig,
     ReferenceConfig,
     RunConfig,
     WeightsConfig,
 )
 
-GROUPS = ("streams", "executor")  # a choice of conf/streams/ or conf/executor/ brings its own defaults
+GROUPS = ("streams",)  # a choice of conf/streams/ brings its own defaults
 
 
 def register_defaults() -> None:
@@ -33,8 +31,6 @@ def register_defaults() -> None:
     store.store("schema", defaults_of(WeightsConfig), group="weights")
     store.store("schema_files", defaults_of(FileStreamsConfig), group="streams")
     store.store("schema_redis", defaults_of(RedisStreamsConfig), group="streams")
-    store.store("schema_local", defaults_of(LocalExecutorConfig), group="executor")
-    store.store("schema_ray", defaults_of(RayExecutorConfig), group="executor")
 
 
 def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:

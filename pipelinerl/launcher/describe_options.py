@@ -14,7 +14,7 @@ def describe_options() -> Iterator[str]:
     choices = chosen_by_default()
     yield "Choices, each a folder of conf/ with one file a choice; the demo's choice is shown:"
     for group, chosen in choices.items():
-        yield _line(f"{group}={chosen or 'null'}", ", ".join(choices_of(group)))
+        yield _line(f"{group}={'null' if chosen is None else chosen}", ", ".join(choices_of(group)))
     yield ""
     yield "Experiments, which set keys of every section:"
     for group in PARTS_OF_ALL:

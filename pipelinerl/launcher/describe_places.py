@@ -1,6 +1,5 @@
 """Where the jobs of a plan would be placed. Nothing is started, and no cluster is needed."""
 
-import os
 from collections.abc import Iterable, Iterator
 
 from pipelinerl.config import RunConfig
@@ -12,17 +11,14 @@ from pipelinerl.launcher.wants import WORKERS, members_of
 
 def describe_places(config: RunConfig, executor: Executor) -> Iterator[str]:
     """Yields what is reserved on a cluster, and how much of it there is."""
-    if config.executor.backend == "local":
+    if not executor.spans_nodes:
         return
     yield ""
     wants = wants_of(config)
-    if os.environ.get("RAY_ADDRESS"):
-        capacity = executor.capacity(wants)
-        yield f"executor: {capacity.summary}"
-        yield from (f"  {node}" for node in capacity.nodes)
-        yield from capacity.fits
-    else:
-        yield "executor: ray, no cluster asked (RAY_ADDRESS is not set)"
+    capacity = executor.capacity(wants)
+    yield f"executor: {capacity.summary}"
+    yield from (f"  {node}" for node in capacity.nodes)
+    yield from capacity.fits
     yield from _groups(wants)
     if config.world.gpus:
         nodes = nodes_needed(config)

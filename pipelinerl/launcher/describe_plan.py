@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from contracts.support.sizes import describe_bytes, describe_count
+from pipelinerl.components import build_observers
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.describe_places import describe_places
 from pipelinerl.launcher.gpu_memory import Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.machine_checks import missing
 from pipelinerl.launcher.model_source import Model
-from pipelinerl.launcher.observer_jobs import observers_of
 from pipelinerl.launcher.prepare import Prepared
 from pipelinerl.launcher.prompt_checks import describe_problems
 from pipelinerl.launcher.template_checks import describe_template
@@ -32,8 +32,8 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield from describe_places(config, prepared.placed.executor)
     yield ""
     yield from _processes(prepared.jobs, location)
-    for observer in observers_of(config, run_dir):
-        yield f"{observer.name:14} {' '.join((*observer.command, *observer.with_run))}"
+    for observer in build_observers(config):
+        yield f"{observer.name:14} {' '.join((*observer.command(run_dir), *observer.with_run))}"
     yield ""
     yield from _ports(config)
     yield from _memory(config, model)

@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
 from pydantic import BaseModel, ValidationError
 
-from contracts.support.messages import first_line, problem_line
+from contracts.support.messages import first_line, nearest, problem_line
 from pipelinerl.config import NODES, RESTARTS, Component, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.choices import (
@@ -24,7 +24,12 @@ from pipelinerl.launcher.choices import (
     target_of,
 )
 
+SEVERAL = "or several, like observers=[viewer,wandb]"
 MOVED = {
+    "executor.backend": "set executor=local or executor=ray",
+    "tensorboard": f"set observers=tensorboard, {SEVERAL}",
+    "trackers": f"set observers=wandb, trackio or tensorboard, {SEVERAL}",
+    "view": f"set observers=viewer, {SEVERAL}",
     "weights.transport": "write weights=group, weights=shared or weights=relay",
     "world.nodes": NODES,
     "world.node_timeout_s": NODES,
@@ -66,6 +71,8 @@ def _check_key(argument: str, section: str, key: str) -> None:
         raise PlanError(f"{argument}: Hydra only composes the configuration, and its own settings do nothing")
     if section in PARTS_OF_ALL and section != key:
         raise PlanError(f"{argument}: what +{section}=NAME sets is set by its own key, without {section}")
+    if key in MOVED:
+        raise PlanError(f"{argument}: {MOVED[key]}")
 
 
 def _check_value(argument: str, setting: Override) -> None:
@@ -119,8 +126,6 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
         return _no_override(*unmatched.groups())
     for argument in arguments:
         key = argument.split("=")[0].lstrip("+~")
-        if key in MOVED:
-            return f"{argument}: {MOVED[key]}"
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
             return _no_key(argument, key, arguments)
     return f"the configuration cannot be composed: {text}"
@@ -156,9 +161,14 @@ def unknown_keys(error: ValidationError, arguments: Sequence[str]) -> str:
         typed = any(argument.lstrip("+~").startswith(key) for argument in arguments)
         unknown = problem["type"] == "extra_forbidden"
         where = f" in {files}" if unknown and files and not typed else ""
-        near = nearest(key, _known_keys(RunConfig)) if unknown else ""
+        near = _instead_of(key) if unknown else ""
         lines.append(f"{problem_line(problem)}{where}{near}")
     return "; ".join(lines)
+
+
+def _instead_of(key: str) -> str:
+    """Returns the end of a refusal that names what to set in place of an unknown key."""
+    return f"; {MOVED[key]}" if key in MOVED else nearest(key, _known_keys(RunConfig))
 
 
 def _no_choice(group: str, choice: str) -> str:
@@ -169,18 +179,15 @@ def _no_choice(group: str, choice: str) -> str:
     return f"{group}={choice} is not one of {', '.join(choices)} (conf/{group}/){near}"
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
-    """Returns the end of a refusal that names the word most like `word`, or "" if none is like it."""
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 def _options_of(section: str, arguments: Sequence[str]) -> list[str]:
     """Returns the options of the class that a section's choice names."""
     given = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{section}=")]
     choice = (given or [chosen_by_default().get(section)])[-1]
     target = target_of(section, choice) if choice in choices_of(section) else None
-    return list(signature(resolve_name(target)).parameters) if target else []
+    if target is None:
+        return []
+    named = resolve_name(target)
+    return list(named.Options.model_fields if hasattr(named, "Options") else signature(named).parameters)
 
 
 def _no_key(argument: str, key: str, arguments: Sequence[str]) -> str:

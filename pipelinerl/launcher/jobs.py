@@ -17,6 +17,7 @@ from pipelinerl.judging.child import service_command, service_environment
 from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.launcher.executors.base import Slot
+from pipelinerl.launcher.executors.named import executor_class
 from pipelinerl.launcher.wants import RANK_0, REFERENCE, Role, members_of
 from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE
@@ -55,7 +56,7 @@ class JobPlanner:
         self._token = token
         self._common = {"PYTHONPATH": importable(), TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         self._streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
-        directory = "/tmp" if config.executor.backend == "ray" else tempfile.gettempdir()  # on any node
+        directory = "/tmp" if executor_class(config).spans_nodes else tempfile.gettempdir()  # on any node
         self.judging_socket = judging_socket(directory, run_dir, token) if config.judging.verifiers else None
         self.transport = transport_of(config)
         self._services = {service.name: service for service in self.transport.services()}

@@ -4,11 +4,10 @@ import os
 import socket
 
 from contracts.support.messages import first_line
-from extensions.cluster.on_ray.access import missing_ray
-from extensions.viewer.trackers import missing_library
-from pipelinerl.components import instantiate
+from pipelinerl.components import build_observers, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.named import executor_class
 from pipelinerl.launcher.jobs import missing_engine
 
 PROCESSES_PER_CPU = 128  # 64 scripted servers run on two CPUs
@@ -22,7 +21,7 @@ def check_machine(config: RunConfig) -> None:
         raise PlanError(lacking[0])
     import torch
 
-    if config.executor.backend == "local":
+    if not executor_class(config).spans_nodes:
         found = torch.cuda.device_count()
         if config.world.gpus > found:
             raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
@@ -57,9 +56,9 @@ def check_master_address(address: str | None) -> None:
 
 
 def missing(config: RunConfig) -> list[str]:
-    """Returns what is not installed here: the trainer's backend, engines, the executor's, and trackers'."""
+    """Returns what is not installed here: the trainer's backend, engines, the executor's, and observers'."""
     engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
     lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
-    lacking.append(missing_ray() if config.executor.backend == "ray" else None)
-    lacking += map(missing_library, config.all_trackers)
+    lacking.append(executor_class(config).missing())
+    lacking += [observer.missing() for observer in build_observers(config)]
     return list(dict.fromkeys(filter(None, lacking)))

@@ -1,4 +1,4 @@
-"""The observers of a run: processes that watch it from outside and write its metrics to trackers, or show it.
+"""The processes of a run's observers, which watch it from outside.
 
 They run on the launcher's machine, whose files they read, and have none of the run's secrets. The end of one
 is a warning at most: it neither ends the run nor keeps it open.
@@ -7,22 +7,19 @@ is a warning at most: it neither ends the run nor keeps it open.
 import contextlib
 import math
 import shlex
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
-from extensions.viewer.run_end import end_path, url_path
-from pipelinerl.config import RunConfig
 from pipelinerl.launcher.executors.base import Ended, Process, Want
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.fates import in_words, is_alive
 from pipelinerl.launcher.job_logs import JobLogs
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.restarts import Restarts
+from pipelinerl.observers import Observer, end_path
 from pipelinerl.paths import importable
 
 MOST = 3  # restarts of one of them in a launch
@@ -31,39 +28,12 @@ HURRIED_S = 5.0  # once it was interrupted
 POLL_S = 0.05
 
 
-class Observer(NamedTuple):
-    """An observer is a command, which a user can repeat when the run has ended."""
-
-    name: str
-    command: tuple[str, ...]
-    repeated: str = "writes the rest"  # what the command does for a user who repeats it
-    with_run: tuple[str, ...] = ()  # arguments that it has only while the run is under way
-    announces: Path | None = None  # the file to which it writes the URL where it shows the run
-
-
-def observers_of(config: RunConfig, run_dir: Path) -> list[Observer]:
-    """Returns one for each tracker, so that they do not fail together, and the viewer."""
-    python = (sys.executable, "-m")
-    track = (*python, "extensions.viewer.track", str(run_dir), "--to")
-    observers = [Observer(f"tracker-{name}", (*track, name)) for name in config.all_trackers]
-    if config.view:
-        observers.append(
-            Observer(
-                "viewer",
-                (*python, "extensions.viewer", str(run_dir)),
-                repeated="shows the run",
-                with_run=("--end-with-run",),
-                announces=url_path(run_dir),
-            )
-        )
-    return observers
-
-
 class ObserverJobs:
     """Starts the observers, starts each again a few times, and lets them finish at the end of the run."""
 
     def __init__(self, observers: Iterable[Observer], run_dir: Path):
         self._observers = {observer.name: observer for observer in observers}
+        self._run_dir = run_dir
         self._end = end_path(run_dir)
         self._executor = LocalExecutor()
         self._executor.ask(Want(name, name, name) for name in self._observers)
@@ -71,7 +41,8 @@ class ObserverJobs:
         self._restarts = {
             name: Restarts(MOST, math.inf, shortest_s=0.5, longest_s=30) for name in self._observers
         }
-        self._urls = {observer.announces: "" for observer in self._observers.values() if observer.announces}
+        files = (observer.announces(run_dir) for observer in self._observers.values())
+        self._urls = {file: "" for file in files if file}
         self._is_finishing = False
         self._finish_s = FINISH_S
 
@@ -127,7 +98,7 @@ class ObserverJobs:
     def _start(self, name: str) -> None:
         environment = {"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
         observer = self._observers[name]
-        command = (*observer.command, *observer.with_run)
+        command = (*observer.command(self._run_dir), *observer.with_run)
         process = Process(command, environment, self._logs.begin(name))
         try:
             self._executor.start(name, process)
@@ -161,5 +132,5 @@ class ObserverJobs:
 
     def _warn(self, name: str, why: str) -> None:
         observer = self._observers[name]
-        command = shlex.join(("python", *observer.command[1:]))
+        command = shlex.join(("python", *observer.command(self._run_dir)[1:]))
         say(f"warning: {why}; the run does not need it, and this command {observer.repeated}: {command}")

@@ -1,6 +1,5 @@
 """Gives every job of a run its place before the run begins, or says in time what is missing."""
 
-import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import NamedTuple
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Executor, Fate, Lost, Placed, Slot, Waiting
-from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.wants import Member
@@ -29,24 +27,6 @@ class PlacedRun(NamedTuple):
     slots: dict[str, Slot]
 
 
-def executor_of(config: RunConfig) -> Executor:
-    """Returns the executor that the configuration names. Ray is imported only where it is used."""
-    if config.executor.backend == "ray":
-        from extensions.cluster.on_ray.executor import RayExecutor
-
-        return RayExecutor(config.executor)
-    return LocalExecutor(visible_gpus(config))
-
-
-def visible_gpus(config: RunConfig) -> list[str]:
-    """Returns the GPUs of this machine that jobs may have. A plan has those of the machine it is made for."""
-    named = None if config.plan else os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = named.split(",") if named else [str(i) for i in range(config.world.gpus)]
-    if len(visible) < config.world.gpus:
-        raise PlanError(f"world.gpus={config.world.gpus}, but CUDA_VISIBLE_DEVICES={named}")
-    return visible[: config.world.gpus]
-
-
 def place(config: RunConfig, executor: Executor, members: Iterable[Member]) -> dict[str, Slot]:
     """Returns the places of all jobs but those servers beyond `world.servers_min` that have none yet.
 
@@ -62,9 +42,10 @@ def place(config: RunConfig, executor: Executor, members: Iterable[Member]) -> d
         if not waits:
             return {name: fate.slot for name, fate in fates.items() if isinstance(fate, Placed)}
         now = time.monotonic()
-        limit_s = config.executor.place_timeout_s
-        if now - began > limit_s:
-            raise PlanError(f"no place within executor.place_timeout_s={limit_s:g} s: {waits}")
+        if now - began > executor.place_timeout_s:
+            raise PlanError(
+                f"no place within executor.place_timeout_s={executor.place_timeout_s:g} s: {waits}"
+            )
         if now - said > SAY_EVERY_S:
             say(waits)
             said = now

@@ -10,7 +10,8 @@ from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model import registry
 from pipelinerl.domains.judges import judging_of
-from pipelinerl.launcher.checks import check_components, check_problems, check_trackers, tell_of_last_steps
+from pipelinerl.launcher.checks import check_components, check_observers, check_problems, tell_of_last_steps
+from pipelinerl.launcher.executors.named import check_executor
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.machine_checks import check_machine
 from pipelinerl.launcher.model_checks import check_model
@@ -36,12 +37,13 @@ def checked(config: RunConfig, resumed: Path | None) -> Checked:
 
     resumed: directory of the run if it is resumed.
     """
+    check_executor(config)
     if has_own(config):
         from pipelinerl.launcher.trial.attempt import try_parts  # it imports torch
 
         try_parts(config)
     check_components(config)
-    check_trackers(config)
+    check_observers(config)
     check_machine(config)
     problems = check_problems(config)
     if resumed and problems:
@@ -55,8 +57,11 @@ def checked(config: RunConfig, resumed: Path | None) -> Checked:
     return Checked(config, model, problems)
 
 
-def with_model_here(config: RunConfig, model: Model) -> RunConfig:
-    """Makes the model or fetches it if it is not here, and checks it; returns the run's configuration."""
+def with_model_here(config: RunConfig, model: Model, may_fork: bool) -> RunConfig:
+    """Makes the model or fetches it if it is not here, and checks it; returns the run's configuration.
+
+    may_fork: whether this process may be forked.
+    """
     if model.state not in ("to be made", "on the hub"):
         return config
 
@@ -65,8 +70,7 @@ def with_model_here(config: RunConfig, model: Model) -> RunConfig:
         check_model(here.of(config), here)
         return here.of(config)
 
-    has_threads = config.executor.backend == "ray"  # those of its client, which a fork would break
-    return bring() if has_threads else in_forked(bring)
+    return in_forked(bring) if may_fork else bring()
 
 
 def _make_or_fetch(model: Model, demo: str) -> Model:

@@ -15,11 +15,12 @@ from typing import NamedTuple
 from contracts.support.addresses import LOOPBACK
 from contracts.support.token import token_of
 from pipelinerl.config import RunConfig
+from pipelinerl.launcher.executors.named import executor_of
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.full_disk import naming_full_disk
 from pipelinerl.launcher.jobs import Job, JobPlanner
 from pipelinerl.launcher.model_source import Model
-from pipelinerl.launcher.placing import PlacedRun, anywhere, executor_of, place
+from pipelinerl.launcher.placing import PlacedRun, anywhere, place
 from pipelinerl.launcher.preparation import checked, with_model_here
 from pipelinerl.launcher.resume import check_reference_kept, choose
 from pipelinerl.launcher.run_directory import check_run_dir, resolved
@@ -62,11 +63,11 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         config, model, problems = check() if config.plan else in_forked(check)
         executor = held.enter_context(closing(executor_of(config)))
         members = members_of(config)
-        asks_none = config.plan and config.executor.backend == "ray"  # a plan needs no cluster
+        asks_none = config.plan and executor.spans_nodes  # a plan needs no cluster
         location = resolve_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
         slots = anywhere(members) if asks_none else place(config, executor, members)
         if not config.plan:
-            config = with_model_here(config, model)
+            config = with_model_here(config, model, executor.may_fork)
         config = config.model_copy(update={"streams": location.options})
         planner = JobPlanner(config, run_dir, token, location.url)
         jobs = planner.plan(slots)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from pipelinerl.config import ExecutorConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Executor, Fate, Lost, Placed, Slot, Waiting
 from pipelinerl.launcher.fates import JobFailedError
@@ -16,10 +15,9 @@ SAY_AFTER_S = 10.0  # that places are waited for
 class Relocation:
     """members: the jobs of the run that are no servers. Those of one group are placed together."""
 
-    def __init__(self, members: Iterable[Member], executor: Executor, config: ExecutorConfig):
+    def __init__(self, members: Iterable[Member], executor: Executor):
         self._wants = [member.want for member in members]
         self._executor = executor
-        self._longest_wait_s = config.place_timeout_s if config.backend == "ray" else 0.0
         self._lost: list[str] = []  # names, of which the places are asked for
         self._began = 0.0
         self._ask_at: float | None = None  # None once they are asked for
@@ -66,10 +64,10 @@ class Relocation:
 
     def _wait(self, now: float) -> None:
         waited_s = now - self._began
-        if waited_s > self._longest_wait_s:
+        if waited_s > self._executor.place_timeout_s:
             raise JobFailedError(
                 f"no place for {', '.join(self._lost)} within executor.place_timeout_s="
-                f"{self._longest_wait_s:g} s: {self._needs}"
+                f"{self._executor.place_timeout_s:g} s: {self._needs}"
             )
         if waited_s > SAY_AFTER_S and not self._has_said_so:
             self._has_said_so = True

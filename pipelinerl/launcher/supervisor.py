@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from contracts.records import Resumed
+from pipelinerl.components import build_observers
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.executors.base import Fate, Slot
@@ -18,7 +19,7 @@ from pipelinerl.launcher.jobs import engine_of
 from pipelinerl.launcher.liveness import Liveness
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.news import StepNews, reference_news, server_news
-from pipelinerl.launcher.observer_jobs import ObserverJobs, observers_of
+from pipelinerl.launcher.observer_jobs import ObserverJobs
 from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.restart_log import RestartLog
@@ -46,7 +47,7 @@ class Supervisor:
         self._events = events
         self._executor = placed.executor
         self._starter = JobStarter(placed)
-        self._observers = ObserverJobs(observers_of(placed.config, placed.run_dir), placed.run_dir)
+        self._observers = ObserverJobs(build_observers(placed.config), placed.run_dir)
         self._asked = ServersAsked(placed.run_dir)
         self._told = told = RestartLog(placed.run_dir, events)
         members = members_of(placed.config)

@@ -61,7 +61,7 @@ class WorkerJobs:
         self._told = told
         self._resume = resume
         self._start_service = start_service
-        self._relocation = Relocation(members, executor, config.executor)
+        self._relocation = Relocation(members, executor)
         self._policy = Workers(
             self.names,
             of_workers(config.restarts.workers),

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from transformers import AutoConfig
 
 from contracts.support.command_line import command_parser
-from extensions.viewer.complete_directory import complete_directory
+from contracts.support.complete_directory import complete_directory
 from pipelinerl.errors import PlanError
 
 WEIGHTS = "*.safetensors"

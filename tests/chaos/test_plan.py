@@ -50,7 +50,7 @@ def test_the_settings_of_a_plan_are_a_run(executor, weights, pair, seed):
     plan = draw_plan(seed, 1, pair, STOP_S, executor, weights)
     config = compose_config(settings_of(plan))
     assert config.weights.target.rpartition(".")[2].lower() == weights
-    assert config.executor.backend == executor
+    assert config.executor.target.lower().endswith(f"{executor}executor")
     assert config.world.servers == plan.shape.servers
     assert config.world.trainer_ranks == plan.shape.ranks
     assert config.streams.backend == plan.shape.streams

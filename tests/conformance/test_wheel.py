@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters")
+PACKAGES = ("contracts", "extensions", "inference_adapters", "pipelinerl", "trainer_adapters")
 
 pytestmark = pytest.mark.engines  # installing torch takes a minute
 
@@ -37,7 +37,7 @@ def wheel(tmp_path_factory) -> Path:
     return built
 
 
-def test_the_wheel_holds_the_four_packages_their_types_and_the_licence(wheel):
+def test_the_wheel_holds_the_packages_their_types_and_the_licence(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     metadata = wheel.name.rsplit("-", 3)[0] + ".dist-info"
     assert {name.split("/")[0] for name in names} == {*PACKAGES, metadata}
@@ -45,6 +45,9 @@ def test_the_wheel_holds_the_four_packages_their_types_and_the_licence(wheel):
     schemas = {str(path.relative_to(ROOT)) for path in (ROOT / "contracts" / "schema").glob("*.json")}
     assert "contracts/schema/openapi.json" in schemas
     assert schemas <= {*names}
+    choices = {str(path.relative_to(ROOT)) for path in (ROOT / "extensions").glob("*/conf/*/*.yaml")}
+    assert "extensions/cluster/conf/executor/ray.yaml" in choices
+    assert choices <= {*names}
 
 
 def test_the_kit_proves_an_adapter_of_another_project(wheel, tmp_path):

@@ -10,9 +10,7 @@ from hydra.utils import get_class
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.defaults import defaults_of
 from pipelinerl.launcher.describe_options import describe_options
-from pipelinerl.paths import ROOT
-
-CONF = ROOT / "conf"
+from pipelinerl.paths import conf_directories
 
 
 def leaves(tree: dict, prefix: str = "") -> set[str]:
@@ -27,13 +25,15 @@ def leaves(tree: dict, prefix: str = "") -> set[str]:
 
 
 def components() -> list[Path]:
-    return [file for file in sorted(CONF.glob("*/*.yaml")) if "_target_" in yaml.safe_load(file.read_text())]
+    files = sorted(file for conf in conf_directories() for file in conf.glob("*/*.yaml"))
+    return [file for file in files if "_target_" in yaml.safe_load(file.read_text())]
 
 
 @pytest.mark.parametrize("file", components(), ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_a_components_file_and_its_constructor_do_not_contradict_each_other(file):
     given = yaml.safe_load(file.read_text())
-    parameters = inspect.signature(get_class(given["_target_"])).parameters
+    named = get_class(given["_target_"])
+    parameters = inspect.signature(getattr(named, "Options", named)).parameters
     for name, parameter in parameters.items():
         both = name in given and parameter.default not in (inspect.Parameter.empty, None)
         if both and given[name] != f"${{{name}}}":
@@ -49,4 +49,4 @@ def test_help_lists_every_key_with_a_sentence_and_every_choice():
     assert CHOICES.issuperset(without), without
 
 
-CHOICES = {path.name for path in CONF.iterdir() if path.is_dir()}
+CHOICES = {path.name for conf in conf_directories() for path in conf.iterdir() if path.is_dir()}

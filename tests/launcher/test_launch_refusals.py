@@ -117,7 +117,15 @@ domain.heldout_size=0 | the domain chain_sum holds out no problems, and every ru
 domain._target_=os.getcwd | domain._target_=os.getcwd is
 "trainer={_target_: builtins.object}" | is no TrainerWorker
 world.server=2 | did you mean world.servers?
-trackers=[tensorboard,wand] | trackers: 'wand' is no tracker; there are: wandb, trackio
+observers=[tensorboard,wand] | observers=wand is not one of tensorboard, trackio, viewer, wandb
+observers=wandb observers.wandb.tracker=wand | observers.wandb: 'wand' is no tracker; there are: wandb
++observers.mine._target_=os.getcwd | observers.mine._target_=os.getcwd is no Observer
+view=true | view=true: set observers=viewer, or several, like observers=[viewer,wandb]
++trackers=[wandb] | +trackers=[wandb]: set observers=wandb, trackio or tensorboard
+executor.backend=ray | executor.backend=ray: set executor=local or executor=ray
+executor._target_=os.getcwd | executor._target_=os.getcwd is no Executor
+trainer.inner._target_=trainer_adapters.diloco.X trainer=diloco | trainer.inner._target_=trainer_adapters.
+objective._target_=pipelinerl.view.X | objective._target_=pipelinerl.view.X is extensions.viewer.X now
 advantage=value trainer.value_head=true | advantage: Return takes no baseline off
 objective=value_baseline trainer.value_head=true | takes a learned baseline off, and advantage LeaveOneOut
 advantage=max_rl $OVERLONG | MaxRL needs rewards that are not negative, and Overlong of rewards
@@ -173,7 +181,9 @@ eval.attempts_of.chain_sum=4 | added with a plus: +eval.attempts_of.chain_sum=4
 world.nodes=2 | world.nodes=2: a run over several nodes is started with executor=ray
 executor=ray | executor=ray needs streams=redis
 executor=ray streams=redis world.servers_min=4 | world.servers_min=4 is more than world.servers=
-executor=ray streams=redis "executor.forward_env=[a b]" | should match pattern
+executor=ray streams=redis "executor.forward_env=[a b]" | executor.forward_env.0: String should match
+executor=ray streams=redis executor.place_timout_s=3 | did you mean place_timeout_s?
+executor=ray streams=redis +executor.place_timout_s=3 | no such key; did you mean place_timeout_s?
 weights.relays=[http://a] | weights.relays is an option of weights=relay
 weights=shared weights.keep=5 | weights.keep is an option of weights=relay
 weights.directory=/tmp/x | weights.directory is an option of weights=relay or weights=shared
@@ -401,7 +411,7 @@ def test_an_executor_that_is_named_again_keeps_its_settings(tmp_path):
     assert (
         compose_config([*resuming, *on_ray, "executor.place_timeout_s=600"]).executor.place_timeout_s == 600
     )
-    assert compose_config([*resuming, "executor=local"]).executor.backend == "local"
+    assert compose_config([*resuming, "executor=local"]).executor.target.endswith("LocalExecutor")
     saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
     del saved["executor"]  # as in runs of earlier code
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))

@@ -9,14 +9,26 @@ import pytest
 
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.launcher import observer_jobs
-from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.observer_jobs import Observer, ObserverJobs, observers_of
+from pipelinerl.launcher.observer_jobs import ObserverJobs
+from pipelinerl.observers import Observer
 from tests.pipeline.runs import wait_for
+
+
+class Own(Observer):
+    """An observer that is the given command."""
+
+    def __init__(self, name: str, *command: str, with_run: tuple[str, ...] = ()):
+        self.name = name
+        self.with_run = with_run
+        self._command = command
+
+    def command(self, run_dir: Path) -> tuple[str, ...]:
+        return self._command
 
 
 def jobs(run_dir: Path, **lines: str) -> ObserverJobs:
     """Starts a line of shell for each observer."""
-    return started(run_dir, [Observer(name, ("/bin/sh", "-c", line)) for name, line in lines.items()])
+    return started(run_dir, [Own(name, "/bin/sh", "-c", line) for name, line in lines.items()])
 
 
 def started(run_dir: Path, observers: list[Observer]) -> ObserverJobs:
@@ -33,36 +45,15 @@ def tended_until(observers: ObserverJobs, condition) -> None:
     wait_for(met)
 
 
-def test_each_tracker_has_an_observer_and_tensorboard_has_an_alias(tmp_path):
-    config = compose_config(["trackers=[wandb,tensorboard]", "tensorboard=true"])
-    assert [observer.name for observer in observers_of(config, tmp_path)] == [
-        "tracker-wandb",
-        "tracker-tensorboard",
-    ]
-    aliased = compose_config(["tensorboard=true"])
-    assert [observer.command[-1] for observer in observers_of(aliased, tmp_path)] == ["tensorboard"]
-    assert observers_of(compose_config([]), tmp_path) == []
-
-
-def test_a_viewer_ends_with_the_run_but_not_where_a_user_repeats_its_command(tmp_path):
-    config = compose_config(["trackers=[wandb]", "view=true"])
-    tracker, viewer = observers_of(config, tmp_path)
-    assert tracker.name == "tracker-wandb" and tracker.announces is None
-    assert viewer.command[1:] == ("-m", "extensions.viewer", str(tmp_path))
-    assert viewer.with_run == ("--end-with-run",)
-
-
 def test_one_that_is_killed_begins_again_three_times_and_then_one_warning_names_its_command(tmp_path, capsys):
     command = ("/bin/sh", "-c", f"echo $1 >> {tmp_path}/given; kill -9 $$", "sh")
-    observers = started(
-        tmp_path, [Observer("viewer", command, "shows the run", with_run=("--end-with-run",))]
-    )
+    observers = started(tmp_path, [Own("viewer", *command, with_run=("--end-with-run",))])
     tended_until(observers, lambda: not observers.tend(time.monotonic()))
     observers.finish()
     observers.close()
     (line,) = capsys.readouterr().err.splitlines()
     assert f"warning: viewer was killed by signal {signal.SIGKILL:d}" in line
-    assert "the run does not need it, and this command shows the run: python -c " in line
+    assert "the run does not need it, and this command writes the rest: python -c " in line
     assert "--end-with-run" not in line
     assert (tmp_path / "given").read_text() == "--end-with-run\n" * 4
 

@@ -5,16 +5,18 @@ import pytest
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.executors.base import Fate, Lost, Placed, Slot, Waiting
-from pipelinerl.launcher.executors.local import LocalExecutor
-from pipelinerl.launcher.placing import place, visible_gpus
+from pipelinerl.launcher.executors.local import LocalExecutor, visible_gpus
+from pipelinerl.launcher.placing import place
 from pipelinerl.launcher.wants import members_of
 
 SLOT = Slot("node", "10.0.0.1", 80)
-ON_RAY = ("executor=ray", "streams=redis", "executor.place_timeout_s=0.2", "world.servers=3")
+ON_RAY = ("executor=ray", "streams=redis", "world.servers=3")
 
 
 class Table:
     """An executor whose jobs have the fates that are given, and a place otherwise."""
+
+    place_timeout_s = 0.2
 
     def __init__(self, **fates: Fate):
         self._given = {name.replace("_", "-"): fate for name, fate in fates.items()}

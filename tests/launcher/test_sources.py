@@ -2,11 +2,12 @@
 "ours"."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-EXPERIMENTS = sorted((Path(__file__).parents[2] / "conf" / "exp").glob("*.yaml"))
+from pipelinerl.launcher.choices import files_of
+
+EXPERIMENTS = sorted(files_of("exp").values())
 NUMBER = re.compile(r"[:\[,{-]\s+-?\d[\d.e_-]*\s*(?=[,}\]]|$)|\[-?\d")
 SOURCE = re.compile(r"\bours\b|\bpaper\b|\bblog post\b|§|eq\. \d|Table \d|config\.json|@[0-9a-f]{7}\b")
 

@@ -19,7 +19,7 @@ def start_held(folder: Path) -> Forked:
     """Starts a run whose trainer waits in its first publication until its file `held` is removed."""
     (folder / "hold").touch()
     held = ("trainer._target_=tests.held_trainer.HeldTrainer", f"+trainer.hold={folder / 'hold'}")
-    observed = ("view=true", "trackers=[tensorboard]", "max_steps=3")
+    observed = ("observers=[viewer,tensorboard]", "max_steps=3")
     launcher = start(folder / "run", *observed, *held, f"+trainer.held={folder / 'held'}")
     wait_for((folder / "held").exists)
     return launcher

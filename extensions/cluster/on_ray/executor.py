@@ -11,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from extensions.cluster.on_ray.access import Access, access, prepare_environment
+from extensions.cluster.on_ray.access import Access, access, address_of, missing_ray, prepare_environment
 from extensions.cluster.on_ray.job import RayJob
 from extensions.cluster.on_ray.lifeline import Lifeline
 from extensions.cluster.on_ray.nodes import capacity, fits, free_in_words, too_large
-from pipelinerl.config import RayExecutorConfig
+from extensions.cluster.on_ray.options import RayOptions, check_run
+from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import executors
 from pipelinerl.launcher.executors.base import Capacity, Executor, Fate, Lost, Process, Want
@@ -31,16 +32,32 @@ NOTICES_WITHIN_S = 10.0  # after a node's death, with the health checks of docs/
 class RayExecutor(Executor):
     """The executor of the cluster at RAY_ADDRESS, which it joins at the first use."""
 
+    Options = RayOptions
+    spans_nodes = True
+    may_fork = False  # the client of the cluster has threads
     notices_within_s = NOTICES_WITHIN_S
 
-    def __init__(self, options: RayExecutorConfig):
+    def __init__(self, options: RayOptions):
         self._options = options
+        self.place_timeout_s = options.place_timeout_s
         self._jobs: dict[str, RayJob] = {}
         self._groups: dict[str, Any] = {}
         self._joined = False
         for name in options.forward_env:
             if name not in os.environ:
                 say(f"executor.forward_env: {name} is not set here, so no job is given it")
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return missing_ray()
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        check_run(config)
+
+    @classmethod
+    def of(cls, config: RunConfig, options: RayOptions) -> "RayExecutor":
+        return cls(options)
 
     @cached_property
     def _access(self) -> Access:
@@ -75,6 +92,8 @@ class RayExecutor(Executor):
         return self._cluster.own_address()
 
     def capacity(self, wants: Iterable[Want]) -> Capacity:
+        if address_of(os.environ) is None:
+            return Capacity("ray, no cluster asked (RAY_ADDRESS is not set)", [], [])
         nodes = self._watch.view.nodes
         secured = "token authentication" if self._access.authenticated else "no authentication"
         where = f"ray {self._access.version} at {self._access.address}, {secured}"

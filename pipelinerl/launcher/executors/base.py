@@ -5,10 +5,13 @@ the address and the port of a job are known only once it is placed. The launcher
 an executor never restarts a job by itself.
 """
 
+import abc
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Self
+
+from pipelinerl.config import RunConfig, Section
 
 
 @dataclass(frozen=True)
@@ -106,32 +109,59 @@ class Capacity:
     fits: list[str]  # lines that tell which of the given jobs could be placed now
 
 
-class Executor(Protocol):
+class Executor(abc.ABC):
     """An object that places jobs, starts their processes and ends them.
 
-    Errors that the user can fix are raised as PlanError.
+    The configuration names its class; `Options` has the keys of `executor`. Errors that the user can fix are
+    raised as PlanError. Importing the class must not import a library that only its instance needs.
     """
 
-    address: str  # this machine's address, by which the nodes reach it
-    notices_within_s: float  # longest time until `look` reports a lost node; 0 if there is only one node
+    Options: ClassVar[type[Section]] = Section
+    spans_nodes: ClassVar[bool] = False  # whether jobs may be placed on other machines
+    may_fork: ClassVar[bool] = True  # whether this process may still be forked once places were asked for
 
+    address: str  # this machine's address, by which the nodes reach it
+    notices_within_s: float = 0.0  # longest time until `look` reports a lost node; 0 if there is one node
+    place_timeout_s: float = 0.0  # longest wait for places, at the start and for jobs whose nodes are lost
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Returns how to install what it needs and this machine lacks; None if there is nothing."""
+        return None
+
+    @classmethod  # noqa: B027
+    def check(cls, config: RunConfig) -> None:
+        """Raises PlanError for a run that it cannot execute. Looks at no machine and no cluster."""
+
+    @classmethod
+    @abc.abstractmethod
+    def of(cls, config: RunConfig, options: Section) -> Self:
+        """Returns the executor of a run. Takes no place, and joins no cluster."""
+
+    @abc.abstractmethod
     def capacity(self, wants: Iterable[Want]) -> Capacity:
         """Returns the resources, and which of these jobs could be placed. Does not ask for places."""
 
+    @abc.abstractmethod
     def ask(self, wants: Iterable[Want]) -> None:
         """Asks for places, and returns at once. Raises PlanError for jobs that can never be placed."""
 
+    @abc.abstractmethod
     def look(self) -> Mapping[str, Fate]:
         """Returns the state of every job that was asked for and not dropped. Never blocks."""
 
+    @abc.abstractmethod
     def start(self, name: str, process: Process) -> None:
         """Starts a process in the place of a job that is `Placed`, `Ended`, or not yet started again."""
 
+    @abc.abstractmethod
     def end(self, names: Iterable[str]) -> None:
         """Asks these processes to end: SIGTERM, and SIGKILL after their `grace_s`. Returns at once."""
 
+    @abc.abstractmethod
     def drop(self, names: Iterable[str]) -> None:
         """Kills the remaining processes of these jobs, and releases their places."""
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Drops every job. No process of a job is left on any node that can be reached."""

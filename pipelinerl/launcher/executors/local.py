@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from contracts.support.addresses import LOOPBACK, in_url
 from contracts.support.ports import ReservedPort
+from pipelinerl.config import RunConfig, Section
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import (
     Capacity,
@@ -54,12 +55,22 @@ class LocalExecutor(Executor):
     """The executor of one machine. gpus: the GPUs for jobs, in the notation of CUDA_VISIBLE_DEVICES."""
 
     address = LOOPBACK
-    notices_within_s = 0.0
 
     def __init__(self, gpus: Sequence[str] = ()):
         self._all_gpus = list(gpus)
         self._free_gpus = list(gpus)
         self._jobs: dict[str, _Job] = {}
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        servers = config.world.servers + (config.reference is not None)
+        needed = servers * config.inference.gpus_per_server + config.world.trainer_ranks
+        if config.world.gpus and needed > config.world.gpus:
+            raise PlanError(f"the plan needs {needed} GPUs and world.gpus is {config.world.gpus}")
+
+    @classmethod
+    def of(cls, config: RunConfig, options: Section) -> "LocalExecutor":
+        return cls(visible_gpus(config))
 
     def capacity(self, wants: Iterable[Want]) -> Capacity:
         needed = sum(want.gpus for want in wants)
@@ -114,6 +125,15 @@ class LocalExecutor(Executor):
 
     def close(self) -> None:
         self.drop([*self._jobs])
+
+
+def visible_gpus(config: RunConfig) -> list[str]:
+    """Returns the GPUs of this machine that jobs may have. A plan has those of the machine it is made for."""
+    named = None if config.plan else os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = named.split(",") if named else [str(i) for i in range(config.world.gpus)]
+    if len(visible) < config.world.gpus:
+        raise PlanError(f"world.gpus={config.world.gpus}, but CUDA_VISIBLE_DEVICES={named}")
+    return visible[: config.world.gpus]
 
 
 def _guard(log: BinaryIO, **options: Any) -> subprocess.Popen[bytes]:

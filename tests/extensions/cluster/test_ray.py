@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.ray_nodes import RayNodes
 from extensions.cluster.on_ray.executor import RayExecutor
-from pipelinerl.config import RayExecutorConfig
+from extensions.cluster.on_ray.options import RayOptions
 from pipelinerl.launcher.executors.base import Draining, Lost, Placed, Process, Running, Waiting, Want
 from tests.launcher.executors.kit import *  # noqa: F403
 from tests.launcher.executors.kit import ORPHAN, Bench, start_owner
@@ -43,7 +43,7 @@ def executor(nodes: RayNodes) -> Iterator[RayExecutor]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in nodes.environment.items():
             patch.setenv(name, value)
-        executor = RayExecutor(RayExecutorConfig(backend="ray"))
+        executor = RayExecutor(RayOptions())
         yield executor
         executor.close()
 

@@ -12,9 +12,9 @@ def executor_of(kind: str) -> Executor:
     if kind == "local":
         return LocalExecutor()
     from extensions.cluster.on_ray.executor import RayExecutor
-    from pipelinerl.config import RayExecutorConfig
+    from extensions.cluster.on_ray.options import RayOptions
 
-    return RayExecutor(RayExecutorConfig(backend="ray"))
+    return RayExecutor(RayOptions())
 
 
 def main(kind: str, log: str, script: str) -> None:

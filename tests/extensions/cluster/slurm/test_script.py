@@ -11,7 +11,7 @@ from extensions.cluster.slurm.__main__ import main
 from extensions.cluster.slurm.script import script
 from pipelinerl.paths import ROOT
 
-SHELL = ROOT / "pipelinerl" / "slurm"
+SHELL = ROOT / "extensions" / "cluster" / "slurm"
 HEAD_OF_FOUR = f"""#!/bin/bash
 #SBATCH --job-name=one
 #SBATCH --nodes=4

@@ -1,0 +1,46 @@
+"""Modules that have moved. Whoever still uses an old name is answered with the new one.
+
+Called by the `__init__` of the contracts, by the launcher, and for runs that were saved with old names.
+Imports nothing that takes time.
+"""
+
+import sys
+
+MOVED = {
+    "contracts.conformance.inference.stores": "extensions.stored_weights.conformance",
+    "contracts.store": "extensions.stored_weights.store",
+    "inference_adapters.channels": "extensions.stored_weights.server",
+    "inference_adapters.weight_sources": "extensions.stored_weights.server.weight_sources",
+    "pipelinerl.clients.served_versions": "extensions.stored_weights.actor.served_versions",
+    "pipelinerl.clients.version_watch": "extensions.stored_weights.actor.version_watch",
+    "pipelinerl.launcher.executors.on_ray": "extensions.cluster.on_ray",
+    "pipelinerl.simulate": "extensions.simulator",
+    "pipelinerl.slurm": "extensions.cluster.slurm",
+    "pipelinerl.track": "extensions.viewer.track",
+    "pipelinerl.view": "extensions.viewer",
+    "trainer_adapters.diloco": "extensions.islands.diloco",
+    "trainer_adapters.islands": "extensions.islands",
+}
+
+
+def new_path(path: str) -> str | None:
+    """Returns where a module, or what is in it, is now. Returns None if it has not moved."""
+    for old, new in MOVED.items():
+        if path == old or path.startswith(f"{old}."):
+            return new + path.removeprefix(old)
+    return None
+
+
+class _Answer:
+    """A finder that is asked for a module when no other has found it. It finds none."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if new := new_path(name):
+            # With this `name`, both `python -m` and `from package import module` show the message.
+            raise ModuleNotFoundError(f"{name} is {new} now", name=name.partition(".")[0])
+
+
+def answer_imports() -> None:
+    """Has imports of modules that have moved fail with their new names."""
+    sys.meta_path.append(_Answer)

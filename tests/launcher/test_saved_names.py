@@ -1,0 +1,44 @@
+"""Runs that were saved with earlier names of classes and keys: they resume, and are read."""
+
+import yaml
+
+from pipelinerl.components import build_observers
+from pipelinerl.config import load_config
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.executors.named import check_executor
+
+EARLIER = {
+    "executor": {"backend": "ray", "forward_env": ["MINE"]},
+    "trackers": ["wandb"],
+    "tensorboard": True,
+    "view": True,
+}
+
+
+def saved(folder, *settings: str, **keys) -> None:
+    """Writes the configuration of a run, with these keys in place of today's."""
+    config = compose_config([*settings]).model_dump(by_alias=True, mode="json")
+    del config["observers"]
+    config["trainer"]["_target_"] = "trainer_adapters.diloco.DiLoCoTrainer"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | keys))
+
+
+def test_a_run_of_islands_on_ray_with_observers_resumes(tmp_path):
+    saved(tmp_path, "trainer=diloco", "streams=redis", **EARLIER)
+    resumed = compose_config([f"run_dir={tmp_path}", "resume=true", "executor=ray", "streams=redis"])
+    for config in (resumed, load_config(tmp_path)):
+        assert config.trainer.target == "extensions.islands.diloco.DiLoCoTrainer"
+        assert config.executor.forward_env == ["MINE"]
+        check_executor(config)
+        names = [observer.name for observer in build_observers(config)]
+        assert names == ["tracker-wandb", "tracker-tensorboard", "viewer"]
+
+
+def test_a_run_of_one_machine_without_observers_resumes_with_some(tmp_path):
+    saved(tmp_path, "trainer=diloco", executor={"backend": "local"}, trackers=[], view=False)
+    resuming = [f"run_dir={tmp_path}", "resume=true"]
+    assert compose_config(resuming).observers == {}
+    check_executor(compose_config(resuming))
+    observed = compose_config([*resuming, "observers=[viewer,wandb]"])
+    assert [*observed.observers] == ["viewer", "wandb"]
+    assert compose_config([*resuming, "+observers.x._target_=mine.X"]).observers["x"].target == "mine.X"
