@@ -23,6 +23,7 @@ from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import ORIGIN_VARIABLE, REDIS_VARIABLE, REFERENCE_VARIABLE, STORE_VARIABLE
 from pipelinerl.training.update_times import hold_timeout_s
 
+STORED_CHANNELS = ("--weight-channels", "extensions.stored_weights.channels.StoredChannels")
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
 
 
@@ -146,9 +147,9 @@ class JobPlanner:
             case "relay":
                 sources = [self._origin_url(slots[ORIGIN]), *self._config.weights.relays]
                 own = str(servers_directory(self._run_dir) / name)
-                return ["--weight-sources", *sources, "--weight-directory", own]
+                return [*STORED_CHANNELS, "--weight-sources", *sources, "--weight-directory", own]
             case "shared":
-                return ["--weight-sources", f"file://{self.weight_store}"]
+                return [*STORED_CHANNELS, "--weight-sources", f"file://{self.weight_store}"]
         return []
 
 

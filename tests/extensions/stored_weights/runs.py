@@ -8,7 +8,7 @@ from extensions.stored_weights.trainer.relay import RelayPublisher
 from extensions.stored_weights.trainer.shared import SharedPublisher
 from extensions.stored_weights.trainer.stored import StorePlace
 from pipelinerl.training.publishing.publishers import new_publisher
-from tests.inference_adapters.servers import Server, contract, serving, wait_ready
+from tests.inference_adapters.servers import CHANNELS, Server, contract, serving, wait_ready
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
 from tests.pipeline.test_weight_publisher import config
@@ -62,7 +62,7 @@ def origin_of(directory: Path) -> Iterator[StorePlace]:
 def ready_servers(count: int, *options: str) -> Iterator[list[Server]]:
     """Yields scripted servers that are ready. A publisher takes them over from the one before."""
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(serving(SCRIPTED, *options)) for _ in range(count)]
+        servers = [stack.enter_context(serving(SCRIPTED, *CHANNELS, *options)) for _ in range(count)]
         for server in servers:
             wait_ready(server.url)
         yield servers

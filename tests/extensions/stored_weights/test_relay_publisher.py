@@ -34,7 +34,7 @@ from tests.extensions.stored_weights.runs import (
     unwaited,
     wait_until_served,
 )
-from tests.inference_adapters.servers import Server, contract, serving, wait_ready
+from tests.inference_adapters.servers import CHANNELS, Server, contract, serving, wait_ready
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
@@ -127,7 +127,7 @@ def stopped(server: Server) -> Iterator[None]:
 def test_a_server_that_is_started_again_joins_and_is_named_by_a_publication(worker, ranks, place):
     port = str(free_port())
     with contextlib.ExitStack() as stack:
-        mortal = stack.enter_context(serving(SCRIPTED, "--port", port))
+        mortal = stack.enter_context(serving(SCRIPTED, *CHANNELS, "--port", port))
         wait_ready(mortal.url)
         launcher = Launcher(mortal.url)
         sender = stack.enter_context(
@@ -140,7 +140,7 @@ def test_a_server_that_is_started_again_joins_and_is_named_by_a_publication(work
         launcher.leave(mortal.url)
         change(worker)
         assert publish(worker, ranks, sender, 1).servers == []
-        reborn = stack.enter_context(serving(SCRIPTED, "--port", port))
+        reborn = stack.enter_context(serving(SCRIPTED, *CHANNELS, "--port", port))
         launcher.join(reborn.url, name="server-0")
         wait_for(sender.is_stranded)
         again = publish(worker, ranks, sender, 1)
