@@ -28,6 +28,14 @@ def test_inference_contract_and_records_import_without_torch():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+def test_the_class_of_weight_channels_imports_what_stores_need_once_a_channel_is_made():
+    code = (
+        "import sys; import extensions.stored_weights.channels; "
+        "assert not {'aiohttp', 'cryptography', 'safetensors', 'zstandard'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_what_no_test_runs_can_be_imported():
     code = (
         "import benchmarks, importlib, pkgutil\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters")
+PACKAGES = ("contracts", "extensions", "inference_adapters", "pipelinerl", "trainer_adapters")
 
 pytestmark = pytest.mark.engines  # installing torch takes a minute
 
@@ -37,7 +37,7 @@ def wheel(tmp_path_factory) -> Path:
     return built
 
 
-def test_the_wheel_holds_the_four_packages_their_types_and_the_licence(wheel):
+def test_the_wheel_holds_the_five_packages_their_types_and_the_licence(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     metadata = wheel.name.rsplit("-", 3)[0] + ".dist-info"
     assert {name.split("/")[0] for name in names} == {*PACKAGES, metadata}
