@@ -34,12 +34,12 @@ class Membership:
     """A server's membership in a run, and in one of its groups or channels."""
 
     def __init__(self, engine: InferenceEngine, ledger: UpdateLedger, channels: WeightChannels | None):
+        self.channels = channels
         self.run: str | None = None
         self.group: GroupInfo | None = None
         self.channel: WeightChannel | None = None
         self._engine = engine
         self._ledger = ledger
-        self._channels = channels
         self._epoch: int | None = None  # of the last one joined in this run, even if it has ended
         self._joined: _Join | None = None
         self._joining: _Join | None = None
@@ -95,10 +95,10 @@ class Membership:
 
     def _check_channel(self, request: InitWeightChannelRequest, caller: Caller) -> None:
         self._check_claim(request)
-        if self._channels is None or request.kind not in self._channels.capabilities(self._engine):
+        if self.channels is None or request.kind not in self.channels.capabilities(self._engine):
             why = f"this server does not declare {request.kind}"
             raise ContractError(ErrorCode.UNSUPPORTED_CHANNEL, why, "kind")
-        self._channels.check(request, self._engine, caller)
+        self.channels.check(request, self._engine, caller)
 
     def _check_claim(self, request: AnyJoinRequest) -> None:
         # A group or channel that is still forming already claims the server.
@@ -140,7 +140,7 @@ class Membership:
     async def _join_channel(self, request: InitWeightChannelRequest) -> InitWeightChannelResponse:
         join = self._joining
         try:
-            channel = self._channels.channel(request, self._engine, self._ledger)
+            channel = self.channels.channel(request, self._engine, self._ledger)
             proof = await channel.open()
             join.formed = True
             why = f"the channel of epoch {request.epoch} was joined"
@@ -200,8 +200,8 @@ class Membership:
         """Leaves the weight channel, and deletes what was fetched unless the directory is to be kept."""
         await self.end_joining()
         await self.leave_channel("the server is closing")
-        if self._channels is not None:
-            self._channels.close()
+        if self.channels is not None:
+            self.channels.close()
 
     # --- what updates need ------------------------------------------------------------------------
 

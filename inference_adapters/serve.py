@@ -117,7 +117,7 @@ def run(
     """
     try:
         token = token_of(args.token_file)
-        channels = args.weight_channels and args.weight_channels.of(args)
+        channels = args.weight_channels.of(args) if args.weight_channels else None
     except (TokenError, OSError, ValueError) as error:
         sys.exit(f"cannot serve: {error}")
     listener = listening_socket(args.host, args.port)

@@ -47,7 +47,6 @@ class WeightUpdates:
         self.loaded = False
         self.ledger = UpdateLedger(hold_timeout_s, self.totals)
         self.membership = Membership(engine, self.ledger, channels)
-        self._channels = channels
 
     async def start(self, version: int) -> None:
         await self.engine.start(version)
@@ -67,7 +66,7 @@ class WeightUpdates:
 
     def capabilities(self) -> list[str]:
         """Returns the capabilities that `/contract` states."""
-        return capabilities(self.engine, self._channels)
+        return capabilities(self.engine, self.membership.channels)
 
     def health(self) -> Health:
         if not self.loaded:

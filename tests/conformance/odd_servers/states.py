@@ -42,7 +42,8 @@ class RestartsAfterAFailedUpdate(ScriptedEngine):
         await asyncio.sleep(RESTART_S)
         for name, weight in self.initial_weights(0).items():
             self._weights[name].copy_(weight)
-        fresh = WeightUpdates(self, updates.ledger._hold_timeout_s, updates.limits, updates._channels)
+        channels = updates.membership.channels
+        fresh = WeightUpdates(self, updates.ledger._hold_timeout_s, updates.limits, channels)
         await self._set_paused(False)
         self._version = 0
         vars(updates).update(vars(fresh))
