@@ -46,6 +46,7 @@ WARM_UP = 3
 CLIENT_STARTS_WITHIN_S = 120
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 SERVER = [sys.executable, "-m", "inference_adapters.transformers", "--num-blocks", "256"]
+SERVER += ["--weight-channels", "extensions.stored_weights.channels.StoredChannels"]
 SHAPES = {  # vocabulary, hidden size and layers, by approximate megabytes in float32
     3.6: (355, 128, 4),
     400: (6720, 896, 9),

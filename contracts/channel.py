@@ -118,3 +118,12 @@ class StoredUpdate:
     files: tuple[Path, ...]  # safetensors files that together hold every parameter once
     directory: Path | None  # with config.json and an index, if the version was assembled as a checkpoint
     kv_cache: KvCacheMode
+
+
+@dataclass
+class PullProgress:
+    """How far a fetch has come. What fetches writes it while bytes arrive; other threads may read it."""
+
+    bytes_done: int = 0  # of the files of the version, those bytes that are here
+    bytes_total: int = 0
+    bytes_fetched: int = 0  # that came over the network, also those that had to come again

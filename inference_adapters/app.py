@@ -14,9 +14,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import InferenceEngine
-from contracts.limits import Limits
-from extensions.stored_weights.server.factory import ChannelFactory
 from inference_adapters.body_limits import BodyLimits
 from inference_adapters.control_routes import control_routes, health_routes
 from inference_adapters.error_answers import add_error_answers, error_answer
@@ -30,29 +27,21 @@ AddGeneration = Callable[[FastAPI, WeightUpdates], None]
 
 
 def create_app(
-    engine: InferenceEngine,
+    updates: WeightUpdates,
     token: str | None = None,
     version: int = 0,
-    hold_timeout_s: float = 120.0,
     on_start_failure: Callable[[BaseException], None] | None = None,
     add_generation: AddGeneration | None = None,
-    limits: Limits | None = None,
     served_names: Sequence[str] = (),
-    channels: ChannelFactory | None = None,
 ) -> FastAPI:
-    """Returns the HTTP app around `engine`.
+    """Returns the HTTP app around the engine of `updates`.
 
     version: the label of the weights that the engine starts with.
-    hold_timeout_s: requests in flight whose weights were lost end after this time.
     on_start_failure: called if the model does not load. It loads while `/health` reports `loading`.
     add_generation: adds the OpenAI-compatible routes for an engine that is not a `TokenEngine`.
-    limits: the limits that are stated, and enforced on connections, headers and bodies; by default the
-        contract's. All other limits are always the contract's.
     served_names: additional names of a `TokenEngine`'s model.
-    channels: the sources and the directory of weight channels; by default loopback and a temporary one.
     """
-    limits = limits or Limits()
-    updates = WeightUpdates(engine, hold_timeout_s, limits, channels)
+    engine = updates.engine
 
     def started(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -67,7 +56,7 @@ def create_app(
         yield
         start.cancel()
         try:
-            await updates.close()
+            await updates.membership.close()
         finally:
             await engine.close()
 
@@ -85,7 +74,7 @@ def create_app(
         add_generation(app, updates)
     add_error_answers(app)
     app.add_middleware(RouteMethods, routes=app.routes)
-    app.add_middleware(BodyLimits, limits=limits)
+    app.add_middleware(BodyLimits, limits=updates.limits)
     if token:
         app.add_middleware(BearerToken, token=token)
     app.add_middleware(CountRequests, totals=updates.totals)

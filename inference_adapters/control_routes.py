@@ -1,6 +1,6 @@
 """The routes by which a trainer inspects, joins and updates a server. Every adapter serves them.
 
-They are HTTP only: `weight_updates` decides what is accepted and what it means.
+They are HTTP only: `membership` and `weight_updates` decide what is accepted and what it means.
 """
 
 from typing import Annotated
@@ -19,8 +19,8 @@ from contracts.inference import (
     WeightUpdateStatus,
 )
 from contracts.limits import LONGEST_S, MAX_INTEGER
-from extensions.stored_weights.server.weight_sources import Caller
 from inference_adapters.bodies import update_body
+from inference_adapters.channel import Caller
 from inference_adapters.update_record import AnyUpdateRequest
 from inference_adapters.weight_updates import WeightUpdates
 
@@ -61,14 +61,14 @@ def control_routes(updates: WeightUpdates) -> APIRouter:
 
     @router.post("/init_process_group")
     async def init_process_group(request: InitProcessGroupRequest) -> InitProcessGroupResponse:
-        return InitProcessGroupResponse(ranks=await updates.join(request))
+        return InitProcessGroupResponse(ranks=await updates.membership.join(request))
 
     @router.post("/init_weight_channel")
     async def init_weight_channel(
         request: InitWeightChannelRequest, http: Request
     ) -> InitWeightChannelResponse:
         caller = Caller(http.client.host if http.client else "", http.scope["server"][0])
-        return await updates.join_channel(request, caller)
+        return await updates.membership.join_channel(request, caller)
 
     @router.post("/request_weight_update", status_code=202)
     async def request_weight_update(

@@ -20,7 +20,6 @@ from contracts.inference import (
     TokenEngine,
 )
 from inference_adapters.bodies import ChatBody, TextBody
-from inference_adapters.capabilities import capabilities
 from inference_adapters.completions import Chat, Completion, Form, LogprobsForm, Text
 from inference_adapters.logprob_forms import TokenTexts
 from inference_adapters.model_routes import ModelNames
@@ -89,7 +88,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         """Checks what can be checked before the prompt is tokenized."""
         names.check(body.model)
         check_options(body)
-        check_capabilities(body, capabilities(engine))
+        check_capabilities(body, updates.capabilities())
         check_context(0, max_tokens, engine.max_context())
 
     async def answer(
@@ -110,7 +109,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         ]
         if form.stops:
             sources = [until_stop(source, form.stops, engine.decode) for source in sources]
-        deltas = updates.totals.counted(merged(sources, updates.weights_given_up))
+        deltas = updates.totals.counted(merged(sources, updates.ledger.weights_given_up))
         completion = Completion(form, prompts, body.n, texts)
         if body.stream:
             return EventStream(_events(completion, deltas), held.pop_all())

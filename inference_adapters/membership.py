@@ -1,10 +1,9 @@
 """Decides which run a server belongs to, and which weight group or weight channel it is in.
 
-It is the part of `weight_updates` about joins: run, takeover, epoch and idempotent retries. One join is under
-way at a time; a newer one takes its place. A join that fails changes nothing.
+It decides about joins: run, takeover, epoch and idempotent retries. One join is under way at a time; a newer
+one takes its place. A join that fails changes nothing. `control_routes` and `weight_updates` call it.
 """
 
-import abc
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -13,12 +12,10 @@ from typing import Any
 
 from contracts.channel import InitWeightChannelRequest, InitWeightChannelResponse
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import ContractInfo, GroupInfo, InferenceEngine, InitProcessGroupRequest
-from extensions.stored_weights.server.factory import ChannelFactory
-from extensions.stored_weights.server.joined_channel import JoinedChannel
-from extensions.stored_weights.server.weight_sources import LOCAL, Caller
-from inference_adapters.capabilities import capabilities
-from inference_adapters.join_checks import AnyJoinRequest, check_channel, check_claim, check_group
+from contracts.inference import GroupInfo, InferenceEngine, InitProcessGroupRequest
+from inference_adapters.channel import LOCAL, Caller, WeightChannel, WeightChannels
+from inference_adapters.join_checks import AnyJoinRequest, check_claim, check_group
+from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import UpdateRecord
 
 NOTICE_S = 1.0  # additional time to notice that a timed-out update has ended
@@ -33,37 +30,22 @@ class _Join:
     formed: bool = False  # whether it can no longer fail, and so is not given up for a newer one
 
 
-class Membership(abc.ABC):
+class Membership:
     """A server's membership in a run, and in one of its groups or channels."""
 
-    _channel: JoinedChannel
-
-    def __init__(self, engine: InferenceEngine, channels: ChannelFactory):
-        self.engine = engine
+    def __init__(self, engine: InferenceEngine, ledger: UpdateLedger, channels: WeightChannels | None):
         self.channels = channels
         self.run: str | None = None
+        self.group: GroupInfo | None = None
+        self.channel: WeightChannel | None = None
+        self._engine = engine
+        self._ledger = ledger
         self._epoch: int | None = None  # of the last one joined in this run, even if it has ended
-        self._group: GroupInfo | None = None
         self._joined: _Join | None = None
         self._joining: _Join | None = None
 
-    # --- what the updates add ---------------------------------------------------------------------
-
-    @abc.abstractmethod
-    def contract(self) -> ContractInfo: ...
-
-    @abc.abstractmethod
-    def _receiving(self) -> UpdateRecord | None:
-        """Returns the update for which a join has to wait."""
-
-    @abc.abstractmethod
-    async def _call_off(self, update: UpdateRecord, why: str) -> None: ...
-
-    @abc.abstractmethod
-    def _forget_updates(self, any_version: bool) -> None:
-        """Forgets the updates of the last run. `any_version`: the first of the new run may be lower."""
-
     # --- joining ----------------------------------------------------------------------------------
+
     async def join(self, request: InitProcessGroupRequest) -> list[int]:
         """Joins a newer weight group and returns this server's ranks."""
         return await self._enter(request, self._check_join, self._join)
@@ -88,13 +70,14 @@ class Membership(abc.ABC):
             check(request)
             if self._joining and self._joining.formed:
                 await asyncio.wait([self._joining.task])
-            elif update := self._receiving():
+            elif update := self._ledger.receiving:
                 await self._end_of(update, request)
             else:
                 break  # without a wait since the checks
         if self._joining:
             self._joining.task.cancel()
         self._joining = _Join(request, asyncio.create_task(form(request)))
+        self._ledger.join = self._joining.task
         return await self._answer_of(self._joining)
 
     async def _answer_of(self, join: _Join) -> Any:
@@ -108,12 +91,14 @@ class Membership(abc.ABC):
 
     def _check_join(self, request: InitProcessGroupRequest) -> None:
         self._check_claim(request)
-        check_group(request, self.engine.info())
+        check_group(request, self._engine.info())
 
     def _check_channel(self, request: InitWeightChannelRequest, caller: Caller) -> None:
         self._check_claim(request)
-        info = self.engine.info()
-        check_channel(request, info, capabilities(self.engine), self.channels.sources, caller)
+        if self.channels is None or request.kind not in self.channels.capabilities(self._engine):
+            why = f"this server does not declare {request.kind}"
+            raise ContractError(ErrorCode.UNSUPPORTED_CHANNEL, why, "kind")
+        self.channels.check(request, self._engine, caller)
 
     def _check_claim(self, request: AnyJoinRequest) -> None:
         # A group or channel that is still forming already claims the server.
@@ -128,7 +113,7 @@ class Membership(abc.ABC):
         A takeover does not wait, because it means that the other run is over.
         """
         if request.run != self.run:
-            await self._call_off(update, f"run {request.run} took over")
+            await self._ledger.call_off(update, f"run {request.run} took over")
             return
         waited_s = update.timeout_s + NOTICE_S
         await update.wait(waited_s)
@@ -141,11 +126,11 @@ class Membership(abc.ABC):
     async def _join(self, request: InitProcessGroupRequest) -> list[int]:
         join = self._joining
         try:
-            ranks = await self.engine.join_group(request)
+            ranks = await self._engine.join_group(request)
             join.formed = True
-            await self._channel.leave(f"the group of epoch {request.epoch} was joined")
+            await self.leave_channel(f"the group of epoch {request.epoch} was joined")
             await self._joined_by(join)
-            self._group = GroupInfo(
+            self.group = GroupInfo(
                 epoch=request.epoch, rank_offset=request.rank_offset, world_size=request.world_size
             )
             return ranks
@@ -155,19 +140,20 @@ class Membership(abc.ABC):
     async def _join_channel(self, request: InitWeightChannelRequest) -> InitWeightChannelResponse:
         join = self._joining
         try:
-            channel = self.channels.channel(request, self.engine)
-            proof = await channel.check()
-            await channel.open()
+            channel = self.channels.channel(request, self._engine, self._ledger)
+            proof = await channel.open()
             join.formed = True
+            why = f"the channel of epoch {request.epoch} was joined"
             try:
-                await self._channel.leave(f"the channel of epoch {request.epoch} was joined")
+                await self.leave_channel(why)
                 await self._joined_by(join)
             except BaseException:
-                await channel.close()
+                await channel.close(why)
                 raise
-            self._leave_group()
-            self._channel.enter(channel)  # last, because it may begin to follow at once
-            weights = self.contract().weights
+            self.leave_group()
+            self.channel = channel
+            channel.begin()  # last, because it may begin to pull at once
+            weights = self._ledger.weights_info(self.run)
             return InitWeightChannelResponse(version=weights.version, digest=weights.digest, proof=proof)
         finally:
             self._no_longer_joining(join)
@@ -180,31 +166,69 @@ class Membership(abc.ABC):
 
     def _no_longer_joining(self, join: _Join) -> None:
         if self._joining is join:  # not replaced by a newer join
-            self._joining = None
+            self._joining = self._ledger.join = None
 
     async def _change_run(self, request: AnyJoinRequest) -> None:
         if self.run is not None:
-            await self.engine.abort_requests()
+            await self._engine.abort_requests()
         self.run = request.run
-        self._forget_updates(any_version=request.takeover)
+        self._ledger.forget(any_version=request.takeover)
 
-    def _leave_group(self) -> None:
-        if self._group is not None:
-            self.engine.leave_group()
-            self._group = None
+    # --- leaving ----------------------------------------------------------------------------------
 
-    async def _end_joining(self) -> None:
+    def leave_group(self) -> None:
+        """Leaves the weight group, if there is one."""
+        if self.group is not None:
+            self._engine.leave_group()
+            self.group = None
+
+    async def leave_channel(self, why: str) -> None:
+        """Leaves the weight channel, if there is one. `why` is told of versions that it pulls."""
+        channel = self.channel
+        self.channel = None
+        if channel is not None:
+            await channel.close(why)
+
+    async def end_joining(self) -> None:
         """Gives up a join that can still fail, and waits for the end of one that is formed."""
         while join := self._joining:
             if not join.formed:
                 join.task.cancel()
             await asyncio.wait([join.task])
 
-    async def joins_ended(self) -> None:
-        """Waits while a group or a channel is being joined."""
-        while self._joining:
-            await asyncio.wait([self._joining.task])
+    async def close(self) -> None:
+        """Leaves the weight channel, and deletes what was fetched unless the directory is to be kept."""
+        await self.end_joining()
+        await self.leave_channel("the server is closing")
+        if self.channels is not None:
+            self.channels.close()
 
-    def _check_run(self, run: str) -> None:
+    # --- what updates need ------------------------------------------------------------------------
+
+    def check_run(self, run: str) -> None:
+        """Raises ContractError if the server belongs to another run."""
         if self.run not in (None, run):
             raise ContractError(ErrorCode.OTHER_RUN, f"this server belongs to run {self.run}, not {run}")
+
+    def check_no_join(self, run: str) -> None:
+        """Raises ContractError if a join is under way, from which `run` has to expect a new epoch."""
+        if self._joining and run in (self.run, self._joining.request.run):
+            raise ContractError(
+                ErrorCode.JOINING, f"epoch {self._joining.request.epoch} is still being joined"
+            )
+
+    def epoch_of_group(self) -> int:
+        """Returns the epoch of the group. Raises ContractError if there is none."""
+        if self.group is None:
+            raise ContractError(ErrorCode.NO_GROUP, "this server is in no weight group: join one first")
+        return self.group.epoch
+
+    def epoch_of_channel(self) -> int:
+        """Returns the epoch of the channel. Raises ContractError unless there is one that takes requests."""
+        if self.channel is None:
+            raise ContractError(ErrorCode.NO_CHANNEL, "this server is in no weight channel: join one first")
+        request = self.channel.request
+        if request.follow:
+            why = f"the channel of epoch {request.epoch} follows the run, and takes no requests"
+            raise ContractError(ErrorCode.INVALID_REQUEST, why, "manifest_sha256")
+        return request.epoch

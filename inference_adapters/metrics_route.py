@@ -47,7 +47,7 @@ class ContractMetrics(Collector):
         process = self.updates.engine.process()
         totals = self.updates.totals
         load = {"running": process.running, "waiting": process.waiting}
-        yield _family(metrics.WEIGHT_VERSION, self.updates.version)
+        yield _family(metrics.WEIGHT_VERSION, self.updates.ledger.version)
         yield _family(metrics.REQUESTS, load)
         yield _family(metrics.RESIDENT_BYTES, process.resident_bytes)
         yield _family(metrics.UPDATES, totals.updates)

@@ -5,11 +5,12 @@ An adapter's `__main__` calls `arguments`, adds its own options, builds its engi
 
 import argparse
 import contextlib
+import importlib
 import socket
 import sys
 import traceback
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,17 +20,18 @@ from contracts.limits import LONGEST_S, MAX_INTEGER, Limits
 from contracts.support.listening import listening_socket
 from contracts.support.token import TokenError, add_token_arguments, token_of
 from contracts.whole_model import IncompleteModelError
-from extensions.stored_weights.server.factory import ChannelFactory
-from extensions.stored_weights.server.weight_sources import Location, SourceList
-from extensions.stored_weights.store.errors import StoreError
 from inference_adapters.app import AddGeneration, create_app
+from inference_adapters.channel import WeightChannels
 from inference_adapters.garbage import spare_collector
 from inference_adapters.http_protocol import LimitedProtocol, limits_here
+from inference_adapters.weight_updates import WeightUpdates
 
 IDLE_TIMEOUT_S = 5  # after which a connection without a request is closed
+OF_CHANNELS = ("--weight-sources", "--weight-directory")  # without channels, engines would be given them
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
+def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """Returns the parser of an adapter's command line, which is `argv` or that of this process."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -38,11 +40,11 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--served-model-name", nargs="+", default=[], help="names of the model besides the one in /contract"
     )
-    add_contract_arguments(parser)
+    add_contract_arguments(parser, argv)
     return parser
 
 
-def add_contract_arguments(parser: argparse.ArgumentParser) -> None:
+def add_contract_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> None:
     """Adds the options that the contract needs to a parser that already has a host and a port."""
     add_token_arguments(parser)
     parser.add_argument("--version", type=_version, default=0, help="version of the weights it starts with")
@@ -52,19 +54,36 @@ def add_contract_arguments(parser: argparse.ArgumentParser) -> None:
         default=120.0,
         help="when weights were lost, requests in flight wait this long for the next complete update",
     )
-    parser.add_argument(
-        "--weight-sources",
-        nargs="+",
-        type=_source,
-        metavar="URL",
-        help="weight channels may use what lies below these: http://..., https://..., file:///...; "
-        "by default loopback addresses and the caller's own host",
-    )
-    parser.add_argument(
-        "--weight-directory",
-        type=Path,
-        help="where fetched weights are stored, and found again after a restart; by default a temporary one",
-    )
+    _add_channel_arguments(parser, argv)
+
+
+def _add_channel_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> None:
+    """Adds the option that names the class of weight channels, and the options of the class that is named."""
+    first = argparse.ArgumentParser(prog=parser.prog, usage=argparse.SUPPRESS, add_help=False)
+    for each in (first, parser):
+        each.add_argument(
+            "--weight-channels",
+            type=_channels,
+            metavar="CLASS",
+            help="class of the weight channels that the server offers; it adds options of its own. By "
+            "default none. There is one: extensions.stored_weights.channels.StoredChannels",
+        )
+    named, others = first.parse_known_args(argv)
+    if named.weight_channels is not None:
+        named.weight_channels.add_arguments(parser)
+    elif stray := next((each for each in others if each.split("=")[0] in OF_CHANNELS), None):
+        first.error(f"{stray} is of weight channels: name their class with --weight-channels")
+
+
+def _channels(path: str) -> type[WeightChannels]:
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{path} cannot be imported: {error}") from error
+    if not isinstance(found, type) or not issubclass(found, WeightChannels):
+        raise argparse.ArgumentTypeError(f"{path} is no class of weight channels")
+    return found
 
 
 def _port(text: str) -> int:
@@ -77,13 +96,6 @@ def _version(text: str) -> int:
     if not text.isdigit() or int(text) >= MAX_INTEGER:
         raise argparse.ArgumentTypeError(f"{text} is no version: 0 or more")
     return int(text)
-
-
-def _source(text: str) -> Location:
-    try:
-        return Location.of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _seconds(text: str) -> float:
@@ -105,8 +117,8 @@ def run(
     """
     try:
         token = token_of(args.token_file)
-        channels = ChannelFactory(SourceList(args.weight_sources), args.weight_directory)
-    except (TokenError, StoreError, OSError) as error:
+        channels = args.weight_channels.of(args) if args.weight_channels else None
+    except (TokenError, OSError, ValueError) as error:
         sys.exit(f"cannot serve: {error}")
     listener = listening_socket(args.host, args.port)
     failures: list[BaseException] = []
@@ -116,17 +128,8 @@ def run(
         server.should_exit = True
 
     limits = limits_here(limits or Limits())
-    app = create_app(
-        engine,
-        token,
-        args.version,
-        args.hold_timeout_s,
-        end,
-        add_generation,
-        limits,
-        served_names=args.served_model_name or (),
-        channels=channels,
-    )
+    updates = WeightUpdates(engine, args.hold_timeout_s, limits, channels)
+    app = create_app(updates, token, args.version, end, add_generation, args.served_model_name or ())
     server = server_of(app, limits)
     print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
     spare_collector()

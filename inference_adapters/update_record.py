@@ -1,6 +1,6 @@
 """The record of one weight update: what was accepted, how it stands, and how it ended.
 
-`weight_updates` keeps one for each version of a run. It knows no engine and no HTTP.
+`update_ledger` keeps one for each version of a run. It knows no engine and no HTTP.
 """
 
 import asyncio
@@ -9,11 +9,22 @@ import hashlib
 import time
 from dataclasses import dataclass, field
 
-from contracts.channel import ChannelUpdateRequest
+from contracts.channel import ChannelUpdateRequest, PullProgress
 from contracts.inference import UpdateProgress, WeightUpdateRequest, WeightUpdateStatus
-from extensions.stored_weights.store.rules import PullProgress
 
 AnyUpdateRequest = WeightUpdateRequest | ChannelUpdateRequest
+LONGEST_REASON = 1000  # characters, because a source may have sent part of it
+
+
+class UpdateError(Exception):
+    """A version that a channel cannot give. The message says it all, so no traceback is logged.
+
+    skipped: the version is proven bad, or a newer one makes it unnecessary.
+    """
+
+    def __init__(self, why: str, skipped: bool = False):
+        super().__init__(why)
+        self.skipped = skipped
 
 
 @dataclass
@@ -87,3 +98,9 @@ def parameters_in(request: AnyUpdateRequest) -> int:
 def fingerprint(request: AnyUpdateRequest) -> str:
     """Returns a hash of the request, by which retries are detected without keeping manifests."""
     return hashlib.sha256(request.model_dump_json().encode()).hexdigest()
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns what a status says of an error."""
+    reason = str(error) if isinstance(error, UpdateError) else f"{type(error).__name__}: {error}"
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}..."

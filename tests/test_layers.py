@@ -11,7 +11,7 @@ def test_import_rules():
     linter = Path(sys.executable).with_name("lint-imports")
     result = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "8 kept, 0 broken" in result.stdout
+    assert "10 kept, 0 broken" in result.stdout
 
 
 def test_no_scorer_of_reasoning_gym_is_called_outside_of_judging():
@@ -24,6 +24,14 @@ def test_inference_contract_and_records_import_without_torch():
         "import sys; sys.modules['torch'] = None; "
         "import contracts.inference, contracts.records, contracts.token_fields; "
         "assert 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_the_class_of_weight_channels_imports_what_stores_need_once_a_channel_is_made():
+    code = (
+        "import sys; import extensions.stored_weights.channels; "
+        "assert not {'aiohttp', 'cryptography', 'safetensors', 'zstandard'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

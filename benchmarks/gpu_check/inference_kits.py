@@ -16,6 +16,7 @@ from contracts.conformance.tiny_model import make_tiny_model
 from contracts.conformance.verdicts import Verdict
 from contracts.support.token import TOKEN_VARIABLE
 
+CHANNELS = ("--weight-channels", "extensions.stored_weights.channels.StoredChannels")
 BFLOAT16 = {"dtype": "bfloat16", "tolerance": 0.2}
 VLLM = ["--dtype", "bfloat16", "--enforce-eager", "--gpu-memory-utilization", "0.3"]
 SGLANG = ["--dtype", "bfloat16", "--mem-fraction-static", "0.3"]
@@ -27,7 +28,7 @@ def transformers(dry: bool) -> list[str]:
     """Checks the adapter in float32, every guarantee."""
     with tempfile.TemporaryDirectory() as folder:
         model = make_tiny_model(Path(folder) / "model")
-        command = transformers_command(model, device_of(dry))
+        command = transformers_command(model, device_of(dry), *CHANNELS)
         return _check(Path(folder), command, model, ["G1"] if dry else CODES, SMALL_AT_ONCE)
 
 
@@ -45,7 +46,7 @@ def _check_installed(engine: str, options: Sequence[str], dry: bool) -> list[str
     python = engine_python(engine)
     with tempfile.TemporaryDirectory() as folder:
         model = make_tiny_model(Path(folder) / "model")
-        command = [python, "-m", f"inference_adapters.{engine}", "--model", model, *options]
+        command = [python, "-m", f"inference_adapters.{engine}", "--model", model, *CHANNELS, *options]
         return _check(Path(folder), command, model, CODES, LARGE_AT_ONCE, **BFLOAT16)
 
 

@@ -21,7 +21,7 @@ CHEAPEST_FIRST = ["G10", "G9", "G11", "G8", "G6", "G3", "G7", "G5", "G1", "G4", 
 TRAINER_CHEAPEST_FIRST = ["T4", "T6", "T7", "T9", "T3", "T5", "T1", "T2"]
 LIKELY = {  # guarantees that detect most mutants of a file, and so are tried first
     "app body_limits error_answers http_protocol neutral_values text_checks": ["G6"],
-    "manifest_check weight_updates control_routes": ["G6", "G7"],
+    "manifest_check membership update_ledger weight_updates control_routes": ["G6", "G7"],
     "request_checks": ["G9", "G4", "G6"],
     "scripted sampling": ["G9", "G4"],
     "scoring": ["G3"],

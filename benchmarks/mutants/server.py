@@ -15,13 +15,15 @@ from contracts.conformance.processes import PRELOAD, fork_server
 from contracts.support.token import TOKEN_VARIABLE
 
 PRELOAD += ["fastapi", "uvicorn", "psutil", "coverage"]
+CHANNELS = ("--weight-channels", "extensions.stored_weights.channels.StoredChannels")
 READY_WITHIN_S = 120
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "secret"
 
 
 def options_of(adapter: str, model: str) -> list[str]:
-    return ["--model", model, "--max-batch-tokens", "64"] if adapter == "transformers" else []
+    own = ["--model", model, "--max-batch-tokens", "64"] if adapter == "transformers" else []
+    return [*CHANNELS, *own]
 
 
 @contextmanager

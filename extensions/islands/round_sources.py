@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from contracts.channel import PullProgress
 from extensions.islands import tensor_files
 from extensions.islands.outer import OuterGradient, Snapshot
 from extensions.islands.round_files import (
@@ -23,7 +24,7 @@ from extensions.stored_weights.store.errors import StoreError
 from extensions.stored_weights.store.fetcher import Fetcher
 from extensions.stored_weights.store.layout import latest_path, manifest_path
 from extensions.stored_weights.store.object_files import ObjectFiles
-from extensions.stored_weights.store.rules import PullProgress, PullRules
+from extensions.stored_weights.store.rules import PullRules
 from extensions.stored_weights.store.source_client import SourceClient
 from extensions.stored_weights.store.sources import Sources
 

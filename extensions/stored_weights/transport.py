@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # they import torch, which the launcher does not need
     from extensions.stored_weights.trainer.shared import SharedPublisher
     from pipelinerl.training.publishing.base import PublisherContext
 
-CHANNELS = "extensions.stored_weights.server.channels.StoredChannels"
+CHANNELS = "extensions.stored_weights.channels.StoredChannels"
 ORIGIN = "origin"
 URL_CHARACTERS = re.compile(r"[\x21-\x7e]{1,2048}")
 

@@ -14,7 +14,7 @@ async def ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncIt
     """Ends the requests that wait for lost weights once the weights have been given up."""
 
     async def give_up() -> None:
-        await updates.weights_given_up.wait()
+        await updates.ledger.weights_given_up.wait()
         await engine.abort_requests()
 
     task = asyncio.create_task(give_up())
@@ -22,5 +22,5 @@ async def ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncIt
         yield
     finally:
         task.cancel()
-    if updates.weights_given_up.is_set():
+    if updates.ledger.weights_given_up.is_set():
         raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")

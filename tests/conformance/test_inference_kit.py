@@ -17,7 +17,7 @@ from contracts.support.token import TOKEN_VARIABLE
 from tests.conformance.broken_servers import TOKEN
 from tests.conformance.kept import assert_kept
 from tests.conformance.servers import serving_mutant
-from tests.inference_adapters.servers import serving, wait_ready
+from tests.inference_adapters.servers import CHANNELS, serving, wait_ready
 from tests.limits import HANG_S
 
 UPDATES = int(os.environ.get("SOAK_UPDATES", 50))  # of G8
@@ -133,7 +133,7 @@ def test_the_fixture(inference_conformance, correct, reference):
 
 @pytest.mark.long
 def test_the_example_keeps_everything(tiny):
-    with serving("examples.naive_server", "--model", tiny) as server:
+    with serving("examples.naive_server", "--model", tiny, *CHANNELS) as server:
         wait_ready(server.url, HANG_S)
         verdicts = check_inference([server.url], tiny)
     assert [verdict.state for verdict in verdicts] == [
@@ -152,7 +152,7 @@ def test_a_call_that_stays_text_is_noticed(tiny):
 
 def assert_transformers_keeps(codes: list[str], model: str) -> None:
     small_batch = ["--max-batch-tokens", "64"]  # long prompts are read in pieces
-    options = ["--model", model, *small_batch]
+    options = ["--model", model, *small_batch, *CHANNELS]
     with serving("inference_adapters.transformers", *options, environment=PROTECTED) as server:
         wait_ready(server.url, HANG_S)
         assert_kept(check_inference([server.url], model, token=TOKEN, updates=UPDATES, only=codes))

@@ -15,6 +15,7 @@ from contracts.support.token import token_of
 from inference_adapters.app import create_app
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.serve import arguments
+from inference_adapters.weight_updates import WeightUpdates
 
 CONTRACT = {
     *("contract", "engine", "engine_version", "model", "ranks", "backends", "nccl_version", "accepts_dtypes"),
@@ -106,7 +107,7 @@ class Version1:
 if __name__ == "__main__":
     options = arguments(__doc__).parse_args()
     config = uvicorn.Config(
-        Version1(create_app(ScriptedEngine(0.002), token_of(None))),
+        Version1(create_app(WeightUpdates(ScriptedEngine(0.002)), token_of(None))),
         host=options.host,
         port=options.port,
         log_level="warning",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from benchmarks import sglang_servers, vllm_servers
 from contracts.support.token import TOKEN_VARIABLE
-from tests.inference_adapters.servers import Server, serving, wait_ready
+from tests.inference_adapters.servers import CHANNELS, Server, serving, wait_ready
 
 ENVIRONMENT = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
@@ -25,7 +25,7 @@ def engine_process(engine: str, model: str, *options: str, token: str | None = N
     arguments = ["--model", model, *(built.OPTIONS if built else []), *options]
     python = built.PYTHON if built else None
     with serving(
-        f"inference_adapters.{engine}", *arguments, python=python, environment=environment
+        f"inference_adapters.{engine}", *CHANNELS, *arguments, python=python, environment=environment
     ) as server:
         yield server
 

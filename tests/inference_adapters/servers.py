@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tests.forked import Forked
 from tests.limits import HANG_S
 
+CHANNELS = ("--weight-channels", "extensions.stored_weights.channels.StoredChannels")
 LOOK_S = 0.02  # between two looks at a server that starts
 
 

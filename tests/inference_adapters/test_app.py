@@ -8,6 +8,7 @@ from starlette.responses import PlainTextResponse
 
 from inference_adapters.app import create_app
 from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.weight_updates import WeightUpdates
 
 
 async def status_of(app, method: str, path: str) -> tuple[int, bytes]:
@@ -32,7 +33,7 @@ def test_an_app_that_an_adapter_mounts_takes_no_route_of_the_contract(method, pa
     def mount(app, updates):
         app.mount("/", PlainTextResponse("the engine's own"))
 
-    app = create_app(ScriptedEngine(), add_generation=mount)
+    app = create_app(WeightUpdates(ScriptedEngine()), add_generation=mount)
     status, body = asyncio.run(status_of(app, method, path))
     assert status == expected
     assert expected == 200 or json.loads(body)["error"]["code"] == "method_not_allowed"

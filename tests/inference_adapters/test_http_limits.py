@@ -16,6 +16,7 @@ from contracts.limits import Limits
 from inference_adapters.app import create_app
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.serve import server_of
+from inference_adapters.weight_updates import WeightUpdates
 from tests.limits import HANG_S
 from tests.moved_loop import let_pass, on_moved_loop
 
@@ -58,7 +59,7 @@ class Client:
 async def served() -> AsyncIterator[Client]:
     """Yields a client, and checks that the server answers a valid request in the end."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = server_of(create_app(ScriptedEngine(token_delay_s=0.0), limits=LIMITS), LIMITS)
+    server = server_of(create_app(WeightUpdates(ScriptedEngine(token_delay_s=0.0), limits=LIMITS)), LIMITS)
     serving = asyncio.create_task(server.serve([listener]))
     client = Client(listener.getsockname()[1], server.server_state.connections)
     while (await client.answer_to(get("/health")))[0] != 200:

@@ -7,6 +7,7 @@ import pytest
 
 from inference_adapters.app import create_app
 from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.weight_updates import WeightUpdates
 from tests.inference_adapters.held_engine import HELD
 from tests.inference_adapters.metrics import scraped, value
 from tests.inference_adapters.test_app import status_of
@@ -62,7 +63,7 @@ class WithItsOwn(ScriptedEngine):
 async def test_two_apps_in_one_process_have_each_their_own_and_their_engines():
     texts = []
     for version, engine in ((3, WithItsOwn()), (4, ScriptedEngine())):
-        app = create_app(engine, version=version)
+        app = create_app(WeightUpdates(engine), version=version)
         async with app.router.lifespan_context(app):
             while (answer := await status_of(app, "GET", "/metrics"))[0] == 503:  # it is being loaded
                 assert json.loads(answer[1])["error"]["code"] == "unhealthy"

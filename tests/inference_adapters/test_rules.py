@@ -13,6 +13,7 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, InitProcessGroupRequest, WeightUpdateRequest
 from contracts.weights import WeightGroup, WeightStore
 from inference_adapters import update_record
+from inference_adapters.channel import WeightChannels
 from inference_adapters.membership import NOTICE_S
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
@@ -28,14 +29,16 @@ def join_request(port: int, **changes) -> InitProcessGroupRequest:
     return InitProcessGroupRequest(**request | {"timeout_s": HANG_S} | changes)
 
 
-async def joined(version: int, takeover: bool) -> tuple[WeightUpdates, WeightGroup]:
+async def joined(
+    version: int, takeover: bool, channels: WeightChannels | None = None
+) -> tuple[WeightUpdates, WeightGroup]:
     """A server of its own that started with `version` and has joined run "r", epoch 1."""
-    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S)
+    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S, channels=channels)
     await updates.start(version)
     store = WeightStore("127.0.0.1", 0, HANG_S)
     request = join_request(store.port, takeover=takeover)
     form = asyncio.to_thread(store.group, request.group_name, 2, "gloo", HANG_S)
-    _, group = await asyncio.gather(updates.join(request), form)
+    _, group = await asyncio.gather(updates.membership.join(request), form)
     return updates, group
 
 
@@ -52,7 +55,7 @@ async def test_a_join_waits_for_an_update_as_long_as_that_may_be_silent_and_is_t
     updates.request(update(1))
     store = WeightStore("127.0.0.1", 0, HANG_S)
     request = join_request(store.port, epoch=2)
-    joining = asyncio.create_task(updates.join(request))
+    joining = asyncio.create_task(updates.membership.join(request))
     await asyncio.sleep(0)
     let_pass(HANG_S)
     await asyncio.sleep(0.01)
@@ -61,10 +64,10 @@ async def test_a_join_waits_for_an_update_as_long_as_that_may_be_silent_and_is_t
     with pytest.raises(ContractError) as refused:
         await joining
     assert refused.value.code is ErrorCode.UPDATE_IN_PROGRESS
-    again = asyncio.create_task(updates.join(request))
+    again = asyncio.create_task(updates.membership.join(request))
     group.close()  # the update fails, and the join goes on
     second = await asyncio.to_thread(store.group, request.group_name, 2, "gloo", HANG_S)
-    assert await again == [1] == await updates.join(request)
+    assert await again == [1] == await updates.membership.join(request)
     assert (await updates.status(1, 0)).state == "failed"
     second.close()
 

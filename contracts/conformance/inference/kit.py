@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -24,23 +24,22 @@ from contracts.conformance.inference.guarantees import (
     g11_cancellation,
 )
 from contracts.conformance.inference.reference import Reference
+from contracts.conformance.inference.registered import (
+    Checks,
+    Part,
+    check_covered,
+    registered,
+    with_registered,
+)
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.speed import Speed, measure_speed
 from contracts.conformance.parts import Parts, chosen
 from contracts.conformance.verdicts import Guarantee, GuaranteeError, NotDeclaredError, Verdict
 from contracts.weights import torch_dtype
-from extensions.stored_weights.conformance import (
-    g12_store,
-    g13_skipping,
-    g14_integrity,
-    g15_resume,
-    g16_undisturbed,
-)
 
-Part = Callable[[Bench], Awaitable[str]]  # the check of a part; it returns what it measured
-
-CHECKS: dict[Guarantee, Parts[Part]] = {
+REGISTERED = registered()
+OWN: Checks = {
     Guarantee("G1", "content"): g01_content.PARTS,
     Guarantee("G2", "in flight"): g02_in_flight.PARTS,
     Guarantee("G3", "no stale cache"): g03_stale_cache.PARTS,
@@ -52,12 +51,8 @@ CHECKS: dict[Guarantee, Parts[Part]] = {
     Guarantee("G9", "tokens round-trip"): g09_tokens.PARTS,
     Guarantee("G10", "authorization"): g10_authorization.PARTS,
     Guarantee("G11", "cancellation"): g11_cancellation.PARTS,
-    Guarantee("G12", "store content"): g12_store.PARTS,
-    Guarantee("G13", "skipping"): g13_skipping.PARTS,
-    Guarantee("G14", "integrity"): g14_integrity.PARTS,
-    Guarantee("G15", "resume"): g15_resume.PARTS,
-    Guarantee("G16", "undisturbed"): g16_undisturbed.PARTS,
 }
+CHECKS = with_registered(OWN, REGISTERED)
 CODES = [guarantee.code for guarantee in CHECKS]
 KNOWN = " and ".join(map(str, CONTRACT_VERSIONS))
 LONGEST_S = 1800.0  # the longest time that one check may take
@@ -83,8 +78,9 @@ def check_inference(
         settings: the fields of `Settings`.
         tell: called with each guarantee before it is checked.
 
-    Raises ValueError for an unknown guarantee, part or setting, and ConnectionError for a server that does
-    not respond. Raises OSError or ValueError for a model that cannot be loaded.
+    Raises ValueError for an unknown guarantee, part or setting, and for servers that declare channels if no
+    installed package has guarantees of these. Raises ConnectionError for a server that does not respond, and
+    OSError or ValueError for a model that cannot be loaded.
     """
     wanted = chosen(CHECKS, only, part)
     limits = Settings(**settings)
@@ -98,9 +94,11 @@ def check_inference(
             servers = [Server(http, url, limits.token) for url in urls]
             try:
                 bench = await _bench(servers, reference, limits)
+                if only is None:
+                    check_covered(await bench.offered("capabilities"), REGISTERED)
             except (aiohttp.ClientError, GuaranteeError) as error:
                 raise ConnectionError(f"the servers cannot be tried: {error!r}") from error
-            if len(wanted) > 1 and g08_endurance.PARTS in wanted.values():
+            if len(wanted) > 1 and any(guarantee.code == "G8" for guarantee in wanted):
                 # Measured first, so that G8 also detects slowdowns that earlier checks cause.
                 bench.speeds.extend([await _speed(server, reference) for server in bench.servers])
             return [await _verdict(guarantee, parts, bench, tell) for guarantee, parts in wanted.items()]

@@ -17,12 +17,14 @@ THOROUGH_CHANNELS = 60
 BAD = 4  # every fourth version is bad at its source
 
 
-async def check_channels(bench: Bench, growth: Growth) -> str:
-    """Pulls version after version, then joins channel after channel. Returns what was done as text."""
+async def channels(bench: Bench) -> str:
+    """Pulls version after version, then joins channel after channel."""
+    bench.end_run()
     if "relay" not in await bench.offered("capabilities"):
         raise NotDeclaredError("relay is not offered")
     pulls = THOROUGH_PULLS if bench.settings.thorough else PULLS
-    channels = THOROUGH_CHANNELS if bench.settings.thorough else CHANNELS
+    joins = THOROUGH_CHANNELS if bench.settings.thorough else CHANNELS
+    growth = Growth(bench)
     versions = itertools.count(1)
     async with new_store(bench) as at, at.sources(1) as (source,):
         await at.run.join_channel(at.store, [source])
@@ -40,7 +42,7 @@ async def check_channels(bench: Bench, growth: Growth) -> str:
             return seconds
 
         await growth.check_flat(pulled, pulls, "versions were pulled")
-        await growth.check_flat(joined, channels, "channels were joined")
+        await growth.check_flat(joined, joins, "channels were joined")
     return f"{next(versions) - 1} versions over channels"
 
 

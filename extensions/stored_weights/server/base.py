@@ -1,22 +1,22 @@
-"""What a relay channel and a shared one have in common, for `weight_updates` and `follower`."""
+"""What a relay channel and a shared one have in common, for `joined_channel` and `follower`."""
 
 import abc
-import asyncio
 import itertools
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from contracts.channel import ChannelInfo, InitWeightChannelRequest, StoredUpdate
-from contracts.inference import EngineInfo, KvCacheMode
+from contracts.inference import EngineInfo, InferenceEngine, KvCacheMode
 from extensions.stored_weights.store.errors import (
     BadDigestError,
     BadManifestError,
     BadSignatureError,
-    NoSourceError,
     StoreError,
 )
 from extensions.stored_weights.store.manifest import VersionManifest
-from inference_adapters.update_record import UpdateRecord
+from inference_adapters.update_ledger import UpdateLedger
+from inference_adapters.update_record import UpdateError, UpdateRecord, reason_of
 
 if TYPE_CHECKING:  # it needs the extra `weights`
     from extensions.stored_weights.store.assembly import AssembledVersion
@@ -25,21 +25,18 @@ if TYPE_CHECKING:  # it needs the extra `weights`
 PROVEN_BAD = (BadSignatureError, BadManifestError, BadDigestError)
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
-LONGEST_REASON = 1000  # characters, because a source may have sent part of it
-
-
-class SupersededError(StoreError):
-    """A newer version makes this one unnecessary."""
-
-    word = "superseded"
 
 
 class Channel(abc.ABC):
     """A store as a server uses it. Its methods are called in the server's event loop, and do not block it."""
 
-    def __init__(self, request: InitWeightChannelRequest):
+    def __init__(self, request: InitWeightChannelRequest, engine: InferenceEngine, ledger: UpdateLedger):
         self.request = request
         self.newest_seen: int | None = None
+        self.left = False  # whether nothing of it may be applied any more
+        self._engine = engine
+        self._ledger = ledger
+        self._target: UpdateRecord | None = None  # the version that was begun last
 
     @abc.abstractmethod
     async def check(self) -> str | None:
@@ -60,8 +57,34 @@ class Channel(abc.ABC):
         It counts bytes in the record's `transfer`. Raises StoreError or OSError.
         """
 
-    def info(self, target: UpdateRecord | None) -> ChannelInfo:
-        """Returns what `/contract` says of the channel. `target` is fetched or applied at present."""
+    async def attempt(self, record: UpdateRecord) -> "AssembledVersion | None":
+        """Returns the version of a record, or None for a cause that may pass: the record's error says which.
+
+        Raises UpdateError for a version that is proven bad.
+        """
+        self._target = record
+        try:
+            return await self.fetch(record)
+        except PROVEN_BAD as error:
+            raise UpdateError(str(error), skipped=True) from error
+        except StoreError as error:
+            record.outcome.error = reason_of(UpdateError(str(error)))
+        except OSError as error:
+            record.outcome.error = reason_of(error)
+        return None
+
+    async def apply(self, record: UpdateRecord, stored: "AssembledVersion", kv_cache: KvCacheMode) -> None:
+        """Has the engine load a version, unless the channel has been left meanwhile."""
+        record.progress.transfer_s = time.monotonic() - record.accepted_at
+        await self._ledger.occupy(record)
+        if self.left:
+            raise RuntimeError("its channel was left")
+        record.digest = stored.manifest.digest
+        await self._engine.load_weights(stored_update(stored, kv_cache), record.progress)
+
+    def info(self) -> ChannelInfo:
+        """Returns what `/contract` says of the channel."""
+        target = self._target if self._target and self._target.receiving else None
         return ChannelInfo(
             kind=self.request.kind,
             epoch=self.request.epoch,
@@ -98,36 +121,3 @@ def check_dtypes(manifest: VersionManifest, info: EngineInfo) -> None:
 def pauses() -> Iterator[float]:
     """Yields the seconds to wait before each new attempt: they double, up to a longest one."""
     return (min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(k, 16)) for k in itertools.count())
-
-
-def passes(error: StoreError | OSError) -> bool:
-    """Returns whether the same version may be fetched later."""
-    return not isinstance(error, PROVEN_BAD)
-
-
-async def fetched_within(channel: Channel, record: UpdateRecord) -> "AssembledVersion":
-    """Returns the version of a record, which is tried again until the record's timeout.
-
-    Raises the last StoreError or OSError.
-    """
-    last: Exception | None = None
-    try:
-        async with asyncio.timeout(record.timeout_s):
-            for pause_s in pauses():
-                try:
-                    return await channel.fetch(record)
-                except (StoreError, OSError) as error:
-                    if not passes(error):
-                        raise
-                    last = error
-                    record.outcome.error = reason_of(error)
-                await asyncio.sleep(pause_s)
-    except TimeoutError:
-        pass
-    raise last or NoSourceError(f"only {record.transfer.bytes_fetched} bytes came in {record.timeout_s:g} s")
-
-
-def reason_of(error: BaseException) -> str:
-    """Returns what a status says of an error. That of a StoreError begins with its word."""
-    reason = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-    return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}..."

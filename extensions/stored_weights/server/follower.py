@@ -9,25 +9,27 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from extensions.stored_weights.server.base import SupersededError, passes, pauses, reason_of
-from extensions.stored_weights.store.errors import StoreError
+from contracts.inference import WeightUpdateStatus
+from extensions.stored_weights.server.base import pauses
 from extensions.stored_weights.store.manifest import LatestVersion
-from inference_adapters.update_record import UpdateRecord
+from inference_adapters.update_ledger import UpdateLedger
+from inference_adapters.update_record import UpdateError, UpdateRecord
 
 if TYPE_CHECKING:
-    from extensions.stored_weights.server.joined_channel import JoinedChannel
     from extensions.stored_weights.server.relay import RelayChannel
     from extensions.stored_weights.store.assembly import AssembledVersion
 
 log = logging.getLogger(__name__)
 
+APPLYING_S = 60.0  # for which a join waits while a followed version is being applied
+
 
 class Follower:
     """The two tasks of a channel that is followed."""
 
-    def __init__(self, joined: "JoinedChannel", channel: "RelayChannel"):
-        self._joined = joined
+    def __init__(self, channel: "RelayChannel", ledger: UpdateLedger):
         self._channel = channel
+        self._ledger = ledger
         self._newest: LatestVersion | None = None
         self._waiting: UpdateRecord | None = None  # of a version that has not been begun
         self._pulled: UpdateRecord | None = None  # the last one that was begun
@@ -40,7 +42,7 @@ class Follower:
         for task in self._tasks:
             task.cancel()
         for record in filter(None, (self._waiting, self._pulled)):
-            self._joined.give_up(record, why)
+            self._ledger.give_up(record, why)
             await record.wait()
         await asyncio.wait(self._tasks)
 
@@ -58,19 +60,29 @@ class Follower:
             await asyncio.sleep(self._channel.request.poll_s)
 
     def _is_news(self, latest: LatestVersion) -> bool:
-        newer = self._newest is None or latest.version > self._newest.version
-        return newer and self._joined.wants(latest)
+        if self._newest is not None and latest.version <= self._newest.version:
+            return False
+        is_live = self._ledger.serves(latest.run, latest.manifest_sha256)
+        return not is_live and not self._ledger.is_older(latest.version)
 
     def _note(self, latest: LatestVersion) -> None:
         self._newest = latest
         why = f"superseded: version {latest.version} is newer"
         if self._waiting:
-            self._joined.give_up(self._waiting, why, superseded=True)
-        self._waiting = self._joined.note(latest)
+            self._ledger.give_up(self._waiting, why, superseded=True)
+        self._waiting = self._record_of(latest)
         if self._pulled and self._pulled.receiving and self._is_early(self._pulled):
             self._dropped = True
-            self._joined.give_up(self._pulled, why, superseded=True)
+            self._ledger.give_up(self._pulled, why, superseded=True)
         self._news.set()
+
+    def _record_of(self, latest: LatestVersion) -> UpdateRecord:
+        """Returns a new record of a version that will be pulled."""
+        epoch = self._channel.request.epoch
+        outcome = WeightUpdateStatus(run=latest.run, epoch=epoch, version=latest.version)
+        record = UpdateRecord(outcome, APPLYING_S, manifest_sha256=latest.manifest_sha256, followed=True)
+        self._ledger.add(record)
+        return record
 
     def _is_early(self, record: UpdateRecord) -> bool:
         """Returns whether a version is given up for a newer one, because most of it is still to come.
@@ -96,7 +108,7 @@ class Follower:
         """Pulls a version until it is live, bad or called off, or until there is a newer one."""
         for pause_s in pauses():
             self._pulled = record
-            self._joined.begin(record, self._obtain(record))
+            self._ledger.begin(record, self._obtain(record))
             await record.wait()
             if not record.superseded:
                 self._dropped = False
@@ -104,23 +116,21 @@ class Follower:
                 return
             if await self._news_within(pause_s):
                 return
-            record = self._joined.note(self._newest)
+            record = self._record_of(self._newest)
 
     async def _obtain(self, record: UpdateRecord) -> None:
         stored = await self._fetch(record)
-        await self._joined.apply(record, self._channel, stored, self._channel.request.kv_cache)
+        await self._channel.apply(record, stored, self._channel.request.kv_cache)
 
     async def _fetch(self, record: UpdateRecord) -> "AssembledVersion":
         for pause_s in pauses():
-            try:
-                return await self._channel.fetch(record)
-            except (StoreError, OSError) as error:
-                if not passes(error):
-                    raise
-                record.outcome.error = reason_of(error)
-                log.warning("version %d could not be fetched: %s", record.outcome.version, reason_of(error))
+            if stored := await self._channel.attempt(record):
+                return stored
+            why = record.outcome.error
+            log.warning("version %d could not be fetched: %s", record.outcome.version, why)
             if await self._news_within(pause_s):
-                raise SupersededError(f"version {self._newest.version} is newer; {record.outcome.error}")
+                why = f"superseded: version {self._newest.version} is newer; {why}"
+                raise UpdateError(why, skipped=True)
         raise AssertionError("the pauses do not end")
 
     async def _news_within(self, pause_s: float) -> bool:

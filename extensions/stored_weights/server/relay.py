@@ -18,6 +18,7 @@ from extensions.stored_weights.server.loop_thread import LoopThread
 from extensions.stored_weights.store.errors import StoreError
 from extensions.stored_weights.store.manifest import LatestVersion
 from extensions.stored_weights.store.puller import AssembledVersion, Puller, PullRules
+from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import UpdateRecord
 
 REACH_S = 10.0  # in which at least one source accepts a connection
@@ -27,10 +28,13 @@ class RelayChannel(Channel):
     """A channel of kind `relay`. `directory` returns the one in which the server stores what it fetches."""
 
     def __init__(
-        self, request: InitWeightChannelRequest, engine: InferenceEngine, directory: Callable[[], Path]
+        self,
+        request: InitWeightChannelRequest,
+        engine: InferenceEngine,
+        ledger: UpdateLedger,
+        directory: Callable[[], Path],
     ):
-        super().__init__(request)
-        self._engine = engine
+        super().__init__(request, engine, ledger)
         self._directory = directory
         self._thread: LoopThread | None = None
         self._puller: Puller | None = None
@@ -106,13 +110,13 @@ class RelayChannel(Channel):
         self._assembled = version
         return assembled
 
-    def info(self, target: UpdateRecord | None) -> ChannelInfo:
+    def info(self) -> ChannelInfo:
         puller = self._puller
         if puller is None:
-            return super().info(target)
+            return super().info()
         stale_s = None if puller.seen_at is None else time.monotonic() - puller.seen_at
         figures = {"stale_s": stale_s, "sources": puller.sources_info()}
-        return super().info(target).model_copy(update=figures)
+        return super().info().model_copy(update=figures)
 
 
 async def _reach(url: str) -> str | None:

@@ -11,15 +11,15 @@ from extensions.stored_weights.store.assembly import AssembledVersion
 from extensions.stored_weights.store.errors import StoreError
 from extensions.stored_weights.store.shared import SharedStore
 from inference_adapters.threads import in_daemon_thread
+from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import UpdateRecord
 
 
 class SharedChannel(Channel):
     """A channel of kind `shared`."""
 
-    def __init__(self, request: InitWeightChannelRequest, engine: InferenceEngine):
-        super().__init__(request)
-        self._engine = engine
+    def __init__(self, request: InitWeightChannelRequest, engine: InferenceEngine, ledger: UpdateLedger):
+        super().__init__(request, engine, ledger)
         self._store: SharedStore | None = None
 
     async def check(self) -> str | None:
@@ -50,6 +50,6 @@ class SharedChannel(Channel):
         record.transfer.bytes_done = record.transfer.bytes_total = record.transfer.bytes_fetched = size
         return version
 
-    def info(self, target: UpdateRecord | None) -> ChannelInfo:
+    def info(self) -> ChannelInfo:
         source = SourceInfo(url=self.request.sources[0], success=1.0, bytes_per_s=0.0)
-        return super().info(target).model_copy(update={"sources": [source]})
+        return super().info().model_copy(update={"sources": [source]})

@@ -6,10 +6,10 @@ URLs are compared by their parts, and one that is not in the plain form of `loca
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.support.locations import Location, plain_host
+from inference_adapters.channel import Caller
 
 
 def is_loopback(host: str) -> bool:
@@ -20,21 +20,10 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-@dataclass(frozen=True)
-class Caller:
-    """Who sent a request: the address that it came from, and the one at which it reached the server."""
-
-    host: str
-    reached: str
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the caller is on the server's own machine."""
-        host = plain_host(self.host)
-        return is_loopback(host) or host == plain_host(self.reached)
-
-
-LOCAL = Caller("127.0.0.1", "127.0.0.1")
+def is_local(caller: Caller) -> bool:
+    """Returns whether the caller is on the server's own machine."""
+    host = plain_host(caller.host)
+    return is_loopback(host) or host == plain_host(caller.reached)
 
 
 class SourceList:
@@ -64,5 +53,5 @@ class SourceList:
         if self._prefixes is not None:
             return any(prefix.contains(location) for prefix in self._prefixes)
         if location.scheme == "file":
-            return caller.is_local
+            return is_local(caller)
         return is_loopback(location.host) or location.host == plain_host(caller.host)

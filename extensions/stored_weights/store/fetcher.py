@@ -5,12 +5,12 @@ import random
 from collections import deque
 from collections.abc import Iterable
 
+from contracts.channel import PullProgress
 from contracts.support.files import is_disk_full
 from extensions.stored_weights.store.download import Transfer, download
 from extensions.stored_weights.store.layout import SHORT_NAME, object_path
 from extensions.stored_weights.store.object_files import ObjectFiles
 from extensions.stored_weights.store.part_file import PartFile, Wanted
-from extensions.stored_weights.store.rules import PullProgress
 from extensions.stored_weights.store.source_client import SourceClient
 
 

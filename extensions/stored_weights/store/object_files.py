@@ -9,9 +9,9 @@ import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from contracts.channel import PullProgress
 from extensions.stored_weights.store.local_files import remove, sha256_of
 from extensions.stored_weights.store.part_file import PartFile, Wanted
-from extensions.stored_weights.store.rules import PullProgress
 
 # Device, inode, size and time of the last change: they tell whether a file is the one that was hashed.
 Stamp = tuple[int, int, int, int]

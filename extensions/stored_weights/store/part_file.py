@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from extensions.stored_weights.store.rules import PullProgress
+from contracts.channel import PullProgress
 
 CHUNK_BYTES = 2**20
 EARLIER = "earlier"  # stands for whoever gave the bytes that were found on the disk

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from contracts.channel import PublicKey, SourceInfo
+from contracts.channel import PublicKey, PullProgress, SourceInfo
 from contracts.support.files import is_disk_full
 from extensions.stored_weights.store.assembly import AssembledVersion, version_name
 from extensions.stored_weights.store.directory import Claim, DirectoryInUseError, WeightDirectory
@@ -30,7 +30,7 @@ from extensions.stored_weights.store.plan import (
     is_worth_extending,
     missing_bytes,
 )
-from extensions.stored_weights.store.rules import PullProgress, PullRules
+from extensions.stored_weights.store.rules import PullRules
 from extensions.stored_weights.store.signing import Verifier
 from extensions.stored_weights.store.source_client import SourceClient
 from extensions.stored_weights.store.sources import Sources

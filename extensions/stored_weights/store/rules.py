@@ -1,4 +1,4 @@
-"""How patiently a puller fetches, and how far it has come."""
+"""How patiently a puller fetches."""
 
 from dataclasses import dataclass
 
@@ -19,12 +19,3 @@ class PullRules:
         if self.min_bytes_per_s == 0:
             return LONGEST_S
         return min(LONGEST_S, 2 * self.idle_timeout_s + nbytes / self.min_bytes_per_s)
-
-
-@dataclass
-class PullProgress:
-    """How far a fetch has come. The puller writes it while bytes arrive; other threads may read it."""
-
-    bytes_done: int = 0  # of the files of the version, those bytes that are here
-    bytes_total: int = 0
-    bytes_fetched: int = 0  # that came over the network, also those that had to come again

@@ -16,6 +16,7 @@ import torch
 from contracts.support.token import TOKEN_VARIABLE
 from inference_adapters.serve import arguments, run
 from tests.conformance.broken_servers.mutants import MUTANTS, TOKEN
+from tests.inference_adapters.servers import CHANNELS
 
 __all__ = ["MUTANTS", "TOKEN", "serve"]
 
@@ -28,6 +29,7 @@ def serve(name: str, port: int) -> None:
     gc.freeze()  # a server collects garbage when it starts, and would look at all that was imported
     torch.set_num_threads(1)
     os.environ[TOKEN_VARIABLE] = TOKEN
-    options = arguments(__doc__).parse_args(["--port", str(port)])
+    argv = ["--port", str(port), *CHANNELS]
+    options = arguments(__doc__, argv).parse_args(argv)
     logging.disable()  # only the kit reports failures
     run(MUTANTS[name].make(options), options)

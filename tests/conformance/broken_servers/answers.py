@@ -2,6 +2,7 @@
 
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters import app, error_answers, generation_routes
+from inference_adapters.membership import Membership
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
@@ -10,24 +11,24 @@ from tests.conformance.broken_servers.unseen_requests import behind
 
 @mutant("G6", "409 .*other_run", part="joins")
 def wants_to_be_taken_over_when_it_is_fresh(options):
-    right = WeightUpdates._check_join
+    right = Membership._check_join
 
     def check(self, request):
         if self.run is None and not request.takeover:
             raise ContractError(ErrorCode.OTHER_RUN, "this server belongs to no run")
         right(self, request)
 
-    WeightUpdates._check_join = check
+    Membership._check_join = check
 
 
 @mutant("G6", "^504|^500|^200", part="requests")
 def looks_for_no_room_in_the_group(options):
-    right = WeightUpdates._check_join
+    right = Membership._check_join
 
     def check(self, request):
         right(self, request.model_copy(update={"world_size": 2**16}))
 
-    WeightUpdates._check_join = check
+    Membership._check_join = check
 
 
 @mutant("G6", "'failed'|^200", part="receiving")
@@ -35,7 +36,7 @@ def calls_off_an_update_of_another_epoch(options):
     right = WeightUpdates.abort
 
     async def abort(self, request):
-        update = self._updates.get(request.version)
+        update = self.ledger.get(request.version)
         epoch = update.outcome.epoch if update else request.epoch
         return await right(self, request.model_copy(update={"epoch": epoch}))
 
@@ -47,7 +48,7 @@ def calls_off_what_another_run_names(options):
     right = WeightUpdates.abort
 
     async def abort(self, request):
-        return await right(self, request.model_copy(update={"run": self.run}))
+        return await right(self, request.model_copy(update={"run": self.membership.run}))
 
     WeightUpdates.abort = abort
 

@@ -2,6 +2,8 @@
 
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters import weight_updates
+from inference_adapters.membership import Membership
+from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -12,7 +14,7 @@ def says_the_new_version_while_receiving(options):
 
     def contract(self):
         info = right(self)
-        if update := self._receiving():
+        if update := self.ledger.receiving:
             weights = info.weights.model_copy(update={"version": update.outcome.version})
             info = info.model_copy(update={"weights": weights})
         return info
@@ -23,60 +25,60 @@ def says_the_new_version_while_receiving(options):
 @mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group", part="receiving")
 def tears_an_update_down_for_the_next_epoch(options):
     async def end_of(self, update, request):
-        await self._call_off(update, "a newer epoch")
+        await self._ledger.call_off(update, "a newer epoch")
 
-    WeightUpdates._end_of = end_of
+    Membership._end_of = end_of
 
 
 @mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group", part="receiving")
 def tears_an_update_down_for_any_join(options):
-    right = WeightUpdates.join
+    right = Membership.join
 
     async def join(self, request):
-        update = self._receiving()
+        update = self._ledger.receiving
         if update and request.backend == "gloo":
-            await self._call_off(update, "a join")
+            await self._ledger.call_off(update, "a join")
         return await right(self, request)
 
-    WeightUpdates.join = join
+    Membership.join = join
 
 
 @mutant("G6", "no_group|broadcast of version|/contract said", part="requests")
 def leaves_its_group_when_a_join_fails(options):
-    right = WeightUpdates._join
+    right = Membership._join
 
     async def join(self, request):
         try:
             return await right(self, request)
         except ContractError:
-            self.engine.leave_group()
-            self._group = None
+            self._engine.leave_group()
+            self.group = None
             raise
 
-    WeightUpdates._join = join
+    Membership._join = join
 
 
 @mutant("G6", "ended with `abort`", part="group")
 def aborts_before_the_takeover_is_certain(options):
-    right = WeightUpdates._join
+    right = Membership._join
 
     async def join(self, request):
         if self.run and request.run != self.run:
-            await self.engine.abort_requests()
+            await self._engine.abort_requests()
         return await right(self, request)
 
-    WeightUpdates._join = join
+    Membership._join = join
 
 
 @mutant("G6", "contract.run was|other_run|/contract said", part="group")
 def takes_the_name_of_a_run_that_never_joined(options):
-    right = WeightUpdates._check_join
+    right = Membership._check_join
 
     def check(self, request):
         right(self, request)
         self.run = request.run
 
-    WeightUpdates._check_join = check
+    Membership._check_join = check
 
 
 @mutant("G6", "'failed'", part="receiving")
@@ -85,8 +87,8 @@ def calls_off_what_is_live(options):
         await right(self, update, why)
         update.outcome.state = "failed"
 
-    right = WeightUpdates._call_off
-    WeightUpdates._call_off = call_off
+    right = UpdateLedger.call_off
+    UpdateLedger.call_off = call_off
 
 
 @mutant("G6", "^200 .*receiving|^200 .*failed", part="receiving")
@@ -106,21 +108,28 @@ def calls_off_whatever_is_named(options):
 
 @mutant("G6", "update_in_progress|no_group|stale", part="retries")
 def forgets_what_it_called_off(options):
-    right = WeightUpdates._call_off
+    right = UpdateLedger.call_off
 
     async def call_off(self, update, why):
         await right(self, update, why)
         update.fingerprint = ""
 
-    WeightUpdates._call_off = call_off
+    UpdateLedger.call_off = call_off
 
 
 @mutant("G6", "^409 .*stale_epoch|the same join again", part="joins")
 def forgets_its_join_after_an_update(options):
-    right = WeightUpdates._live
+    right = UpdateLedger._live
+    members = []
+    made = Membership.__init__
+
+    def init(self, *arguments):
+        made(self, *arguments)
+        members.append(self)
 
     def live(self, update):
         right(self, update)
-        self._joined = None
+        members[0]._joined = None
 
-    WeightUpdates._live = live
+    Membership.__init__ = init
+    UpdateLedger._live = live

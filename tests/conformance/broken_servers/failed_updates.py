@@ -4,7 +4,9 @@ import asyncio
 
 from contracts.inference import WeightUpdateStatus
 from inference_adapters import embedded, membership
+from inference_adapters.membership import Membership
 from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import UpdateRecord
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
@@ -128,14 +130,14 @@ def reports_a_failure_late(options):
 
 @mutant("G7", "no answer to POST /init_process_group|409|join", part="forming-group")
 def joins_one_group_after_the_other(options):
-    right = WeightUpdates.join
+    right = Membership.join
 
     async def join(self, request):
         if self._joining and self._joining.request != request:
             await asyncio.wait([self._joining.task])
         return await right(self, request)
 
-    WeightUpdates.join = join
+    Membership.join = join
 
 
 @mutant("G7", "lost|receiving|/contract says", part="infinities")
@@ -144,7 +146,8 @@ def says_lost_after_any_failure(options):
 
     def contract(self):
         info = right(self)
-        if self._current and self._current.outcome.state == "failed":
+        last = self.ledger._current
+        if last and last.outcome.state == "failed":
             info = info.model_copy(update={"weights": info.weights.model_copy(update={"state": "lost"})})
         return info
 
@@ -153,13 +156,13 @@ def says_lost_after_any_failure(options):
 
 @mutant("G7", "/contract says .*version=", part="infinities")
 def counts_the_version_when_it_is_requested(options):
-    right = WeightUpdates._failed
+    right = UpdateLedger._failed
 
     def failed(self, update, why):
         right(self, update, why)
         self.version = update.outcome.version
 
-    WeightUpdates._failed = failed
+    UpdateLedger._failed = failed
 
 
 @mutant("G7", "requests of .* ended|length|greedy token|abort", part="killed")

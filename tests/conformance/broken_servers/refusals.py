@@ -6,6 +6,7 @@ import torch
 
 from inference_adapters import body_limits, manifest_check, update_record, weight_updates
 from inference_adapters.bodies import ChatBody, TextBody
+from inference_adapters.membership import Membership
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -15,7 +16,7 @@ def accepts_an_older_version(options):
     right = weight_updates.WeightUpdates._check_update
 
     def check(self, request):
-        self._any_version = True
+        self.ledger._any_version = True
         right(self, request)
 
     weight_updates.WeightUpdates._check_update = check
@@ -65,13 +66,13 @@ def refuses_a_retry(options):
 
 @mutant("G6", "stale_epoch", part="joins")
 def refuses_a_retried_join(options):
-    right = weight_updates.WeightUpdates.join
+    right = Membership.join
 
     async def join(self, request):
         self._joined = None
         return await right(self, request)
 
-    weight_updates.WeightUpdates.join = join
+    Membership.join = join
 
 
 @mutant("G6", "no answer to POST /v1/completions", part="retries", hangs=True)

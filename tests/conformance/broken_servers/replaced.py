@@ -1,15 +1,15 @@
 """Broken servers. G7: responses about groups, runs and updates that newer ones have replaced."""
 
 from contracts.errors import ContractError, ErrorCode
-from inference_adapters.membership import NOTICE_S
+from inference_adapters.membership import NOTICE_S, Membership
+from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import UpdateRecord
-from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
 
 @mutant("G7", "504|forms", part="forming-group")
 def joins_an_epoch_that_is_being_joined(options):
-    right = WeightUpdates._check_join
+    right = Membership._check_join
 
     def check(self, request):
         joining = self._joining
@@ -19,12 +19,12 @@ def joins_an_epoch_that_is_being_joined(options):
         finally:
             self._joining = joining
 
-    WeightUpdates._check_join = check
+    Membership._check_join = check
 
 
 @mutant("G7", "ended with .*rendezvous_timeout", part="forming-group")
 def tells_a_replaced_join_that_its_time_is_over(options):
-    right = WeightUpdates._answer_of
+    right = Membership._answer_of
 
     async def joined_ranks(self, join):
         try:
@@ -34,7 +34,7 @@ def tells_a_replaced_join_that_its_time_is_over(options):
                 raise ContractError(ErrorCode.RENDEZVOUS_TIMEOUT, error.message) from error
             raise
 
-    WeightUpdates._answer_of = joined_ranks
+    Membership._answer_of = joined_ranks
 
 
 @mutant("G7", "no answer to POST /init_process_group|update_in_progress", part="takeover-in-update")
@@ -44,36 +44,36 @@ def waits_for_the_update_of_another_run(options):
         if update.receiving:
             raise ContractError(ErrorCode.UPDATE_IN_PROGRESS, "it is still being received")
 
-    WeightUpdates._end_of = end_of
+    Membership._end_of = end_of
 
 
 @mutant("G7", "^GET /weight_update/1: 200", part="takeover-in-update")
 def remembers_the_updates_of_another_run(options):
-    right = WeightUpdates._change_run
+    right = Membership._change_run
 
     async def change_run(self, request):
-        updates = dict(self._updates)
+        updates = dict(self._ledger._updates)
         await right(self, request)
-        self._updates.update(updates)
+        self._ledger._updates.update(updates)
 
-    WeightUpdates._change_run = change_run
+    Membership._change_run = change_run
 
 
 @mutant("G7", "failed with error None", part="infinities")
 def tells_no_reason_of_a_failure(options):
-    right = WeightUpdates._failed
+    right = UpdateLedger._failed
 
     def failed(self, update, why):
         right(self, update, why)
         update.outcome.error = None
 
-    WeightUpdates._failed = failed
+    UpdateLedger._failed = failed
 
 
 @mutant("G7", "live with error", part="polls")
 def keeps_the_reason_of_the_last_failure(options):
-    live = WeightUpdates._live
-    failed = WeightUpdates._failed
+    live = UpdateLedger._live
+    failed = UpdateLedger._failed
 
     def tell(self, update):
         live(self, update)
@@ -83,8 +83,8 @@ def keeps_the_reason_of_the_last_failure(options):
         failed(self, update, why)
         self.reason = why
 
-    WeightUpdates._live = tell
-    WeightUpdates._failed = note
+    UpdateLedger._live = tell
+    UpdateLedger._failed = note
 
 
 @mutant("G7", "'receiving'", part="slow-trainer")

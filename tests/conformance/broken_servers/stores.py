@@ -23,8 +23,8 @@ from extensions.stored_weights.store.shared import SharedStore
 from extensions.stored_weights.store.signing import Verifier, _parts
 from extensions.stored_weights.store.sources import Sources
 from extensions.stored_weights.store.tensor_check import TensorCheck, tensor_entries
-from inference_adapters import weight_updates
 from inference_adapters.scripted import WEIGHT, ScriptedEngine
+from inference_adapters.update_ledger import UpdateLedger
 from tests.conformance.broken_servers.mutants import mutant
 
 HOUR_S = 3600.0
@@ -105,12 +105,12 @@ class LabelsBeforeApplying(ScriptedEngine):
 
 @mutant("G13", "ended as .*failed", part="following")
 def calls_a_skipped_version_failed(options):
-    right = weight_updates.WeightUpdates.end
+    right = UpdateLedger._end
 
-    def end(self, update, why, skipped=False):
-        right(self, update, why)
+    def end(self, update, why, skipped):
+        right(self, update, why, False)
 
-    weight_updates.WeightUpdates.end = end
+    UpdateLedger._end = end
 
 
 @mutant("G13", "version 7|/weight_update/7", part="following")
@@ -183,7 +183,7 @@ def follows_a_replayed_latest(options):
     LatestWatch._take = take
     LatestWatch._newer = newer
     Follower._is_news = lambda self, latest: latest != self._newest
-    weight_updates.WeightUpdates.is_older = lambda self, version: False
+    UpdateLedger.is_older = lambda self, version: False
 
 
 @mutant("G14", "more requests for files of a version that is bad|/weight_update/.*receiving", part="latest")
@@ -193,11 +193,11 @@ def retries_the_bad_version(options):
     async def to_the_end(self, record):
         while True:
             self._pulled = record
-            self._joined.begin(record, self._obtain(record))
+            self._ledger.begin(record, self._obtain(record))
             await record.wait()
             if record.outcome.state == "live" or record.called_off or await self._news_within(0.1):
                 return
-            record = self._joined.note(self._newest)
+            record = self._record_of(self._newest)
 
     Follower._to_the_end = to_the_end
 
@@ -278,7 +278,7 @@ def shares_without_looking(options):
 
 @mutant("G16", "requests to a source of a channel that was replaced", part="replaced")
 def keeps_the_old_channel(options):
-    async def leave(self, why):
-        self._channel = self._follower = None
+    async def close(self, why):
+        self._channel.left = True
 
-    JoinedChannel.leave = leave
+    JoinedChannel.close = close

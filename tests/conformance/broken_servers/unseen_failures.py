@@ -7,7 +7,9 @@ import torch
 
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters import embedded
+from inference_adapters.membership import Membership
 from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -113,8 +115,8 @@ class StaysPausedAfterACallOff(ScriptedEngine):
 
 @mutant("G7", "update_in_progress", part="polls")
 def keeps_the_lock_of_what_was_called_off(options):
-    call_off = WeightUpdates._call_off
-    check_join = WeightUpdates._check_join
+    call_off = UpdateLedger.call_off
+    check_join = Membership._check_join
 
     async def call(self, update, why):
         held = update.receiving and "trainer" in why
@@ -124,8 +126,8 @@ def keeps_the_lock_of_what_was_called_off(options):
 
     def check(self, request):
         check_join(self, request)
-        if time.monotonic() < getattr(self, "locked_until", 0):
+        if time.monotonic() < getattr(self._ledger, "locked_until", 0):
             raise ContractError(ErrorCode.UPDATE_IN_PROGRESS, "an update is being received")
 
-    WeightUpdates._call_off = call
-    WeightUpdates._check_join = check
+    UpdateLedger.call_off = call
+    Membership._check_join = check

@@ -8,8 +8,8 @@ import torch
 from contracts.errors import ContractError
 from inference_adapters import app, body_limits, generation_routes, scripted
 from inference_adapters.body_limits import BodyLimits
+from inference_adapters.membership import Membership
 from inference_adapters.scripted import VOCABULARY, ScriptedEngine
-from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
 WRONG = "greedy token|log-probability"
@@ -70,16 +70,16 @@ def memoises_answers(options):
 
 @mutant("G6", "no_group|broadcast|contract said", part="requests")
 def leaves_its_group_before_it_checks_a_join(options):
-    right = WeightUpdates.join
+    right = Membership.join
 
     async def join(self, request):
         known = [known.request for known in (self._joining, self._joined) if known]
-        if request not in known and not self._receiving():
-            self.engine.leave_group()
-            self._group = None
+        if request not in known and not self._ledger.receiving:
+            self._engine.leave_group()
+            self.group = None
         return await right(self, request)
 
-    WeightUpdates.join = join
+    Membership.join = join
 
 
 @mutant("G6", "half a character|^500", part="http")

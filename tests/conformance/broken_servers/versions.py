@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from inference_adapters import completions
 from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -154,10 +155,10 @@ class KeepsTheLabelUnderLoad(ScriptedEngine):
 
 @mutant("G5", "contract says", part="failed-update")
 def keeps_the_version_of_a_failed_update(options):
-    right = WeightUpdates._failed
+    right = UpdateLedger._failed
 
     def failed(self, update, why):
         right(self, update, why)
         self.version = update.outcome.version
 
-    WeightUpdates._failed = failed
+    UpdateLedger._failed = failed

@@ -14,6 +14,7 @@ import torch
 from contracts.support.token import TOKEN_VARIABLE
 from inference_adapters.serve import arguments, run
 from tests.conformance.odd_servers.registry import ODD, TOKEN
+from tests.inference_adapters.servers import CHANNELS
 
 __all__ = ["ODD", "TOKEN", "serve"]
 MODULES = "engines states declarations answers transport"
@@ -28,6 +29,7 @@ def serve(name: str, port: int) -> None:
     torch.set_num_threads(1)
     os.environ[TOKEN_VARIABLE] = TOKEN
     odd = ODD[name]
-    options = arguments(__doc__).parse_args(["--host", odd.host, "--port", str(port)])
+    argv = ["--host", odd.host, "--port", str(port), *CHANNELS]
+    options = arguments(__doc__, argv).parse_args(argv)
     logging.disable()  # only the kit reports failures
     run(odd.make(), options, limits=odd.limits)

@@ -3,7 +3,6 @@
 import asyncio
 
 from contracts.errors import ContractError, ErrorCode
-from extensions.stored_weights.server.joined_channel import JoinedChannel
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.odd_servers.registry import odd
@@ -43,11 +42,11 @@ class RestartsAfterAFailedUpdate(ScriptedEngine):
         await asyncio.sleep(RESTART_S)
         for name, weight in self.initial_weights(0).items():
             self._weights[name].copy_(weight)
-        fresh = WeightUpdates(self, updates.hold_timeout_s, updates.limits)
+        channels = updates.membership.channels
+        fresh = WeightUpdates(self, updates.ledger._hold_timeout_s, updates.limits, channels)
         await self._set_paused(False)
         self._version = 0
         vars(updates).update(vars(fresh))
-        updates._channel = JoinedChannel(updates)
         updates.loaded = True
 
     async def _generate(self, prompt, sampling):

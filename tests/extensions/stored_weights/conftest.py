@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.extensions.stored_weights.runs import CHANNELS
-from tests.inference_adapters.servers import Server, ready_servers
+from tests.inference_adapters.servers import CHANNELS, Server, ready_servers
 from tests.pipeline.conftest import ranks, url, urls, worker
 
 __all__ = ["pair", "ranks", "url", "urls", "worker"]

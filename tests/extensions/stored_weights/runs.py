@@ -14,7 +14,6 @@ from tests.pipeline.runs import wait_for
 from tests.pipeline.test_weight_publisher import config
 from trainer_adapters.scripted import ScriptedTrainer
 
-CHANNELS: tuple[str, ...] = ()  # options of a server that takes weight channels
 ORIGIN = "extensions.stored_weights.store.origin"
 
 

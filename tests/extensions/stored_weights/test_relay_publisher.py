@@ -28,14 +28,20 @@ from pipelinerl.errors import GaveUpError
 from pipelinerl.training.candidates import LacksCapabilityError, NoServersError
 from pipelinerl.training.publishing.base import errors_of, publish
 from tests.extensions.stored_weights.runs import (
-    CHANNELS,
     ORIGIN,
     made,
     origin_of,
     unwaited,
     wait_until_served,
 )
-from tests.inference_adapters.servers import Server, contract, ready_servers, serving, wait_ready
+from tests.inference_adapters.servers import (
+    CHANNELS,
+    Server,
+    contract,
+    ready_servers,
+    serving,
+    wait_ready,
+)
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for

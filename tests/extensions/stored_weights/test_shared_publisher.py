@@ -16,7 +16,7 @@ from pipelinerl.errors import GaveUpError
 from pipelinerl.training.publishing.base import publish
 from tests.extensions.stored_weights.runs import made
 from tests.inference_adapters.failing_engine import ONCE, POISON
-from tests.inference_adapters.servers import serving, wait_ready
+from tests.inference_adapters.servers import CHANNELS, serving, wait_ready
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
@@ -58,7 +58,7 @@ def test_a_server_that_fails_is_left_out_and_the_others_are_not_disturbed(
     worker, ranks, url, tmp_path, version
 ):
     good = url
-    with serving(FAILING) as failing:
+    with serving(FAILING, *CHANNELS) as failing:
         wait_ready(failing.url)
         with sharing(worker, Launcher(good, failing.url), tmp_path) as sender:
             assert len(publish(worker, ranks, sender, version - 1).servers) == 2

@@ -15,13 +15,14 @@ import torch
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, WeightUpdateStatus
 from contracts.weights import WeightStore
+from extensions.stored_weights.channels import StoredChannels
 from extensions.stored_weights.conformance.faults import MISSING
 from extensions.stored_weights.server.base import LONGEST_PAUSE_S
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
 from tests.extensions.stored_weights.channel_peer import ChannelPeer, channel_peer, until
 from tests.forked import Forked
-from tests.inference_adapters.servers import contract, serving, wait_ready
+from tests.inference_adapters.servers import CHANNELS, contract, serving, wait_ready
 from tests.inference_adapters.test_rules import join_request, joined, update
 from tests.limits import HANG_S
 from tests.moved_loop import let_pass, on_moved_loop
@@ -50,7 +51,7 @@ class Member:
         self.peer = peer
         self.source = peer.source
         self.engine = engine
-        self.updates = WeightUpdates(engine, hold_timeout_s=HANG_S)
+        self.updates = WeightUpdates(engine, hold_timeout_s=HANG_S, channels=StoredChannels())
 
     def store(self, version: int, follow: bool, weights=None) -> None:
         """Publishes a version, and requests it unless it is followed."""
@@ -60,8 +61,8 @@ class Member:
 
     async def ended(self, version: int) -> WeightUpdateStatus:
         """Returns the state of a version once it has ended."""
-        await until(lambda: version in self.updates._updates)
-        await self.updates._updates[version].ended.wait()
+        await until(lambda: self.updates.ledger.get(version))
+        await self.updates.ledger.get(version).ended.wait()
         return await self.updates.status(version, 0)
 
     async def is_asked_again(self) -> None:
@@ -80,12 +81,12 @@ async def member(directory: Path, engine: ScriptedEngine | None = None, **join) 
     async with channel_peer(directory) as peer:
         found = Member(peer, engine or CountsLoads())
         await found.updates.start(0)
-        await found.updates.join_channel(peer.join(**join))
+        await found.updates.membership.join_channel(peer.join(**join))
         try:
             yield found
         finally:
             peer.source.open.set()
-            await found.updates.close()
+            await found.updates.membership.close()
 
 
 @on_moved_loop
@@ -103,7 +104,7 @@ async def test_of_versions_that_come_faster_than_they_are_fetched_every_second_i
         assert (await at.updates.status(3, HANG_S)).state == "skipped"  # it was not begun
         at.source.open.set()
         assert (await at.updates.status(2, HANG_S)).state == "live"
-        await until(lambda: at.updates.version == 4)
+        await until(lambda: at.updates.ledger.version == 4)
 
 
 @BOTH_WAYS
@@ -112,7 +113,7 @@ async def test_what_passes_is_tried_again(tmp_path, follow):
     async with member(tmp_path, follow=follow) as at:
         at.source.fault = MISSING
         at.store(1, follow)
-        await until(lambda: 1 in at.updates._updates and at.updates._updates[1].outcome.error)
+        await until(lambda: (record := at.updates.ledger.get(1)) and record.outcome.error)
         status = await at.updates.status(1, 0)
         assert status.state == "receiving" and status.error.startswith("gone: ")
         at.source.fault = None
@@ -131,9 +132,9 @@ async def test_a_followed_version_that_is_not_finite_is_not_tried_again(tmp_path
         assert (ended.state, ended.touched) == ("failed", False) and "not finite" in ended.error
         let_pass(HANG_S)  # longer than any pause
         await at.peer.is_looked_for()
-        assert at.updates._updates[1].task is None and at.target is None and at.engine.loads == 0
+        assert at.updates.ledger.get(1).task is None and at.target is None and at.engine.loads == 0
         at.store(2, follow=True)
-        await until(lambda: at.updates.version == 2)
+        await until(lambda: at.updates.ledger.version == 2)
 
 
 @on_moved_loop
@@ -144,7 +145,7 @@ async def test_weights_that_were_lost_are_pulled_again(tmp_path):
         at.store(1, follow=True)
         await until(lambda: engine.loads == 1)
         await until(lambda: at.updates.health().status == "unhealthy")
-        while at.updates.version != 1:
+        while at.updates.ledger.version != 1:
             let_pass(1.0)
             await asyncio.sleep(0.005)
         assert at.updates.health().status == "ready" and engine.loads == 2
@@ -167,18 +168,18 @@ async def test_a_version_that_is_fetched_may_be_aborted(tmp_path, follow):
         assert at.target is None
         at.source.open.set()
         at.store(2, follow)
-        await until(lambda: at.updates.version == 2)
+        await until(lambda: at.updates.ledger.version == 2)
         assert (await at.updates.status(1, 0)).state == "failed"
 
 
 @pytest.mark.asyncio
 async def test_a_failed_join_keeps_the_group(tmp_path):
-    updates, group = await joined(0, takeover=False)
+    updates, group = await joined(0, takeover=False, channels=StoredChannels())
     async with channel_peer(tmp_path) as peer:
         peer.epoch = 1
         request = peer.join(run="r", sources=["http://127.0.0.1:9/"])  # where no server listens
         with pytest.raises(ContractError) as refused:
-            await updates.join_channel(request)
+            await updates.membership.join_channel(request)
         assert refused.value.code is ErrorCode.NO_SOURCE
         assert updates.contract().group.epoch == 1 and updates.contract().channel is None
         updates.request(update(1))
@@ -188,25 +189,27 @@ async def test_a_failed_join_keeps_the_group(tmp_path):
 
 @pytest.mark.asyncio
 async def test_a_newer_channel_replaces_a_group_that_is_forming(tmp_path):
-    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S)
+    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S, channels=StoredChannels())
     await updates.start(0)
     async with channel_peer(tmp_path) as peer:
         store = WeightStore("127.0.0.1", 0, HANG_S)  # rank 0 never comes
-        forming = asyncio.create_task(updates.join(join_request(store.port, run=peer.run, takeover=True)))
+        forming = asyncio.create_task(
+            updates.membership.join(join_request(store.port, run=peer.run, takeover=True))
+        )
         await asyncio.sleep(0)
         peer.epoch = 1
         stored = peer.update(peer.store_version(1))
         with pytest.raises(ContractError) as refused:
             updates.request(stored)
         assert refused.value.code is ErrorCode.JOINING
-        await updates.join_channel(peer.join())
+        await updates.membership.join_channel(peer.join())
         with pytest.raises(ContractError) as given_up:
             await forming
         assert given_up.value.code is ErrorCode.STALE_EPOCH
         updates.request(stored.model_copy(update={"epoch": 2}))
         assert (await updates.status(1, HANG_S)).state == "live"
         store.abort()
-        await updates.close()
+        await updates.membership.close()
 
 
 def puller_threads() -> list[str]:
@@ -215,13 +218,15 @@ def puller_threads() -> list[str]:
 
 @pytest.mark.asyncio
 async def test_of_racing_joins_the_newest_stays_and_no_thread_is_left(tmp_path):
-    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S)
+    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S, channels=StoredChannels())
     await updates.start(0)
     async with channel_peer(tmp_path) as peer:
         published = peer.store_version(1)
         joins = []
         for epoch in range(1, 9):
-            joins.append(asyncio.create_task(updates.join_channel(peer.join(follow=epoch % 2 == 0))))
+            joins.append(
+                asyncio.create_task(updates.membership.join_channel(peer.join(follow=epoch % 2 == 0)))
+            )
             for _ in range(epoch**2):  # each join is at another point when the next one comes
                 await asyncio.sleep(0)
         answers = await asyncio.gather(*joins, return_exceptions=True)
@@ -231,7 +236,7 @@ async def test_of_racing_joins_the_newest_stays_and_no_thread_is_left(tmp_path):
             assert stale or answer.version in (0, 1)
         assert updates.contract().channel.epoch == 8 and len(puller_threads()) == 1
         await until(lambda: updates.contract().weights.digest == published.digest)
-        await updates.close()
+        await updates.membership.close()
         assert puller_threads() == [] and updates.contract().channel is None
         assert not [task for task in asyncio.all_tasks() if "Follower" in repr(task)]
 
@@ -256,7 +261,9 @@ async def pull(url: str, directory: Path, version: int) -> int:
 
 def test_the_temporary_directory_is_removed_at_the_end(tmp_path):
     environment = {"TMPDIR": str(tmp_path)}
-    with serving("inference_adapters.scripted", python=sys.executable, environment=environment) as server:
+    with serving(
+        "inference_adapters.scripted", *CHANNELS, python=sys.executable, environment=environment
+    ) as server:
         wait_ready(server.url)
         assert asyncio.run(pull(server.url, tmp_path / "run", 1))
         assert list(tmp_path.glob("weights-*"))
@@ -266,7 +273,7 @@ def test_the_temporary_directory_is_removed_at_the_end(tmp_path):
 
 
 def test_fetched_files_are_used_again_after_a_restart(tmp_path):
-    options = ("--weight-directory", str(tmp_path / "weights"))
+    options = (*CHANNELS, "--weight-directory", str(tmp_path / "weights"))
     with serving("inference_adapters.scripted", *options) as server:
         wait_ready(server.url)
         assert asyncio.run(pull(server.url, tmp_path / "first", 1)) > 1

@@ -3,7 +3,9 @@
 import pytest
 
 from contracts.errors import ContractError, ErrorCode
-from extensions.stored_weights.server.weight_sources import LOCAL, Caller, Location, SourceList
+from contracts.support.locations import Location
+from extensions.stored_weights.server.weight_sources import SourceList
+from inference_adapters.channel import LOCAL, Caller
 
 REMOTE = Caller("10.0.0.7", "10.0.0.1")
 LISTED = [

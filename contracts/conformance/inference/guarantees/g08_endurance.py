@@ -1,7 +1,7 @@
 """G8: over many updates under load, memory stays flat, labels stay right and no request is lost.
 
 All resources of a server are measured: memory, file descriptors, threads, processes and slots. Slots show in
-measured throughput. The server gets many updates and requests, then many channels, then many groups.
+measured throughput. The server gets many updates and requests, then many groups.
 """
 
 from contracts.conformance.inference.bench import Bench
@@ -16,7 +16,6 @@ from contracts.conformance.inference.updates_under_load import (
     updates_among_arrivals,
     updates_under_load,
 )
-from extensions.stored_weights.conformance.g08_channels import check_channels
 
 CERTAIN = 3.0  # the rule of three: none of n lost means fewer than 3 in n with 95 % confidence
 
@@ -54,12 +53,6 @@ async def requests(bench: Bench) -> str:
     return f"{sent} requests; {growth.describe()}; throughput x{left:.2f}"
 
 
-async def channels(bench: Bench) -> str:
-    """Pulls many versions, and joins many channels."""
-    bench.end_run()
-    return await check_channels(bench, Growth(bench))
-
-
 async def groups(bench: Bench) -> str:
     """Joins many groups, and makes updates fail."""
     bench.end_run()
@@ -74,7 +67,6 @@ PARTS = {
     "updates": updates,
     "arrivals": arrivals,
     "requests": requests,
-    "channels": channels,
     "groups": groups,
 }
 

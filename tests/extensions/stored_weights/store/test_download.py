@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from contracts.channel import PullProgress
 from extensions.stored_weights.conformance.faults import (
     CUT_OFF,
     FAILING,
@@ -35,7 +36,7 @@ from extensions.stored_weights.store.download import (
     read_small,
 )
 from extensions.stored_weights.store.part_file import PartFile, Wanted
-from extensions.stored_weights.store.rules import PullProgress, PullRules
+from extensions.stored_weights.store.rules import PullRules
 from tests.clients import fake_servers
 from tests.extensions.stored_weights.store.http_source import HttpSource
 from tests.limits import HANG_S
