@@ -1,8 +1,8 @@
-"""The inference contract for programs in any language: an OpenAPI file, and a JSON Schema for each body.
+"""The inference contract for programs in any language: an OpenAPI file with a JSON Schema for each body.
 
-`python -m contracts.schema --write` generates them from the models, in this directory.
+`python -m contracts.schema --write` generates it from the models, in this directory.
 """
 
-from contracts.schema.documents import DIRECTORY, documents
+from contracts.schema.openapi import FILE, openapi
 
-__all__ = ["DIRECTORY", "documents"]
+__all__ = ["FILE", "openapi"]

@@ -1,32 +1,24 @@
-"""Checks that the files of the contracts' JSON Schema are current, or writes them.
+"""Checks that the OpenAPI file of the inference contract is current, or writes it.
 
     python -m contracts.schema --write
 
-Without --write it changes nothing, and exits with 1 if a file is not current.
+Without --write it changes nothing, and exits with 1 if the file is not current.
 """
 
 import sys
 
-from contracts.schema.documents import DIRECTORY, documents, text_of
+from contracts.schema.openapi import FILE, openapi_text
 from contracts.support.command_line import command_parser
 
 
 def main() -> int:
-    """Returns 0 if every file is current, or was written; otherwise 1."""
+    """Returns 0 if the file is current, or was written; otherwise 1."""
     parser = command_parser("contracts.schema", __doc__)
-    parser.add_argument("--write", action="store_true", help="write the files, and remove others")
-    write = parser.parse_args().write
-    wanted = {name: text_of(document) for name, document in documents().items()}
-    found = {path.name: path.read_text() for path in DIRECTORY.glob("*.json")}
-    if write:
-        for name in found.keys() - wanted.keys():
-            (DIRECTORY / name).unlink()
-        for name, text in wanted.items():
-            (DIRECTORY / name).write_text(text)
-    elif stale := sorted(
-        name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)
-    ):
-        print(f"not current: {', '.join(stale)}; run python -m contracts.schema --write", file=sys.stderr)
+    parser.add_argument("--write", action="store_true", help="write the file")
+    if parser.parse_args().write:
+        FILE.write_text(openapi_text())
+    elif not FILE.exists() or FILE.read_text() != openapi_text():
+        print(f"not current: {FILE.name}; run python -m contracts.schema --write", file=sys.stderr)
         return 1
     return 0
 

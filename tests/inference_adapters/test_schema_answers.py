@@ -6,10 +6,10 @@ import aiohttp
 import jsonschema
 import pytest
 
-from contracts.schema.documents import DIRECTORY
+from contracts.schema import FILE
 from tests.inference_adapters.servers import Server
 
-OPENAPI = json.loads((DIRECTORY / "openapi.json").read_text())
+OPENAPI = json.loads(FILE.read_text())
 TEXT = {"model": "scripted", "prompt": "1 + 1 =", "max_tokens": 3}
 CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "1"}], "max_tokens": 3}
 JOIN = {"run": "r", "takeover": True, "epoch": 1, "group_name": "g", "backend": "gloo", "timeout_s": 0.2}
@@ -36,8 +36,7 @@ REQUESTS = [
 
 
 def check(reference: str, body: object) -> None:
-    schema = json.loads((DIRECTORY / f"{reference.rpartition('/')[2]}.json").read_text())
-    jsonschema.Draft202012Validator(schema).validate(body)
+    jsonschema.Draft202012Validator(OPENAPI | {"$ref": reference}).validate(body)
 
 
 @pytest.mark.asyncio

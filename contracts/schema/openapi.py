@@ -1,4 +1,4 @@
-"""Makes the OpenAPI file and the JSON Schemas from the routes and their models."""
+"""Makes the OpenAPI file from the routes and their models."""
 
 import json
 from collections.abc import Callable
@@ -15,8 +15,7 @@ from contracts.schema.completions import Error
 from contracts.schema.routes import ANY, ROUTES, Route
 from contracts.wire import Answer, Request
 
-DIRECTORY = Path(__file__).parent
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+FILE = Path(__file__).with_name("openapi.json")
 REFERENCE = "#/components/schemas/{model}"
 JSON = "application/json"
 
@@ -44,18 +43,9 @@ class _Schema(GenerateJsonSchema):
         return told
 
 
-def documents() -> dict[str, dict[str, Any]]:
-    """Returns every file by its name."""
-    files = {"openapi.json": openapi()}
-    for model, mode in _models():
-        schema = model.model_json_schema(mode=mode, schema_generator=_Schema)
-        files[f"{model.__name__}.json"] = {"$schema": DIALECT} | schema
-    return files
-
-
-def text_of(document: dict[str, Any]) -> str:
-    """Returns a document as the text of its file."""
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+def openapi_text() -> str:
+    """Returns the OpenAPI document as the text of its file."""
+    return json.dumps(openapi(), indent=2, ensure_ascii=False) + "\n"
 
 
 def openapi() -> dict[str, Any]:
