@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from extensions.cluster.slurm.script import script
 from pipelinerl.launcher.compose import compose_config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,17 +89,6 @@ def runs_of_pages() -> list[str]:
 def test_the_settings_of_a_page_are_understood(run):
     settings = shlex.split(run)
     compose_config([setting for setting in settings if not setting.startswith(("run_dir=", "resume="))])
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    re.findall(r"python -m pipelinerl\.slurm ([^|\n]+) \|", (ROOT / "docs" / "cluster.md").read_text()),
-)
-def test_a_script_of_the_page_is_printed_and_its_run_is_understood(arguments):
-    words = shlex.split(arguments)
-    script(words)
-    if "--" in words:
-        compose_config(["executor=ray", "streams=redis", *words[words.index("--") + 1 :]])
 
 
 def test_the_readme_is_short_and_names_every_page():

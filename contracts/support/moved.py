@@ -15,7 +15,6 @@ MOVED = {
     "pipelinerl.clients.version_watch": "extensions.stored_weights.actor.version_watch",
     "pipelinerl.launcher.executors.on_ray": "extensions.cluster.on_ray",
     "pipelinerl.simulate": "extensions.simulator",
-    "pipelinerl.slurm": "extensions.cluster.slurm",
     "pipelinerl.track": "extensions.viewer.track",
     "pipelinerl.view": "extensions.viewer",
     "trainer_adapters.diloco": "extensions.islands.diloco",

@@ -20,7 +20,6 @@ COMMANDS = (  # what one types while working with runs, in the order in which on
     "pipelinerl.tools.merge",
     "pipelinerl.demo_model",
     "pipelinerl.replay",
-    "extensions.cluster.slurm",
     "contracts.conformance",
     "contracts.schema",
     "inference_adapters.transformers",

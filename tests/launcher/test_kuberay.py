@@ -55,7 +55,7 @@ def test_nothing_is_placed_on_the_head_and_it_is_not_started_again(job):
     assert "nvidia.com/gpu" not in str(head)
     assert head["template"]["spec"]["restartPolicy"] == "Never"
     names = {variable["name"] for variable in head["template"]["spec"]["containers"][0]["env"]}
-    shell = (ROOT / "extensions" / "cluster" / "slurm" / "nodes.sh").read_text()
+    shell = (ROOT / "examples" / "slurm" / "run.sbatch").read_text()
     assert {*re.findall(r"RAY_health_check_\w+(?==)", shell)} <= names
 
 

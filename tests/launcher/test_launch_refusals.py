@@ -401,7 +401,7 @@ def test_a_plan_starts_and_writes_nothing(capsys, stopped):
 
 
 def test_an_executor_that_is_named_again_keeps_its_settings(tmp_path):
-    """As the script for SLURM does."""
+    """As the script for SLURM does, with resume=true."""
     on_ray = ["executor=ray", "streams=redis"]
     settings = ["executor.forward_env=[WANDB_MODE]", "executor.place_timeout_s=1200"]
     save_config(compose_config([*on_ray, *settings]), tmp_path / "config.yaml")

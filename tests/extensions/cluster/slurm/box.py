@@ -114,12 +114,11 @@ class SlurmBox:
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True)
         return done.stdout.strip()
 
-    def submit(self, script: str) -> str:
-        """Submits a script and returns the number of the job."""
+    def submit(self, *command: str | Path) -> str:
+        """Submits a script with options and arguments, and returns the number of the job."""
         output = f"--output={self.directory}/%j.log"
         submitted = subprocess.run(
-            ["sbatch", "--parsable", output],
-            input=script,
+            ["sbatch", "--parsable", output, *command],
             env=self._environment,
             cwd=self.directory,
             capture_output=True,

@@ -1,7 +1,8 @@
-"""The scripts in a real SLURM, whose nodes are all on this machine: real Ray, and whole runs in miniature."""
+"""The script in a real SLURM, whose nodes are all on this machine: real Ray, and whole runs in miniature."""
 
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from contracts.records import ServerJoined, ServerLeft
-from extensions.cluster.slurm.script import script
 from tests.extensions.cluster.slurm.box import SlurmBox, missing_programs, processes
+from tests.extensions.cluster.slurm.script import edited
 from tests.pipeline.runs import MINIATURE, assert_accounted, records
 
 SERVER = "inference_adapters.scripted"
@@ -32,7 +33,12 @@ def box() -> Iterator[SlurmBox]:
 
 def submit(box: SlurmBox, run_dir: Path, *overrides: str) -> str:
     """Submits a run over four nodes; returns the number of its job."""
-    return box.submit(script(["nodes=4", "--", f"run_dir={run_dir}", *RUN, *overrides]))
+    return box.submit(edited(box.directory, run_dir, shlex.join(RUN)), *overrides)
+
+
+def submit_join(box: SlurmBox) -> str:
+    """Submits one more node for the run; returns the number of the job."""
+    return box.submit("--nodes=1", box.directory / "run.sbatch", "join")
 
 
 def nodes_of_servers(box: SlurmBox) -> list[str]:
@@ -62,12 +68,12 @@ def test_a_run_loses_a_node_and_another_joins(box, tmp_path):
     lost = next(node for node in nodes_of_servers(box) if node != "n0")
     box.lose(lost)
     shutil.rmtree(f"/tmp/ray-{int(job) + int(lost[1:])}")  # nobody is left there to do it
-    joined = box.submit(script([f"join={run_dir}"]))
+    joined = submit_join(box)
     box.wait(lambda: "n4" in nodes_of_servers(box))
 
     assert box.wait_for_end(job) == ("COMPLETED", 0), box.log(job)
     assert box.wait_for_end(joined) == ("COMPLETED", 0), box.log(joined)
-    assert what_is_left(box) == []
+    box.wait(lambda: not what_is_left(box))
     assert not any(
         os.path.exists(f"/tmp/ray-{number}") for number in (int(job), int(job) + 1, int(joined) + 4)
     )
@@ -83,7 +89,7 @@ def test_a_node_that_joined_drains_and_nothing_is_left_of_a_run_that_slurm_ends(
     run_dir = tmp_path / "one"
     job = submit(box, run_dir, "world.servers=3", "world.servers_min=2", "max_steps=100000")
     box.wait(lambda: len(nodes_of_servers(box)) == 2)
-    joined = box.submit(script([f"join={run_dir}"]))
+    joined = submit_join(box)
     box.wait(lambda: "n4" in nodes_of_servers(box))
     box.run("scancel", "--batch", "--signal=TERM", joined)
     assert box.wait_for_end(joined) == ("COMPLETED", 0), box.log(joined)

@@ -3,32 +3,54 @@
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from extensions.cluster.slurm.script import script
+from pipelinerl.launcher.compose import compose_config
+from tests.extensions.cluster.slurm.script import SCRIPT, edited
 from tests.pipeline.runs import wait_for
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.engines
 
 
 def start(tmp_path: Path, job: int, *arguments: str) -> subprocess.Popen[str]:
     """Starts the script of a run over two nodes."""
-    text = script(["nodes=2", "gpus=2", "--", f"run_dir={tmp_path / 'one'}", "nodes=2", *arguments])
-    text = re.sub("^launch=.*", f"launch={HERE / 'driver.py'}", text, flags=re.MULTILINE)
+    shutil.copy(HERE / "driver.py", tmp_path / "launch.py")
+    script = edited(tmp_path, tmp_path / "one", "nodes=2", project=tmp_path)
     environment = os.environ | {
         "PATH": f"{HERE / 'bin'}:{os.environ['PATH']}",
         "STEPS": str(tmp_path / "steps"),
         "SLURM_JOB_ID": str(job),
         "RUNNING": str(os.getpid() * 2),  # the first job of each test
         "SLURM_JOB_NODELIST": "n0,n1",
+        "SLURM_GPUS_PER_NODE": "h100:2",
     }
-    (tmp_path / "run.sh").write_text(text)
-    return subprocess.Popen(["bash", tmp_path / "run.sh"], env=environment, start_new_session=True)
+    return subprocess.Popen(["bash", script, *arguments], env=environment, start_new_session=True)
+
+
+def test_its_arguments_are_understood():
+    """They are those of the file as it stands."""
+    (arguments,) = re.findall(r"^arguments=\((.*?)\)", SCRIPT.read_text(), re.MULTILINE)
+    compose_config(["executor=ray", "streams=redis", *shlex.split(arguments)])
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [("run_dir", "runs/one", "set an absolute path"), ("project", "/nope", "call sbatch in the checkout"),
+     ("python", "/nope", "there is no such program")],
+)  # fmt: skip
+def test_a_wrong_setting_is_refused_in_one_line(tmp_path, setting, value, words):
+    script = edited(tmp_path, tmp_path / "one", "")
+    script.write_text(re.sub(f"^{setting}=.*", f"{setting}={value}", script.read_text(), flags=re.MULTILINE))
+    done = subprocess.run(["bash", script], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"run.sbatch: {setting}={value}: ") and words in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def what_was_said(tmp_path: Path) -> dict[str, list]:
@@ -56,6 +78,7 @@ def is_left(job: int) -> list[str]:
     return found
 
 
+@pytest.mark.engines
 def test_a_directory_that_was_there_before_is_not_believed(tmp_path):
     """Whoever guesses the number of a job could say in it where the head is."""
     job = os.getpid() * 2
@@ -71,6 +94,7 @@ def test_a_directory_that_was_there_before_is_not_believed(tmp_path):
     assert not (tmp_path / "one.json").exists()
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("loss", ["the time limit", pytest.param("the head", marks=pytest.mark.long)])
 def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path, loss):
     """The run is told of the time limit, and ends without Ray's head."""
@@ -81,8 +105,13 @@ def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path, 
     odd = "x=['a b', \"$HOME\"]"
     process = start(tmp_path, job, odd)
     said = what_was_said(tmp_path)
-    assert said["arguments"][:2] == ["executor=ray", "streams=redis"]
-    assert said["arguments"][-1] == odd
+    assert said["arguments"] == [
+        f"run_dir={tmp_path / 'one'}",
+        "executor=ray",
+        "streams=redis",
+        "nodes=2",
+        odd,
+    ]
     assert said["gpus"] == [2, 2]
     of_job = tmp_path / "one.ray" / str(job)
     assert (of_job / "token").stat().st_mode & 0o777 == 0o600
