@@ -1,10 +1,6 @@
-"""What the command lines of the benchmarks share: numbers, names, settings, directories and checkouts."""
+"""What the command lines of the benchmarks share: numbers, names, settings and directories."""
 
 import argparse
-import math
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -17,9 +13,6 @@ from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.paths import ROOT
-
-SHORTEST_S = 0.01  # in less nothing can be counted
-WHERE = "import pipelinerl; print(pipelinerl.__file__)"
 
 
 def whole_from(least: int) -> Callable[[str], int]:
@@ -34,17 +27,6 @@ def whole_from(least: int) -> Callable[[str], int]:
 
 
 positive_int = whole_from(1)
-
-
-def positive_seconds(text: str) -> float:
-    """Reads a number of seconds in which something can be counted."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not SHORTEST_S <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds from {SHORTEST_S} on, not {text!r}")
-    return seconds
 
 
 def seeds(text: str) -> list[int]:
@@ -86,23 +68,3 @@ def new_directory(parser: argparse.ArgumentParser, parent: Path) -> Path:
     except OSError as error:
         refuse(parser, f"--out {parent}: no directory can be made there: {error.strerror}")
     return made
-
-
-def checkout(text: str) -> Path:
-    """Reads the directory of another checkout, from which a child has to import the package."""
-    path = Path(text).resolve()
-    if not (path / "pipelinerl" / "__init__.py").is_file():
-        raise argparse.ArgumentTypeError(
-            f"{text} is no checkout of this project: there is no {path / 'pipelinerl' / '__init__.py'}"
-        )
-    command = [sys.executable, "-P", "-c", WHERE]
-    child = subprocess.run(command, env=of_checkout(path), capture_output=True, text=True)
-    found = child.stdout.strip()
-    if not Path(found).is_relative_to(path):
-        raise argparse.ArgumentTypeError(f"{text} is not what Python imports there, but {found or 'nothing'}")
-    return path
-
-
-def of_checkout(path: Path) -> dict[str, str]:
-    """Returns the environment of a process that runs the code of this checkout."""
-    return os.environ | {"PYTHONPATH": str(path)}

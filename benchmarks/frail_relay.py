@@ -13,7 +13,6 @@ from collections import OrderedDict
 
 from aiohttp import ClientError, ClientSession, web
 
-from benchmarks.ranges import begin
 from contracts.support.command_line import command_parser
 
 KEPT_BYTES = 128 << 20
@@ -82,6 +81,16 @@ class Relay:
                 await response.write(piece[: len(piece) // 2])
                 return request.transport.abort()
             await response.write(piece)
+
+
+def begin(request: web.Request, body: bytes) -> tuple[web.StreamResponse, bytes]:
+    """Returns the response to prepare, and what it has to send: the file, or its end that was requested."""
+    start = request.http_range.start or 0
+    response = web.StreamResponse(status=206 if start else 200)
+    response.content_length = len(body) - start
+    if start:
+        response.headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+    return response, body[start:]
 
 
 FAULTS = {signal.SIGUSR2: "corrupt", signal.SIGUSR1: "break off", signal.SIGHUP: "slow"}

@@ -6,17 +6,9 @@ import sys
 import pytest
 
 CASES = {
-    "admission": "--steps 0",
-    "actor": "--seconds nan",
     "trainer": "--length 8 --alike 8",
     "publish": "--megabytes 5",
-    "head": "--tokens 8 -1",
-    "trainer_loop": "--against /nope",
-    "growth": "--set nokey=3",
-    "preprocess": "nokey=3",
     "schedules": "--only long,nope",
-    "publish_passes": "--bucket-bytes 0",
-    "adaptive": "--each 0.1,x",
     "plain_generate": "/nope",
     "trl.__main__": "--python /nope",
     "gpu_check.__main__": "--dry --part nope",

@@ -20,9 +20,7 @@ PACKAGES = (
     "trainer_adapters",
 )
 STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's to say
-    "benchmarks.compose_alone",
     "benchmarks.gpu_check.inside",
-    "benchmarks.preprocessor_alone",
     "benchmarks.trl.grpo",
     "benchmarks.vllm_reload",
     "inference_adapters.sglang.launcher",
