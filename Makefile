@@ -16,7 +16,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 APT_GET := flock Makefile apt-get -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-browser redis-server nginx chromium vllm-env sglang-env grid recipes gpu-check soak mutants lint clean
+.PHONY: help demo test test-engines test-browser redis-server nginx chromium vllm-env sglang-env grid recipes gpu-check soak lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,11 +83,6 @@ gpu-check: $(VENV)/demo $(VENV)/deepspeed  ## Check on a GPU what tests on CPUs 
 
 include soak.mk
 
-mutants: $(VENV)/mutants  ## Draw mutants of the adapters and tell what kills each (docs/mutants.md). Hours.
-	$(VENV)/bin/python -m benchmarks.mutants --part server --sample 75 --out runs/mutants-server.jsonl
-	$(VENV)/bin/python -m benchmarks.mutants --part transformers --sample 25 --out runs/mutants-transformers.jsonl
-	$(VENV)/bin/python -m benchmarks.mutants --part trainer --sample 40 --out runs/mutants-trainer.jsonl
-
 lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 minute.
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -96,7 +91,7 @@ lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 m
 clean:  ## Remove the environments and the models that were made. Runs stay.
 	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
 
-$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/mutants $(VENV)/lint: pyproject.toml
+$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/lint: pyproject.toml
 	@echo "installing PyTorch and what else \`make $(@F)\` needs in $(VENV), once: minutes, and 1.6 GB or more"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"

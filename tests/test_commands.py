@@ -29,7 +29,7 @@ STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's
     "pipelinerl.launcher.executors.guard",
     "extensions.cluster.on_ray.cluster",
 }
-NEEDS = {"benchmarks.mutants": "libcst", "extensions.viewer.parquet": "pyarrow"}
+NEEDS = {"extensions.viewer.parquet": "pyarrow"}
 AT_A_TIME = 3
 
 

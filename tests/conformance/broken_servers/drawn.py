@@ -1,4 +1,4 @@
-"""Broken servers that a mutation tool has drawn from the adapters' own code: `docs/mutants.md`."""
+"""Broken servers that a mutation tool has drawn from the adapters' own code."""
 
 from dataclasses import replace
 
