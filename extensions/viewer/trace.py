@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from contracts.records import Completion, Rollout, VersionSpan
 from contracts.support.command_line import command_parser
+from extensions.viewer.publications import published_versions, window
 from extensions.viewer.span_files import PLACES, SpanFiles
-from extensions.viewer.timeline import published_versions, window
 from extensions.viewer.trace_file import Counter, Instant, write_trace
 from extensions.viewer.tracks import Slice, Track, nested, rows
 from pipelinerl.config import DamagedConfigError

@@ -11,7 +11,6 @@ COMMANDS = (  # what one types while working with runs, in the order in which on
     "extensions.viewer.track",
     "pipelinerl.scale",
     "pipelinerl.export",
-    "extensions.viewer.timeline",
     "extensions.viewer.trace",
     "extensions.viewer.parquet",
     "extensions.simulator",

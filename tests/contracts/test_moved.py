@@ -25,7 +25,7 @@ def test_the_table_names_modules_that_there_are(old):
 
 
 def test_a_path_is_that_of_a_module_or_of_what_is_in_it():
-    assert new_path("pipelinerl.view.timeline.X") == "extensions.viewer.timeline.X"
+    assert new_path("pipelinerl.view.trace.X") == "extensions.viewer.trace.X"
     assert new_path("pipelinerl.viewer") is None
 
 
@@ -40,7 +40,7 @@ def test_an_import_of_an_old_name_is_told_the_new_one(program):
 @pytest.mark.parametrize(
     ("command", "new"),
     [
-        ("pipelinerl.view.timeline", "pipelinerl.view is extensions.viewer now"),
+        ("pipelinerl.view.trace", "pipelinerl.view is extensions.viewer now"),
         ("pipelinerl.track", "pipelinerl.track is extensions.viewer.track now"),
         ("contracts.store.origin", "contracts.store is extensions.stored_weights.store now"),
         ("trainer_adapters.islands.lighthouse", "trainer_adapters.islands is extensions.islands now"),

@@ -1,4 +1,4 @@
-// Colours of weight versions, the same as in extensions/viewer/timeline_plot.py, and of values.
+// Colours of weight versions, and of values.
 
 export const VERSION_COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377"];
 export const REASON_COLOURS = [

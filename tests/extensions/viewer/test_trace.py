@@ -7,11 +7,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.records import VersionSpan
 from extensions.viewer.trace import main
-from extensions.viewer.tracks import Slice, nested
+from extensions.viewer.tracks import Slice, nested, rows
 from pipelinerl.spans import Spans
+from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
 from tests.extensions.viewer.recorded_run import published
@@ -97,6 +99,33 @@ def test_between_two_versions_it_has_what_touches_that_time(monkeypatch, run):
     rollouts = {slice_["name"] for slice_ in events["X"] if "-" in slice_["name"]}
     assert rollouts == {"0-0", "0-1", "1-0", "1-1"}
     assert [event["name"] for event in events["i"]] == ["version 1 is live", "version 2 is live"]
+
+
+def test_versions_that_a_resumption_undid_are_left_out(monkeypatch, run):
+    streams = FileStreams(run / "streams")
+    again = streams.writer("trainer_events")
+    resumed = replace(FRESH_RUN, version=1, ends={"trainer_events": again.end})
+    streams.writer("launcher_events").append(resumed)
+    again.append(published(2, 300.0))
+    events = traced(monkeypatch, run)
+    lived = [(event["name"], event["ts"]) for event in events["i"]]
+    at = [round((time - BEGIN) * 1e6) for time in (100.0, 110.0, 300.0)]
+    assert lived == [(f"version {version} is live", at[version]) for version in range(3)]
+
+
+def test_versions_that_were_not_published_are_refused(monkeypatch, run, capsys):
+    monkeypatch.setattr(sys, "argv", ["trace", str(run), "--out", "x.json.gz", "--versions", "3", "9"])
+    assert main() == 1
+    assert "no time from version 3 to 9: 0 to 3 were published" in capsys.readouterr().err
+
+
+def test_a_row_holds_one_request_at_a_time_of_one_server():
+    def request(began: float, ended: float, server: str = "a"):
+        return completion([1], [2, 3, 4, 5], began=began, ended=ended, server=server)
+
+    first, beside, after = request(0, 4), request(1, 2), request(2, 3)
+    elsewhere = request(5, 6, server="b")
+    assert rows([elsewhere, after, first, beside]) == [[first], [beside, after], [elsewhere]]
 
 
 def test_spans_that_overlap_are_on_tracks_of_their_own():

@@ -1,10 +1,13 @@
 """The timeline's canvas as a test sees it: its bars, its pixels, and where a time stands on it."""
 
+import re
 from typing import NamedTuple
 
-from extensions.viewer.timeline_plot import COLOURS
+from pipelinerl.paths import ROOT
 from tests.extensions.viewer.browser.tabs import Tab, run_fragment
 
+SCRIPT = ROOT / "extensions" / "viewer" / "static" / "colours.js"
+COLOURS = re.findall("#[0-9a-f]{6}", re.search(r"VERSION_COLOURS = \[.*\]", SCRIPT.read_text())[0])
 LABELS = 104  # pixels in front of the time
 # For each of some rows of pixels: how many pixels have the same colour one after the other, and that colour.
 PIXELS = """(rows) => {
@@ -26,7 +29,7 @@ PIXELS = """(rows) => {
 
 
 def colour_of(version: int) -> str:
-    return COLOURS[version % len(COLOURS)].lower()
+    return COLOURS[version % len(COLOURS)]
 
 
 class Bar(NamedTuple):
@@ -73,12 +76,6 @@ class Timeline:
             y: [f"#{colour:06x}" for count, colour in row for _ in range(count)]
             for y, row in zip(ys, rows, strict=True)
         }
-
-    def point_at(self, x: float, y: float) -> str:
-        """Moves the pointer, and returns what the page says of what is there."""
-        box = self.tab.find("#timeline").bounding_box()
-        self.tab.page.mouse.move(box["x"] + x, box["y"] + y)
-        return self.tab.text("[data-readout]")
 
     def click(self, bar: Bar) -> None:
         box = self.tab.find("#timeline").bounding_box()
