@@ -77,10 +77,6 @@ class Template:
             raise TemplateError(ready.error)
         return cls(process, ours)
 
-    @property
-    def process(self) -> int:
-        return self._process.pid
-
     async def worker(self) -> "Worker":
         """Returns a new, confined worker. Raises WorkerLostError."""
         ours, theirs = socket.socketpair()

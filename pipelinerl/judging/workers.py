@@ -69,11 +69,6 @@ class Workers:
         self._names: set[str] = set()
         self.restarts = 0
 
-    @property
-    def template_process(self) -> int | None:
-        """The process id of the template, from which workers are forked."""
-        return self._template.process if self._template and not self._template.is_lost else None
-
     async def start(self) -> None:
         """Starts the template, which imports the verifiers. Raises TemplateError with the reason."""
         await self._running()

@@ -1,7 +1,6 @@
 """The pool of workers: what is lost through no fault of a text is asked again, and processes end."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pipelinerl.judging.isolation import Level, Limits
 from pipelinerl.judging.template import Template, TemplateError
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.workers import Setup, VerifierError, Workers
+from tests.judging.processes import templates, templates_and_workers
 from tests.limits import HANG_S
 
 MEMORY_BYTES = 1 << 28
@@ -42,26 +42,13 @@ async def until_begun(directory: Path, texts: int) -> None:
         await asyncio.sleep(0.01)
 
 
-def children() -> list[psutil.Process]:
-    """Returns the templates and workers of this process; other tests may have left it other children."""
-    every = psutil.Process().children(recursive=True)
-    return [child for child in every if _is_of_judging(child)]
-
-
-def _is_of_judging(process: psutil.Process) -> bool:
-    try:
-        return "pipelinerl.judging.worker" in process.cmdline()
-    except psutil.NoSuchProcess:
-        return False
-
-
 @pytest.mark.asyncio
 async def test_verdicts_are_given_at_the_same_time_and_processes_end_with_the_pool():
     async with pool() as workers:
         verdicts = await asyncio.gather(*(workers.judged("v", b"", "reward = 1") for _ in range(20)))
         assert verdicts == [RIGHT] * 20
-        assert len(children()) >= 1
-    assert children() == []
+        assert len(templates_and_workers()) >= 1
+    assert templates_and_workers() == []
 
 
 @pytest.mark.asyncio
@@ -77,12 +64,12 @@ async def test_a_template_that_is_lost_costs_no_verdict(number, monkeypatch, tmp
     async with pool() as workers:
         under_way = [asyncio.create_task(workers.judged("v", b"", held(tmp_path))) for _ in range(4)]
         await until_begun(tmp_path, 2)
-        os.kill(workers.template_process, number)
+        templates()[0].send_signal(number)
         monkeypatch.setattr("pipelinerl.judging.template.START_S", 0.1)
         (tmp_path / "go").touch()
         assert await asyncio.gather(*under_way) == [RIGHT] * 4
         assert workers.restarts == 1
-    assert children() == []
+    assert templates_and_workers() == []
 
 
 @pytest.mark.asyncio
@@ -90,7 +77,7 @@ async def test_a_worker_that_somebody_kills_is_asked_again(tmp_path):
     async with pool(workers=1) as workers:
         under_way = asyncio.create_task(workers.judged("v", b"", held(tmp_path)))
         await until_begun(tmp_path, 1)
-        psutil.Process(workers.template_process).children()[0].kill()
+        templates()[0].children()[0].kill()
         (tmp_path / "go").touch()
         assert await under_way == RIGHT
         assert workers.restarts == 0
@@ -133,7 +120,7 @@ async def test_what_a_reused_worker_was_left_with_decides_on_no_other_text():
 async def test_a_judge_that_cannot_be_made_is_told(maker, words):
     with pytest.raises(TemplateError, match=words):
         await pool(maker=maker).start()
-    assert children() == []
+    assert templates_and_workers() == []
 
 
 @pytest.mark.asyncio
@@ -173,7 +160,8 @@ async def test_the_words_of_a_failure_are_one_short_line():
 
 
 OWNER = """
-import asyncio, pathlib, psutil, sys
+import asyncio, pathlib, sys
+from tests.judging.processes import templates
 from tests.judging.test_workers import held, pool, until_begun
 
 begun = pathlib.Path(sys.argv[1])
@@ -182,7 +170,7 @@ async def main():
     async with pool() as workers:
         verdict = asyncio.create_task(workers.judged("v", b"", held(begun)))
         await until_begun(begun, 1)
-        template = psutil.Process(workers.template_process)
+        (template,) = templates()
         print(template.pid, template.children()[0].pid, flush=True)
         await verdict
 

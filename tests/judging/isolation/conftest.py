@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pipelinerl.judging.isolation import Level, Limits, imported_paths, strongest_level
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.workers import Setup, VerifierError, Workers
 from tests.judging.isolation.hostile import NUMBERS, PREAMBLE
+from tests.judging.processes import templates
 from tests.limits import HANG_S
 from tests.pipeline.runs import wait_for
 
@@ -47,8 +47,7 @@ class Court:
 
     def wait_for_the_end_of_all(self) -> None:
         """Waits until no process of a verdict remains."""
-        template = psutil.Process(self.workers.template_process)
-        wait_for(lambda: not template.children(recursive=True))
+        wait_for(lambda: not any(template.children(recursive=True) for template in templates()))
 
 
 @pytest.fixture(scope="module")
