@@ -59,10 +59,13 @@ def add_contract_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] 
 
 def _add_channel_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> None:
     """Adds the option that names the class of weight channels, and the options of the class that is named."""
-    first = argparse.ArgumentParser(prog=parser.prog, usage=argparse.SUPPRESS, add_help=False)
+    first = argparse.ArgumentParser(
+        prog=parser.prog, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False
+    )
     for each in (first, parser):
         each.add_argument(
             "--weight-channels",
+            "--weight_channels",  # as vLLM's own options may be written
             type=_channels,
             metavar="CLASS",
             help="class of the weight channels that the server offers; it adds options of its own. By "

@@ -202,7 +202,8 @@ def _no_key(argument: str, key: str, arguments: Sequence[str]) -> str:
         return f"{argument}: {section} has no such option in its file; {hint}"
     if _takes_any_name(key):
         return f"{argument}: what is not in the file yet is added with a plus: +{argument}"
-    near = difflib.get_close_matches(key, [*_known_keys(RunConfig), *PARTS_OF_ALL], n=1)
+    options = [f"{section}.{name}" for name in _options_of(section, arguments)] if option else []
+    near = difflib.get_close_matches(key, [*_known_keys(RunConfig), *options, *PARTS_OF_ALL], n=1)
     hint = f"; did you mean {near[0]}?" if near else "; python launch.py --help lists the keys"
     if near == [key] and argument.startswith("+"):
         return f"{argument}: {key} is there already; write it without the plus"
