@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from contracts.support.command_line import command_parser
-from pipelinerl.domains.math.domain import VERIFIER
+from extensions.math.domain import VERIFIER
 from pipelinerl.judging.child import judging_service
 from pipelinerl.judging.client import JudgingClient
 from pipelinerl.judging.options import JudgingConfig
 
-ANSWERS = Path(__file__).parents[1] / "tests" / "judging" / "math_answers.jsonl"
+ANSWERS = Path(__file__).parents[1] / "tests" / "extensions" / "math" / "math_answers.jsonl"
 
 
 class Pair(NamedTuple):

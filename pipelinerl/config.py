@@ -552,9 +552,8 @@ def _with_new_paths(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     values = {key: _with_new_paths(value) for key, value in part.items()}
-    if isinstance(path := values.get("_target_"), str):
-        values["_target_"] = new_path(path) or path
-    return values
+    named = [key for key in ("_target_", "made_by") if isinstance(values.get(key), str)]
+    return values | {key: new_path(values[key]) or values[key] for key in named}
 
 
 def _with_presets(part: Any) -> Any:

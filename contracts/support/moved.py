@@ -13,6 +13,8 @@ MOVED = {
     "inference_adapters.weight_sources": "extensions.stored_weights.server.weight_sources",
     "pipelinerl.clients.served_versions": "extensions.stored_weights.actor.served_versions",
     "pipelinerl.clients.version_watch": "extensions.stored_weights.actor.version_watch",
+    "pipelinerl.domains.math": "extensions.math",
+    "pipelinerl.judging.verifiers.math": "extensions.math.verifier",
     "pipelinerl.launcher.executors.on_ray": "extensions.cluster.on_ray",
     "pipelinerl.simulate": "extensions.simulator",
     "pipelinerl.track": "extensions.viewer.track",

@@ -19,7 +19,7 @@ from pipelinerl.demo_model.examples import Batch
 from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.model import new_model
 from pipelinerl.domains.base import Domain
-from pipelinerl.paths import conf_directory
+from pipelinerl.paths import conf_directories
 
 STAMP = "demo_model.json"  # in a finished model: its fingerprint, and how good it is
 UNRELIABLE = "unreliable on purpose"
@@ -69,7 +69,8 @@ class Recipe(abc.ABC):
 
 
 def domain_config(name: str) -> dict[str, Any]:
-    return OmegaConf.to_container(OmegaConf.load(conf_directory() / "domain" / f"{name}.yaml"))
+    files = [conf / "domain" / f"{name}.yaml" for conf in conf_directories()]
+    return OmegaConf.to_container(OmegaConf.load(next(file for file in files if file.exists())))
 
 
 def configured(name: str, seed: int, **changes: Any) -> Domain:

@@ -25,7 +25,9 @@ DEMO_MODELS = {
     "sums": DemoModel(SHIPPED / "sums", f"{RECIPES}.sums.SumsRecipe"),
     "thinking": DemoModel(CACHE / "thinking_model", f"{RECIPES}.thinking.ThinkingRecipe", begins_with="sums"),
     "guessing": DemoModel(CACHE / "guessing_model", f"{RECIPES}.guessing.GuessingRecipe"),
-    "word_problems": DemoModel(CACHE / "word_problems_model", f"{RECIPES}.word_problems.WordProblemsRecipe"),
+    "word_problems": DemoModel(
+        CACHE / "word_problems_model", "extensions.math.demo_recipe.WordProblemsRecipe"
+    ),
 }
 
 

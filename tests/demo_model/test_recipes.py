@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 from hydra.utils import get_class
 
+from extensions.math import demo_recipe as word_problems
 from pipelinerl.config import ModelConfig
 from pipelinerl.demo_model.build import make_demo_model
 from pipelinerl.demo_model.examples import IGNORED, Example
@@ -13,7 +14,7 @@ from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.model import new_model
 from pipelinerl.demo_model.prompts import Prompts
 from pipelinerl.demo_model.recipe import Recipe, configured, read_stamp
-from pipelinerl.demo_model.recipes import guessing, word_problems
+from pipelinerl.demo_model.recipes import guessing
 from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 

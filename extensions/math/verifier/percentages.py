@@ -2,7 +2,7 @@
 
 import re
 
-from pipelinerl.judging.verifiers.math.verdicts import RIGHT, WRONG, Equal
+from extensions.math.verifier.verdicts import RIGHT, WRONG, Equal
 
 PERCENT = re.compile(r"(?:\\[ ,;]|\s)*\\?%\s*$")
 LARGE = re.compile(r"-?(?:\d{2,}|[2-9])(?:\.\d+)?")  # no probability, so it counts hundredths

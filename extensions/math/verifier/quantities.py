@@ -8,11 +8,11 @@ import re
 from functools import partial
 from typing import NamedTuple
 
-from pipelinerl.judging.verifiers.math import percentages
-from pipelinerl.judging.verifiers.math.notations import NUMBER_WORDS, NUMERIC, WORDS
-from pipelinerl.judging.verifiers.math.units import Unit, unit_of
-from pipelinerl.judging.verifiers.math.verdicts import RIGHT, UNDECIDED, WRONG, Equal
-from pipelinerl.judging.verifiers.math.wordings import VARIABLES
+from extensions.math.verifier import percentages
+from extensions.math.verifier.notations import NUMBER_WORDS, NUMERIC, WORDS
+from extensions.math.verifier.units import Unit, unit_of
+from extensions.math.verifier.verdicts import RIGHT, UNDECIDED, WRONG, Equal
+from extensions.math.verifier.wordings import VARIABLES
 
 SPACE = r"(?:\\[ ,;:]|[~\s])*"
 POWER = r"(?:\^\s*\{?\s*([23])\s*\}?)?"

@@ -14,8 +14,7 @@ from math_verify import verify
 from math_verify.grader import should_treat_as_complex
 from sympy import I, Intersection
 
-from pipelinerl.judging.verifiers.base import Verifier
-from pipelinerl.judging.verifiers.math import (
+from extensions.math.verifier import (
     bases,
     exact_numbers,
     percentages,
@@ -23,10 +22,11 @@ from pipelinerl.judging.verifiers.math import (
     relations,
     wordings,
 )
-from pipelinerl.judging.verifiers.math.boxed import last_boxed
-from pipelinerl.judging.verifiers.math.notations import rewritten
-from pipelinerl.judging.verifiers.math.verdicts import RIGHT, WRONG, Equal, Rule
-from pipelinerl.judging.verifiers.math.warm_up import PAIRS
+from extensions.math.verifier.boxed import last_boxed
+from extensions.math.verifier.notations import rewritten
+from extensions.math.verifier.verdicts import RIGHT, WRONG, Equal, Rule
+from extensions.math.verifier.warm_up import PAIRS
+from pipelinerl.judging.verifiers.base import Verifier
 from pipelinerl.judging.wire import Judgement
 
 NORMALIZATION = NormalizationConfig(

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 from datasets import Dataset, Value
 
-from pipelinerl.domains.math.json_rows import Values, as_text, read_json, value_at
-from pipelinerl.domains.math.sources import JSON, Source, local_file, table_of
+from extensions.math.json_rows import Values, as_text, read_json, value_at
+from extensions.math.sources import JSON, Source, local_file, table_of
 
 Message = dict[str, str]
 MESSAGES = msgspec.json.Decoder(list[dict[str, Any]])

@@ -7,12 +7,12 @@ from functools import cached_property
 from heapq import nlargest
 from typing import Any
 
+from extensions.math.rows import Row, Rows
+from extensions.math.sources import sources_of
 from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified, digest_of, judged_attempt
-from pipelinerl.domains.math.rows import Row, Rows
-from pipelinerl.domains.math.sources import sources_of
 from pipelinerl.domains.mixture import in_turn
 
-VERIFIER = "pipelinerl.judging.verifiers.math.MathVerifier"
+VERIFIER = "extensions.math.verifier.MathVerifier"
 OUTCOMES = ("right", "wrong", "no_answer", "undecided")
 EMPTY = "without a problem or an answer"
 HELD_OUT = "held out"

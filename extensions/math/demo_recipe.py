@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
+from extensions.math.domain import Math
 from pipelinerl.demo_model.examples import Batch, Example, batch_of, example
 from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.model import new_model
@@ -17,7 +18,6 @@ from pipelinerl.demo_model.prompts import Prompts
 from pipelinerl.demo_model.recipe import Recipe, Stage, configured, domain_config
 from pipelinerl.demo_model.training import muon_and_adamw
 from pipelinerl.domains.base import Problem
-from pipelinerl.domains.math.domain import Math
 
 TRAIN = "word_problems"  # a source of conf/domain/math.yaml, like HELDOUT
 HELDOUT = "word_problems_heldout"

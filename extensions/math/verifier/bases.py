@@ -2,7 +2,7 @@
 
 import re
 
-from pipelinerl.judging.verifiers.math.verdicts import RIGHT, UNDECIDED, WRONG, Equal
+from extensions.math.verifier.verdicts import RIGHT, UNDECIDED, WRONG, Equal
 
 BASED = re.compile(r"([0-9A-Za-z]+)(?:_\{?(\d{1,2}|\\text\s*\{[^{}]*\})\}?)?")
 SUBSCRIPTED = re.compile(r"[\d)]\s*\}?\s*_")

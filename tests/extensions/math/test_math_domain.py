@@ -8,8 +8,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from extensions.math.domain import Math
 from pipelinerl.components import build_domain
-from pipelinerl.domains.math.domain import Math
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Subset
 from pipelinerl.domains.target_length import TargetLength
@@ -291,7 +291,7 @@ async def test_an_outcome_that_the_table_does_not_have_is_undecided(sources):
             "sources.exam.answer_pattern=.* is no regular expression: missing",
         ),
         (
-            {"sources": {"exam": {"path": "org/exam", "made_by": "tests.domains.math.made.exam"}}},
+            {"sources": {"exam": {"path": "org/exam", "made_by": "tests.extensions.math.made.exam"}}},
             "sources.exam.made_by makes a local file, and org/exam is none",
         ),
     ],

@@ -2,8 +2,8 @@
 
 import re
 
-from pipelinerl.judging.verifiers.math.notations import WORDS
-from pipelinerl.judging.verifiers.math.verdicts import RIGHT, UNDECIDED, WRONG, Equal
+from extensions.math.verifier.notations import WORDS
+from extensions.math.verifier.verdicts import RIGHT, UNDECIDED, WRONG, Equal
 
 MARKUP = re.compile(WORDS + r"\{([^{}]*)\}")
 ITEM = re.compile(r"[^\W\d_]+(?:[-'\s]+[^\W\d_]+)*")

@@ -2,9 +2,9 @@
 
 import re
 
-from pipelinerl.judging.verifiers.math.intervals import as_intervals
-from pipelinerl.judging.verifiers.math.notations import NUMERIC
-from pipelinerl.judging.verifiers.math.verdicts import RIGHT, UNDECIDED, WRONG, Equal
+from extensions.math.verifier.intervals import as_intervals
+from extensions.math.verifier.notations import NUMERIC
+from extensions.math.verifier.verdicts import RIGHT, UNDECIDED, WRONG, Equal
 
 SIGN = r"(?:\\(?:neq?|geq?|leq?|gt|lt|geqslant|leqslant|not\s*=)(?![a-zA-Z])|!=|[<>≠≤≥])"
 OPEN_SIGN = re.compile(rf"\s*{SIGN}|.*{SIGN}\s*$", re.DOTALL)

@@ -1,1 +1,0 @@
-"""Mathematical problems from data sets, whose boxed answers math-verify judges."""
