@@ -12,6 +12,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 
 HELD = 200  # tokens of each of the requests of which one runs during the update
+LANES = 2  # such requests at a time, of different lengths: one of them always runs
 BETWEEN = 300  # distinct prompts that evict the first ones to a slower cache, if there is one
 OTHER = 2000  # added to a version to get the seed of other content for it
 
@@ -64,7 +65,9 @@ class _Update:
             await self._fill()
         ended = asyncio.Event()
         held = [
-            (server, asyncio.create_task(self._across(server, version, ended))) for server in bench.servers
+            (server, asyncio.create_task(self._across(server, version, lane, ended)))
+            for server in bench.servers
+            for lane in range(LANES)
         ]
         async with cancelling([task for _, task in held]):
             for server, task in held:
@@ -79,12 +82,13 @@ class _Update:
             worst = max(worst, await self._second_turn(server, sample, version, how))
         return max(worst, await requests.prefixes().check(weights, version, f"{how}, later"))
 
-    async def _across(self, server: Server, version: int, ended: asyncio.Event) -> Sample:
+    async def _across(self, server: Server, version: int, lane: int, ended: asyncio.Event) -> Sample:
         """Returns the first of requests one after the other that ends with `version`, or after `ended`."""
         context = self.bench.context
         for attempt in itertools.count(1):
-            prompt = self.bench.reference.prompt(min(MIDDLE, context // 4), seed=-attempt)
-            sample = await server.complete(prompt, min(HELD, context // 2))
+            prompt = self.bench.reference.prompt(min(MIDDLE, context // 4), seed=-(LANES * attempt + lane))
+            tokens = min(HELD, context // 2) * (3 - lane) // 3
+            sample = await server.complete(prompt, tokens)
             if ended.is_set() or max(sample.versions, default=version) >= version:
                 break
         return sample
