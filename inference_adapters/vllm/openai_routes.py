@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
@@ -22,7 +23,7 @@ from inference_adapters.vllm.engine import VllmEngine
 from inference_adapters.vllm.engine_client import CurrentRequest, current_request
 from inference_adapters.vllm.errors import json_object, parsed, refusal
 from inference_adapters.vllm.lost_weights import ended_when_lost
-from inference_adapters.vllm.own_routes import own_routes
+from inference_adapters.vllm.other_routes import OtherRoutes
 from inference_adapters.vllm.request_checks import checked_chat, checked_text
 from inference_adapters.vllm.responses import (
     event,
@@ -43,7 +44,7 @@ def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) 
     engine.totals = updates.totals
     app.include_router(_openai_routes(engine, updates))
     app.include_router(model_routes(updates, engine.serving.cards))
-    app.mount("/", own_routes(engine, updates))
+    app.mount("/", _own_routes(engine, updates))
 
 
 def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
@@ -150,3 +151,19 @@ def _with_ends(answer: dict, note: CurrentRequest) -> dict:
 def _with_ids(body: dict) -> dict:
     """Returns a body that also requests token ids if it requests log-probabilities."""
     return body | {"return_token_ids": True} if body.get("logprobs") is not None else body
+
+
+def _own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
+    """Returns vLLM's other routes. Routes that generate are refused while weights are missing."""
+    serving = OtherRoutes(engine.serving)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] != "POST":
+            updates.require_loaded()
+            await serving(scope, receive, send)
+            return
+        updates.require_ready()
+        async with ended_when_lost(engine, updates):
+            await serving(scope, receive, send)
+
+    return serve

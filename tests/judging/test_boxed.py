@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 
-from pipelinerl.judging.verifiers.math.boxed import last_boxed
+from pipelinerl.judging.verifiers.math.verifier import last_boxed
 from tests.counts import lines_run
 
 

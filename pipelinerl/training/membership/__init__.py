@@ -14,9 +14,9 @@ What counts against it. One member's failure breaks an update for all members of
 out who caused it. Each server to blame gets a strike, which keeps it out for some versions; successes clear
 its strikes. If a member has left the run, no server is blamed.
 
-When it is out for good. `candidates` condemns a server in five cases: it refuses permanently, lacks a
-capability, fails update after update, is not ready in time, or has closed its port. The launcher reads that,
-and replaces the server in the last three cases.
+When it is out for good. `candidates` condemns a server that refuses permanently, or lacks a capability. It
+also condemns one that fails update after update, is not ready in time, or has closed its port. The launcher
+reads that, and replaces a server of the second kind.
 
 Who decides. `candidates` decides who takes part, with the choice of `strikes`. The publisher asks it before
 each version, and reports the outcome to both. Between publications, `stranded` tells when the servers of the
