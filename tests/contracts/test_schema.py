@@ -10,40 +10,14 @@ from pydantic import ValidationError
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.conformance.inference.wrong_fields import wrong_fields
 from contracts.errors import ErrorCode
-from contracts.inference import (
-    AbortWeightUpdateRequest,
-    CompletionRequest,
-    InitProcessGroupRequest,
-    ScoreRequest,
-    WeightUpdateRequest,
-)
+from contracts.inference import CompletionRequest, InitProcessGroupRequest, WeightUpdateRequest
 from contracts.schema import FILE
 from contracts.schema.openapi import openapi_text
+from contracts.schema.routes import ROUTES
+from tests.contracts.valid_requests import VALID
 
 OPENAPI = json.loads(FILE.read_text())
-OF_RUN = {"run": "r", "epoch": 1}
-WEIGHT = {"name": "w", "dtype": "float32", "shape": [2]}
-PLACE = {
-    "backend": "gloo",
-    "master_address": "127.0.0.1",
-    "master_port": 9,
-    "rank_offset": 1,
-    "world_size": 2,
-}
-KEYS = [{"id": "k", "ed25519": "0" * 64}]
-VALID = {
-    InitProcessGroupRequest: OF_RUN | PLACE | {"group_name": "g", "timeout_s": 700},
-    WeightUpdateRequest: OF_RUN
-    | {"version": 1, "parameters": [WEIGHT], "tied": {"v": "w"}, "bucket_bytes": 8, "timeout_s": 700},
-    InitWeightChannelRequest: OF_RUN
-    | {"kind": "relay", "sources": ["http://127.0.0.1:9/"], "public_keys": KEYS},
-    ChannelUpdateRequest: OF_RUN | {"version": 1, "manifest_sha256": "0" * 64, "timeout_s": 700},
-    AbortWeightUpdateRequest: OF_RUN | {"version": 1},
-    ScoreRequest: {"sequences": [[1, 2]], "temperature": 1.0},
-    CompletionRequest: {
-        "model": "scripted", "prompt": [1], "max_tokens": 3, "temperature": 1.0, "stop_token_ids": [1],
-    },
-}  # fmt: skip
+REQUESTS = {model for route in ROUTES for model in (route.request, route.other_request) if model}
 
 
 def check(name: str, body: object) -> None:
@@ -72,7 +46,7 @@ def test_every_code_is_told():
     assert [error.code for error in ErrorCode if error.code not in text] == []
 
 
-@pytest.mark.parametrize("model", VALID)
+@pytest.mark.parametrize("model", sorted(REQUESTS, key=lambda model: model.__name__))
 def test_a_schema_draws_the_bounds_where_the_server_does(model):
     """Each field is wrong in each way that the kit derives, of which servers refuse all."""
     check(model.__name__, VALID[model])

@@ -47,14 +47,13 @@ class BadHttp:
 
 def bad_http(limits: Limits) -> list[BadHttp]:
     """Returns requests that are refused before any route reads them."""
-    found = [
+    chat = "/v1/chat/completions"
+    half = f"half a character in messages to {chat}"
+    found = [BadHttp(half, "POST", chat, 400, "bad_request", HALF_A_CHARACTER)]
+    found += [
         BadHttp(f"{what} to {route.path}", "POST", route.path, 400, "bad_request", body)
         for route in BODIES
         for what, body in NO_JSON.items()
-    ]
-    chat = "/v1/chat/completions"
-    found += [
-        BadHttp(f"half a character in messages to {chat}", "POST", chat, 400, "bad_request", HALF_A_CHARACTER)
     ]
     found += [
         BadHttp(f"{method} {path}", method, path, 405, "method_not_allowed")
