@@ -1,6 +1,7 @@
 """The OpenAPI file is current and valid, and its schemas draw their bounds where servers do."""
 
 import json
+from pathlib import Path
 
 import jsonschema
 import openapi_spec_validator
@@ -16,6 +17,7 @@ from contracts.schema.openapi import openapi_text
 from contracts.schema.routes import ROUTES
 from tests.contracts.valid_requests import VALID
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inference-contract.md"
 OPENAPI = json.loads(FILE.read_text())
 REQUESTS = {model for route in ROUTES for model in (route.request, route.other_request) if model}
 
@@ -33,6 +35,11 @@ def test_it_is_valid():
     openapi_spec_validator.validate(OPENAPI)
     for schema in OPENAPI["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_the_page_describes_each_route(route):
+    assert f"{route.method.upper()} {route.path}" in PAGE.read_text()
 
 
 def test_requests_are_closed_and_answers_open():

@@ -20,7 +20,7 @@ NO_JSON = {
     "no JSON": b"hello",
     "JSON that is cut off": b'{"model": ',
     "no UTF-8": b'{"model": "\xff"}',
-    "half a surrogate pair": b'{"prompt": "\\ud800"}',
+    "half a character": b'{"prompt": "\\ud800"}',
     "JSON nested 100,000 deep": b"[" * 100_000,
     "a number that JSON does not have": b'{"model": NaN}',
     "text after the JSON": b'{"model": "x"} {}',
@@ -47,13 +47,14 @@ class BadHttp:
 
 def bad_http(limits: Limits) -> list[BadHttp]:
     """Returns requests that are refused before any route reads them."""
-    chat = "/v1/chat/completions"
-    half = f"half a character in messages to {chat}"
-    found = [BadHttp(half, "POST", chat, 400, "bad_request", HALF_A_CHARACTER)]
-    found += [
+    found = [
         BadHttp(f"{what} to {route.path}", "POST", route.path, 400, "bad_request", body)
         for route in BODIES
         for what, body in NO_JSON.items()
+    ]
+    chat = "/v1/chat/completions"
+    found += [
+        BadHttp(f"half a character in messages to {chat}", "POST", chat, 400, "bad_request", HALF_A_CHARACTER)
     ]
     found += [
         BadHttp(f"{method} {path}", method, path, 405, "method_not_allowed")
