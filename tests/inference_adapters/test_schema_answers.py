@@ -17,26 +17,26 @@ OPENAPI = json.loads(FILE.read_text())
 TEXT = VALID[CompletionRequest]
 CHAT = VALID[ChatCompletionRequest]
 JOIN = VALID[InitProcessGroupRequest]
-REFUSED = {  # requests that a scripted server without a group and without channels refuses
-    "/init_process_group": 504,
-    "/init_weight_channel": 422,
-    "/request_weight_update": 409,
-    "/weight_update/{version}": 404,
-    "/abort_weight_update": 404,
-    "/v1/models/{model}": 404,
+REFUSED = {  # statuses of a server that forms no group; 409 and 200 if an earlier test has had it join one
+    "/init_process_group": {409, 504},
+    "/init_weight_channel": {409, 422},
+    "/request_weight_update": {409},
+    "/weight_update/{version}": {200, 404},
+    "/abort_weight_update": {404, 409},
+    "/v1/models/{model}": {404},
 }
 SAMPLES = [
-    (*route.sample, VALID.get(route.request), REFUSED.get(route.path, route.status)) for route in ROUTES
+    (*route.sample, VALID.get(route.request), REFUSED.get(route.path, {route.status})) for route in ROUTES
 ]
 OTHERS = [
-    ("GET", f"/health?challenge={'0' * 32}", None, 200),
-    ("POST", "/v1/completions", TEXT | {"logprobs": True, "n": 2}, 200),
-    ("POST", "/v1/completions", TEXT | {"logprobs": True, "arrays": True}, 200),
-    ("POST", "/v1/completions", TEXT | {"temperature": -1}, 400),
-    ("POST", "/v1/chat/completions", CHAT | {"logprobs": True}, 200),
-    ("POST", "/v1/chat/completions", CHAT | {"model": "another"}, 404),
-    ("POST", "/init_process_group", JOIN | {"more": 1}, 422),
-    ("GET", "/weight_update/9007199254740991", None, 404),
+    ("GET", f"/health?challenge={'0' * 32}", None, {200}),
+    ("POST", "/v1/completions", TEXT | {"logprobs": True, "n": 2}, {200}),
+    ("POST", "/v1/completions", TEXT | {"logprobs": True, "arrays": True}, {200}),
+    ("POST", "/v1/completions", TEXT | {"temperature": -1}, {400}),
+    ("POST", "/v1/chat/completions", CHAT | {"logprobs": True}, {200}),
+    ("POST", "/v1/chat/completions", CHAT | {"model": "another"}, {404}),
+    ("POST", "/init_process_group", JOIN | {"more": 1}, {422}),
+    ("GET", "/weight_update/9007199254740991", None, {404}),
 ]
 
 
@@ -52,14 +52,15 @@ def check(reference: str, body: object) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("method", "path", "body", "status"), [*SAMPLES, *OTHERS])
-async def test_an_answer_is_as_the_file_says(server: Server, method, path, body, status):
+@pytest.mark.parametrize(("method", "path", "body", "statuses"), [*SAMPLES, *OTHERS])
+async def test_an_answer_is_as_the_file_says(server: Server, method, path, body, statuses):
     async with aiohttp.ClientSession(server.url) as http, http.request(method, path, json=body) as response:
         told = await response.text()
-    assert response.status == status, told
-    for media_type, content in operation(method, path)["responses"][str(status)].get("content", {}).items():
-        if media_type == response.content_type == "application/json":
-            check(content["schema"]["$ref"], json.loads(told))
+    assert response.status in statuses, told
+    content = operation(method, path)["responses"][str(response.status)].get("content", {})
+    assert method == "HEAD" or response.content_type in content
+    if told and "application/json" in content:
+        check(content["application/json"]["schema"]["$ref"], json.loads(told))
 
 
 @pytest.mark.asyncio
