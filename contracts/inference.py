@@ -43,8 +43,6 @@ from contracts.limits import (
 )
 from contracts.wire import Answer, Request
 
-__all__ = ["ContractError", "ErrorCode", "InferenceEngine", "KvCacheMode", "TokenEngine"]
-
 # The values that a request may have. Responses have plain strings, because a newer server may have more
 # values.
 ReceiveMode = Literal["paused", "staged"]

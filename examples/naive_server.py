@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contracts.end_tokens import end_tokens_in
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import EngineInfo, KvCacheMode, ProcessFigures, SamplingParameters, TokenDelta
+from contracts.inference import EngineInfo, ProcessFigures, SamplingParameters, TokenDelta
+from contracts.limits import KvCacheMode
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.serve import arguments, run
 

@@ -8,9 +8,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.limits import Limits
+from contracts.schema.routes import ROUTES
 from inference_adapters.error_answers import error_answer
 
-LARGE = {"/request_weight_update", "/score"}  # routes for a manifest, or for token ids of many sequences
+LARGE = {route.path for route in ROUTES if route.body_limit == "max_body_bytes"}
 OPEN = "/health"  # needs no token, so its body is neither kept nor read
 MAX_RECEIVING_BYTES = 2**29  # total of all bodies that are being received
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from contracts.channel import ChannelInfo, InitWeightChannelRequest
-from contracts.inference import InferenceEngine, KvCacheMode
+from contracts.inference import InferenceEngine
+from contracts.limits import KvCacheMode
 from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import UpdateRecord
 

@@ -4,14 +4,15 @@
 """
 
 import random
+import struct
 import time
+from binascii import b2a_base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from contracts.inference import TokenDelta
 from contracts.tool_calls import ToolCall, parse_tool_calls
-from inference_adapters.base64_arrays import float32, int32
 from inference_adapters.call_reader import CallReader
 from inference_adapters.choices import Chat, Choice, Text, spans
 from inference_adapters.detokenizer import Detokenizer
@@ -166,3 +167,17 @@ class Completion:
 
 def _reason(finish_reason: str | None, calls: Sequence[ToolCall]) -> str | None:
     return "tool_calls" if calls and finish_reason == "stop" else finish_reason
+
+
+def int32(values: Sequence[int]) -> str:
+    """Returns token ids as a base64 array."""
+    return _base64(struct.pack(f"<{len(values)}i", *values))
+
+
+def float32(values: Sequence[float]) -> str:
+    """Returns log-probabilities as a base64 array, each rounded to the nearest float32."""
+    return _base64(struct.pack(f"<{len(values)}f", *values))
+
+
+def _base64(data: bytes) -> str:
+    return b2a_base64(data, newline=False).decode()

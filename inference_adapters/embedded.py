@@ -21,12 +21,12 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     Health,
     InitProcessGroupRequest,
-    KvCacheMode,
     Parameter,
     TokenEngine,
     UpdateProgress,
     WeightUpdateRequest,
 )
+from contracts.limits import KvCacheMode
 from contracts.weights import WeightGroup, dtype_name, receive_weights
 from inference_adapters.finite_weights import NotFiniteError, why_not_finite
 from inference_adapters.receive_memory import ReceiveMemory

@@ -4,6 +4,7 @@ They serve engines without an HTTP server of their own. They know nothing of wei
 `weight_updates` whether requests are accepted, and whether lost weights have been given up.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, aclosing
@@ -16,6 +17,8 @@ from fastapi.responses import Response
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     GenerationRequest,
+    ScoreRequest,
+    ScoreResponse,
     TokenDelta,
     TokenEngine,
 )
@@ -33,7 +36,6 @@ from inference_adapters.request_checks import (
     check_total,
     sampling_parameters,
 )
-from inference_adapters.score_route import add_score_route
 from inference_adapters.stop_strings import until_stop
 from inference_adapters.streaming import EventStream, LineStream, merged, until_disconnect
 from inference_adapters.weight_updates import WeightUpdates
@@ -117,7 +119,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
             return LineStream(_lines(completion, deltas), held.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
 
-    add_score_route(router, engine, places)
+    _add_score_route(router, engine, places)
     return router
 
 
@@ -185,3 +187,25 @@ async def _events(
         if completion.form.with_usage:
             yield f"data: {json.dumps(completion.usage_chunk())}\n\n"
         yield "data: [DONE]\n\n"
+
+
+def _add_score_route(router: APIRouter, engine: TokenEngine, places: Places) -> None:
+    """Adds the route to `router`. A request to score occupies one of the slots."""
+    scoring = asyncio.Lock()
+
+    @router.post("/score")
+    async def score(request: ScoreRequest) -> ScoreResponse:
+        if "score" not in engine.info().capabilities:
+            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
+        for token_ids in request.sequences:  # before any sequence is scored
+            if not token_ids:
+                raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty", "sequences")
+            if len(token_ids) > engine.max_context():
+                raise ContractError(
+                    ErrorCode.CONTEXT_LENGTH,
+                    f"sequences: {len(token_ids)} tokens; the context is {engine.max_context()}",
+                    "sequences",
+                )
+        with places.held(1):
+            async with scoring:  # one request after the other: each fills the engine's batches by itself
+                return await engine.score(request)

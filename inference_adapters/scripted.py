@@ -19,13 +19,13 @@ import torch
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     EngineInfo,
-    KvCacheMode,
     ProcessFigures,
     SamplingParameters,
     ScoreRequest,
     ScoreResponse,
     TokenDelta,
 )
+from contracts.limits import KvCacheMode
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.serve import arguments, run
 

@@ -5,6 +5,7 @@ An adapter's `__main__` calls `arguments`, adds its own options, builds its engi
 
 import argparse
 import contextlib
+import gc
 import importlib
 import socket
 import sys
@@ -22,12 +23,13 @@ from contracts.support.token import TokenError, add_token_arguments, token_of
 from contracts.whole_model import IncompleteModelError
 from inference_adapters.app import AddGeneration, create_app
 from inference_adapters.channel import WeightChannels
-from inference_adapters.garbage import spare_collector
 from inference_adapters.http_protocol import LimitedProtocol, limits_here
 from inference_adapters.weight_updates import WeightUpdates
 
 IDLE_TIMEOUT_S = 5  # after which a connection without a request is closed
 OF_CHANNELS = ("--weight-sources", "--weight-directory")  # without channels, engines would be given them
+YOUNG_OBJECTS = 100_000  # new containers that start a collection; Python's default is 700
+YOUNGER_PASSES = 50  # collections of one generation before the next generation is collected
 
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
@@ -135,7 +137,7 @@ def run(
     app = create_app(updates, token, args.version, end, add_generation, args.served_model_name or ())
     server = server_of(app, limits)
     print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
-    spare_collector()
+    _spare_collector()
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
     if failures:
@@ -170,3 +172,14 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self.config.app.state.end_requests()
         await super().shutdown(sockets)
+
+
+def _spare_collector() -> None:
+    """Excludes imported objects from garbage collection, and makes collections rarer.
+
+    While a body with millions of lists is parsed, the collector would examine all objects repeatedly. The
+    event loop would not respond for many seconds.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, YOUNGER_PASSES, YOUNGER_PASSES)

@@ -11,18 +11,21 @@ from contracts.inference import (
     ContractInfo,
     Health,
     InferenceEngine,
+    TokenEngine,
     WeightUpdateAccepted,
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
 from contracts.limits import Limits
-from inference_adapters.capabilities import capabilities
 from inference_adapters.channel import WeightChannels
 from inference_adapters.manifest_check import check_kv_cache, check_manifest
 from inference_adapters.membership import Membership
 from inference_adapters.totals import Totals
 from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import AnyUpdateRequest, UpdateRecord
+
+OF_THE_APP = ("metrics",)  # capabilities that every engine has here
+OF_TOKEN_ENGINES = ("stop_strings", "openai", "arrays", "as_completed")
 
 
 class WeightUpdates:
@@ -65,8 +68,12 @@ class WeightUpdates:
     # --- what the server reports ------------------------------------------------------------------
 
     def capabilities(self) -> list[str]:
-        """Returns the capabilities that `/contract` states."""
-        return capabilities(self.engine, self.membership.channels)
+        """Returns the capabilities that `/contract` states: the engine's own, and those of this package."""
+        declared = self.engine.info().capabilities
+        added = (*OF_TOKEN_ENGINES, *OF_THE_APP) if isinstance(self.engine, TokenEngine) else OF_THE_APP
+        if self.membership.channels is not None:
+            added = (*added, *self.membership.channels.capabilities(self.engine))
+        return [*declared, *(word for word in added if word not in declared)]
 
     def health(self) -> Health:
         if not self.loaded:

@@ -109,8 +109,7 @@ class Actor:
         self.gate = transport.gate(session, self._slot_freed)
         self._evaluator = Evaluator(
             config,
-            self.domain,
-            self._client,
+            RolloutRunner("", self.domain, self._client, config.rollout, failures=self._failures),
             ThreadWriter(streams.writer("eval_rollouts"), self._stream_thread),
             self._events,
             self._metrics,
@@ -119,7 +118,6 @@ class Actor:
             spawn=lambda work: self._spawn(work, self._background),
             on_begin=self.gate.look_again,
             pulled=transport.pulled,
-            failures=self._failures,
         )
         self.gate.watch(self._pool)
         self.gate.watch(self._evaluator.pool, lambda: self._evaluator.of_version)

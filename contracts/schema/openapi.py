@@ -78,6 +78,11 @@ def _models() -> list[tuple[type[BaseModel], JsonSchemaMode]]:
     return [(model, "validation" if issubclass(model, Request) else "serialization") for model in in_order]
 
 
+def _summary(route: Route) -> str:
+    words = " or ".join(f"`{word}`" for word in route.capabilities)
+    return f"{route.summary} (capability {words})" if words else route.summary
+
+
 def _operation(route: Route) -> dict[str, Any]:
     answer: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
     if route.answer:
@@ -88,7 +93,7 @@ def _operation(route: Route) -> dict[str, Any]:
             "x-event": _schema(route.chunk)["schema"],
         }
         answer["application/x-ndjson"] = {"schema": {"type": "string"}, "x-line": answer[JSON]["schema"]}
-    responses: dict[str, Any] = {str(route.status): {"description": route.summary, "content": answer}}
+    responses: dict[str, Any] = {str(route.status): {"description": _summary(route), "content": answer}}
     if route.path == "/health":
         responses["503"] = {"description": "loading or unhealthy", "content": answer}
     if route.method == "head":
@@ -96,7 +101,7 @@ def _operation(route: Route) -> dict[str, Any]:
     for status, codes in _errors(route).items():
         content = {} if route.method == "head" else {"content": {JSON: _schema(Error)}}
         responses.setdefault(status, {"description": ", ".join(codes)} | content)
-    operation: dict[str, Any] = {"summary": route.summary, "responses": responses}
+    operation: dict[str, Any] = {"summary": _summary(route), "responses": responses}
     if route.path == "/health":
         operation["security"] = []
     if route.parameters:

@@ -1,4 +1,7 @@
-"""The routes of the inference contract: the request, the response and the errors of each."""
+"""The routes of the inference contract: the request, the response and the errors of each.
+
+The OpenAPI file is made from them. The conformance kit and the tests take the routes that they try from here.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,11 +45,16 @@ GENERATION = (
 )
 
 
+SAMPLES = {"integer": "1", "string": "x"}  # the value of a path parameter, by its type
+
+
 @dataclass(frozen=True)
 class Route:
     """One route. `chunk` is the model of one event if the response can be a stream.
 
-    `other_request` is a second form of the body.
+    other_request: a second form of the body.
+    body_limit: the field of `Limits` with the most bytes that its body may have.
+    capabilities: a server has the route if it declares one of these; every server has it if there are none.
     """
 
     method: str
@@ -59,6 +67,14 @@ class Route:
     chunk: type[Answer] | None = None
     errors: tuple[ErrorCode, ...] = ()
     parameters: list[dict[str, Any]] = field(default_factory=list)
+    body_limit: str = "max_generation_bytes"
+    capabilities: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> tuple[str, str]:
+        """Returns the method in capitals, and the path with a value for each of its parameters."""
+        values = {p["name"]: SAMPLES[p["schema"]["type"]] for p in self.parameters if p["in"] == "path"}
+        return self.method.upper(), self.path.format(**values)
 
 
 def _parameter(name: str, where: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -72,15 +88,16 @@ WAIT = {"type": "number", "minimum": 0, "exclusiveMaximum": LONGEST_S, "default"
 
 ROUTES = [
     Route("get", "/health", "Whether new requests are taken", inference.Health, parameters=[CHALLENGE]),
-    Route("head", "/health", "The same, without a body (capability `openai`)", inference.Health),
-    Route("get", "/version", "The engine's version (capability `openai`)", completions.Version),
+    Route("head", "/health", "The same, without a body", inference.Health, capabilities=("openai",)),
+    Route("get", "/version", "The engine's version", completions.Version, capabilities=("openai",)),
     Route("get", "/contract", "What the server is and serves", inference.ContractInfo, errors=BOTH[-1:]),
     Route(
         "get",
         "/metrics",
-        "Metrics in Prometheus' text format (capability `metrics`)",
+        "Metrics in Prometheus' text format",
         None,
         errors=(ErrorCode.UNHEALTHY,),
+        capabilities=("metrics",),
     ),
     Route(
         "post",
@@ -93,10 +110,11 @@ ROUTES = [
     Route(
         "post",
         "/init_weight_channel",
-        "Join a weight channel (capability `relay` or `shared`)",
+        "Join a weight channel",
         channel.InitWeightChannelResponse,
         channel.InitWeightChannelRequest,
         errors=BODY + CHANNEL + BOTH,
+        capabilities=("relay", "shared"),
     ),
     Route(
         "post",
@@ -107,6 +125,7 @@ ROUTES = [
         channel.ChannelUpdateRequest,
         status=202,
         errors=BODY + WEIGHTS + STATE + BOTH,
+        body_limit="max_body_bytes",
     ),
     Route(
         "get",
@@ -146,17 +165,21 @@ ROUTES = [
     Route(
         "get",
         "/v1/models/{model}",
-        "One model (capability `openai`)",
+        "One model",
         completions.Model,
         parameters=[MODEL],
         errors=(ErrorCode.NOT_FOUND, ErrorCode.UNHEALTHY),
+        capabilities=("openai",),
     ),
     Route(
         "post",
         "/score",
-        "Log-probabilities of given token ids (capability `score`)",
+        "Log-probabilities of given token ids",
         inference.ScoreResponse,
         inference.ScoreRequest,
         errors=BODY + GENERATION[1:],
+        body_limit="max_body_bytes",
+        capabilities=("score",),
     ),
 ]
+EVERYWHERE = [route for route in ROUTES if not route.capabilities]  # what every server has

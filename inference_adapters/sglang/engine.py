@@ -22,11 +22,11 @@ from contracts.end_tokens import end_tokens_in
 from contracts.inference import (
     EngineInfo,
     Health,
-    KvCacheMode,
     ProcessFigures,
     SamplingParameters,
     TokenDelta,
 )
+from contracts.limits import KvCacheMode
 from contracts.tool_templates import knows_tools
 from contracts.weights import nccl_version
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes

@@ -19,7 +19,6 @@ from contracts.end_tokens import end_tokens_in
 from contracts.inference import (
     EngineInfo,
     Health,
-    KvCacheMode,
     Parameter,
     ProcessFigures,
     SamplingParameters,
@@ -27,6 +26,7 @@ from contracts.inference import (
     ScoreResponse,
     TokenDelta,
 )
+from contracts.limits import KvCacheMode
 from contracts.tool_templates import knows_tools
 from contracts.weights import nccl_version, torch_dtype
 from contracts.whole_model import IncompleteModelError, fault_in_files, fault_of_loading

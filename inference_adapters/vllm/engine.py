@@ -9,7 +9,11 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 import vllm
+from prometheus_client import generate_latest
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.v1.metrics.loggers import StatLoggerBase
+from vllm.v1.metrics.prometheus import get_prometheus_registry
+from vllm.v1.metrics.stats import IterationStats, SchedulerStats
 
 from contracts.channel import StoredUpdate
 from contracts.inference import (
@@ -27,7 +31,6 @@ from inference_adapters.resident_memory import resident_bytes_of_family
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.totals import Totals
 from inference_adapters.vllm.engine_client import EngineClient
-from inference_adapters.vllm.own_metrics import count_tokens, metrics_text
 from inference_adapters.vllm.serving import Serving
 from inference_adapters.vllm.tools import capabilities_of_tools
 from inference_adapters.vllm.weight_calls import WeightCalls
@@ -65,7 +68,7 @@ class VllmEngine(InferenceEngine):
         return ProcessFigures(resident_bytes=resident_bytes_of_family(), running=running, waiting=waiting)
 
     async def metrics(self) -> str:
-        return metrics_text()
+        return generate_latest(get_prometheus_registry()).decode()
 
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self._shapes
@@ -131,7 +134,9 @@ class VllmEngine(InferenceEngine):
 
     def _load(self) -> EngineClient:
         args = AsyncEngineArgs.from_cli_args(self.args)
-        return EngineClient.from_engine_args(args, stat_loggers=[count_tokens(self.totals)])
+        return EngineClient.from_engine_args(
+            args, stat_loggers=[lambda config, engine: _TokenCounter(self.totals)]
+        )
 
     async def close(self) -> None:
         try:
@@ -157,3 +162,22 @@ class VllmEngine(InferenceEngine):
 
     async def load_weights(self, update: StoredUpdate, progress: UpdateProgress) -> None:
         await self._unless_engine_ends(self._weights.load(update, progress))
+
+
+class _TokenCounter(StatLoggerBase):
+    """Counts the tokens of each vLLM step, also for requests that do not stream or are cancelled."""
+
+    def __init__(self, totals: Totals):
+        self.totals = totals
+
+    def record(
+        self,
+        scheduler_stats: SchedulerStats | None,
+        iteration_stats: IterationStats | None,
+        *others: object,
+        **more: object,
+    ) -> None:
+        if iteration_stats is not None:
+            self.totals.sampled_tokens += iteration_stats.num_generation_tokens
+
+    def log_engine_initialized(self) -> None: ...

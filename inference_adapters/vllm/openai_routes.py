@@ -4,12 +4,14 @@ Every parameter that vLLM knows is accepted; an unknown one is refused. vLLM's o
 routes unchanged, without the contract's fields.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
@@ -21,8 +23,7 @@ from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
 from inference_adapters.vllm.engine_client import CurrentRequest, current_request
 from inference_adapters.vllm.errors import json_object, parsed, refusal
-from inference_adapters.vllm.lost_weights import ended_when_lost
-from inference_adapters.vllm.own_routes import own_routes
+from inference_adapters.vllm.other_routes import OtherRoutes
 from inference_adapters.vllm.request_checks import checked_chat, checked_text
 from inference_adapters.vllm.responses import (
     event,
@@ -43,7 +44,7 @@ def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) 
     engine.totals = updates.totals
     app.include_router(_openai_routes(engine, updates))
     app.include_router(model_routes(updates, engine.serving.cards))
-    app.mount("/", own_routes(engine, updates))
+    app.mount("/", _own_routes(engine, updates))
 
 
 def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
@@ -108,7 +109,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         finish: Finish,
     ) -> Response:
         current_request.set(note)
-        async with ended_when_lost(engine, updates):
+        async with _ended_when_lost(engine, updates):
             try:
                 result = await until_disconnect(request.receive, work)
             except Exception as error:
@@ -127,7 +128,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         An error after the first event is sent as an event, because the status has already been sent.
         """
         try:
-            async with aclosing(source), ended_when_lost(engine, updates):
+            async with aclosing(source), _ended_when_lost(engine, updates):
                 async for text in source:
                     body = event_body(text)
                     if body is None:
@@ -150,3 +151,36 @@ def _with_ends(answer: dict, note: CurrentRequest) -> dict:
 def _with_ids(body: dict) -> dict:
     """Returns a body that also requests token ids if it requests log-probabilities."""
     return body | {"return_token_ids": True} if body.get("logprobs") is not None else body
+
+
+def _own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
+    """Returns vLLM's other routes. Routes that generate are refused while weights are missing."""
+    serving = OtherRoutes(engine.serving)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] != "POST":
+            updates.require_loaded()
+            await serving(scope, receive, send)
+            return
+        updates.require_ready()
+        async with _ended_when_lost(engine, updates):
+            await serving(scope, receive, send)
+
+    return serve
+
+
+@asynccontextmanager
+async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncIterator[None]:
+    """Ends the requests that wait for lost weights once the weights have been given up."""
+
+    async def give_up() -> None:
+        await updates.ledger.weights_given_up.wait()
+        await engine.abort_requests()
+
+    task = asyncio.create_task(give_up())
+    try:
+        yield
+    finally:
+        task.cancel()
+    if updates.ledger.weights_given_up.is_set():
+        raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")

@@ -5,8 +5,12 @@ user, because our processes may know the token anyway.
 """
 
 import asyncio
+import ipaddress
 import json
 import logging
+import os
+import struct
+from pathlib import Path
 
 import aiohttp
 from yarl import URL
@@ -14,11 +18,12 @@ from yarl import URL
 from contracts.challenge import address_of, is_proof, new_challenge
 from contracts.inference import Health
 from pipelinerl.clients.answer_bodies import body_of
-from pipelinerl.clients.listeners import is_own_listener
 
 log = logging.getLogger(__name__)
 ANSWER_TIMEOUT_S = 10.0
 LONGEST_ANSWER = 2**16
+TABLES = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
+LISTENING = "0A"  # <net/tcp_states.h>
 
 
 class UnprovenServerError(aiohttp.ClientConnectionError):
@@ -114,3 +119,34 @@ async def _health(origin: URL, peer: str, challenge: str) -> Health:
             return Health.model_validate(body)
         except (ValueError, RecursionError):  # the server does not understand the challenge
             return Health(status="unknown")
+
+
+def is_own_listener(address: str) -> bool:
+    """Returns whether every socket that listens at `address` (`host:port`) belongs to our user.
+
+    It returns False if no socket listens there.
+    """
+    host, _, port = address.rpartition(":")
+    wanted = ipaddress.ip_address(host.strip("[]"))
+    owners = {
+        uid for found, uid in _listeners(int(port)) if found == wanted or found.is_unspecified
+    }  # a socket at 0.0.0.0 or :: listens at every address
+    return owners == {os.getuid()}
+
+
+def _listeners(port: int) -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]]:
+    """Returns the address and the user of each socket that listens at `port`."""
+    rows = [row.split() for table in TABLES if table.exists() for row in table.read_text().splitlines()[1:]]
+    return [
+        (_address(row[1].partition(":")[0]), int(row[7]))
+        for row in rows
+        if row[3] == LISTENING and int(row[1].partition(":")[2], 16) == port
+    ]
+
+
+def _address(digits: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Parses an address, which the kernel prints as 32-bit words in the machine's byte order."""
+    words = [int(digits[i : i + 8], 16) for i in range(0, len(digits), 8)]
+    address = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

@@ -2,7 +2,7 @@
 
     −penalty   where metrics["repetition"] is 1
 
-The client stops such an answer (`pipelinerl.clients.repetition`), and the attempt records it.
+The client stops such an answer (`pipelinerl.clients.partial_completions`), and the attempt records it.
 """
 
 import math

@@ -14,11 +14,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from contracts.records import Evaluated, Pinned, Released, Rollout, WeightsPublished
-from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig
-from pipelinerl.domains.base import Domain
-from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.rollouts.evaluation import HeldOut, as_sampled, attempt_all, held_out, result_of
 from pipelinerl.rollouts.pinned_server import PinnedServer, PinnedServerLostError, WeightsReplacedError
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
@@ -34,11 +31,10 @@ class ServersLostError(RuntimeError):
 
 
 class Evaluator:
-    """client: the client of the training rollouts; evaluations use it at temperature 1.
+    """attempt: makes attempts as those of training; evaluations make them at temperature 1.
     rollouts, events, metrics, spans: where the attempts go, what becomes of them, and their time.
     evaluated: versions that earlier launches of the run have evaluated.
     spawn: starts a task that runs while training continues.
-    failures: told how attempts end, as those of training.
     pulled: whether servers get weights by themselves, and so may skip a version.
     on_begin: is called when `of_version` has changed, before a request is sent.
     """
@@ -46,8 +42,7 @@ class Evaluator:
     def __init__(
         self,
         config: RunConfig,
-        domain: Domain,
-        client: LLMClient,
+        attempt: RolloutRunner,
         rollouts: ThreadWriter,
         events: ThreadWriter,
         metrics: RolloutMetrics,
@@ -55,19 +50,17 @@ class Evaluator:
         evaluated: Collection[int],
         spawn: Callable[[Coroutine], asyncio.Task],
         on_begin: Callable[[], object] = lambda: None,
-        failures: FirstFailures | None = None,
         pulled: bool = False,
     ):
         self._config = config
-        self._domain = domain
-        self._client = replace(client, sampling=replace(client.sampling, temperature=1.0))
+        sampling = replace(attempt.client.sampling, temperature=1.0)
+        self._attempt = replace(attempt, client=replace(attempt.client, sampling=sampling))
         self._rollouts = rollouts
         self._events = events
         self._metrics = metrics
         self._spans = spans
         self._spawn = spawn
         self._on_begin = on_begin
-        self._failures = failures
         self._pulled = pulled
         self._evaluated = {*evaluated}
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
@@ -79,7 +72,7 @@ class Evaluator:
 
     @cached_property
     def _problems(self) -> list[HeldOut]:
-        return held_out(self._domain, self._config.eval)
+        return held_out(self._attempt.domain, self._config.eval)
 
     @property
     def pinned_servers(self) -> list[str]:
@@ -188,7 +181,7 @@ class Evaluator:
         if not (self._config.eval.pinned and can_pin):
             self._under_way = self._spawn(self.evaluate(version))
         else:
-            self._pinned = PinnedServer(self._client.session, can_be_pinned[-1], published.run)
+            self._pinned = PinnedServer(self._attempt.client.session, can_be_pinned[-1], published.run)
             await self._events.append(Pinned(server=self._pinned.url))
 
     # --- on a pinned server -------------------------------------------------------------------
@@ -241,10 +234,7 @@ class Evaluator:
             self._metrics.attempted()
             rollouts.append(rollout)
 
-        client = replace(self._client, pool=pool)
-        attempt = RolloutRunner(
-            self._run, self._domain, client, self._config.rollout, failures=self._failures
-        )
+        attempt = replace(self._attempt, run=self._run, client=replace(self._attempt.client, pool=pool))
         await pool.some_server()
         with self._spans("evaluation", version=version):
             await attempt_all(attempt, self._problems, pool.capacity, version, keep)

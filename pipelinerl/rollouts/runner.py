@@ -65,6 +65,7 @@ class RolloutSpec:
 class RolloutRunner:
     """A callable that makes attempts at problems.
 
+    run: id of the run, as its weights name it; "" as long as none have been published.
     token_fields: the declared token fields, which every attempt must have. None if the rollouts are not
         trained on: then they are recorded without fields.
     failures: told how attempts end, for a run whose first ones all fail. It may raise GaveUpError.

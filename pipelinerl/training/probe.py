@@ -9,7 +9,7 @@ never waits for it. The publishers compare the digests of stored versions, at ev
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import torch
@@ -21,8 +21,10 @@ from pipelinerl.clients.run_sampling import training_sampling
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.training.probe_requests import AwaitedVersion, ProbeRequests
-from pipelinerl.training.probe_schedule import ProbeSchedule
 from pipelinerl.training.ranks import Ranks
+
+FIRST = 3  # number of first probes in a launch that are always made, and waited for
+LARGEST_SHARE = 0.01  # largest share of the time since the first probe that waits for answers may take
 
 
 class Probe:
@@ -111,3 +113,40 @@ def _as_rollout(completion: Completion) -> Rollout:
     return Rollout(
         run="", rollout_id="probe", group_id=-1, problem_id="", domain="probe", completions=[completion]
     )
+
+
+class ProbeSchedule:
+    """Decides when servers are probed, and whether training waits for late answers. Pure state, no I/O.
+
+    every: weight versions between two probes, after a launch's first probes. Times are in seconds.
+    """
+
+    def __init__(self, every: int):
+        self._every = every
+        self._probes = 0
+        self._known: set[int] = set()  # joinings of servers that have been probed
+        self._since: float | None = None  # end of the first probe
+        self._spent_s = 0.0  # seconds of the later probes
+
+    def is_due(self, version: int, joinings: Collection[int]) -> bool:
+        """Returns whether to probe a version that is live at the servers of these joinings.
+
+        A new server is probed at its first version.
+        """
+        return self._probes < FIRST or version % self._every == 0 or not self._known.issuperset(joinings)
+
+    def begin(self, joinings: Collection[int]) -> None:
+        """Records that a probe of these servers begins."""
+        self._probes += 1
+        self._known.update(joinings)
+
+    def waits(self, now: float) -> bool:
+        """Returns whether training waits for late answers before the weights change."""
+        return self._probes <= FIRST or self._spent_s <= LARGEST_SHARE * (now - self._since)
+
+    def end(self, began: float, now: float) -> None:
+        """Records how long the probe delayed training."""
+        if self._since is None:
+            self._since = now
+        else:
+            self._spent_s += now - began

@@ -15,7 +15,7 @@ from contracts.records import Completion
 from pipelinerl.clients.completions import Asked, Prompt, Sampling, complete
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ServerControl
-from pipelinerl.training.silent_servers import SilentServers
+from pipelinerl.training.membership.silent_servers import SilentServers
 
 LOOK_S = 0.2  # between two looks at which version a server serves
 LONGEST_PAUSE = 64  # longest pause before a silent server is asked again, in timeouts

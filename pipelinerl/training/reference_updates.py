@@ -21,12 +21,12 @@ from pipelinerl.clients.server_registry import Joining
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
 from pipelinerl.training.bucket_size import usual_bucket_bytes
-from pipelinerl.training.candidates import OUTSIDER_TIMEOUT_S, is_hopeless
 from pipelinerl.training.checkpoints import Checkpoints
-from pipelinerl.training.server_strikes import MOST_FAILURES
-from pipelinerl.training.servers import Servers
+from pipelinerl.training.membership.candidates import OUTSIDER_TIMEOUT_S, is_hopeless
+from pipelinerl.training.membership.servers import Servers
+from pipelinerl.training.membership.strikes import MOST_FAILURES
+from pipelinerl.training.membership.weight_groups import WeightGroups
 from pipelinerl.training.update_times import broken_end_s, rendezvous_s
-from pipelinerl.training.weight_groups import WeightGroups
 
 log = logging.getLogger(__name__)
 LOOK_EVERY_S = 2.0  # between two checks of the server's version

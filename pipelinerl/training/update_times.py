@@ -1,7 +1,7 @@
 """Time limits for the parts of a weight update, from the timeouts in `weights`."""
 
 from pipelinerl.config import WeightsConfig
-from pipelinerl.training.server_strikes import MOST_FAILURES
+from pipelinerl.training.membership.strikes import MOST_FAILURES
 
 END_S = 10.0  # the contract's time for reporting a failed update, after its silence
 

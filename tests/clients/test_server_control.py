@@ -10,7 +10,7 @@ from aiohttp import web
 
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
-from pipelinerl.training.candidates import is_hopeless
+from pipelinerl.training.membership.candidates import is_hopeless
 from tests.clients.fake_servers import endless, serving
 from tests.limits import HANG_S
 

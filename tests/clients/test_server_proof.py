@@ -12,11 +12,10 @@ from aiohttp import web
 
 from contracts.challenge import address_of, proof_of
 from contracts.support.token import TOKEN_VARIABLE
-from pipelinerl.clients import listeners
+from pipelinerl.clients import server_proof
 from pipelinerl.clients.http_session import open_session
-from pipelinerl.clients.listeners import is_own_listener
 from pipelinerl.clients.server_control import ServerControl
-from pipelinerl.clients.server_proof import UnprovenServerError
+from pipelinerl.clients.server_proof import UnprovenServerError, is_own_listener
 from tests.clients import fake_servers
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.ports import free_port
@@ -213,7 +212,7 @@ def test_a_listener_of_another_user_is_not_our_own(tmp_path, monkeypatch):
     (tmp_path / "tcp").write_text(
         "  sl\n 0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 65534 0 7\n"
     )
-    monkeypatch.setattr(listeners, "TABLES", [tmp_path / "tcp"])
+    monkeypatch.setattr(server_proof, "TABLES", [tmp_path / "tcp"])
     assert not is_own_listener("127.0.0.1:8080")
     monkeypatch.setattr(os, "getuid", lambda: NOBODY)
     assert is_own_listener("127.0.0.1:8080")

@@ -1,6 +1,7 @@
 """The OpenAPI file is current and valid, and its schemas draw their bounds where servers do."""
 
 import json
+from pathlib import Path
 
 import jsonschema
 import openapi_spec_validator
@@ -10,40 +11,15 @@ from pydantic import ValidationError
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.conformance.inference.wrong_fields import wrong_fields
 from contracts.errors import ErrorCode
-from contracts.inference import (
-    AbortWeightUpdateRequest,
-    CompletionRequest,
-    InitProcessGroupRequest,
-    ScoreRequest,
-    WeightUpdateRequest,
-)
+from contracts.inference import CompletionRequest, InitProcessGroupRequest, WeightUpdateRequest
 from contracts.schema import FILE
 from contracts.schema.openapi import openapi_text
+from contracts.schema.routes import ROUTES
+from tests.contracts.valid_requests import VALID
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inference-contract.md"
 OPENAPI = json.loads(FILE.read_text())
-OF_RUN = {"run": "r", "epoch": 1}
-WEIGHT = {"name": "w", "dtype": "float32", "shape": [2]}
-PLACE = {
-    "backend": "gloo",
-    "master_address": "127.0.0.1",
-    "master_port": 9,
-    "rank_offset": 1,
-    "world_size": 2,
-}
-KEYS = [{"id": "k", "ed25519": "0" * 64}]
-VALID = {
-    InitProcessGroupRequest: OF_RUN | PLACE | {"group_name": "g", "timeout_s": 700},
-    WeightUpdateRequest: OF_RUN
-    | {"version": 1, "parameters": [WEIGHT], "tied": {"v": "w"}, "bucket_bytes": 8, "timeout_s": 700},
-    InitWeightChannelRequest: OF_RUN
-    | {"kind": "relay", "sources": ["http://127.0.0.1:9/"], "public_keys": KEYS},
-    ChannelUpdateRequest: OF_RUN | {"version": 1, "manifest_sha256": "0" * 64, "timeout_s": 700},
-    AbortWeightUpdateRequest: OF_RUN | {"version": 1},
-    ScoreRequest: {"sequences": [[1, 2]], "temperature": 1.0},
-    CompletionRequest: {
-        "model": "scripted", "prompt": [1], "max_tokens": 3, "temperature": 1.0, "stop_token_ids": [1],
-    },
-}  # fmt: skip
+REQUESTS = {model for route in ROUTES for model in (route.request, route.other_request) if model}
 
 
 def check(name: str, body: object) -> None:
@@ -61,6 +37,11 @@ def test_it_is_valid():
         jsonschema.Draft202012Validator.check_schema(schema)
 
 
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_the_page_describes_each_route(route):
+    assert f"{route.method.upper()} {route.path}" in PAGE.read_text()
+
+
 def test_requests_are_closed_and_answers_open():
     for name, schema in OPENAPI["components"]["schemas"].items():
         request = name.endswith("Request") or name in ("Parameter", "PublicKey", "StreamOptions")
@@ -72,7 +53,7 @@ def test_every_code_is_told():
     assert [error.code for error in ErrorCode if error.code not in text] == []
 
 
-@pytest.mark.parametrize("model", VALID)
+@pytest.mark.parametrize("model", sorted(REQUESTS, key=lambda model: model.__name__))
 def test_a_schema_draws_the_bounds_where_the_server_does(model):
     """Each field is wrong in each way that the kit derives, of which servers refuse all."""
     check(model.__name__, VALID[model])

@@ -1,38 +1,50 @@
 """What the scripted server answers is what the OpenAPI file says."""
 
 import json
+import re
 
 import aiohttp
 import jsonschema
 import pytest
 
+from contracts.inference import ChatCompletionRequest, CompletionRequest, InitProcessGroupRequest
 from contracts.schema import FILE
+from contracts.schema.routes import ROUTES
+from tests.contracts.valid_requests import VALID
 from tests.inference_adapters.servers import Server
 
 OPENAPI = json.loads(FILE.read_text())
-TEXT = {"model": "scripted", "prompt": "1 + 1 =", "max_tokens": 3}
-CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "1"}], "max_tokens": 3}
-JOIN = {"run": "r", "takeover": True, "epoch": 1, "group_name": "g", "backend": "gloo", "timeout_s": 0.2}
-JOIN |= {"master_address": "127.0.0.1", "master_port": 9, "rank_offset": 1, "world_size": 2}
-UPDATE = {"run": "none", "epoch": 1, "version": 1, "bucket_bytes": 8, "timeout_s": 700}
-UPDATE["parameters"] = [{"name": "w", "dtype": "float32", "shape": [2]}]
-REQUESTS = [
+TEXT = VALID[CompletionRequest]
+CHAT = VALID[ChatCompletionRequest]
+JOIN = VALID[InitProcessGroupRequest]
+REFUSED = {  # statuses of a server that forms no group; 409 and 200 if an earlier test has had it join one
+    "/init_process_group": {409, 504},
+    "/init_weight_channel": {409, 422},
+    "/request_weight_update": {409},
+    "/weight_update/{version}": {200, 404},
+    "/abort_weight_update": {404, 409},
+    "/v1/models/{model}": {404},
+}
+SAMPLES = [
+    (*route.sample, VALID.get(route.request), REFUSED.get(route.path, {route.status})) for route in ROUTES
+]
+OTHERS = [
     ("GET", f"/health?challenge={'0' * 32}", None, {200}),
-    ("GET", "/contract", None, {200}),
-    ("GET", "/v1/models", None, {200}),
     ("POST", "/v1/completions", TEXT | {"logprobs": True, "n": 2}, {200}),
-    ("POST", "/v1/completions", TEXT, {200}),
     ("POST", "/v1/completions", TEXT | {"logprobs": True, "arrays": True}, {200}),
-    ("POST", "/v1/completions", TEXT | {"temperature": -1}, {400, 422}),
+    ("POST", "/v1/completions", TEXT | {"temperature": -1}, {400}),
     ("POST", "/v1/chat/completions", CHAT | {"logprobs": True}, {200}),
     ("POST", "/v1/chat/completions", CHAT | {"model": "another"}, {404}),
-    ("POST", "/score", {"sequences": [[1, 2, 3]]}, {200}),
-    ("POST", "/init_process_group", JOIN, {504}),
     ("POST", "/init_process_group", JOIN | {"more": 1}, {422}),
-    ("POST", "/request_weight_update", UPDATE, {409}),
-    ("POST", "/abort_weight_update", {"run": "none", "epoch": 1, "version": 1}, {404, 409}),
     ("GET", "/weight_update/9007199254740991", None, {404}),
 ]
+
+
+def operation(method: str, path: str) -> dict:
+    """Returns what the file says of the route that this request is for."""
+    paths = [route.path for route in ROUTES if route.sample[0] == method]
+    found = next(p for p in paths if re.fullmatch(re.sub(r"{\w+}", ".+", p), path.partition("?")[0]))
+    return OPENAPI["paths"][found][method.lower()]
 
 
 def check(reference: str, body: object) -> None:
@@ -40,17 +52,15 @@ def check(reference: str, body: object) -> None:
 
 
 @pytest.mark.asyncio
-async def test_every_answer_and_error_is_as_the_file_says(server: Server):
-    async with aiohttp.ClientSession(server.url) as http:
-        for method, path, body, statuses in REQUESTS:
-            async with http.request(method, path, json=body) as response:
-                told = await response.json()
-            assert response.status in statuses, (path, told)
-            route = OPENAPI["paths"][
-                "/weight_update/{version}" if "/weight_update/" in path else path.split("?")[0]
-            ]
-            content = route[method.lower()]["responses"][str(response.status)]["content"]
-            check(content["application/json"]["schema"]["$ref"], told)
+@pytest.mark.parametrize(("method", "path", "body", "statuses"), [*SAMPLES, *OTHERS])
+async def test_an_answer_is_as_the_file_says(server: Server, method, path, body, statuses):
+    async with aiohttp.ClientSession(server.url) as http, http.request(method, path, json=body) as response:
+        told = await response.text()
+    assert response.status in statuses, told
+    content = operation(method, path)["responses"][str(response.status)].get("content", {})
+    assert method == "HEAD" or response.content_type in content
+    if told and "application/json" in content:
+        check(content["application/json"]["schema"]["$ref"], json.loads(told))
 
 
 @pytest.mark.asyncio

@@ -12,8 +12,8 @@ import torch
 from contracts.conformance.tiny_model import make_tiny_model
 from inference_adapters.sglang import server_process
 from inference_adapters.sglang.engine import SglangEngine
-from inference_adapters.sglang.events import read_delta
 from inference_adapters.sglang.options import Options, add_options
+from inference_adapters.sglang.sent_requests import read_delta
 from inference_adapters.sglang.server_process import SglangError
 from inference_adapters.vllm.responses import with_ends, with_possible, with_text_fields
 

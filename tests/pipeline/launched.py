@@ -12,7 +12,7 @@ from contracts.support.addresses import LOOPBACK
 from contracts.weights import WeightManifest
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
-from pipelinerl.training import candidates
+from pipelinerl.training.membership import candidates
 from pipelinerl.training.publishing.base import PublisherContext
 from tests.clock import Clock
 

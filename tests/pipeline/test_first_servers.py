@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import Iterator
 
-from pipelinerl.training.candidates import POLL_S, REFUSALS
+from pipelinerl.training.membership.candidates import POLL_S, REFUSALS
 from tests.clock import Clock
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.pipeline.launched import Launcher, moved_clock

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from contracts.records import WeightsPublished
-from pipelinerl.training.probe import Probe
-from pipelinerl.training.probe_schedule import FIRST
+from pipelinerl.training.probe import FIRST, Probe
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.ranks import Ranks
 from tests.clock import Clock

@@ -10,8 +10,8 @@ from contracts.trainer import TrainerWorker
 from pipelinerl.errors import GaveUpError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.checkpoints import Checkpoints, Position
+from pipelinerl.training.membership.strikes import MOST_FAILURES
 from pipelinerl.training.reference_updates import ReferenceUpdates
-from pipelinerl.training.server_strikes import MOST_FAILURES
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready
 from tests.limits import HANG_S

@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from contracts.records import Evaluated, ServerCondemned, TrainingDone
+from pipelinerl.training.membership.stranded import SILENT_LOOKS
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.group import GroupPublisher
-from pipelinerl.training.publishing.stranded import SILENT_LOOKS
 from tests.clock import Clock
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
 from tests.pipeline.launched import Launcher, context_of, moved_clock

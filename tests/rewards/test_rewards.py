@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from contracts.records import Rollout
-from pipelinerl.clients.repetition import repeats
+from pipelinerl.clients.partial_completions import repeats
 from pipelinerl.rewards.overlong import Overlong
 from pipelinerl.rewards.relative_length import RelativeLength
 from pipelinerl.rewards.repetition import Repetition

@@ -18,6 +18,7 @@ from pipelinerl.rollouts.evaluation import as_sampled, held_out, result_of
 from pipelinerl.rollouts.evaluator import Evaluator, holders_of
 from pipelinerl.rollouts.pinned_server import PinnedServer
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
+from pipelinerl.rollouts.runner import RolloutRunner
 from pipelinerl.spans import Spans
 from pipelinerl.streams.events import evaluated_versions
 from pipelinerl.streams.files import FileStreams
@@ -85,7 +86,8 @@ async def evaluating(
     told = RolloutMetrics(tmp_path), Spans(tmp_path, "actor")
     async with open_session(token=None) as session:
         client = build_client(config, session, ServerPool(1))
-        yield Evaluator(config, build_domain(config), client, *writers, *told, evaluated, spawn)
+        attempt = RolloutRunner("", build_domain(config), client, config.rollout)
+        yield Evaluator(config, attempt, *writers, *told, evaluated, spawn)
 
 
 def written_in(tmp_path: Path) -> list[Record]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelinerl.training.blame import Ending, blame
+from pipelinerl.training.membership.blame import Ending, blame
 
 ALL = 100
 LIVE = Ending("live", ALL, first=True)

@@ -1,6 +1,6 @@
 """Which versions are probed, and when training waits for late answers."""
 
-from pipelinerl.training.probe_schedule import FIRST, LARGEST_SHARE, ProbeSchedule
+from pipelinerl.training.probe import FIRST, LARGEST_SHARE, ProbeSchedule
 
 SERVERS = [1, 2]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelinerl.training.silent_servers import SilentServers
+from pipelinerl.training.membership.silent_servers import SilentServers
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 32.0

@@ -6,8 +6,9 @@ import pytest
 
 from contracts.inference import ContractInfo
 from pipelinerl.clients.server_control import ContractRefusalError
-from pipelinerl.training.servers import Servers
-from pipelinerl.training.weight_groups import WeightGroups, blame_for_joining
+from pipelinerl.training.membership.blame import blame_for_joining
+from pipelinerl.training.membership.servers import Servers
+from pipelinerl.training.membership.weight_groups import WeightGroups
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 

@@ -6,7 +6,7 @@ from typing import get_args
 import torch
 
 from contracts.conformance.inference.server import Server
-from contracts.inference import KvCacheMode
+from contracts.limits import KvCacheMode
 
 KNOWN = {
     "kv_cache": get_args(KvCacheMode),

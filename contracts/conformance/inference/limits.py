@@ -11,6 +11,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import ContractInfo
 from contracts.limits import LONGEST_S, Limits
+from contracts.schema.routes import EVERYWHERE
 
 SINCE = 2  # the version of the contract that states limits
 ATTEMPTS = 3
@@ -19,25 +20,15 @@ NO_JSON = {
     "no JSON": b"hello",
     "JSON that is cut off": b'{"model": ',
     "no UTF-8": b'{"model": "\xff"}',
-    "half a surrogate pair": b'{"prompt": "\\ud800"}',
+    "half a character": b'{"prompt": "\\ud800"}',
     "JSON nested 100,000 deep": b"[" * 100_000,
     "a number that JSON does not have": b'{"model": NaN}',
     "text after the JSON": b'{"model": "x"} {}',
 }
-WRONG_METHODS = [
-    ("POST", "/health"),
-    ("DELETE", "/contract"),
-    ("GET", "/init_process_group"),
-    ("PUT", "/request_weight_update"),
-    ("POST", "/weight_update/1"),
-    ("DELETE", "/abort_weight_update"),
-    ("GET", "/v1/completions"),
-    ("PUT", "/v1/chat/completions"),
-    ("POST", "/v1/models"),
-]
+METHODS = ("GET", "POST", "PUT", "DELETE")
 NO_ROUTES = [("GET", "/no_such_route"), ("POST", "/no_such_route"), ("GET", "/v1/no_such_route")]
 HALF_A_CHARACTER = b'{"messages": [{"role": "user", "content": "\\ud800"}]}'
-BODIES = ["/v1/completions", "/init_process_group", "/request_weight_update", "/abort_weight_update"]
+BODIES = [route for route in EVERYWHERE if route.request]
 
 
 @dataclass(frozen=True)
@@ -57,8 +48,8 @@ class BadHttp:
 def bad_http(limits: Limits) -> list[BadHttp]:
     """Returns requests that are refused before any route reads them."""
     found = [
-        BadHttp(f"{what} to {path}", "POST", path, 400, "bad_request", body)
-        for path in BODIES
+        BadHttp(f"{what} to {route.path}", "POST", route.path, 400, "bad_request", body)
+        for route in BODIES
         for what, body in NO_JSON.items()
     ]
     chat = "/v1/chat/completions"
@@ -66,23 +57,28 @@ def bad_http(limits: Limits) -> list[BadHttp]:
         BadHttp(f"half a character in messages to {chat}", "POST", chat, 400, "bad_request", HALF_A_CHARACTER)
     ]
     found += [
-        BadHttp(f"{method} {path}", method, path, 405, "method_not_allowed") for method, path in WRONG_METHODS
+        BadHttp(f"{method} {path}", method, path, 405, "method_not_allowed")
+        for method, path in _wrong_methods()
     ]
     found += [BadHttp(f"{method} {path}", method, path, 404, "not_found") for method, path in NO_ROUTES]
     return found + _too_large(limits)
 
 
+def _wrong_methods() -> list[tuple[str, str]]:
+    """Returns each route that every server has, with each method that it does not have."""
+    has: dict[str, set[str]] = {}
+    for method, path in (route.sample for route in EVERYWHERE):
+        has.setdefault(path, set()).add(method)
+    return [(method, path) for path, own in has.items() for method in METHODS if method not in own]
+
+
 def _too_large(limits: Limits) -> list[BadHttp]:
     """Returns bodies one byte too long; a declared length is refused before the body is sent."""
-    by_path = {
-        "/v1/completions": limits.max_generation_bytes,
-        "/v1/chat/completions": limits.max_generation_bytes,
-        "/request_weight_update": limits.max_body_bytes,
-    }
-    found = [
-        BadHttp(f"a length of a byte too many to {path}", "POST", path, 413, "too_large", length=most + 1)
-        for path, most in by_path.items()
-    ]
+    found = []
+    for route in BODIES:
+        what = f"a length of a byte too many to {route.path}"
+        length = getattr(limits, route.body_limit) + 1
+        found.append(BadHttp(what, "POST", route.path, 413, "too_large", length=length))
     spaces = b" " * (limits.max_generation_bytes + 1)
     what = "a body of a byte too many, in chunks"
     return [*found, BadHttp(what, "POST", "/v1/completions", 413, "too_large", spaces, chunked=True)]

@@ -7,6 +7,7 @@ out: where it cannot read "5 \\to 4" or "5 & 4", it would take the number at the
 """
 
 import logging
+import re
 from typing import Any
 
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
@@ -22,17 +23,16 @@ from extensions.math.verifier import (
     relations,
     wordings,
 )
-from extensions.math.verifier.boxed import last_boxed
 from extensions.math.verifier.notations import rewritten
 from extensions.math.verifier.verdicts import RIGHT, WRONG, Equal, Rule
 from extensions.math.verifier.warm_up import PAIRS
-from pipelinerl.judging.verifiers.base import Verifier
 from pipelinerl.judging.wire import Judgement
 
 NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
 OPTIONS = {"strict": True, "allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
+TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|(?P<brace>\{)|(?P<end>\})|\\.", re.DOTALL)  # not escaped ones
 
 
 def _named(gold: str, given: str, equal: Equal) -> str | None:
@@ -122,3 +122,19 @@ def _parsed(latex: str) -> Any:
     value = latex2sympy(latex, is_real=is_real, convert_degrees=False, normalization_config=None)
     value = value.doit() if isinstance(value, Intersection) else value
     return value.subs({symbol: I for symbol in value.free_symbols if symbol.name == "i"})
+
+
+def last_boxed(text: str) -> str | None:
+    """Returns the content of the last closed box, or None if there is no box or it is empty.
+
+    The text is read once, so a text that opens thousands of boxes takes no longer."""
+    opened: list[int | None] = []  # where the content of a box begins; None for a brace
+    last = (0, 0)  # of nested boxes, the outer one closes last
+    for token in TOKEN.finditer(text):
+        if token["box"]:
+            opened.append(token.end())
+        elif token["brace"]:
+            opened.append(None)
+        elif token["end"] and opened and (start := opened.pop()) is not None:
+            last = (start, token.start())
+    return text[slice(*last)].strip() or None

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from contracts.channel import ChannelInfo, InitWeightChannelRequest, StoredUpdate
-from contracts.inference import EngineInfo, InferenceEngine, KvCacheMode
+from contracts.inference import EngineInfo, InferenceEngine
+from contracts.limits import KvCacheMode
 from extensions.stored_weights.store.errors import (
     BadDigestError,
     BadManifestError,

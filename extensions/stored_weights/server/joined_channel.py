@@ -9,7 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from contracts.channel import ChannelInfo
-from contracts.inference import KvCacheMode
+from contracts.limits import KvCacheMode
 from extensions.stored_weights.server.base import Channel, pauses
 from extensions.stored_weights.server.follower import Follower
 from inference_adapters.channel import WeightChannel

@@ -25,7 +25,7 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import NO_ANSWER, ContractRefusalError, ServerControl
 from pipelinerl.clients.server_registry import Joining
 from pipelinerl.config import RunConfig
-from pipelinerl.training.candidates import LacksCapabilityError, is_hopeless, lacking
+from pipelinerl.training.membership.candidates import LacksCapabilityError, is_hopeless, lacking
 from pipelinerl.training.publishing.base import PublisherContext
 
 log = logging.getLogger(__name__)

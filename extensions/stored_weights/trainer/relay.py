@@ -18,7 +18,7 @@ from extensions.stored_weights.trainer.packer import Packer, is_passing
 from extensions.stored_weights.trainer.standstill import Standstill
 from extensions.stored_weights.trainer.stored import VersionStore
 from pipelinerl.config import RunConfig
-from pipelinerl.training.candidates import NoServersError
+from pipelinerl.training.membership.candidates import NoServersError
 from pipelinerl.training.phases import Phases
 from pipelinerl.training.publishing.base import PublisherContext, WeightPublisher, errors_of
 

@@ -1,7 +1,7 @@
 """Publishes through a directory that the servers share with the trainer (`weights=shared`).
 
 Each version is requested of every server, and the publication waits until they serve it, as with a group. A
-server that fails is left out by `server_strikes`, and the others are not disturbed.
+server that fails is left out by `membership.strikes`, and the others are not disturbed.
 """
 
 import hashlib
@@ -28,11 +28,11 @@ from extensions.stored_weights.trainer.stored import EPOCH, VersionStore
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
-from pipelinerl.training.blame import Blame
 from pipelinerl.training.disk_space import wait_for_space
+from pipelinerl.training.membership.blame import Blame
+from pipelinerl.training.membership.servers import Failures
 from pipelinerl.training.publishing.base import PublisherContext, errors_of
 from pipelinerl.training.publishing.confirming import ConfirmingPublisher
-from pipelinerl.training.servers import Failures
 
 log = logging.getLogger(__name__)
 PROOF_BYTES = 32

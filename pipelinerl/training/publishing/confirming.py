@@ -6,16 +6,16 @@ from contracts.inference import WeightUpdateStatus
 from contracts.records import ServerUpdate, WeightsPublished
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
-from pipelinerl.training.candidates import Candidates
+from pipelinerl.training.membership.candidates import Candidates
+from pipelinerl.training.membership.servers import Servers
+from pipelinerl.training.membership.stranded import Stranded
+from pipelinerl.training.membership.strikes import ServerStrikes
 from pipelinerl.training.phases import Phases
 from pipelinerl.training.publishing.base import PublisherContext, WeightPublisher
-from pipelinerl.training.publishing.stranded import Stranded
-from pipelinerl.training.server_strikes import ServerStrikes
-from pipelinerl.training.servers import Servers
 
 
 class ConfirmingPublisher(WeightPublisher):
-    """A publisher to chosen servers. One that fails is left out by `server_strikes`."""
+    """A publisher to chosen servers. One that fails is left out by `membership.strikes`."""
 
     def __init__(self, config: RunConfig, context: PublisherContext):
         self._config = config

@@ -1,7 +1,7 @@
 """The publisher that broadcasts weights to a group of the running servers, on trainer rank 0.
 
 It owns the run id, the epochs and the weight group. A server that dies or fails an update is left out by
-`server_strikes`, and a new epoch begins with the others. A server that refuses permanently, or fails update
+`strikes`, and a new epoch begins with the others. A server that refuses permanently, or fails update
 after update, is condemned. A server that the actor has pinned is left out until the actor releases it.
 """
 
@@ -21,13 +21,13 @@ from contracts.records import WeightsPublished
 from contracts.weights import PeerLostError, send_weights
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
-from pipelinerl.training.blame import Blame, Ending, blame
 from pipelinerl.training.bucket_size import usual_bucket_bytes
+from pipelinerl.training.membership.blame import Blame, Ending, blame, blame_for_joining
+from pipelinerl.training.membership.servers import Failures
+from pipelinerl.training.membership.weight_groups import WeightGroups
 from pipelinerl.training.publishing.base import PublisherContext
 from pipelinerl.training.publishing.confirming import ConfirmingPublisher
-from pipelinerl.training.servers import Failures
 from pipelinerl.training.update_times import broken_end_s, rendezvous_s
-from pipelinerl.training.weight_groups import WeightGroups, blame_for_joining
 
 log = logging.getLogger(__name__)
 FIRST_S = 1.0  # after a broken broadcast, time for the reports of members that failed before

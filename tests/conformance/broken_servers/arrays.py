@@ -2,23 +2,23 @@
 
 import struct
 
-from inference_adapters import base64_arrays, completions, generation_routes
+from inference_adapters import completions, generation_routes
 from tests.conformance.broken_servers.mutants import mutant
 
 
 @mutant("G9", "prompt_token_ids \\[", part="arrays")
 def writes_the_ids_of_arrays_from_the_other_end(options):
-    completions.int32 = lambda values: base64_arrays._base64(struct.pack(f">{len(values)}i", *values))
+    completions.int32 = lambda values: completions._base64(struct.pack(f">{len(values)}i", *values))
 
 
 @mutant("G9", "token_ids, .* log-probabilities", part="arrays")
 def writes_the_log_probabilities_of_arrays_in_eight_bytes(options):
-    completions.float32 = lambda values: base64_arrays._base64(struct.pack(f"<{len(values)}d", *values))
+    completions.float32 = lambda values: completions._base64(struct.pack(f"<{len(values)}d", *values))
 
 
 @mutant("G9", "log-probability", part="arrays")
 def rounds_the_log_probabilities_of_arrays(options):
-    right = base64_arrays.float32
+    right = completions.float32
     completions.float32 = lambda values: right([round(value, 2) for value in values])
 
 

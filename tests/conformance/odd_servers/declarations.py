@@ -4,7 +4,7 @@ from fastapi import APIRouter
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.limits import Limits
-from inference_adapters import app, capabilities, generation_routes
+from inference_adapters import app, generation_routes, weight_updates
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.odd_servers.registry import odd
 
@@ -58,7 +58,7 @@ class HasWordsThatNobodyKnows(Declares):
 
 @odd(on="G6/requests G10/metrics")
 def has_no_metrics():
-    capabilities.OF_THE_APP = ()
+    weight_updates.OF_THE_APP = ()
     app.metrics_routes = lambda updates: APIRouter()
 
 

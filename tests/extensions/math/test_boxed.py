@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 
-from extensions.math.verifier.boxed import last_boxed
+from extensions.math.verifier.verifier import last_boxed
 from tests.counts import lines_run
 
 

@@ -25,7 +25,7 @@ from extensions.stored_weights.trainer.stored import VersionStore
 from extensions.stored_weights.transport import Relay
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
-from pipelinerl.training.candidates import LacksCapabilityError, NoServersError
+from pipelinerl.training.membership.candidates import LacksCapabilityError, NoServersError
 from pipelinerl.training.publishing.base import errors_of, publish
 from tests.extensions.stored_weights.runs import (
     ORIGIN,

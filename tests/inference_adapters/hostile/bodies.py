@@ -7,6 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.schema.routes import ROUTES
+from tests.contracts.valid_requests import VALID
+
 
 class Raw(str):
     """JSON that is written unchanged."""
@@ -38,8 +41,7 @@ def to_json(value: Any) -> str:
     return json.dumps(value)
 
 
-CHAT, TEXT, SCORE = "/v1/chat/completions", "/v1/completions", "/score"
-JOIN, UPDATE, ABORT = "/init_process_group", "/request_weight_update", "/abort_weight_update"
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
 
 def valid_bodies(model: str) -> dict[str, dict[str, Any]]:
@@ -48,19 +50,13 @@ def valid_bodies(model: str) -> dict[str, dict[str, Any]]:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     said = {"role": "assistant", "content": None, "tool_calls": [call]}
     result = {"role": "tool", "tool_call_id": "c", "content": "2"}
-    sampling = {"model": model, "max_tokens": 3, "temperature": 1.0, "n": 2, "logprobs": True}
+    generates = {"model": model, "n": 2, "logprobs": True, "stream": False}
     parameter = {"name": "model.norm.weight", "dtype": "float32", "shape": [64]}
-    return {
-        CHAT: sampling | {"messages": [message, said, result, message], "stream": False},
-        TEXT: sampling | {"prompt": [5, 6, 7], "stream": False, "stop_token_ids": [4]},
-        SCORE: {"sequences": [[5, 6, 7], [8]], "temperature": 1.0},
-        JOIN: {
-            "run": "hostile", "epoch": 1, "group_name": "g", "backend": "gloo", "rank_offset": 1,
-            "master_address": "127.0.0.1", "master_port": 1, "world_size": 2, "timeout_s": 0.2,
+    more: dict[str, dict[str, Any]] = {
+        CHAT: generates | {"messages": [message, said, result, message]},
+        TEXT: generates | {"prompt": [5, 6, 7]},
+        "/request_weight_update": {
+            "parameters": [parameter], "tied": {}, "kv_cache": "keep", "receive": "paused",
         },
-        UPDATE: {
-            "run": "hostile", "epoch": 1, "version": 1, "parameters": [parameter], "tied": {},
-            "bucket_bytes": 1024, "kv_cache": "keep", "receive": "paused", "timeout_s": 1.0,
-        },
-        ABORT: {"run": "hostile", "epoch": 1, "version": 1},
     }  # fmt: skip
+    return {route.path: VALID[route.request] | more.get(route.path, {}) for route in ROUTES if route.request}

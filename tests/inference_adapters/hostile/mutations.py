@@ -7,14 +7,10 @@ from copy import deepcopy
 from typing import Any
 
 from tests.inference_adapters.hostile.bodies import (
-    ABORT,
     BIG,
     CHAT,
-    JOIN,
-    SCORE,
     SURROGATE,
     TEXT,
-    UPDATE,
     Hostile,
     Raw,
     to_json,
@@ -49,7 +45,7 @@ def mutations(model: str, seed: int) -> Iterator[Hostile]:
     drawn = random.Random(seed)
     valid = valid_bodies(model)
     while True:
-        path = drawn.choice([CHAT, CHAT, TEXT, TEXT, SCORE, JOIN, UPDATE, ABORT])
+        path = drawn.choice([CHAT, TEXT, *valid])
         body = json.loads(json.dumps(valid[path]))
         for _ in range(drawn.choice([1, 1, 2, 3])):
             _mutate(body, drawn, generates=path in (CHAT, TEXT))

@@ -23,8 +23,7 @@ from pipelinerl.judging.isolation import (
     strongest_level,
 )
 from pipelinerl.judging.isolation.environment import FIXED
-from pipelinerl.judging.isolation.programs import PROGRAMS
-from pipelinerl.judging.isolation.selftest import ENDED, REFUSED, outcome, why_not_sealed
+from pipelinerl.judging.isolation.selftest import ENDED, PROGRAMS, REFUSED, outcome, why_not_sealed
 
 NOBODY = (privileges.NOBODY,) * 3
 ROOT = Path(__file__).resolve().parents[3]

@@ -17,29 +17,19 @@ from contracts.conformance.inference.proofs import (
 )
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
+from contracts.schema.routes import ROUTES
 
-ROUTES = [
-    ("GET", "/contract"),
-    ("POST", "/init_process_group"),
-    ("POST", "/request_weight_update"),
-    ("GET", "/weight_update/1"),
-    ("GET", "/weight_update/1?wait_s=60"),
-    ("POST", "/abort_weight_update"),
-    ("POST", "/v1/chat/completions"),
-    ("POST", "/v1/chat/completion"),
-    ("POST", "/v1/completions"),
-    ("GET", "/v1/models"),
-    ("GET", "/v1/models/x"),
-    ("POST", "/score"),
-    ("GET", "/metrics"),
-]
+OF_CONTRACT = [route.sample for route in ROUTES if route.path != "/health"]  # offered or not
+WAITS = ("GET", "/weight_update/1?wait_s=60")
+NO_ROUTE = ("GET", "/no_such_route")
 OTHERS = [  # routes that an engine may have; without the token, nobody may learn which
+    WAITS,
+    ("POST", "/v1/chat/completion"),
     ("GET", "/"),
-    ("GET", "/no_such_route"),
+    NO_ROUTE,
     ("POST", "/v1/no_such_route"),
     ("GET", "/docs"),
     ("GET", "/openapi.json"),
-    ("GET", "/version"),
     ("POST", "/generate"),
     ("POST", "/tokenize"),
     ("GET", "/health_generate"),
@@ -51,9 +41,10 @@ OTHERS = [  # routes that an engine may have; without the token, nobody may lear
     ("OPTIONS", "/v1/completions"),
     ("GET", "/init_process_group"),
 ]
+CLOSED = [*OF_CONTRACT, *OTHERS]
 WRONG_BODIES = {"a body that is no JSON": b"{", "a body that is no UTF-8": b'{"model": "\xff"}'}
 HUGE = str(2**40)  # bytes, beyond any limit
-FEW = [ROUTES[0], ROUTES[4], ROUTES[8], OTHERS[1]]  # routes at which each wrong form is tried
+FEW = [("GET", "/contract"), WAITS, ("POST", "/v1/completions"), NO_ROUTE]  # each wrong form is tried here
 
 
 async def routes(bench: Bench) -> str:
@@ -61,10 +52,10 @@ async def routes(bench: Bench) -> str:
     wrong = _wrong_headers(_token(bench))
     for server in bench.servers:
         await server.contract()  # the right token is accepted
-        for method, path in [*ROUTES, *OTHERS]:
+        for method, path in CLOSED:
             for what in ("no token", "a token with one character more"):
                 await _closed(server, method, path, what, wrong[what])
-    return f"{len(ROUTES) + len(OTHERS)} routes are closed"
+    return f"{len(CLOSED)} routes are closed"
 
 
 async def bodies(bench: Bench) -> str:
@@ -72,7 +63,7 @@ async def bodies(bench: Bench) -> str:
     _token(bench)
     for server in bench.servers:
         if (await server.contract()).contract >= SINCE:
-            for method, path in [*ROUTES, *OTHERS]:
+            for method, path in CLOSED:
                 if method == "POST":
                     await _closed_whatever_is_sent(server, path)
     return "whatever is sent"

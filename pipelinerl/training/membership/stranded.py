@@ -1,10 +1,10 @@
-"""Decides whether the servers of the last publication are gone, while another one waits for weights."""
+"""A run is stranded if the servers of its last publication are gone, while another one waits for weights."""
 
 from collections.abc import Iterable
 
 from pipelinerl.clients.server_control import ServerControl
-from pipelinerl.training.candidates import Candidates
-from pipelinerl.training.servers import Servers
+from pipelinerl.training.membership.candidates import Candidates
+from pipelinerl.training.membership.servers import Servers
 
 SILENT_LOOKS = 5  # checks without an answer after which servers are taken to hang
 

@@ -1,9 +1,9 @@
-"""Chooses the servers of the next weight group from the outcomes of earlier groups.
+"""Strikes: a server's failures of updates, which keep it out of the next weight groups for some versions.
 
-Each failure is a strike. The k-th strike keeps a server out for 2^(k-1) versions, so a server that fails
-every update breaks groups less and less often. A server that returns is a suspect until an update succeeds.
-Half of the suspects return at a time, and if the group breaks, they are blamed. A version continues with the
-servers that did not fail it. If there are none, it tries halves, quarters, and at last each server alone.
+The k-th strike keeps a server out for 2^(k-1) versions, so a server that fails every update breaks groups
+less and less often. A server that returns is a suspect until an update succeeds. Half of the suspects return
+at a time, and if the group breaks, they are blamed. A version continues with the servers that did not fail
+it. If there are none, it tries halves, quarters, and at last each server alone.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pipelinerl.training.blame import Blame
+from pipelinerl.training.membership.blame import Blame
 
 MOST_REST = 64  # longest rest in versions, so that a repaired server is eventually tried again
 MOST_FAILURES = 5  # failures of one server at one version, before it is given up for that version

@@ -1,4 +1,4 @@
-"""Decides which members broke a weight update, from the status that each member of the weight group reports.
+"""Blame: the smallest set of members whose failure explains why a weight group broke or did not form.
 
 One member's failure breaks the group, so most failures are not the failing member's fault. The text in
 `error` is not parsed, because the contract does not define it.
@@ -7,6 +7,8 @@ One member's failure breaks the group, so most failures are not the failing memb
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
 
 Server = TypeVar("Server")
 
@@ -49,3 +51,19 @@ def blame(endings: Mapping[Server, Ending], total_bytes: int, timed_out: bool) -
 def _failed_by_itself(ending: Ending, total_bytes: int) -> bool:
     """Returns whether the member does not answer, or failed after it had received everything."""
     return ending.state == "silent" or (ending.state == "failed" and ending.bytes >= total_bytes)
+
+
+def blame_for_joining(failures: Mapping[ServerControl, Exception]) -> Blame[ServerControl]:
+    """Returns the blame for a failed rendezvous.
+
+    A server that only timed out while it waited for others is not to blame, if another one failed itself.
+    """
+    own = {s for s, f in failures.items() if not waited_for_others(f)}
+    return Blame(frozenset(own or failures), certain=bool(own) or len(failures) == 1)
+
+
+def waited_for_others(failure: Exception) -> bool:
+    """Returns whether a server, or rank 0, only timed out while it waited for the others to join."""
+    if isinstance(failure, ContractRefusalError):
+        return failure.status == 504
+    return isinstance(failure, RuntimeError)  # rank 0's own rendezvous

@@ -1,4 +1,7 @@
-"""Chooses the servers of the next weight group among those that answer, not pinned and not condemned."""
+"""Candidates: the servers that answer as ready, are not pinned, and are not condemned.
+
+A pinned server keeps its weights for the actor. A condemned one gets no more updates: the launcher ends it.
+"""
 
 import logging
 import math
@@ -10,9 +13,9 @@ from contracts.inference import ContractInfo
 from contracts.records import ServerCondemned
 from pipelinerl.clients.server_control import ANSWER_TIMEOUT_S, ContractRefusalError, ServerControl
 from pipelinerl.config import WorldConfig
-from pipelinerl.training.server_strikes import ServerStrikes
-from pipelinerl.training.servers import Failures, Roll, Servers
-from pipelinerl.training.silent_servers import SilentServers
+from pipelinerl.training.membership.servers import Failures, Roll, Servers
+from pipelinerl.training.membership.silent_servers import SilentServers
+from pipelinerl.training.membership.strikes import ServerStrikes
 
 log = logging.getLogger(__name__)
 MEMBER_TIMEOUT_S = 5.0  # for an answer of a member of the last group; if it hangs, it delays training once

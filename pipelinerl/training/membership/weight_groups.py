@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 
 from contracts.inference import ContractInfo, InitProcessGroupRequest
 from contracts.weights import WeightGroup, WeightStore, nccl_version
-from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
-from pipelinerl.training.blame import Blame
+from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.training.meanwhile import meanwhile
-from pipelinerl.training.servers import HEAR_S, Failures, Servers
+from pipelinerl.training.membership.blame import waited_for_others
+from pipelinerl.training.membership.servers import HEAR_S, Failures, Servers
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class WeightGroups:
                 group.close()
             self._store = None
             joined = requests.keys() - failures.keys()
-            if isinstance(group, Exception) and all(map(_waited_for_others, failures.values())):
+            if isinstance(group, Exception) and all(map(waited_for_others, failures.values())):
                 # All others timed out, so a server that claims to have joined is the likeliest cause.
                 return dict.fromkeys(joined, group) or failures
             return failures
@@ -121,18 +121,3 @@ class WeightGroups:
             self.group.close()
         self.group = None
         self._store = None
-
-
-def blame_for_joining(failures: Failures) -> Blame[ServerControl]:
-    """Returns the blame for a failed rendezvous.
-
-    A server that only timed out while it waited for others is not to blame, if another one failed itself.
-    """
-    own = {s for s, f in failures.items() if not _waited_for_others(f)}
-    return Blame(frozenset(own or failures), certain=bool(own) or len(failures) == 1)
-
-
-def _waited_for_others(failure: Exception) -> bool:
-    if isinstance(failure, ContractRefusalError):
-        return failure.status == 504
-    return isinstance(failure, RuntimeError)  # rank 0's own rendezvous

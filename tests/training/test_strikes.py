@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelinerl.training.blame import Blame
-from pipelinerl.training.server_strikes import ServerStrikes
+from pipelinerl.training.membership.blame import Blame
+from pipelinerl.training.membership.strikes import ServerStrikes
 
 
 def groups_formed(strikes, servers, bad, version, sharp):
