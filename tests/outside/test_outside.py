@@ -1,0 +1,54 @@
+"""Parts that docs/extend.md describes, each in a directory outside of the project, do their work in a run."""
+
+import json
+import os
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from contracts.records import WeightsPublished
+from tests.pipeline.runs import MINIATURE, assert_accounted, finish, launch_command, of_kind
+
+HERE = Path(__file__).parent
+PARTS = sorted({str(path.parent) for path in HERE.glob("*/*.py")})
+
+
+def launched(run: Path, *overrides: str) -> str:
+    """Returns stderr of a run from the directory of the transport, whose settings the others' are added to."""
+    environment = {"PYTHONPATH": os.pathsep.join(PARTS)}
+    there = HERE / "copied_weights"
+    status, err = finish(
+        launch_command(run, *MINIATURE, *overrides, environment=environment, directory=there)
+    )
+    assert (status, "warning" in err) == (0, False), err
+    return err
+
+
+def test_a_transport_an_executor_and_an_observer_work_together(tmp_path):
+    run = tmp_path / "run"
+    weights = tmp_path / "weights"
+    started = tmp_path / "started"
+    launched(
+        run,
+        "max_steps=3",
+        "weights=copied",
+        f"weights.directory={weights}",
+        "executor._target_=shell_executor.ShellExecutor",
+        f"+executor.started={started}",
+        "+observers.alarm._target_=reward_alarm.RewardAlarm",
+        "+observers.alarm.below=2",
+    )
+    assert_accounted(run)
+
+    published = of_kind(run, "trainer_events", WeightsPublished)
+    assert [(record.version, len(record.updates)) for record in published] == [(v, 1) for v in range(4)]
+    stored = [load_file(weights / f"{record.version}.safetensors") for record in published]
+    sizes = [sum(tensor.nbytes for tensor in tensors.values()) for tensors in stored]
+    assert sizes == [record.bytes for record in published]
+    biases = [tensors["lm_head.bias"].tolist() for tensors in stored]
+    assert all(biases.count(bias) == 1 for bias in biases)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["logprob_gap_mean_abs"] < 1e-5  # the servers hold what the trainer has
+
+    assert sorted(started.read_text().split()) == ["actor", "preprocessor", "server-0", "trainer-0"]
+    assert "reward_mean was" in (run / "alarm.txt").read_text()
