@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from pathlib import Path
 
-from contracts.channel import ChannelInfo, StoredUpdate
+from contracts.channel import StoredUpdate
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters.channel import WeightChannel, WeightChannels
 from inference_adapters.update_record import UpdateError
@@ -33,9 +33,6 @@ class CopiedChannels(WeightChannels):
     def channel(self, request, engine, ledger):
         return CopiedChannel(request, engine, ledger, self._directory)
 
-    def close(self):
-        pass
-
 
 class CopiedChannel(WeightChannel):
     def __init__(self, request, engine, ledger, directory):
@@ -47,14 +44,8 @@ class CopiedChannel(WeightChannel):
     async def open(self):
         return None
 
-    def begin(self):
-        pass
-
     async def close(self, why):
         pass
-
-    def info(self):
-        return ChannelInfo(kind=self.request.kind, epoch=self.request.epoch, follow=False)
 
     async def pull(self, record, kv_cache):
         version = record.outcome.version

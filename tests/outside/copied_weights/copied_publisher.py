@@ -31,14 +31,18 @@ class CopiedPublisher(ConfirmingPublisher):
         self._path = self._directory / f"{version}.safetensors"
         while True:
             self._members = list(self._candidates.choose(self._members))
-            requests = {server: self._join() for server in self._members if server not in self._joined}
-            joined, failures = self._servers.ask(requests, lambda s: s.init_weight_channel(requests[s]))
-            self._joined |= {server: requests[server].epoch for server in joined}
+            failures = self._join([server for server in self._members if server not in self._joined])
             if not failures:
                 return
             self._leave_out(self._candidates.condemn(failures))
 
-    def _join(self):
+    def _join(self, servers):
+        requests = {server: self._request() for server in servers}
+        joined, failures = self._servers.ask(servers, lambda s: s.init_weight_channel(requests[s]))
+        self._joined |= {server: requests[server].epoch for server in joined}
+        return failures
+
+    def _request(self):
         return InitWeightChannelRequest(
             run=self.run,
             takeover=True,  # the server may belong to an earlier run
@@ -75,6 +79,9 @@ class CopiedPublisher(ConfirmingPublisher):
             return await server.weight_update(version, timeout_s)
 
         statuses, failures = self._servers.ask(self._members, update)
+        for server, status in statuses.items():
+            if status.state != "live":
+                self._candidates.last_failure = f"{server.url}: {status.error}"
         live = {server: status for server, status in statuses.items() if status.state == "live"}
         self._strikes.succeeded(live)
         self._candidates.condemn(failures)

@@ -1,4 +1,4 @@
-"""An observer that writes RUN_DIR/alarm.txt as soon as the mean reward is below a bound."""
+"""An observer that writes RUN_DIR/alarm.txt with the mean rewards below a bound."""
 
 from pipelinerl.observers import PYTHON, Observer
 

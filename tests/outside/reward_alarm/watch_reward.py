@@ -12,13 +12,15 @@ def main(run_dir, below):
     has_ended = False
     while not has_ended:
         has_ended = end_path(run_dir).exists()
-        for line in read_metrics(metrics_path(run_dir, "actor")):
-            reward = line.get("reward_mean")
-            if reward is not None and reward < below:
-                text = f"reward_mean was {reward:g} at version {line['step']}\n"
-                (run_dir / "alarm.txt").write_text(text)
-                return
+        lines = [line for line in read_metrics(metrics_path(run_dir, "actor")) if "reward_mean" in line]
+        low = [f"{line['reward_mean']} at version {line['step']}\n" for line in lines if is_low(line, below)]
+        if low:
+            (run_dir / "alarm.txt").write_text("".join(low))
         time.sleep(1)
+
+
+def is_low(line, below):
+    return line["reward_mean"] is not None and line["reward_mean"] < below
 
 
 main(Path(sys.argv[1]), float(sys.argv[2]))
