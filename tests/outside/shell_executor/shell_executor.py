@@ -24,5 +24,4 @@ class ShellExecutor(LocalExecutor):
         return executor
 
     def start(self, name, process):
-        command = (*self.shell, name, *process.command)
-        super().start(name, replace(process, command=command, may_be_forked=False))
+        super().start(name, replace(process, command=(*self.shell, name, *process.command)))
