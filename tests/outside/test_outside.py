@@ -4,9 +4,14 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from safetensors.torch import load_file
 
 from contracts.records import WeightsPublished
+from pipelinerl.errors import PartError
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.executors.local import LocalExecutor
+from pipelinerl.launcher.executors.named import check_executor
 from tests.pipeline.runs import MINIATURE, assert_accounted, finish, launch_command, of_kind
 
 HERE = Path(__file__).parent
@@ -46,3 +51,15 @@ def test_a_transport_an_executor_and_an_observer_work_together(tmp_path):
 
     assert sorted(started.read_text().split()) == ["actor", "preprocessor", "server-0", "trainer-0"]
     assert "at version" in (run / "alarm.txt").read_text()
+
+
+class Wrong(LocalExecutor):
+    @classmethod
+    def check(cls, config):
+        raise KeyError("gpus")
+
+
+def test_an_error_in_an_executor_is_one_line_that_names_its_place():
+    config = compose_config([f"executor._target_={__name__}.Wrong"])
+    with pytest.raises(PartError, match=r"Wrong \(.*test_outside.py:\d+\): .* it raised KeyError: 'gpus'"):
+        check_executor(config)
