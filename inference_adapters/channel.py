@@ -32,9 +32,10 @@ class WeightChannel(abc.ABC):
     """One channel of a server. Its methods are called in the server's event loop, and do not block it.
 
     A version is given to the engine after `UpdateLedger.occupy`, and only while the channel is not closed.
+    A channel that pulls no version by itself needs no `begin`.
     """
 
-    request: InitWeightChannelRequest
+    request: InitWeightChannelRequest  # that it was made for
 
     @abc.abstractmethod
     async def open(self) -> str | None:
@@ -43,23 +44,24 @@ class WeightChannel(abc.ABC):
         Raises ContractError if that is not possible. Nothing is left to be closed then.
         """
 
-    @abc.abstractmethod
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027
         """Begins to pull versions if the request says `follow`. The server has joined the channel."""
 
     @abc.abstractmethod
     async def close(self, why: str) -> None:
         """Ends the channel with all of its tasks. Versions that it pulls are given up, and `why` is told."""
 
-    @abc.abstractmethod
     def info(self) -> ChannelInfo:
         """Returns what `/contract` says of the channel."""
+        asked = self.request
+        return ChannelInfo(kind=asked.kind, epoch=asked.epoch, follow=asked.follow)
 
     @abc.abstractmethod
     async def pull(self, record: UpdateRecord, kv_cache: KvCacheMode) -> None:
         """Obtains a requested version and has the engine load it, within the timeout of its record.
 
-        Raises UpdateError if the version cannot be obtained.
+        The version is `record.outcome.version`. `load_weights` of the engine gets it as a StoredUpdate, with
+        `record.progress`. Raises UpdateError (`update_record`) if the version cannot be obtained.
         """
 
 
@@ -93,6 +95,5 @@ class WeightChannels(abc.ABC):
     ) -> WeightChannel:
         """Returns a channel that is not open yet. The ledger gets the versions that it pulls unasked."""
 
-    @abc.abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Deletes what is temporary. No channel is open any more."""

@@ -20,13 +20,13 @@ def end_path(run_dir: Path) -> Path:
 class Observer(abc.ABC):
     """A constructor raises ValueError for wrong options."""
 
-    name: str  # of its process, in messages and of its log: RUN_DIR/logs/NAME.log
+    name = "observer"  # of its process, in messages and of its log: RUN_DIR/logs/NAME.log
     repeated = "writes the rest"  # what the command does for a user who repeats it
     with_run: tuple[str, ...] = ()  # arguments that the command has only while the run is under way
 
     @abc.abstractmethod
     def command(self, run_dir: Path) -> tuple[str, ...]:
-        """Returns the command that observes the run of this directory."""
+        """Returns the command, as strings, that observes the run of this directory."""
 
     def announces(self, run_dir: Path) -> Path | None:
         """Returns the file to which it writes the URL where it shows the run; None if it shows none."""

@@ -15,6 +15,7 @@ import aiohttp
 from contracts.records import WeightsPublished
 from pipelinerl.components import named_class, typed_options
 from pipelinerl.config import RunConfig, Section
+from pipelinerl.errors import PlanError
 
 if TYPE_CHECKING:  # not every process that has a transport needs what they import
     from pipelinerl.clients.server_pool import ServerPool
@@ -146,5 +147,8 @@ class Group(WeightTransport):
 
 
 def transport_of(config: RunConfig) -> WeightTransport:
-    """Returns the transport that the configuration names. Raises PlanError if there is none of that name."""
-    return named_class("weights", config.weights, WeightTransport)(config)
+    """Returns the transport that the configuration names. Raises PlanError if it is none."""
+    named = named_class("weights", config.weights, WeightTransport)
+    if named.publisher is WeightTransport.publisher:
+        raise PlanError(f"weights._target_={config.weights.target} has no method publisher")
+    return named(config)

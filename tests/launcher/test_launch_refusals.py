@@ -198,6 +198,8 @@ weights=relay schedule=async | weights=relay with schedule=async
 weights=relay weights.max_behind=5 | weights.max_behind=5 is more than max_lag=4
 weights=relay schedule=conventional weights.max_behind=1 | weights.max_behind=1 is more than max_lag=0
 weights=shared executor=ray streams=redis | set weights.directory to one that all nodes
+weights._target_=pipelinerl.weight_transport.WeightTransport | has no method publisher
+executor._target_=pipelinerl.launcher.executors.base.Executor | has no method ask, capacity, close,
 +exp=math_7b world.gpus=3 | the plan needs 8 GPUs and world.gpus is 3
 +exp=math_7b batch_size=1000 | groups of 8 makes 125, which 4 trainer ranks cannot share equally
 +exp=math_7b world.trainer_ranks=6 world.gpus=10 | set batch_size to a multiple of 48, another world.

@@ -26,6 +26,7 @@ from extensions.math.verifier import (
 from extensions.math.verifier.notations import rewritten
 from extensions.math.verifier.verdicts import RIGHT, WRONG, Equal, Rule
 from extensions.math.verifier.warm_up import PAIRS
+from pipelinerl.judging.verifiers.base import Verifier
 from pipelinerl.judging.wire import Judgement
 
 NORMALIZATION = NormalizationConfig(

@@ -15,7 +15,20 @@ from pipelinerl.training.publishing.base import PublisherContext, WeightPublishe
 
 
 class ConfirmingPublisher(WeightPublisher):
-    """A publisher to chosen servers. One that fails is left out by `membership.strikes`."""
+    """A publisher to chosen servers. One that fails is left out by `membership.strikes`.
+
+    A subclass sets `run` and writes these methods. In each it calls, in this order:
+
+        open      `_begin(version)`; `_candidates.choose(members)`, which returns the servers that are ready;
+                  `_servers.ask(servers, question)`, by which they join: the answers and the failures
+        send      `_phases.begin("send")`; `_phases.inside("gather", weights)` around the iterator
+        confirm   `_phases.begin("confirm")`; `_servers.ask` for the update and its status;
+                  `_strikes.succeeded(live)`; `_stranded.published(live)`; `_publication`
+        close     `_servers.close()`
+
+    Failures go to `_candidates.condemn`, which returns those that may pass, and `_strikes.failed`. What that
+    returns goes to `_candidates.condemn_failing`, whose message says `_candidates.last_failure`.
+    """
 
     def __init__(self, config: RunConfig, context: PublisherContext):
         self._config = config

@@ -1,0 +1,26 @@
+"""A weight transport: each version is one safetensors file in a directory, and the servers read it there."""
+
+from pathlib import Path
+
+from pipelinerl.config import Section
+from pipelinerl.weight_transport import WeightTransport
+
+
+class Copied(WeightTransport):
+    class Options(Section):
+        directory: Path
+
+    def server_options(self, launch, server):
+        return ["--weight-channels", "copied_channels.CopiedChannels", "--copies", str(self._directory)]
+
+    def needed_capabilities(self):
+        return {"shared": "weights=copied needs servers that load stored weights"}
+
+    def publisher(self, context):
+        from copied_publisher import CopiedPublisher  # imports torch, which the launcher does without
+
+        return CopiedPublisher(self.config, context, self._directory)
+
+    @property
+    def _directory(self):
+        return self.options.directory.absolute()

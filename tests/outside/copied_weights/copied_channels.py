@@ -1,0 +1,61 @@
+"""The server's side: reads the versions that the trainer has written into the directory."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+from contracts.channel import StoredUpdate
+from contracts.errors import ContractError, ErrorCode
+from inference_adapters.channel import WeightChannel, WeightChannels
+from inference_adapters.update_record import UpdateError
+
+
+class CopiedChannels(WeightChannels):
+    def __init__(self, directory):
+        self._directory = directory
+
+    @classmethod
+    def add_arguments(cls, parser):
+        parser.add_argument("--copies", type=Path, required=True)
+
+    @classmethod
+    def of(cls, args):
+        return cls(args.copies)
+
+    def capabilities(self, engine):
+        return ("shared",)
+
+    def check(self, request, engine, caller):
+        if request.sources != [f"file://{self._directory}"]:
+            why = f"this server reads {self._directory} alone"
+            raise ContractError(ErrorCode.INVALID_REQUEST, why, "sources")
+
+    def channel(self, request, engine, ledger):
+        return CopiedChannel(request, engine, ledger, self._directory)
+
+
+class CopiedChannel(WeightChannel):
+    def __init__(self, request, engine, ledger, directory):
+        self.request = request
+        self._engine = engine
+        self._ledger = ledger
+        self._directory = directory
+
+    async def open(self):
+        return None
+
+    async def close(self, why):
+        pass
+
+    async def pull(self, record, kv_cache):
+        version = record.outcome.version
+        path = self._directory / f"{version}.safetensors"
+        content = await asyncio.to_thread(path.read_bytes)
+        if hashlib.sha256(content).hexdigest() != record.manifest_sha256:
+            raise UpdateError(f"{path} is not the version that the trainer wrote")
+        record.transfer.bytes_fetched = len(content)
+        await self._ledger.occupy(record)
+        shapes = self._engine.parameter_shapes()
+        tied = self._engine.tied_parameters()
+        update = StoredUpdate(version, shapes, tied, (path,), None, kv_cache)
+        await self._engine.load_weights(update, record.progress)

@@ -1,0 +1,65 @@
+"""Parts that docs/extend.md describes, each in a directory outside of the project, do their work in a run."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from contracts.records import WeightsPublished
+from pipelinerl.errors import PartError
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.executors.local import LocalExecutor
+from pipelinerl.launcher.executors.named import check_executor
+from tests.pipeline.runs import MINIATURE, assert_accounted, finish, launch_command, of_kind
+
+HERE = Path(__file__).parent
+PARTS = sorted({str(path.parent) for path in HERE.glob("*/*.py")})
+
+
+def test_a_transport_an_executor_and_an_observer_work_together(tmp_path):
+    run = tmp_path / "run"
+    weights = tmp_path / "weights"
+    started = tmp_path / "started"
+    launcher = launch_command(
+        run,
+        *MINIATURE,
+        "max_steps=3",
+        "weights=copied",
+        f"weights.directory={weights}",
+        "executor._target_=shell_executor.ShellExecutor",
+        f"+executor.started={started}",
+        "+observers.alarm._target_=reward_alarm.RewardAlarm",
+        "+observers.alarm.below=2",
+        environment={"PYTHONPATH": os.pathsep.join(PARTS)},
+        directory=HERE / "copied_weights",
+    )
+    status, err = finish(launcher)
+    assert (status, "warning" in err) == (0, False), err
+    assert_accounted(run)
+
+    published = of_kind(run, "trainer_events", WeightsPublished)
+    assert [(record.version, len(record.updates)) for record in published] == [(v, 1) for v in range(4)]
+    stored = [load_file(weights / f"{record.version}.safetensors") for record in published]
+    sizes = [sum(tensor.nbytes for tensor in tensors.values()) for tensors in stored]
+    assert sizes == [record.bytes for record in published]
+    biases = [tensors["lm_head.bias"].tolist() for tensors in stored]
+    assert all(biases.count(bias) == 1 for bias in biases)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["logprob_gap_mean_abs"] < 1e-5  # the servers hold what the trainer has
+
+    assert sorted(started.read_text().split()) == ["actor", "preprocessor", "server-0", "trainer-0"]
+    assert "at version" in (run / "alarm.txt").read_text()
+
+
+class Wrong(LocalExecutor):
+    @classmethod
+    def check(cls, config):
+        raise KeyError("gpus")
+
+
+def test_an_error_in_an_executor_is_one_line_that_names_its_place():
+    config = compose_config([f"executor._target_={__name__}.Wrong"])
+    with pytest.raises(PartError, match=r"Wrong \(.*test_outside.py:\d+\): .* it raised KeyError: 'gpus'"):
+        check_executor(config)
