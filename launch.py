@@ -28,7 +28,7 @@ try:
     from contracts.support.messages import one_line
     from contracts.support.token import TokenError
     from pipelinerl.errors import PartError, PlanError
-    from pipelinerl.launcher.compose import compose_config
+    from pipelinerl.launcher.composing.compose import compose_config
     from pipelinerl.launcher.messages import say
     from pipelinerl.streams import StreamError
 except ModuleNotFoundError as error:
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     sys.path.append(os.getcwd())  # parts of one's own, from where one works
     try:
         if {*HELP} & {*arguments}:
-            from pipelinerl.launcher.describe_options import describe_options
+            from pipelinerl.launcher.composing.describe_options import describe_options
 
             print(__doc__, *describe_options(), sep="\n")
             return 0

@@ -5,14 +5,20 @@ from collections.abc import Iterator, Sequence
 from contracts.support.sizes import describe_bytes, describe_count
 from pipelinerl.components import build_observers
 from pipelinerl.config import RunConfig
+from pipelinerl.launcher.checking.gpu_memory import (
+    Use,
+    longest_sequence,
+    rank_use,
+    sequences_held,
+    server_use,
+)
+from pipelinerl.launcher.checking.machine_checks import missing
+from pipelinerl.launcher.checking.model_source import Model
+from pipelinerl.launcher.checking.prompt_checks import describe_problems
+from pipelinerl.launcher.checking.template_checks import describe_template
 from pipelinerl.launcher.describe_places import describe_places
-from pipelinerl.launcher.gpu_memory import Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
-from pipelinerl.launcher.machine_checks import missing
-from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.prepare import Prepared
-from pipelinerl.launcher.prompt_checks import describe_problems
-from pipelinerl.launcher.template_checks import describe_template
 from pipelinerl.rollouts.admission import STEPS_AHEAD
 from pipelinerl.streams.of_run import StreamsLocation
 

@@ -10,15 +10,20 @@ from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model import registry
 from pipelinerl.domains.judges import judging_of
-from pipelinerl.launcher.checks import check_components, check_observers, check_problems, tell_of_last_steps
+from pipelinerl.launcher.checking.checks import (
+    check_components,
+    check_observers,
+    check_problems,
+    tell_of_last_steps,
+)
+from pipelinerl.launcher.checking.machine_checks import check_machine
+from pipelinerl.launcher.checking.model_checks import check_model
+from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, model_in
+from pipelinerl.launcher.checking.same_problems import Problems, check_same
+from pipelinerl.launcher.checking.teacher_check import with_absolute_teacher
+from pipelinerl.launcher.checking.trial.named import has_own
 from pipelinerl.launcher.executors.named import check_executor
 from pipelinerl.launcher.forked import in_forked
-from pipelinerl.launcher.machine_checks import check_machine
-from pipelinerl.launcher.model_checks import check_model
-from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
-from pipelinerl.launcher.same_problems import Problems, check_same
-from pipelinerl.launcher.teacher_check import with_absolute_teacher
-from pipelinerl.launcher.trial.named import has_own
 
 
 class Checked(NamedTuple):
@@ -39,7 +44,7 @@ def checked(config: RunConfig, resumed: Path | None) -> Checked:
     """
     check_executor(config)
     if has_own(config):
-        from pipelinerl.launcher.trial.attempt import try_parts  # it imports torch
+        from pipelinerl.launcher.checking.trial.attempt import try_parts  # it imports torch
 
         try_parts(config)
     check_components(config)

@@ -15,16 +15,16 @@ from typing import NamedTuple
 from contracts.support.addresses import LOOPBACK
 from contracts.support.token import token_of
 from pipelinerl.config import RunConfig
+from pipelinerl.launcher.checking.model_source import Model
+from pipelinerl.launcher.checking.same_problems import Problems
 from pipelinerl.launcher.executors.named import executor_of
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.full_disk import naming_full_disk
 from pipelinerl.launcher.jobs import Job, JobPlanner
-from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.placing import PlacedRun, anywhere, place
 from pipelinerl.launcher.preparation import checked, with_model_here
 from pipelinerl.launcher.resume import check_reference_kept, choose
 from pipelinerl.launcher.run_directory import check_run_dir, resolved
-from pipelinerl.launcher.same_problems import Problems
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position

@@ -9,13 +9,13 @@ from contracts.support.messages import one_line
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.disk_watch import DiskWatch
-from pipelinerl.launcher.fates import JobFailedError
 from pipelinerl.launcher.full_disk import naming_full_disk, told
 from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.resume import done_version
-from pipelinerl.launcher.supervisor import Supervisor
+from pipelinerl.launcher.supervising.fates import JobFailedError
+from pipelinerl.launcher.supervising.own_redis import OwnRedis
+from pipelinerl.launcher.supervising.supervisor import Supervisor
 from pipelinerl.report.console import ConsoleView
 from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams import StreamError, Streams, StreamWriter

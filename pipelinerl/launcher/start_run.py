@@ -8,13 +8,13 @@ from contextlib import ExitStack, closing
 
 from contracts.support.files import remove_unfinished
 from pipelinerl.config import save_config
-from pipelinerl.launcher.own_redis import OwnRedis
+from pipelinerl.launcher.checking.same_problems import keep_problems
 from pipelinerl.launcher.prepare import Prepared
 from pipelinerl.launcher.resume import describe, launcher_events, resume
 from pipelinerl.launcher.run_directory import make_run_dir, point_latest_at
 from pipelinerl.launcher.run_to_end import run_to_end
-from pipelinerl.launcher.same_problems import keep_problems
-from pipelinerl.launcher.scaling import forget_what_was_asked
+from pipelinerl.launcher.supervising.own_redis import OwnRedis
+from pipelinerl.launcher.supervising.scaling import forget_what_was_asked
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.training.checkpoints import Checkpoints
 

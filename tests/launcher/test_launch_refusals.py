@@ -14,10 +14,10 @@ import yaml
 import launch
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
-from pipelinerl.launcher.checks import tell_of_last_steps
-from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.explain import parse
-from pipelinerl.launcher.machine_checks import check_master_address
+from pipelinerl.launcher.checking.checks import tell_of_last_steps
+from pipelinerl.launcher.checking.machine_checks import check_master_address
+from pipelinerl.launcher.composing.compose import compose_config
+from pipelinerl.launcher.composing.explain import parse
 from pipelinerl.training.checkpoints import Checkpoints, Position
 from trainer_adapters.scripted import ScriptedTrainer
 

@@ -4,7 +4,7 @@ import yaml
 
 from pipelinerl.components import build_observers
 from pipelinerl.config import load_config
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.named import check_executor
 
 EARLIER = {

@@ -10,7 +10,7 @@ import redis
 
 import launch
 from pipelinerl.config import save_config
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.wants import members_of

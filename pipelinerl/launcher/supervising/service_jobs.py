@@ -1,0 +1,80 @@
+"""The services of a run (reference, judging, those of the weight transport): started again where they were.
+
+A reference server that the preprocessor has condemned is ended first.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from pipelinerl.launcher.executors.base import Ended, Executor, Fate
+from pipelinerl.launcher.supervising.fates import JobFailedError, is_alive
+from pipelinerl.launcher.supervising.job_starter import JobStarter
+from pipelinerl.launcher.supervising.news import News
+from pipelinerl.launcher.supervising.restart_log import RestartLog
+from pipelinerl.launcher.supervising.restarts import SERVICES, of_a_service, spent
+from pipelinerl.launcher.wants import Member
+from pipelinerl.process import REFUSED
+
+
+class ServiceJobs:
+    """news: of the reference server. most: restarts of one service within ten minutes."""
+
+    def __init__(
+        self,
+        members: Iterable[Member],
+        executor: Executor,
+        starter: JobStarter,
+        news: News,
+        told: RestartLog,
+        most: int,
+    ):
+        self._members = {member.want.name: member for member in members}
+        self._restarts = {name: of_a_service(most) for name in self._members}
+        self._executor = executor
+        self._starter = starter
+        self._news = news
+        self._why: dict[str, str] = {}  # it was condemned, of those that have not begun again
+        self._told = told
+        self._most = most
+
+    def start(self) -> None:
+        """Starts them all."""
+        for name in self._members:
+            self.start_one(name)
+
+    def start_one(self, name: str) -> None:
+        """Starts the service of this name in its place."""
+        self._why.pop(name, None)
+        self._starter.start(name, self._members[name].role)
+
+    def tend(self, fates: Mapping[str, Fate], now: float) -> None:
+        """Starts again those that have ended. Raises JobFailedError where one has ended too often.
+
+        One that is lost is given another place together with the workers, to whom its address is new.
+        """
+        if "reference" in self._members:
+            self._hear_preprocessor(fates)
+        for name, restarts in self._restarts.items():
+            fate = fates.get(name)
+            if not isinstance(fate, Ended):
+                continue
+            if not restarts.is_pending:
+                restarts.ended(now, fate.status)
+            if restarts.is_spent:
+                raise JobFailedError(self._why_no_more(name, fate))
+            if restarts.is_due(now):
+                self._told.restarted(name, self._how_it_ended(name, fate))
+                self.start_one(name)
+
+    def _why_no_more(self, name: str, fate: Ended) -> str:
+        how = self._how_it_ended(name, fate)
+        return how if fate.status == REFUSED else f"{how}; {spent(SERVICES, self._most)}"
+
+    def _hear_preprocessor(self, fates: Mapping[str, Fate]) -> None:
+        for condemned in self._news.read():
+            if is_alive(fates.get("reference")):
+                self._why["reference"] = condemned.why
+                self._executor.end(["reference"])
+
+    def _how_it_ended(self, name: str, fate: Ended) -> str:
+        why = self._why.get(name)
+        return f"{name} hung ({why})" if why else self._starter.how_it_ended(name, fate)
