@@ -13,11 +13,10 @@ yours before its start. 2 means that it was refused before anything started, and
 """
 
 from pipelinerl.launcher import interruptions
-from pipelinerl.launcher.outputs import outlast_readers
 
 if __name__ == "__main__":
     interruptions.end_at_once()  # the imports take seconds
-    outlast_readers()
+    interruptions.outlast_readers()
 
 import os
 import sys
@@ -45,11 +44,16 @@ def main(arguments: list[str]) -> int:
     sys.path.append(os.getcwd())  # parts of one's own, from where one works
     try:
         if {*HELP} & {*arguments}:
-            from pipelinerl.launcher.composing.describe_options import describe_options
+            from pipelinerl.launcher.composing.help import describe_options
 
             print(__doc__, *describe_options(), sep="\n")
             return 0
         config = compose_config(arguments)
+        if config.plan:
+            from pipelinerl.launcher.plan import show_plan
+
+            show_plan(config)
+            return 0
         from pipelinerl.launcher.run import run
 
         return run(config)

@@ -23,8 +23,7 @@ from pipelinerl.launcher.composing.choices import (
     sentence_of,
     target_of,
 )
-from pipelinerl.launcher.composing.compose import compose_config
-from pipelinerl.launcher.composing.defaults import defaults_of
+from pipelinerl.launcher.composing.compose import compose_config, defaults_of
 from pipelinerl.paths import ROOT
 
 PAGE = ROOT / "docs" / "configure.md"

@@ -1,7 +1,7 @@
 """Checks a run and plans its jobs, once: a plan is printed from the result, or a run is started from it.
 
-Called by `run.py`. The checks import whatever the configuration names, so they are made in a forked process
-that is gone before the run begins.
+Called by `run.py` and by `plan.py`. The checks import whatever the configuration names, so they are made in a
+forked process that is gone before the run begins.
 """
 
 import secrets
@@ -14,15 +14,21 @@ from typing import NamedTuple
 
 from contracts.support.addresses import LOOPBACK
 from contracts.support.token import token_of
+from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.checking.model_source import Model
-from pipelinerl.launcher.checking.same_problems import Problems
-from pipelinerl.launcher.executors.named import executor_of
+from pipelinerl.demo_model import registry
+from pipelinerl.domains.judges import judging_of
+from pipelinerl.launcher.checking.components import check_components, check_observers, tell_of_last_steps
+from pipelinerl.launcher.checking.machine import check_machine
+from pipelinerl.launcher.checking.model import check_model, with_absolute_teacher
+from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, model_in
+from pipelinerl.launcher.checking.problems import Problems, check_problems, check_same
+from pipelinerl.launcher.checking.trial.named import has_own
+from pipelinerl.launcher.executors.named import check_executor, executor_of
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.full_disk import naming_full_disk
 from pipelinerl.launcher.jobs import Job, JobPlanner
 from pipelinerl.launcher.placing import PlacedRun, anywhere, place
-from pipelinerl.launcher.preparation import checked, with_model_here
 from pipelinerl.launcher.resume import check_reference_kept, choose
 from pipelinerl.launcher.run_directory import check_run_dir, resolved
 from pipelinerl.launcher.wants import members_of
@@ -59,7 +65,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         held.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)
         # A plan is made in a forked process of its own.
-        check = partial(checked, config, run_dir if position else None)
+        check = partial(_checked, config, run_dir if position else None)
         config, model, problems = check() if config.plan else in_forked(check)
         executor = held.enter_context(closing(executor_of(config)))
         members = members_of(config)
@@ -67,7 +73,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         location = resolve_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
         slots = anywhere(members) if asks_none else place(config, executor, members)
         if not config.plan:
-            config = with_model_here(config, model, executor.may_fork)
+            config = _with_model_here(config, model, executor.may_fork)
         config = config.model_copy(update={"streams": location.options})
         planner = JobPlanner(config, run_dir, token, location.url)
         jobs = planner.plan(slots)
@@ -83,3 +89,63 @@ def _position(run_dir: Path, config: RunConfig) -> Position | None:
         return position
     check_run_dir(run_dir, will_be_made=not config.plan)
     return None
+
+
+class Checked(NamedTuple):
+    """A run that was checked.
+
+    problems: what its training problems are; None if a plan would have to fetch them.
+    """
+
+    config: RunConfig
+    model: Model
+    problems: Problems | None
+
+
+def _checked(config: RunConfig, resumed: Path | None) -> Checked:
+    """Checks the run, and returns its complete configuration. Raises PlanError.
+
+    resumed: directory of the run if it is resumed.
+    """
+    check_executor(config)
+    if has_own(config):
+        from pipelinerl.launcher.checking.trial.attempt import try_parts  # it imports torch
+
+        try_parts(config)
+    check_components(config)
+    check_observers(config)
+    check_machine(config)
+    problems = check_problems(config)
+    if resumed and problems:
+        check_same(resumed, problems)
+    config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})
+    config = with_absolute_teacher(config)
+    model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
+    config = model.of(config)
+    check_model(config, model)
+    tell_of_last_steps(config)
+    return Checked(config, model, problems)
+
+
+def _with_model_here(config: RunConfig, model: Model, may_fork: bool) -> RunConfig:
+    """Makes the model or fetches it if it is not here, and checks it; returns the run's configuration.
+
+    may_fork: whether this process may be forked.
+    """
+    if model.state not in ("to be made", "on the hub"):
+        return config
+
+    def bring() -> RunConfig:
+        here = _make_or_fetch(model, config.model.demo)
+        check_model(here.of(config), here)
+        return here.of(config)
+
+    return in_forked(bring) if may_fork else bring()
+
+
+def _make_or_fetch(model: Model, demo: str) -> Model:
+    """Makes the demo model, or fetches the model from the hub."""
+    if model.state == "on the hub":
+        return fetch_model(model.path)
+    registry.make_named(demo, Path(model.path))
+    return model_in(Path(model.path))

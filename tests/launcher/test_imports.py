@@ -47,7 +47,7 @@ def test_no_process_of_a_local_run_imports_a_tracker_or_ray():
     modules += [
         "pipelinerl.judging.__main__",
         "pipelinerl.launcher.supervising.supervisor",
-        "pipelinerl.launcher.checking.checks",
+        "pipelinerl.launcher.checking.components",
     ]
     modules += ["pipelinerl.launcher.executors.local", "trainer_adapters.fsdp", "trainer_adapters.scripted"]
     modules += ["inference_adapters.serve"]

@@ -14,8 +14,8 @@ import yaml
 import launch
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
-from pipelinerl.launcher.checking.checks import tell_of_last_steps
-from pipelinerl.launcher.checking.machine_checks import check_master_address
+from pipelinerl.launcher.checking.components import tell_of_last_steps
+from pipelinerl.launcher.checking.machine import check_master_address
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.composing.explain import parse
 from pipelinerl.training.checkpoints import Checkpoints, Position

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from pipelinerl.advantages import Constant
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.objectives.nesting import nested
 from pipelinerl.training.period import conflict
 
 
@@ -158,3 +160,79 @@ def _check_limit(config: RunConfig, term: object) -> None:
             f"rewards: {type(term).__name__}.max_tokens={limit} is above the {longest} tokens that an answer "
             "may have, so it punishes too late or never; set it to ${sampling.max_tokens}"
         )
+
+
+# --- demonstrations, and what compares nothing -------------------------------------------------------
+
+
+def check_demonstrated(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> None:
+    """`parts`: what the configuration names, as built, by section."""
+    (domain,) = parts["domain"]
+    (objective,) = parts["objective"]
+    of_file = [inner for inner in nested(objective) if hasattr(inner, "learns_from_demonstrations")]
+    learns_from = of_file[0].learns_from_demonstrations if of_file else 0
+    if learns_from != domain.demonstrated:
+        raise PlanError(_misfit(type((of_file or [objective])[0]).__name__, learns_from, domain.demonstrated))
+    if domain.demonstrated:
+        _check_of_file(config)
+    _check_compared(config, parts)
+    in_pairs = learns_from == 2
+    if in_pairs and config.credit != "completion":
+        raise PlanError("objective: Dpo tells the preferred answer by its reward: set credit=completion")
+    if config.credit == "completion" and not in_pairs:
+        raise PlanError(
+            "credit=completion gives each completion its own reward, for pairs of answers (objective=dpo); "
+            f"with objective {type(objective).__name__} set credit=trajectory"
+        )
+
+
+def _misfit(name: str, learns_from: int, given: int) -> str:
+    if not given:
+        return f"objective: {name} learns from answers of a file: set domain=demonstrations"
+    fit = {1: "cross_entropy", 2: "dpo"}[given]
+    return (
+        f"domain: the file has {given} answer(s) a line, and objective {name} does not learn from those; set "
+        f"objective={fit}"
+    )
+
+
+def _check_compared(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> None:
+    """What compares the attempts of a group needs two of them, and what compares none must say so."""
+    (advantage,) = parts["advantage"]
+    (objective,) = parts["objective"]
+    if config.group_size < getattr(advantage, "least_members", 2):
+        raise PlanError(
+            f"group_size={config.group_size}: advantage {type(advantage).__name__} compares the attempts of "
+            "a group; set group_size=2 or more, or advantage=constant"
+        )
+    needs_none = any(getattr(inner, "needs_no_advantage", False) for inner in nested(objective))
+    if isinstance(advantage, Constant) and not needs_none:
+        raise PlanError(
+            f"advantage: Constant is 1 whatever the reward, from which objective {type(objective).__name__} "
+            "learns nothing; choose another advantage"
+        )
+    if config.group_size == 1:
+        for part in parts.get("filters", []):
+            if getattr(part, "compares_members", False):
+                raise PlanError(
+                    f"filters: {type(part).__name__} compares the attempts of a group, and group_size=1 "
+                    "has one; set filters=[]"
+                )
+
+
+def _check_of_file(config: RunConfig) -> None:
+    """Refuses what would be given, and would change nothing."""
+    if config.group_size > 1:
+        raise PlanError(f"group_size={config.group_size}: a line is one attempt; set group_size=1")
+    if config.advantage.target != f"{Constant.__module__}.{Constant.__name__}":
+        raise PlanError("domain: answers of a file are not compared: set advantage=constant")
+    if config.rewards:
+        raise PlanError(
+            "rewards: answers of a file are given, and no term of the reward counts; set rewards=[]"
+        )
+    if config.credit == "turn":
+        raise PlanError(
+            "credit=turn: an answer of a file is one turn; set credit=trajectory, or completion for pairs"
+        )
+    if config.token_fields:
+        raise PlanError("token_fields: answers of a file have none; leave them out")

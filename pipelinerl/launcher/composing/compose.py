@@ -1,34 +1,43 @@
-"""Composing the configuration: `conf/` and the command line's overrides, by Hydra.
+"""Composing the configuration: the schema's defaults, `conf/` and the command line's overrides, by Hydra.
 
-A resumed run keeps the configuration that it was started with; overrides change what they name in it.
+Hydra refuses a key that no file has. The lowest layer, below every file, gives it each key of the schema that
+has a default. So a default is written in `pipelinerl/config.py` alone, and a file holds only what departs
+from it. A resumed run keeps its configuration; overrides change what they name in it.
 """
 
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from contracts.support.messages import one_line
 from contracts.support.moved import new_path
-from pipelinerl.config import RunConfig, with_moved_keys
+from pipelinerl.config import (
+    Component,
+    EngineConfig,
+    FileStreamsConfig,
+    RedisStreamsConfig,
+    ReferenceConfig,
+    RunConfig,
+    WeightsConfig,
+    with_moved_keys,
+)
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.composing.choices import PARTS_OF_ALL, chosen_by_default
-from pipelinerl.launcher.composing.defaults import register_defaults
 from pipelinerl.launcher.composing.explain import explain, file_given, parse, unknown_keys
 from pipelinerl.paths import conf_directories, conf_directory
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
-FIXED_OPTIONS = (
-    "trainer.lora",
-    "trainer.inner.lora",
-)  # the same: a checkpoint has the parameters that are trained
+FIXED_OPTIONS = ("trainer.lora", "trainer.inner.lora")  # a checkpoint has the parameters that are trained
 
 
 def compose_config(overrides: list[str]) -> RunConfig:
@@ -60,7 +69,7 @@ def _composed(overrides: list[str]) -> dict:
     """Other `conf/` directories add to the project's, like `conf/objective/mine.yaml` of one's own."""
     others = [f"'file://{_escaped(conf)}'" for conf in conf_directories()[1:]]
     overrides = [*overrides, f"hydra.searchpath=[{','.join(others)}]"]
-    register_defaults()
+    _register_defaults()
     with initialize_config_dir(str(conf_directory()), version_base="1.3"):
         composed = OmegaConf.to_container(
             compose("config", overrides=overrides), resolve=True, throw_on_missing=True
@@ -71,6 +80,34 @@ def _composed(overrides: list[str]) -> dict:
             raise PlanError(f"{file}: its first line must be: # @package _global_")
     _check_paths(composed)
     return composed
+
+
+def _register_defaults() -> None:
+    """Makes the defaults known to Hydra, under the names that `conf/` begins with."""
+    store = ConfigStore.instance()
+    store.store("schema", defaults_of(RunConfig))
+    store.store("schema", defaults_of(EngineConfig), group="inference")
+    store.store("schema", defaults_of(ReferenceConfig), group="reference")
+    store.store("schema", defaults_of(WeightsConfig), group="weights")
+    store.store("schema_files", defaults_of(FileStreamsConfig), group="streams")
+    store.store("schema_redis", defaults_of(RedisStreamsConfig), group="streams")
+
+
+def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:
+    """Returns the keys of a schema that have a default, with the defaults of its sections.
+
+    The streams are left out: a choice of conf/streams/ brings its own.
+    """
+    defaults = {}
+    for name, field in schema.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if not issubclass(kind, Component):
+                defaults[name] = defaults_of(kind)
+        elif not field.is_required() and name != "streams":
+            default = field.get_default(call_default_factory=True)
+            defaults[field.alias or name] = list(default) if isinstance(default, tuple) else default
+    return defaults
 
 
 def _escaped(path: Path) -> str:

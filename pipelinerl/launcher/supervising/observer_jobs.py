@@ -16,9 +16,8 @@ from contracts.support.messages import one_line
 from pipelinerl.launcher.executors.base import Ended, Process, Want
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.supervising.fates import in_words, is_alive
-from pipelinerl.launcher.supervising.job_logs import JobLogs
-from pipelinerl.launcher.supervising.restarts import Restarts
+from pipelinerl.launcher.supervising.ends import Restarts, in_words, is_alive
+from pipelinerl.launcher.supervising.job_starter import JobLogs
 from pipelinerl.observers import Observer, end_path
 from pipelinerl.paths import importable
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 from contracts.support.messages import one_line
 from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.supervising.fates import JobFailedError, in_words
-from pipelinerl.launcher.supervising.restart_log import RestartLog
-from pipelinerl.launcher.supervising.restarts import SERVICES, of_a_service, spent
+from pipelinerl.launcher.supervising.ends import SERVICES, JobFailedError, in_words, of_a_service, spent
+from pipelinerl.launcher.supervising.events import RestartLog
 from pipelinerl.streams.redis_server import ASK_TIMEOUT_S, RedisServer
 
 NAME = "redis"

@@ -3,9 +3,10 @@
 Called by `serving.py`. What is written to `launcher_events` is who is a server; trainer and actor go by that.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contracts.records import ServerCondemned, ServerJoined, ServerLeft
 from pipelinerl.errors import PlanError
@@ -21,8 +22,7 @@ from pipelinerl.launcher.executors.base import (
     Want,
 )
 from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.supervising.fates import in_words, is_alive
-from pipelinerl.launcher.supervising.restarts import of_a_server
+from pipelinerl.launcher.supervising.ends import Restarts, in_words, is_alive
 from pipelinerl.streams import StreamWriter
 
 SOONER_S = 5.0  # that a server ends before its node does
@@ -36,17 +36,17 @@ class Means:
     """Holds what the jobs of all servers share.
 
     start: starts the server of this name in a place, and returns its URL and its engine.
-    events: the writer of `launcher_events`. joinings: the numbers of the joinings to come.
+    events: the writer of `launcher_events`.
     last_words: returns where the log of a server is, and what it ended with, given its exit status.
     """
 
     executor: Executor
     start: Callable[[str, Slot], tuple[str, str]]
     events: StreamWriter
-    joinings: Iterator[int]
     most_restarts: int  # of one server within ten minutes
-    count: Callable[[], None]  # of restarts
+    count: Callable[[], None]  # is called at each restart
     last_words: Callable[[str, int], str]
+    joinings: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # numbers of those to come
 
 
 class ServerJob:
@@ -59,7 +59,7 @@ class ServerJob:
     def __init__(self, want: Want, means: Means, waiting_since: float | None = None):
         self._want = want
         self._means = means
-        self._restarts = of_a_server(means.most_restarts)
+        self._restarts = Restarts(means.most_restarts)
         self._place = ("", "")  # node and engine of its process
         self.url: str | None = None
         self.joining = 0
@@ -120,7 +120,7 @@ class ServerJob:
         """Has it started again if it was given up. One that is about to end makes place at once."""
         if not self._restarts.is_spent:
             return
-        self._restarts = of_a_server(self._means.most_restarts)
+        self._restarts = Restarts(self._means.most_restarts)
         if self._ends_at:
             self._ends_at = now
         elif fate is None:

@@ -3,55 +3,54 @@
 A reference server that the preprocessor has condemned is ended first.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from pipelinerl.launcher.executors.base import Ended, Executor, Fate
-from pipelinerl.launcher.supervising.fates import JobFailedError, is_alive
+from contracts.records import ReferenceCondemned
+from pipelinerl.launcher.executors.base import Ended, Fate
+from pipelinerl.launcher.placing import PlacedRun
+from pipelinerl.launcher.supervising.ends import (
+    SERVICE_ROLES,
+    SERVICES,
+    JobFailedError,
+    is_alive,
+    of_a_service,
+    spent,
+)
+from pipelinerl.launcher.supervising.events import News, RestartLog
 from pipelinerl.launcher.supervising.job_starter import JobStarter
-from pipelinerl.launcher.supervising.news import News
-from pipelinerl.launcher.supervising.restart_log import RestartLog
-from pipelinerl.launcher.supervising.restarts import SERVICES, of_a_service, spent
-from pipelinerl.launcher.wants import Member
+from pipelinerl.launcher.wants import members_of
 from pipelinerl.process import REFUSED
+from pipelinerl.streams import Streams
 
 
 class ServiceJobs:
-    """news: of the reference server. most: restarts of one service within ten minutes."""
-
-    def __init__(
-        self,
-        members: Iterable[Member],
-        executor: Executor,
-        starter: JobStarter,
-        news: News,
-        told: RestartLog,
-        most: int,
-    ):
-        self._members = {member.want.name: member for member in members}
-        self._restarts = {name: of_a_service(most) for name in self._members}
-        self._executor = executor
+    def __init__(self, placed: PlacedRun, starter: JobStarter, streams: Streams, told: RestartLog):
+        members = members_of(placed.config)
+        self._roles = {want.name: role for role, want in members if role in SERVICE_ROLES}
+        self._most = placed.config.restarts.services  # of one service within ten minutes
+        self._restarts = {name: of_a_service(self._most) for name in self._roles}
+        self._executor = placed.executor
         self._starter = starter
-        self._news = news
+        self._news = News(streams, "preprocessor_events", ReferenceCondemned)
         self._why: dict[str, str] = {}  # it was condemned, of those that have not begun again
         self._told = told
-        self._most = most
 
     def start(self) -> None:
         """Starts them all."""
-        for name in self._members:
+        for name in self._roles:
             self.start_one(name)
 
     def start_one(self, name: str) -> None:
         """Starts the service of this name in its place."""
         self._why.pop(name, None)
-        self._starter.start(name, self._members[name].role)
+        self._starter.start(name, self._roles[name])
 
     def tend(self, fates: Mapping[str, Fate], now: float) -> None:
         """Starts again those that have ended. Raises JobFailedError where one has ended too often.
 
         One that is lost is given another place together with the workers, to whom its address is new.
         """
-        if "reference" in self._members:
+        if "reference" in self._roles:
             self._hear_preprocessor(fates)
         for name, restarts in self._restarts.items():
             fate = fates.get(name)

@@ -3,44 +3,29 @@
 The supervisor calls `tend` a few times a second. What becomes of each is in `server_job.py`.
 """
 
-import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from contracts.records import ServerCondemned, WeightsPublished
-from pipelinerl.config import WorldConfig
-from pipelinerl.launcher.executors.base import Ended, Executor, Fate, Lost, Slot, Want
-from pipelinerl.launcher.supervising.fates import is_alive
-from pipelinerl.launcher.supervising.news import News
+from pipelinerl.launcher.executors.base import Ended, Fate, Lost, Want
+from pipelinerl.launcher.supervising.ends import is_alive
+from pipelinerl.launcher.supervising.events import News
 from pipelinerl.launcher.supervising.server_job import Means, ServerJob
-from pipelinerl.streams import StreamWriter
+from pipelinerl.streams import Streams
 
 
 class Servers:
     """Tends the jobs of all servers, and knows how many there are to be.
 
-    start: starts the server of this name in a place, and returns its URL and its engine.
-    events: the writer of `launcher_events`. most_restarts: of one server within ten minutes.
-    count: is called at each restart. last_words: as of `Means`.
+    longest_wait_s: of a server for a place.
     """
 
-    def __init__(
-        self,
-        wants: Iterable[Want],
-        executor: Executor,
-        start: Callable[[str, Slot], tuple[str, str]],
-        events: StreamWriter,
-        news: News,
-        world: WorldConfig,
-        most_restarts: int,
-        count: Callable[[], None],
-        last_words: Callable[[str, int], str],
-    ):
-        self._means = Means(executor, start, events, itertools.count(1), most_restarts, count, last_words)
+    def __init__(self, wants: Iterable[Want], means: Means, streams: Streams, longest_wait_s: float):
+        self._means = means
         now = time.monotonic()
-        self._jobs = {want.name: ServerJob(want, self._means, waiting_since=now) for want in wants}
-        self._news = news
-        self._longest_wait_s = world.server_start_timeout_s
+        self._jobs = {want.name: ServerJob(want, means, waiting_since=now) for want in wants}
+        self._news = News(streams, "trainer_events", WeightsPublished, ServerCondemned)
+        self._longest_wait_s = longest_wait_s
         self.refusal: str | None = None  # why the trainer condemned a server last
         self.ended_last = next(iter(self._jobs))  # name of the server
 

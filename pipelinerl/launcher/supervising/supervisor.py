@@ -17,14 +17,13 @@ from pipelinerl.launcher.jobs import engine_of
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.resume import describe, resume_from_newest
-from pipelinerl.launcher.supervising.fates import SERVICE_ROLES, JobFailedError, have_ended_well, is_alive
+from pipelinerl.launcher.supervising.ends import JobFailedError, have_ended_well, is_alive
+from pipelinerl.launcher.supervising.events import RestartLog
 from pipelinerl.launcher.supervising.job_starter import JobStarter
-from pipelinerl.launcher.supervising.liveness import Liveness
-from pipelinerl.launcher.supervising.news import StepNews, reference_news, server_news
 from pipelinerl.launcher.supervising.observer_jobs import ObserverJobs
 from pipelinerl.launcher.supervising.own_redis import OwnRedis
-from pipelinerl.launcher.supervising.restart_log import RestartLog
 from pipelinerl.launcher.supervising.scaling import ServersAsked
+from pipelinerl.launcher.supervising.server_job import Means
 from pipelinerl.launcher.supervising.service_jobs import ServiceJobs
 from pipelinerl.launcher.supervising.serving import Servers
 from pipelinerl.launcher.supervising.worker_jobs import WorkerJobs
@@ -41,46 +40,31 @@ class Supervisor:
 
     def __init__(self, placed: PlacedRun, streams: Streams, events: StreamWriter, redis: OwnRedis):
         self._redis = redis
-        self._placed = placed
-        self._config = placed.config
+        self._run_dir = placed.run_dir
+        self._config = config = placed.config
         self._streams = streams
         self._events = events
         self._executor = placed.executor
-        self._starter = JobStarter(placed)
-        self._observers = ObserverJobs(build_observers(placed.config), placed.run_dir)
+        self._starter = starter = JobStarter(placed)
+        self._observers = ObserverJobs(build_observers(config), placed.run_dir)
         self._asked = ServersAsked(placed.run_dir)
         self._told = told = RestartLog(placed.run_dir, events)
-        members = members_of(placed.config)
-        self._services = ServiceJobs(
-            [member for member in members if member.role in SERVICE_ROLES],
-            self._executor,
-            self._starter,
-            reference_news(streams),
-            told,
-            placed.config.restarts.services,
-        )
+        self._services = ServiceJobs(placed, starter, streams, told)
         self._workers = WorkerJobs(
-            members,
-            placed.config,
-            self._executor,
-            self._starter,
-            Liveness(placed.run_dir, placed.config.world.heartbeat_timeout_s),
-            StepNews(streams),
-            events,
-            told,
-            self._resume,
-            self._services.start_one,
+            placed, starter, streams, events, told, self._resume, self._services.start_one
         )
         self._servers = Servers(
-            [want for role, want in members if role == "server"],
-            self._executor,
-            self._start_server,
-            events,
-            server_news(streams),
-            placed.config.world,
-            placed.config.restarts.servers,
-            lambda: told.count("servers"),
-            self._starter.last_words,
+            [want for role, want in members_of(config) if role == "server"],
+            Means(
+                self._executor,
+                self._start_server,
+                events,
+                config.restarts.servers,
+                lambda: told.count("servers"),
+                starter.last_words,
+            ),
+            streams,
+            config.world.server_start_timeout_s,
         )
 
     def run(self, show: Callable[[int], None]) -> None:
@@ -132,7 +116,7 @@ class Supervisor:
 
     def _resume(self) -> Resumed | None:
         """Says where the workers go on, and which servers there are. None where the run has ended."""
-        resumed = resume_from_newest(self._streams, self._events, self._placed.run_dir)
+        resumed = resume_from_newest(self._streams, self._events, self._run_dir)
         if resumed is not None:
             say(describe(resumed))
             self._servers.join_again()

@@ -1,6 +1,7 @@
 """The workers of a run: watched, and begun again together from where the run is, in the same launch.
 
-What follows when one has ended is decided in `workers.py`. Servers and services stay up meanwhile.
+What follows when one has ended is decided in `workers.py`. Servers and services stay up meanwhile. Jobs whose
+nodes are lost are given new places first: these are asked for until there are some, or for too long.
 """
 
 import time
@@ -8,21 +9,26 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from contracts.records import Resumed, SaveWanted
-from pipelinerl.config import RunConfig
-from pipelinerl.launcher.executors.base import Executor, Fate, Lost
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.base import Executor, Fate, Lost, Placed, Slot, Waiting
 from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.resume import StillAliveError
-from pipelinerl.launcher.supervising.fates import SERVICE_ROLES, WORKER_ROLES, JobFailedError, is_alive
+from pipelinerl.launcher.supervising.ends import (
+    SERVICE_ROLES,
+    WORKER_ROLES,
+    JobFailedError,
+    Restarts,
+    is_alive,
+)
+from pipelinerl.launcher.supervising.events import RestartLog, StepNews
 from pipelinerl.launcher.supervising.job_starter import JobStarter
-from pipelinerl.launcher.supervising.liveness import Liveness
-from pipelinerl.launcher.supervising.news import StepNews
-from pipelinerl.launcher.supervising.relocation import Relocation
-from pipelinerl.launcher.supervising.restart_log import RestartLog
-from pipelinerl.launcher.supervising.restarts import of_workers
-from pipelinerl.launcher.supervising.workers import Step, Workers
-from pipelinerl.launcher.wants import Member
-from pipelinerl.streams import StreamWriter
+from pipelinerl.launcher.supervising.workers import Liveness, Step, Workers
+from pipelinerl.launcher.wants import Member, members_of
+from pipelinerl.streams import Streams, StreamWriter
 
+ASK_EVERY_S = 5.0  # where no place can be had
+SAY_AFTER_S = 10.0  # that places are waited for
 BUSY_S = 120.0  # for the connections of a machine that is gone to be noticed as broken
 Phase = Literal["running", "ending", "placing", "resuming", "over"]
 
@@ -38,37 +44,30 @@ class WorkerJobs:
 
     def __init__(
         self,
-        members: Iterable[Member],
-        config: RunConfig,
-        executor: Executor,
+        placed: PlacedRun,
         starter: JobStarter,
-        liveness: Liveness,
-        news: StepNews,
+        streams: Streams,
         events: StreamWriter,
         told: RestartLog,
         resume: Callable[[], Resumed | None],
         start_service: Callable[[str], None],
     ):
-        members = [member for member in members if member.role != "server"]
+        members = [member for member in members_of(placed.config) if member.role != "server"]
         self._roles = {want.name: role for role, want in members}
         self.names = [name for name, role in self._roles.items() if role in WORKER_ROLES]
         self._services = [name for name, role in self._roles.items() if role in SERVICE_ROLES]
-        self._executor = executor
+        self._executor = placed.executor
         self._starter = starter
-        self._liveness = liveness
-        self._news = news
+        self._timeout_s = placed.config.world.heartbeat_timeout_s
+        self._liveness = Liveness(placed.run_dir, self._timeout_s)
+        self._news = StepNews(streams)
         self._events = events
         self._told = told
         self._resume = resume
         self._start_service = start_service
-        self._relocation = Relocation(members, executor)
-        self._policy = Workers(
-            self.names,
-            of_workers(config.restarts.workers),
-            executor.notices_within_s,
-            config.world.heartbeat_timeout_s,
-        )
-        self._timeout_s = config.world.heartbeat_timeout_s
+        self._relocation = Relocation(members, placed.executor)
+        restarts = Restarts(placed.config.restarts.workers)
+        self._policy = Workers(self.names, restarts, placed.executor.notices_within_s, self._timeout_s)
         self._hung: set[str] = set()
         self._phase: Phase = "running"
         self._busy_until = 0.0
@@ -171,3 +170,68 @@ class WorkerJobs:
         self._hung.clear()
         self._phase = "running"
         self.start()
+
+
+class Relocation:
+    """Has new places found for jobs whose nodes are lost.
+
+    members: the jobs of the run that are no servers. Those of one group are placed together.
+    """
+
+    def __init__(self, members: Iterable[Member], executor: Executor):
+        self._wants = [member.want for member in members]
+        self._executor = executor
+        self._lost: list[str] = []  # names, of which the places are asked for
+        self._began = 0.0
+        self._ask_at: float | None = None  # None once they are asked for
+        self._needs = ""  # what was waited for last
+        self._has_said_so = False
+
+    def begin(self, fates: Mapping[str, Fate], now: float) -> None:
+        """Gives up the places of every group of which one is lost."""
+        groups = {want.group for want in self._wants if isinstance(fates[want.name], Lost)}
+        self._lost = [want.name for want in self._wants if want.group in groups]
+        self._executor.drop(self._lost)
+        self._began = self._ask_at = now
+        self._has_said_so = False
+
+    def slots(self, fates: Mapping[str, Fate], now: float) -> dict[str, Slot] | None:
+        """Returns the new places, of those jobs that had lost theirs; None while they are waited for.
+
+        Raises JobFailedError where they are waited for longer than `executor.place_timeout_s`.
+        """
+        if not self._lost:
+            return {}
+        if self._ask_at is not None:
+            self._ask(now)
+            return None
+        found = [fates[name] for name in self._lost]
+        if all(isinstance(fate, Placed) for fate in found):
+            return {name: fates[name].slot for name in self._lost}
+        if any(isinstance(fate, Lost) for fate in found):
+            self.begin(fates, self._began)
+        self._needs = next((fate.needs for fate in found if isinstance(fate, Waiting)), self._needs)
+        self._wait(now)
+        return None
+
+    def _ask(self, now: float) -> None:
+        if now < self._ask_at:
+            return
+        try:
+            self._executor.ask(want for want in self._wants if want.name in self._lost)
+            self._ask_at = None
+        except PlanError as error:
+            self._needs = str(error)
+            self._ask_at = now + ASK_EVERY_S
+            self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        waited_s = now - self._began
+        if waited_s > self._executor.place_timeout_s:
+            raise JobFailedError(
+                f"no place for {', '.join(self._lost)} within executor.place_timeout_s="
+                f"{self._executor.place_timeout_s:g} s: {self._needs}"
+            )
+        if waited_s > SAY_AFTER_S and not self._has_said_so:
+            self._has_said_so = True
+            say(f"{', '.join(self._lost)} wait for a place: {self._needs}")

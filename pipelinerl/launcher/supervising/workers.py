@@ -1,19 +1,30 @@
-"""What follows when a worker of a run has ended: pure, times and fates are given.
+"""Which workers of a run are silent, and what follows when one has ended. Times and fates are given.
 
 The workers are the actor, the preprocessor and the trainer's ranks. They begin again together, because the
 others need what one of them had in memory. A trainer that lives saves its state first.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 
+from pipelinerl.heartbeat import beat_path
 from pipelinerl.launcher.executors.base import Ended, Fate, Lost
-from pipelinerl.launcher.supervising.fates import failed_worker, is_alive, is_by_signal
-from pipelinerl.launcher.supervising.restarts import WORKERS, Restarts, spent
+from pipelinerl.launcher.supervising.ends import (
+    WORKERS,
+    Restarts,
+    failed_worker,
+    is_alive,
+    is_by_signal,
+    spent,
+)
 from pipelinerl.launcher.wants import is_rank
 from pipelinerl.process import REFUSED
 
 SETTLE_S = 1.0  # for those that end in the wake of another, so that the first is told apart from them
+MARGIN_S = 2.0  # for a silent worker to write its stacks first
+FIRST_BEAT_S = 120.0  # least time that a process has for its imports
 
 
 class Step(Enum):
@@ -130,3 +141,43 @@ class Workers:
 def _is_final(status: int, is_first: bool) -> bool:
     """Whether the same would happen again: it is a refusal, or an error before the run's first step."""
     return status == REFUSED or (is_first and not is_by_signal(status))
+
+
+@dataclass
+class _Sign:
+    mark: int | None  # time of the file, in nanoseconds
+    seen_at: float
+
+
+class Liveness:
+    """Tells by the files of workers (`pipelinerl.heartbeat`) which of them have not changed for too long.
+
+    Times are the launcher's own. That of a file only tells whether it has changed, as another machine may set
+    it. timeout_s: the longest silence of a worker.
+    """
+
+    def __init__(self, run_dir: Path, timeout_s: float):
+        self._run_dir = run_dir
+        self._longest_s = timeout_s + MARGIN_S
+        self._signs: dict[str, _Sign] = {}
+
+    def began(self, name: str, now: float) -> None:
+        """Takes note that a process of this name is started: its silence begins now."""
+        self._signs[name] = _Sign(self._mark(name), now + max(0.0, FIRST_BEAT_S - self._longest_s))
+
+    def silent(self, names: Iterable[str], now: float) -> list[str]:
+        """Returns those that have been silent for too long."""
+        return [name for name in names if now - self._heard_at(name, now) > self._longest_s]
+
+    def _heard_at(self, name: str, now: float) -> float:
+        sign = self._signs[name]
+        mark = self._mark(name)
+        if mark != sign.mark:
+            self._signs[name] = sign = _Sign(mark, now)
+        return sign.seen_at
+
+    def _mark(self, name: str) -> int | None:
+        try:
+            return beat_path(self._run_dir, name).stat().st_mtime_ns
+        except OSError:
+            return None

@@ -6,7 +6,7 @@ import pytest
 
 from pipelinerl.components import build_observers
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.checks import check_observers
+from pipelinerl.launcher.checking.components import check_observers
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.observers import Observer
 

@@ -9,7 +9,7 @@ from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.demonstrated import Most, check_answers
+from pipelinerl.launcher.checking.problems import Most, check_answers
 
 USER = {"role": "user", "content": "2+2="}
 KEEPS_THE_LAST_ONLY = """\

@@ -14,7 +14,7 @@ from contracts.conformance.tiny_model import character_tokenizer, make_tiny_mode
 from contracts.whole_model import IncompleteModelError
 from inference_adapters.transformers.engine import TransformersEngine
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.model_files import check_files, check_vocabulary
+from pipelinerl.launcher.checking.model import check_files, check_vocabulary
 from pipelinerl.launcher.checking.model_source import find_model
 from pipelinerl.launcher.composing.compose import compose_config
 from tests.trainer_adapters.architectures import tiny_config, tiny_model

@@ -7,7 +7,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from contracts.conformance.tiny_model import character_tokenizer, make_tiny_model
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.teacher_check import check_teacher, with_absolute_teacher
+from pipelinerl.launcher.checking.model import check_teacher, with_absolute_teacher
 from pipelinerl.launcher.composing.compose import compose_config
 
 

@@ -8,7 +8,7 @@ from pipelinerl.components import build_domain
 from pipelinerl.demo_model.tokenizer import CHAT_TEMPLATE, byte_tokenizer
 from pipelinerl.domains.base import Problem
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.template_checks import check_template, describe_template, prompt_of
+from pipelinerl.launcher.checking.template import check_template, describe_template, prompt_of
 from pipelinerl.launcher.composing.compose import compose_config
 from tests.tool_model import TEMPLATE as TOOLS
 

@@ -8,8 +8,8 @@ import yaml
 from hydra.utils import get_class
 
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.composing.defaults import defaults_of
-from pipelinerl.launcher.composing.describe_options import describe_options
+from pipelinerl.launcher.composing.compose import defaults_of
+from pipelinerl.launcher.composing.help import describe_options
 from pipelinerl.paths import conf_directories
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelinerl.launcher.supervising.job_logs import JobLogs, last_words
+from pipelinerl.launcher.supervising.job_starter import JobLogs, last_words
 
 NEWS = "2026-01-01 12:00:00,000 trainer INFO step 3"
 LOGGED = "2026-01-01 12:00:00,000 trainer ERROR rank 1 does not answer"

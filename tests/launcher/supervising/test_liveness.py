@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Thread
 
 from pipelinerl.heartbeat import EVERY_S, Heartbeat, beat_path
-from pipelinerl.launcher.supervising.liveness import FIRST_BEAT_S, MARGIN_S, Liveness
+from pipelinerl.launcher.supervising.workers import FIRST_BEAT_S, MARGIN_S, Liveness
 
 HANGS = """
 import sys, time

@@ -7,9 +7,9 @@ import threading
 import pytest
 import redis
 
-from pipelinerl.launcher.supervising.fates import JobFailedError
+from pipelinerl.launcher.supervising.ends import JobFailedError
+from pipelinerl.launcher.supervising.events import RestartLog
 from pipelinerl.launcher.supervising.own_redis import LONGEST_SILENCE_S, OwnRedis, Silence
-from pipelinerl.launcher.supervising.restart_log import RestartLog
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis_server import RedisServer
 from tests.pipeline.runs import wait_for

@@ -1,6 +1,6 @@
 """When a job that has ended is started again."""
 
-from pipelinerl.launcher.supervising.restarts import Restarts, of_a_server, of_a_service
+from pipelinerl.launcher.supervising.ends import Restarts, of_a_service
 
 
 def wait_of(restarts: Restarts, ended: float, **how: int) -> float:
@@ -22,5 +22,5 @@ def test_each_restart_that_follows_soon_waits_longer_until_there_are_no_more():
 
 
 def test_ends_of_long_ago_do_not_count():
-    server = of_a_server(most=3)
+    server = Restarts(most=3)
     assert [wait_of(server, end) for end in range(0, 6000, 201)] == [1, 2] + [4] * 28

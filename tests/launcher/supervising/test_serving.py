@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from contracts.records import Record, ServerCondemned, ServerJoined, ServerLeft, WeightsPublished
-from pipelinerl.config import WorldConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import (
     Draining,
@@ -21,8 +20,8 @@ from pipelinerl.launcher.executors.base import (
     Waiting,
     Want,
 )
-from pipelinerl.launcher.supervising.fates import is_alive
-from pipelinerl.launcher.supervising.news import server_news
+from pipelinerl.launcher.supervising.ends import is_alive
+from pipelinerl.launcher.supervising.server_job import Means
 from pipelinerl.launcher.supervising.serving import Servers
 from pipelinerl.streams.files import FileStreams
 
@@ -72,14 +71,16 @@ class Scene:
         wants = [Want("server-0", "server-0", "server-0"), Want("server-1", "server-1", "server-1")]
         self.servers = Servers(
             wants,
-            self.table,
-            self.table.start,
-            streams.writer("launcher_events"),
-            server_news(streams),
-            WorldConfig(servers=2, server_start_timeout_s=600),
-            restarts,
-            count=lambda: None,
-            last_words=lambda name, status: f"see {name}.log",
+            Means(
+                self.table,
+                self.table.start,
+                streams.writer("launcher_events"),
+                restarts,
+                count=lambda: None,
+                last_words=lambda name, status: f"see {name}.log",
+            ),
+            streams,
+            longest_wait_s=600,
         )
         self.table.ask(wants)
         self.tend()

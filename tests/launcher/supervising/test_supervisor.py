@@ -12,7 +12,7 @@ from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.placing import PlacedRun, place
-from pipelinerl.launcher.supervising.fates import JobFailedError, failed_worker, have_ended_well
+from pipelinerl.launcher.supervising.ends import JobFailedError, failed_worker, have_ended_well
 from pipelinerl.launcher.supervising.own_redis import OwnRedis
 from pipelinerl.launcher.supervising.supervisor import Supervisor
 from pipelinerl.launcher.wants import members_of

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
-from pipelinerl.launcher.supervising.restarts import of_workers
+from pipelinerl.launcher.supervising.ends import Restarts
 from pipelinerl.launcher.supervising.workers import Step, Workers
 
 SLOT = Slot("node", "a")
@@ -16,7 +16,7 @@ class Scene:
     """Workers that run, and a clock."""
 
     def __init__(self, most: int = 3, settle_s: float = 0.0):
-        self.workers = Workers(NAMES, of_workers(most), settle_s, patience_s=100)
+        self.workers = Workers(NAMES, Restarts(most), settle_s, patience_s=100)
         self.now = 0.0
         self.begin()
 

@@ -18,7 +18,7 @@ from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.judges import judging_of
 from pipelinerl.errors import PartError, PlanError
 from pipelinerl.errors.part_faults import place_of, root_of
-from pipelinerl.launcher.checking.checks import check_components, has_value_head
+from pipelinerl.launcher.checking.components import check_components, has_value_head
 from pipelinerl.launcher.checking.trial import calls, judged
 from pipelinerl.launcher.checking.trial.made_up import PROBLEM, answers_of
 from pipelinerl.launcher.checking.trial.named import is_own

@@ -1,10 +1,15 @@
-"""Describes the plan (`plan=true`): what would run where, the memory it would need, and the expected lag."""
+"""The plan of a run (`plan=true`): what would run where, the memory it would need, and the expected lag.
 
-from collections.abc import Iterator, Sequence
+Called by `launch.py`. Nothing is started, and no cluster is needed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from contracts.support.sizes import describe_bytes, describe_count
 from pipelinerl.components import build_observers
 from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.gpu_memory import (
     Use,
     longest_sequence,
@@ -12,15 +17,28 @@ from pipelinerl.launcher.checking.gpu_memory import (
     sequences_held,
     server_use,
 )
-from pipelinerl.launcher.checking.machine_checks import missing
+from pipelinerl.launcher.checking.machine import missing
 from pipelinerl.launcher.checking.model_source import Model
-from pipelinerl.launcher.checking.prompt_checks import describe_problems
-from pipelinerl.launcher.checking.template_checks import describe_template
-from pipelinerl.launcher.describe_places import describe_places
+from pipelinerl.launcher.checking.problems import describe_problems
+from pipelinerl.launcher.checking.template import describe_template
+from pipelinerl.launcher.executors.base import Executor, Want
+from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
+from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.jobs import Job
-from pipelinerl.launcher.prepare import Prepared
+from pipelinerl.launcher.prepare import Prepared, prepare
+from pipelinerl.launcher.wants import WORKERS, members_of
 from pipelinerl.rollouts.admission import STEPS_AHEAD
 from pipelinerl.streams.of_run import StreamsLocation
+
+
+def show_plan(config: RunConfig) -> None:
+    """Prints the plan. What parts start while it is made ends with the process that makes it."""
+    print(*in_forked(partial(_plan_of, config)), sep="\n")
+
+
+def _plan_of(config: RunConfig) -> list[str]:
+    with prepare(config) as prepared:
+        return [*describe_plan(prepared)]
 
 
 def describe_plan(prepared: Prepared) -> Iterator[str]:
@@ -35,7 +53,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
         yield from describe_template(model.path)
     yield from describe_problems(config, model)
     yield f"streams: {_streams(location)}"
-    yield from describe_places(config, prepared.placed.executor)
+    yield from _places(config, prepared.placed.executor)
     yield ""
     yield from _processes(prepared.jobs, location)
     for observer in build_observers(config):
@@ -47,6 +65,47 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield from prepared.placed.planner.transport.plan_notes()
     lacking = [*missing(config), location.server and location.server.missing]
     yield from (f"not here: {reason}" for reason in lacking if reason)
+
+
+def _places(config: RunConfig, executor: Executor) -> Iterator[str]:
+    """Yields what is reserved on a cluster, and how much of it there is."""
+    if not executor.spans_nodes:
+        return
+    yield ""
+    wants = [want for _, want in members_of(config)]
+    capacity = executor.capacity(wants)
+    yield f"executor: {capacity.summary}"
+    yield from (f"  {node}" for node in capacity.nodes)
+    yield from capacity.fits
+    yield from _groups(wants)
+    if config.world.gpus:
+        nodes = nodes_needed(config, wants)
+        yield f"at least {nodes} nodes of {config.world.gpus} GPUs (world.gpus)"
+
+
+def _groups(wants: Iterable[Want]) -> Iterator[str]:
+    """Yields a line for the workers, and one for each server."""
+    for group, members in groups_of(wants).items():
+        bundles = bundles_of(members).values()
+        where = f"in {len(bundles)} bundles" if group == WORKERS else "on one node"
+        yield f"  {group:20} {sum(bundles, Resources())} {where}"
+
+
+def nodes_needed(config: RunConfig, wants: Iterable[Want]) -> int:
+    """Returns how many nodes of `world.gpus` GPUs take all bundles. Raises PlanError for one too large."""
+    free: list[float] = []
+    for name, needs in sorted(every_bundle_of(wants), key=lambda bundle: -bundle[1].gpus):
+        if needs.gpus > config.world.gpus:
+            raise PlanError(
+                f"{name} needs {needs.gpus:g} GPUs of one node, and a node has {config.world.gpus} "
+                "(world.gpus)"
+            )
+        found = next((i for i, left in enumerate(free) if left >= needs.gpus), None)
+        if found is None:
+            free.append(config.world.gpus)
+            found = -1
+        free[found] -= needs.gpus
+    return len(free)
 
 
 def _processes(jobs: Sequence[Job], location: StreamsLocation) -> Iterator[str]:

@@ -1,45 +1,46 @@
-"""What is checked of a run's parts before any process starts, beyond the schema: each refusal is one line."""
+"""Checks the parts that the configuration names, by building them.
+
+Called by `prepare.py`, and by the trial.
+"""
 
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from inspect import signature
 from pkgutil import resolve_name
 from types import ModuleType
+from typing import TypeVar
 
 from contracts.support.messages import nearest, one_line
 from pipelinerl.batching.of_run import build_packing
-from pipelinerl.components import build_domain, build_sampler, instantiate
+from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import Component, RunConfig
-from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.combinations import check_together
-from pipelinerl.launcher.checking.demonstrated import check_demonstrated, check_sampler
-from pipelinerl.launcher.checking.same_problems import Problems, problems_of
+from pipelinerl.launcher.checking.combinations import check_demonstrated, check_together
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.observers import Observer
-from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.weight_transport import transport_of
 
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
 LISTS = ("filters", "regularisers", "rewards")
 COUNTED_BY = {"filters": "reason", "rewards": "name"}
+Made = TypeVar("Made")
 
 
 def check_components(config: RunConfig) -> None:
     """Builds every component that the configuration names, with its options."""
     for name in ("domain", "packing", "sampler"):
         _check_is_class(name, getattr(config, name))
-    domain = _checked("domain", lambda: build_domain(config))
-    _checked("packing", lambda: build_packing(config))
+    domain = checked("domain", lambda: build_domain(config))
+    checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
     _check_token_fields(config)
     parts: dict[str, list[object]] = {"domain": [domain]} | {name: [] for name, _ in named}
     for name, component in named:
         _check_is_class(name, component)
-        part = _checked(name, lambda component=component: instantiate(component))
+        part = checked(name, lambda component=component: instantiate(component))
         _check_needs(config, name, part)
         parts[name].append(part)
     labels = {name: [_label_of(part, name) for part in parts.get(name, [])] for name in COUNTED_BY}
@@ -55,7 +56,7 @@ def check_observers(config: RunConfig) -> None:
     logs = {member.want.name for member in members_of(config)}
     for name, component in config.observers.items():
         key = f"observers.{name}"
-        observer = _checked(key, lambda component=component: instantiate(component))
+        observer = checked(key, lambda component=component: instantiate(component))
         if not isinstance(observer, Observer):
             raise PlanError(f"{key}._target_={component.target} is no Observer (pipelinerl/observers.py)")
         if observer.name in logs:
@@ -74,31 +75,6 @@ def tell_of_last_steps(config: RunConfig) -> None:
             f"warning: optimizer.decay_steps={optimizer.decay_steps}: the learning rate is 0 from step "
             f"{last + 1} on, and max_steps={config.max_steps}; set "
             f"optimizer.decay_steps={config.max_steps - optimizer.warmup_steps}, or null"
-        )
-
-
-def check_problems(config: RunConfig) -> Problems | None:
-    """Checks the domain's problems, and what draws from them, and returns which ones they are.
-
-    A plan fetches none.
-    """
-    domain = build_domain(config)
-    if config.plan and domain.fetches:
-        return None
-    _checked("domain", lambda: (domain.train_size, domain.heldout_size))
-    _check_held_out(config, domain)
-    check_sampler(domain, _checked("sampler", lambda: build_sampler(config, domain)))
-    _checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
-    return _checked("domain", lambda: problems_of(domain))
-
-
-def _check_held_out(config: RunConfig, domain: Domain) -> None:
-    if domain.heldout_size == 0:
-        raise PlanError(f"the domain {domain.name} holds out no problems, and every run is evaluated")
-    if config.eval.problems > domain.heldout_size:
-        raise PlanError(
-            f"eval.problems={config.eval.problems}, and the domain {domain.name} holds out "
-            f"{domain.heldout_size}; set eval.problems={domain.heldout_size}"
         )
 
 
@@ -153,8 +129,8 @@ def _check_token_fields(config: RunConfig) -> None:
             raise PlanError(f"token_fields: {name} is no name; use letters, digits and _")
 
 
-def _checked(name: str, make):
-    """Hydra wraps what a constructor raises; the cause says it plainly."""
+def checked(name: str, make: Callable[[], Made]) -> Made:
+    """Returns what `make` does. Raises PlanError, with the cause: Hydra wraps what a constructor raises."""
     try:
         return make()
     except Exception as error:

@@ -1,6 +1,6 @@
 """Checks that the model's chat template shows what the domain says, and shows a user what it writes.
 
-Called by `model_checks`, and by `describe_plan`. Templates refuse roles, leave messages out, or open no
+Called by `model.py`, and by the plan. Templates refuse roles, leave messages out, or open no
 answer. The run would then learn from other prompts than the domain's.
 """
 
