@@ -15,9 +15,10 @@ from typing import NamedTuple
 from contracts.support.addresses import LOOPBACK
 from contracts.support.token import token_of
 from pipelinerl.components import build_domain
-from pipelinerl.config import RunConfig
+from pipelinerl.config import ReferenceConfig, ResolvedRun, ResolvedStreams, RunConfig
 from pipelinerl.demo_model import registry
 from pipelinerl.domains.judges import judging_of
+from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.launcher.checking.components import check_components, check_observers, tell_of_last_steps
 from pipelinerl.launcher.checking.machine import check_machine
 from pipelinerl.launcher.checking.model import check_model, with_absolute_teacher
@@ -30,7 +31,7 @@ from pipelinerl.launcher.full_disk import naming_full_disk
 from pipelinerl.launcher.jobs import Job, JobPlanner
 from pipelinerl.launcher.placing import PlacedRun, anywhere, place
 from pipelinerl.launcher.resume import check_reference_kept, choose
-from pipelinerl.launcher.run_directory import check_run_dir, resolved
+from pipelinerl.launcher.run_directory import absolute, check_run_dir
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -60,25 +61,25 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     StreamError or TokenError for a run that cannot be started.
     """
     token = token_of(None) or secrets.token_hex(16)
-    run_dir = resolved(Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")))
+    run_dir = absolute(Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")))
     with ExitStack() as held:
         held.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)
         # A plan is made in a forked process of its own.
         check = partial(_checked, config, run_dir if position else None)
-        config, model, problems = check() if config.plan else in_forked(check)
+        found = check() if config.plan else in_forked(check)
         executor = held.enter_context(closing(executor_of(config)))
-        members = members_of(config)
         asks_none = config.plan and executor.spans_nodes  # a plan needs no cluster
         location = resolve_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
+        resolve = partial(_resolved, config, run_dir, streams=location.options)
+        members = members_of(resolve(found))
         slots = anywhere(members) if asks_none else place(config, executor, members)
         if not config.plan:
-            config = _with_model_here(config, model, executor.may_fork)
-        config = config.model_copy(update={"streams": location.options})
-        planner = JobPlanner(config, run_dir, token, location.url)
-        jobs = planner.plan(slots)
-        placed = PlacedRun(config, run_dir, planner, executor, slots)
-        yield Prepared(placed, jobs, model, location, position, problems)
+            found = _with_model_here(config, found, executor.may_fork)
+        resolved = resolve(found)
+        planner = JobPlanner(resolved, run_dir, token, location.url)
+        placed = PlacedRun(resolved, run_dir, planner, executor, slots)
+        yield Prepared(placed, planner.plan(slots), found.model, location, position, found.problems)
 
 
 def _position(run_dir: Path, config: RunConfig) -> Position | None:
@@ -91,19 +92,21 @@ def _position(run_dir: Path, config: RunConfig) -> Position | None:
     return None
 
 
-class Checked(NamedTuple):
-    """A run that was checked.
+class Found(NamedTuple):
+    """What the checks of a run have found, which its configuration does not say.
 
-    problems: what its training problems are; None if a plan would have to fetch them.
+    reference: with the absolute directory of a teacher. judging: with the verifiers of the domain.
+    problems: what the training problems are; None if a plan would have to fetch them.
     """
 
-    config: RunConfig
     model: Model
+    reference: ReferenceConfig | None
+    judging: JudgingConfig
     problems: Problems | None
 
 
-def _checked(config: RunConfig, resumed: Path | None) -> Checked:
-    """Checks the run, and returns its complete configuration. Raises PlanError.
+def _checked(config: RunConfig, resumed: Path | None) -> Found:
+    """Checks the run. Raises PlanError.
 
     resumed: directory of the run if it is resumed.
     """
@@ -118,34 +121,45 @@ def _checked(config: RunConfig, resumed: Path | None) -> Checked:
     problems = check_problems(config)
     if resumed and problems:
         check_same(resumed, problems)
-    config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})
-    config = with_absolute_teacher(config)
+    judging = judging_of(config.judging, build_domain(config))
     model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
-    config = model.of(config)
     check_model(config, model)
     tell_of_last_steps(config)
-    return Checked(config, model, problems)
+    return Found(model, with_absolute_teacher(config.reference), judging, problems)
 
 
-def _with_model_here(config: RunConfig, model: Model, may_fork: bool) -> RunConfig:
-    """Makes the model or fetches it if it is not here, and checks it; returns the run's configuration.
+def _with_model_here(config: RunConfig, found: Found, may_fork: bool) -> Found:
+    """Makes the model or fetches it if it is not here, and checks it.
 
     may_fork: whether this process may be forked.
     """
-    if model.state not in ("to be made", "on the hub"):
-        return config
+    if found.model.state not in ("to be made", "on the hub"):
+        return found
 
-    def bring() -> RunConfig:
-        here = _make_or_fetch(model, config.model.demo)
-        check_model(here.of(config), here)
-        return here.of(config)
+    def bring() -> Model:
+        here = _made_or_fetched(found.model, config.model.demo)
+        check_model(config, here)
+        return here
 
-    return in_forked(bring) if may_fork else bring()
+    return found._replace(model=in_forked(bring) if may_fork else bring())
 
 
-def _make_or_fetch(model: Model, demo: str) -> Model:
-    """Makes the demo model, or fetches the model from the hub."""
+def _made_or_fetched(model: Model, demo: str) -> Model:
     if model.state == "on the hub":
         return fetch_model(model.path)
     registry.make_named(demo, Path(model.path))
     return model_in(Path(model.path))
+
+
+def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: ResolvedStreams) -> ResolvedRun:
+    """Returns what the processes of the run get."""
+    model = config.model.model_dump() | {"path": found.model.path, "hub": found.model.hub}
+    return ResolvedRun.of(
+        config,
+        run_dir=str(run_dir),
+        resume=False,
+        model=model,
+        reference=found.reference,
+        judging=found.judging,
+        streams=streams,
+    )

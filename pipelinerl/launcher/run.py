@@ -58,9 +58,8 @@ def _start(prepared: Prepared) -> int:
         held.enter_context(planner.transport.opened(planner.launch({})))
         if socket := planner.judging_socket:
             held.callback(shutil.rmtree, socket.parent, ignore_errors=True)
-        settled = {"run_dir": str(run_dir), "resume": False}
         keep_problems(run_dir, prepared.problems)
-        save_config(config.model_copy(update=settled), run_dir / "config.yaml")
+        save_config(config, run_dir / "config.yaml")
         point_latest_at(run_dir)
         return _run_to_end(prepared.placed, streams, events, redis)
 

@@ -12,7 +12,7 @@ LONGEST_NAME = 255  # bytes of a name in a directory, on every common file syste
 LONGEST_INSIDE = 128  # bytes of the longest path of a run inside its directory
 
 
-def resolved(run_dir: Path) -> Path:
+def absolute(run_dir: Path) -> Path:
     """Returns the absolute path without links. Raises PlanError where they lead in a circle."""
     try:
         return run_dir.resolve(strict=False)

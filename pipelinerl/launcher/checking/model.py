@@ -17,7 +17,7 @@ from contracts.whole_model import fault_in_files, fault_of_loading, fault_of_tie
 from pipelinerl.batching.of_run import longest_rollout
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain, instantiate
-from pipelinerl.config import RunConfig
+from pipelinerl.config import ReferenceConfig, RunConfig
 from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.gpu_memory import check_fits
@@ -56,7 +56,7 @@ def check_model(config: RunConfig, model: Model) -> None:
         check_template(config, tokenizer, domain, model.path)
         template = ChatTemplate(model.path, tokenizer)
         check_prompts(config, template, domain)
-        check_teacher(config, tokenizer)
+        check_teacher(config.reference, tokenizer, model.path)
         if isinstance(domain, Demonstrations) and model.shape:
             shape = model.shape
             most = Most(shape.vocab_size, shape.context, longest_rollout(config))
@@ -154,25 +154,27 @@ def _quiet() -> Iterator[None]:
 # --- a teacher ------------------------------------------------------------------------------------
 
 
-def with_absolute_teacher(config: RunConfig) -> RunConfig:
-    """Returns the configuration with the teacher's directory that the links lead to at the start."""
-    if config.reference is None or "model" not in config.reference.arguments:
-        return config
-    name = Path(str(config.reference.arguments["model"]))
+def with_absolute_teacher(reference: ReferenceConfig | None) -> ReferenceConfig | None:
+    """Returns the section with the directory that the links to a teacher lead to at the start."""
+    if reference is None or "model" not in reference.arguments:
+        return reference
+    name = Path(str(reference.arguments["model"]))
     if not name.is_dir():
-        return config
-    arguments = config.reference.arguments | {"model": str(name.resolve())}
-    reference = config.reference.model_copy(update={"arguments": arguments})
-    return config.model_copy(update={"reference": reference})
+        return reference
+    arguments = reference.arguments | {"model": str(name.resolve())}
+    return reference.model_copy(update={"arguments": arguments})
 
 
-def check_teacher(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises PlanError for a teacher that is not there, or has other tokens than `tokenizer`, the run's."""
-    if config.reference is None or "model" not in config.reference.arguments:
+def check_teacher(reference: ReferenceConfig | None, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
+    """Raises PlanError for a teacher that is not there, or has other tokens than `tokenizer`, the run's.
+
+    path: where the run's model is.
+    """
+    if reference is None or "model" not in reference.arguments:
         return
     from transformers import AutoTokenizer
 
-    name = str(config.reference.arguments["model"])
+    name = str(reference.arguments["model"])
     if not (Path(name) / "config.json").is_file():
         raise PlanError(f"{TEACHER}={name} is not a Hugging Face model directory: it has no config.json")
     check_files(Path(name), TEACHER)
@@ -183,6 +185,6 @@ def check_teacher(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> None
         raise PlanError(f"{TEACHER}={name} has no usable tokenizer: {why}") from error
     if vocabulary != tokenizer.get_vocab():
         raise PlanError(
-            f"{TEACHER}={name} has another vocabulary than model.path={config.model.path}: a teacher scores "
+            f"{TEACHER}={name} has another vocabulary than model.path={path}: a teacher scores "
             "the ids that were sampled, so both need the same tokenizer"
         )

@@ -43,18 +43,13 @@ class Model(NamedTuple):
     shape: ModelShape | None = None  # None: not known
     hub: str | None = None  # its name there
 
-    def of(self, config: RunConfig) -> RunConfig:
-        """The run's configuration with this model."""
-        model = config.model.model_copy(update={"path": self.path, "hub": self.hub})
-        return config.model_copy(update={"model": model})
-
 
 def find_model(config: RunConfig, demo: Path) -> Model:
     """Returns the model, without using a network. Raises PlanError.
 
     `demo`: where the demo model is, or will be made.
     """
-    name = config.model.hub or config.model.path
+    name = config.model.path
     directory = Path(name or demo).absolute()
     if not needs_model(config):
         return Model(str(directory), "not needed")

@@ -29,6 +29,7 @@ from pipelinerl.config import (
     ReferenceConfig,
     RunConfig,
     WeightsConfig,
+    as_written,
     with_moved_keys,
 )
 from pipelinerl.errors import PlanError
@@ -146,7 +147,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
         saved = None
     if not isinstance(saved, dict) or not saved.keys() >= {*FIXED}:
         raise PlanError(f"{file} is not the complete configuration of a run")
-    run = OmegaConf.create(with_moved_keys(saved))
+    run = OmegaConf.create(as_written(with_moved_keys(saved)))
     fixed = (*FIXED, *FIXED_OPTIONS)
     before = {key: deepcopy(OmegaConf.select(run, key)) for key in fixed}
     for key, override in given.items():
@@ -158,7 +159,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
         if key == "executor" and chosen and value["_target_"] == OmegaConf.select(run, "executor._target_"):
             continue  # it keeps the settings that it had
-        if key == "streams":  # the launcher has filled in what a choice leaves open
+        if key == "streams":  # the launcher has found what a choice leaves open
             value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
         OmegaConf.update(run, key, value, merge=False, force_add=True)
     for key, value in before.items():

@@ -27,6 +27,8 @@ from pipelinerl.launcher.composing.choices import (
 SEVERAL = "or several, like observers=[viewer,wandb]"
 MOVED = {
     "executor.backend": "set executor=local or executor=ray",
+    "model.hub": "write model.path=ORG/NAME",
+    "streams.run": "the launcher names a run; leave it out",
     "tensorboard": f"set observers=tensorboard, {SEVERAL}",
     "trackers": f"set observers=wandb, trackio or tensorboard, {SEVERAL}",
     "view": f"set observers=viewer, {SEVERAL}",

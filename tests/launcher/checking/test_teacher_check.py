@@ -18,7 +18,7 @@ def own(tmp_path_factory) -> PreTrainedTokenizerBase:
 
 def check(own: PreTrainedTokenizerBase, *teacher: Path) -> None:
     given = [f"+reference.arguments.model={directory}" for directory in teacher]
-    check_teacher(compose_config(["model.path=own", "reference=transformers", *given]), own)
+    check_teacher(compose_config(["reference=transformers", *given]).reference, own, "own")
 
 
 def test_a_teacher_with_the_same_vocabulary_is_taken(own, tmp_path):
@@ -49,7 +49,7 @@ def test_a_teacher_stays_the_one_that_a_link_led_to_at_the_start(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "first" / "final").mkdir(parents=True)
     (tmp_path / "latest").symlink_to("first")
-    config = compose_config(["reference=transformers", "+reference.arguments.model=latest/final"])
-    assert with_absolute_teacher(config).reference.arguments["model"] == str(tmp_path / "first" / "final")
-    untouched = compose_config(["reference=transformers"])
+    linked = compose_config(["reference=transformers", "+reference.arguments.model=latest/final"]).reference
+    assert with_absolute_teacher(linked).arguments["model"] == str(tmp_path / "first" / "final")
+    untouched = compose_config(["reference=transformers"]).reference
     assert with_absolute_teacher(untouched) is untouched
