@@ -27,11 +27,10 @@ from pipelinerl.launcher.checking.problems import Problems, check_problems, chec
 from pipelinerl.launcher.checking.trial.named import has_own
 from pipelinerl.launcher.executors.named import check_executor, executor_of
 from pipelinerl.launcher.forked import in_forked
-from pipelinerl.launcher.full_disk import naming_full_disk
 from pipelinerl.launcher.jobs import Job, JobPlanner
 from pipelinerl.launcher.placing import PlacedRun, anywhere, place
 from pipelinerl.launcher.resume import check_reference_kept, choose
-from pipelinerl.launcher.run_directory import absolute, check_run_dir
+from pipelinerl.launcher.run_directory import absolute, check_run_dir, naming_full_disk
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -72,7 +71,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         asks_none = config.plan and executor.spans_nodes  # a plan needs no cluster
         location = resolve_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
         resolve = partial(_resolved, config, run_dir, streams=location.options)
-        members = members_of(resolve(found))
+        members = members_of(resolve(found))  # whatever becomes of the model
         slots = anywhere(members) if asks_none else place(config, executor, members)
         if not config.plan:
             found = _with_model_here(config, found, executor.may_fork)

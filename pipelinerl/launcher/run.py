@@ -13,12 +13,11 @@ from pipelinerl.config import RunConfig, save_config
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.checking.problems import keep_problems
-from pipelinerl.launcher.full_disk import DiskWatch, naming_full_disk, told
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.prepare import Prepared, prepare
 from pipelinerl.launcher.resume import describe, done_version, launcher_events, resume
-from pipelinerl.launcher.run_directory import make_run_dir, point_latest_at
+from pipelinerl.launcher.run_directory import DiskWatch, make_run_dir, naming_full_disk, point_latest_at, told
 from pipelinerl.launcher.supervising.ends import JobFailedError
 from pipelinerl.launcher.supervising.own_redis import OwnRedis
 from pipelinerl.launcher.supervising.scaling import forget_what_was_asked
