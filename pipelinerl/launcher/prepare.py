@@ -24,7 +24,7 @@ from pipelinerl.launcher.checking.machine import check_machine
 from pipelinerl.launcher.checking.model import check_model, with_absolute_teacher
 from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.checking.problems import Problems, check_problems, check_same
-from pipelinerl.launcher.checking.trial.named import has_own
+from pipelinerl.launcher.checking.trial.attempt import try_parts
 from pipelinerl.launcher.executors.named import check_executor, executor_of
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.jobs import Job, JobPlanner
@@ -110,10 +110,7 @@ def _checked(config: RunConfig, resumed: Path | None) -> Found:
     resumed: directory of the run if it is resumed.
     """
     check_executor(config)
-    if has_own(config):
-        from pipelinerl.launcher.checking.trial.attempt import try_parts  # it imports torch
-
-        try_parts(config)
+    try_parts(config)
     check_components(config)
     check_observers(config)
     check_machine(config)

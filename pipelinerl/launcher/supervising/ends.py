@@ -17,8 +17,6 @@ BY_SIGNAL = 128  # a status above it is that of a process which handled a signal
 SERVICE_ROLES: tuple[Role, ...] = ("reference", "judging", "transport")  # are started again where they were
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS)
 WITHIN_S = 600.0  # within which ends are counted
-WORKERS = "restarts.workers"
-SERVICES = "restarts.services"
 
 
 class JobFailedError(Exception):
@@ -120,11 +118,6 @@ class Restarts:
         self.is_spent = True
         self._due = None
 
-
-def spent(key: str, most: int) -> str:
-    """Returns the words for a budget that is spent. `key` is that of the configuration."""
-    return f"{key}={most} allows no further restart within {WITHIN_S / 60:g} minutes"
-
-
-def of_a_service(most: int) -> Restarts:
-    return Restarts(most, shortest_s=0.5, longest_s=30)
+    def spent(self, key: str) -> str:
+        """Returns the words for a budget that is spent. `key` is that of the configuration."""
+        return f"{key}={self.most} allows no further restart within {self.within_s / 60:g} minutes"

@@ -7,11 +7,11 @@ server has its port, its password and its data as before, and the processes of t
 import queue
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from contracts.support.messages import one_line
 from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.supervising.ends import SERVICES, JobFailedError, in_words, of_a_service, spent
+from pipelinerl.launcher.supervising.ends import JobFailedError, Restarts, in_words
 from pipelinerl.launcher.supervising.events import RestartLog
 from pipelinerl.streams.redis_server import ASK_TIMEOUT_S, RedisServer
 
@@ -49,8 +49,7 @@ class OwnRedis:
 
     def __init__(self, server: RedisServer | None, most: int):
         self._server = server
-        self._most = most
-        self._restarts = replace(of_a_service(most), longest_s=LONGEST_WAIT_S)
+        self._restarts = Restarts(most, shortest_s=0.5, longest_s=LONGEST_WAIT_S)
         self._untold: queue.SimpleQueue[str] = queue.SimpleQueue()  # why it was started again
         self._silence = Silence(time.monotonic())
         self._is_back = True  # since it was started last
@@ -111,7 +110,8 @@ class OwnRedis:
             self._restarts.ended(now)
             words = f"{NAME} {self._why or in_words(server.status)}; see {server.log}"
             if self._restarts.is_spent:
-                self.failure = JobFailedError(f"{words} ({server.last_words}); {spent(SERVICES, self._most)}")
+                spent = self._restarts.spent("restarts.services")
+                self.failure = JobFailedError(f"{words} ({server.last_words}); {spent}")
                 return
             self._untold.put(words)
             say(f"{words}; it is started again")

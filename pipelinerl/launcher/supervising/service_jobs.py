@@ -8,14 +8,7 @@ from collections.abc import Mapping
 from contracts.records import ReferenceCondemned
 from pipelinerl.launcher.executors.base import Ended, Fate
 from pipelinerl.launcher.placing import PlacedRun
-from pipelinerl.launcher.supervising.ends import (
-    SERVICE_ROLES,
-    SERVICES,
-    JobFailedError,
-    is_alive,
-    of_a_service,
-    spent,
-)
+from pipelinerl.launcher.supervising.ends import SERVICE_ROLES, JobFailedError, Restarts, is_alive
 from pipelinerl.launcher.supervising.events import News, RestartLog
 from pipelinerl.launcher.supervising.job_starter import JobStarter
 from pipelinerl.launcher.wants import members_of
@@ -27,8 +20,8 @@ class ServiceJobs:
     def __init__(self, placed: PlacedRun, starter: JobStarter, streams: Streams, told: RestartLog):
         members = members_of(placed.config)
         self._roles = {want.name: role for role, want in members if role in SERVICE_ROLES}
-        self._most = placed.config.restarts.services  # of one service within ten minutes
-        self._restarts = {name: of_a_service(self._most) for name in self._roles}
+        most = placed.config.restarts.services  # of one service within ten minutes
+        self._restarts = {name: Restarts(most, shortest_s=0.5, longest_s=30) for name in self._roles}
         self._executor = placed.executor
         self._starter = starter
         self._news = News(streams, "preprocessor_events", ReferenceCondemned)
@@ -66,7 +59,8 @@ class ServiceJobs:
 
     def _why_no_more(self, name: str, fate: Ended) -> str:
         how = self._how_it_ended(name, fate)
-        return how if fate.status == REFUSED else f"{how}; {spent(SERVICES, self._most)}"
+        spent = self._restarts[name].spent("restarts.services")
+        return how if fate.status == REFUSED else f"{how}; {spent}"
 
     def _hear_preprocessor(self, fates: Mapping[str, Fate]) -> None:
         for condemned in self._news.read():

@@ -11,14 +11,7 @@ from pathlib import Path
 
 from pipelinerl.heartbeat import beat_path
 from pipelinerl.launcher.executors.base import Ended, Fate, Lost
-from pipelinerl.launcher.supervising.ends import (
-    WORKERS,
-    Restarts,
-    failed_worker,
-    is_alive,
-    is_by_signal,
-    spent,
-)
+from pipelinerl.launcher.supervising.ends import Restarts, failed_worker, is_alive, is_by_signal
 from pipelinerl.launcher.wants import is_rank
 from pipelinerl.process import REFUSED
 
@@ -115,7 +108,7 @@ class Workers:
         if would_come_again:
             return Step.FAIL
         if self._restarts.is_spent:
-            self.why_not = spent(WORKERS, self._restarts.most)
+            self.why_not = self._restarts.spent("restarts.workers")
             return Step.FAIL
         if self._in_vain > self._restarts.most:
             self.why_not = f"they have begun again {self._restarts.most} times without a further step"

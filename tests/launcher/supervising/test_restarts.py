@@ -1,6 +1,6 @@
 """When a job that has ended is started again."""
 
-from pipelinerl.launcher.supervising.ends import Restarts, of_a_service
+from pipelinerl.launcher.supervising.ends import Restarts
 
 
 def wait_of(restarts: Restarts, ended: float, **how: int) -> float:
@@ -15,7 +15,7 @@ def wait_of(restarts: Restarts, ended: float, **how: int) -> float:
 
 
 def test_each_restart_that_follows_soon_waits_longer_until_there_are_no_more():
-    service = of_a_service(most=8)
+    service = Restarts(most=8, shortest_s=0.5, longest_s=30)
     assert [wait_of(service, end) for end in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     service.ended(9)
     assert service.is_spent and not service.is_due(1000)

@@ -15,9 +15,7 @@ from pkgutil import resolve_name
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PartError
 from pipelinerl.errors.part_faults import SHIPPED, is_users, place
-from pipelinerl.launcher.checking.trial.named import SINGLE, has_own
-from pipelinerl.launcher.checking.trial.parts import try_all
-from pipelinerl.launcher.checking.trial.watched import ANY
+from pipelinerl.launcher.checking.trial.named import ANY, SINGLE, has_own
 from pipelinerl.launcher.forked import EndedError, result_of_forked
 from pipelinerl.launcher.messages import say
 
@@ -29,6 +27,8 @@ def try_parts(config: RunConfig) -> None:
     """Calls each part of the user's once. Raises PartError, whose message names part, file and line."""
     if sys.platform != "linux" or not config.check_parts or not has_own(config):
         return
+    from pipelinerl.launcher.checking.trial.parts import try_all  # it imports torch
+
     _import_shipped(config)
     with open(os.memfd_create("trial"), "w+b", buffering=0) as told:
         try:

@@ -7,6 +7,7 @@ from pipelinerl.errors.part_faults import SHIPPED
 
 SINGLE = ("domain", "objective", "advantage", "normalisation", "packing", "health", "trainer", "sampler")
 LISTS = ("regularisers", "filters", "rewards")
+ANY = "a part that can be made and called"  # what is expected of each
 
 
 def has_own(config: RunConfig) -> bool:

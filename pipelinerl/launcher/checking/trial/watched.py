@@ -12,10 +12,9 @@ from typing import BinaryIO, NoReturn
 from pipelinerl.errors import PartError
 from pipelinerl.errors.part_faults import definition_of, fault
 from pipelinerl.launcher.checking.trial.calls import WrongError
-from pipelinerl.launcher.checking.trial.named import own_in
+from pipelinerl.launcher.checking.trial.named import ANY, own_in
 
 SHORTEST_S = 1e-3  # 0 would be no limit
-ANY = "a part that can be made and called"
 
 
 class Watch:
