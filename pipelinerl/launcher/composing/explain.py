@@ -28,7 +28,7 @@ SEVERAL = "or several, like observers=[viewer,wandb]"
 MOVED = {
     "executor.backend": "set executor=local or executor=ray",
     "model.hub": "write model.path=ORG/NAME",
-    "streams.run": "the launcher names a run; leave it out",
+    "streams.run": "the launcher names a new run; leave it out",
     "tensorboard": f"set observers=tensorboard, {SEVERAL}",
     "trackers": f"set observers=wandb, trackio or tensorboard, {SEVERAL}",
     "view": f"set observers=viewer, {SEVERAL}",
