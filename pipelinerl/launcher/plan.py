@@ -45,7 +45,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     """Yields the description line by line. Asks a Ray cluster what there is, if RAY_ADDRESS names one."""
     config = prepared.placed.config
     run_dir = prepared.placed.run_dir
-    model = prepared.model
+    model = prepared.found.model
     location = prepared.location
     yield f"run directory: {run_dir}"
     yield f"model: {_model(model)}"

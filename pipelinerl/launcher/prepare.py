@@ -36,20 +36,31 @@ from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
 
 
+class Found(NamedTuple):
+    """What the checks of a run have found, which its configuration does not say.
+
+    reference: with the absolute directory of a teacher. judging: with the verifiers of the domain.
+    problems: what the training problems are; None if a plan would have to fetch them.
+    """
+
+    model: Model
+    reference: ReferenceConfig | None
+    judging: JudgingConfig
+    problems: Problems | None
+
+
 class Prepared(NamedTuple):
     """A run that was checked and can be started.
 
     jobs: every process of the run, as it would be started now.
     position: the checkpoint position that the run resumes from, or None if the run is new.
-    problems: what the training problems are; None if a plan would have to fetch them.
     """
 
     placed: PlacedRun
     jobs: Sequence[Job]
-    model: Model
+    found: Found
     location: StreamsLocation
     position: Position | None
-    problems: Problems | None
 
 
 @contextmanager
@@ -70,15 +81,14 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         executor = held.enter_context(closing(executor_of(config)))
         asks_none = config.plan and executor.spans_nodes  # a plan needs no cluster
         location = resolve_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
-        resolve = partial(_resolved, config, run_dir, streams=location.options)
-        members = members_of(resolve(found))  # whatever becomes of the model
+        members = members_of(config, found.judging)
         slots = anywhere(members) if asks_none else place(config, executor, members)
         if not config.plan:
             found = _with_model_here(config, found, executor.may_fork)
-        resolved = resolve(found)
+        resolved = _resolved(config, run_dir, found, location.options)
         planner = JobPlanner(resolved, run_dir, token, location.url)
         placed = PlacedRun(resolved, run_dir, planner, executor, slots)
-        yield Prepared(placed, planner.plan(slots), found.model, location, position, found.problems)
+        yield Prepared(placed, planner.plan(slots), found, location, position)
 
 
 def _position(run_dir: Path, config: RunConfig) -> Position | None:
@@ -89,19 +99,6 @@ def _position(run_dir: Path, config: RunConfig) -> Position | None:
         return position
     check_run_dir(run_dir, will_be_made=not config.plan)
     return None
-
-
-class Found(NamedTuple):
-    """What the checks of a run have found, which its configuration does not say.
-
-    reference: with the absolute directory of a teacher. judging: with the verifiers of the domain.
-    problems: what the training problems are; None if a plan would have to fetch them.
-    """
-
-    model: Model
-    reference: ReferenceConfig | None
-    judging: JudgingConfig
-    problems: Problems | None
 
 
 def _checked(config: RunConfig, resumed: Path | None) -> Found:

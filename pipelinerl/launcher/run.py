@@ -57,7 +57,7 @@ def _start(prepared: Prepared) -> int:
         held.enter_context(planner.transport.opened(planner.launch({})))
         if socket := planner.judging_socket:
             held.callback(shutil.rmtree, socket.parent, ignore_errors=True)
-        keep_problems(run_dir, prepared.problems)
+        keep_problems(run_dir, prepared.found.problems)
         save_config(config, run_dir / "config.yaml")
         point_latest_at(run_dir)
         return _run_to_end(prepared.placed, streams, events, redis)

@@ -122,6 +122,8 @@ observers=wandb observers.wandb.tracker=wand | observers.wandb: 'wand' is no tra
 +observers.mine._target_=os.getcwd | observers.mine._target_=os.getcwd is no Observer
 view=true | view=true: set observers=viewer, or several, like observers=[viewer,wandb]
 +trackers=[wandb] | +trackers=[wandb]: set observers=wandb, trackio or tensorboard
+model.hub=org/name | model.hub=org/name: write model.path=ORG/NAME
+streams.run=mine | streams.run=mine: the launcher names a new run; leave it out
 executor.backend=ray | executor.backend=ray: set executor=local or executor=ray
 executor._target_=os.getcwd | executor._target_=os.getcwd is no Executor
 trainer.inner._target_=trainer_adapters.diloco.X trainer=diloco | trainer.inner._target_=trainer_adapters.
