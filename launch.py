@@ -13,11 +13,10 @@ yours before its start. 2 means that it was refused before anything started, and
 """
 
 from pipelinerl.launcher import interruptions
-from pipelinerl.launcher.outputs import outlast_readers
 
 if __name__ == "__main__":
     interruptions.end_at_once()  # the imports take seconds
-    outlast_readers()
+    interruptions.outlast_readers()
 
 import os
 import sys
@@ -28,7 +27,7 @@ try:
     from contracts.support.messages import one_line
     from contracts.support.token import TokenError
     from pipelinerl.errors import PartError, PlanError
-    from pipelinerl.launcher.compose import compose_config
+    from pipelinerl.launcher.composing.compose import compose_config
     from pipelinerl.launcher.messages import say
     from pipelinerl.streams import StreamError
 except ModuleNotFoundError as error:
@@ -45,11 +44,16 @@ def main(arguments: list[str]) -> int:
     sys.path.append(os.getcwd())  # parts of one's own, from where one works
     try:
         if {*HELP} & {*arguments}:
-            from pipelinerl.launcher.describe_options import describe_options
+            from pipelinerl.launcher.composing.help import describe_options
 
             print(__doc__, *describe_options(), sep="\n")
             return 0
         config = compose_config(arguments)
+        if config.plan:
+            from pipelinerl.launcher.plan import show_plan
+
+            show_plan(config)
+            return 0
         from pipelinerl.launcher.run import run
 
         return run(config)

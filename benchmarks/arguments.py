@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.paths import ROOT
 
 

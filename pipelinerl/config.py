@@ -1,4 +1,4 @@
-"""The typed, validated configuration: `conf/` composes it, and every process receives it.
+"""The typed, validated configuration: `conf/` composes it, and every process receives it, resolved.
 
 Every field is one sentence. A misspelt key, a wrong type or an impossible combination is refused
 before any process starts. Components (`_target_` and their options) are checked by building them.
@@ -8,7 +8,7 @@ A default is written once. What suits every run has it here; what a run must dec
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -65,9 +65,6 @@ class Component(Section):
 class ModelConfig(Section):
     path: Text | None = Field(
         None, description="Hugging Face model: a directory, or org/name on the hub; null = a demo model."
-    )
-    hub: str | None = Field(
-        None, description="Its name on the hub, if it is from there: the launcher's to give."
     )
     shape: ModelShape | None = Field(None, description="Its shape, for a plan where the model is not.")
     demo: Literal["sums", "thinking", "guessing", "word_problems"] = Field(
@@ -191,7 +188,6 @@ class RedisStreamsConfig(Section):
     url: str | None = Field(
         None, description="The server; null = PIPELINERL_REDIS_URL, or else one is started."
     )
-    run: str | None = Field(None, description="The run's name on the server: the launcher's to give.")
     keep_bytes: Int = Field(
         1 << 30, ge=4096, description="Oldest records beyond this are deleted, per stream; events all stay."
     )
@@ -475,14 +471,51 @@ class RunConfig(Section):
         return self.world.servers_min or self.world.servers
 
 
-def save_config(config: RunConfig, path: Path) -> None:
+class ResolvedModel(ModelConfig):
+    hub: str | None = Field(None, description="Its name on the hub, if it is from there.")
+
+
+class ResolvedRedis(RedisStreamsConfig):
+    run: str = Field(description="The run's name on the server.")
+
+
+ResolvedStreams = Annotated[FileStreamsConfig | ResolvedRedis, Field(discriminator="backend")]
+
+
+class ResolvedRun(RunConfig):
+    """What the processes of a run get, and what is saved: what the user wrote, and what the launcher found.
+
+    Made by `launcher/prepare.py`. Directories are absolute, and `judging` has the domain's verifiers too.
+    """
+
+    model: ResolvedModel
+    streams: ResolvedStreams = FileStreamsConfig()
+
+    @classmethod
+    def of(cls, config: RunConfig, **found: object) -> Self:
+        """Returns the run's configuration, with sections that were found in place of those written."""
+        return cls.model_validate(config.model_dump(by_alias=True) | found)
+
+
+def as_written(saved: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a user could have written of a saved configuration, without what was found."""
+    model = saved["model"]
+    streams = saved["streams"]
+    if not (isinstance(model, dict) and isinstance(streams, dict)):  # it is refused as that of a user
+        return saved
+    written = {key: value for key, value in model.items() if key != "hub"}
+    written["path"] = model.get("hub") or model.get("path")
+    return saved | {"model": written, "streams": {k: v for k, v in streams.items() if k != "run"}}
+
+
+def save_config(config: ResolvedRun, path: Path) -> None:
     text = yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False)
     write_atomically(path, text, mode=0o600)
 
 
-def load_config(run_dir: Path) -> RunConfig:
-    """The resolved configuration that the launcher wrote for every process of the run."""
-    return RunConfig.model_validate(with_moved_keys(saved_config(run_dir)))
+def load_config(run_dir: Path) -> ResolvedRun:
+    """Returns the configuration that the launcher wrote for every process of the run."""
+    return ResolvedRun.model_validate(with_moved_keys(saved_config(run_dir)))
 
 
 def saved_config(run_dir: Path) -> dict[str, Any]:

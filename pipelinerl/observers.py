@@ -1,7 +1,7 @@
 """The interface of observers: what watches a run from outside, such as a viewer or a tracker of metrics.
 
 An observer is a command, which a user can repeat when the run has ended. The launcher starts it with the run,
-on its own machine, without the run's secrets (`pipelinerl.launcher.observer_jobs`). Must not know any
+on its own machine, without the run's secrets (`launcher/supervising/observer_jobs.py`). Must not know any
 observer.
 """
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
-from pipelinerl.launcher.scaling import ask_for_servers
+from pipelinerl.launcher.supervising.scaling import ask_for_servers
 
 MOST = 10_000
 ANSWER_S = 60.0  # a shared file system may show a new file to another node as late as this

@@ -15,9 +15,15 @@ import yaml
 from pydantic import BaseModel
 
 from pipelinerl.config import Component, ReferenceConfig, RunConfig
-from pipelinerl.launcher.choices import PARTS_OF_ALL, choices_of, files_of, groups, sentence_of, target_of
-from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.defaults import defaults_of
+from pipelinerl.launcher.composing.choices import (
+    PARTS_OF_ALL,
+    choices_of,
+    files_of,
+    groups,
+    sentence_of,
+    target_of,
+)
+from pipelinerl.launcher.composing.compose import compose_config, defaults_of
 from pipelinerl.paths import ROOT
 
 PAGE = ROOT / "docs" / "configure.md"

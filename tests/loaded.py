@@ -7,7 +7,7 @@ from pipelinerl.paths import ROOT
 
 # What a process imports at its start, and what the demo's configuration has it import.
 PROCESSES = {
-    "launcher": ("launch", "pipelinerl.launcher.run", "pipelinerl.launcher.start_run"),
+    "launcher": ("launch", "pipelinerl.launcher.run"),
     "actor": ("pipelinerl.actor", "pipelinerl.domains.reasoning_gym"),
     "preprocessor": ("pipelinerl.preprocessor",),
     "trainer": ("pipelinerl.trainer", "pipelinerl.training.publishing.group", "trainer_adapters.fsdp"),

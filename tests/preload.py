@@ -7,6 +7,6 @@ import uvicorn
 
 import contracts.conformance.preload
 import inference_adapters.serve
-import pipelinerl.launcher.compose
+import pipelinerl.launcher.composing.compose
 
 __all__ = ["contracts", "fastapi", "hydra", "inference_adapters", "matplotlib", "pipelinerl", "uvicorn"]

@@ -8,7 +8,7 @@ import pytest
 from hydra.utils import instantiate
 
 from pipelinerl.health import Alarm, Health, HealthRules
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 
 STEPS = 600
 RULES = instantiate(compose_config([]).health.model_dump(by_alias=True))

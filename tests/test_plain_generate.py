@@ -4,7 +4,7 @@ import asyncio
 
 from benchmarks.plain_generate import success
 from contracts.conformance.tiny_model import make_tiny_model
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 
 
 def test_a_domain_whose_answers_are_judged_is_measured(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.schedule_figures import age_at_the_end
 from benchmarks.schedules import SHAPES, schedules_of, settings_of
 from contracts.records import VersionSpan, WeightsPublished
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from tests.builders import completion, rollout
 
 

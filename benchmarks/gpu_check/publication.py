@@ -29,7 +29,7 @@ from contracts.support.sizes import describe_bytes
 from contracts.trainer import PackedBatch, TrainerWorker
 from contracts.weights import WeightManifest
 from pipelinerl.clients.http_session import open_session
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.publishing.base import PublisherContext, publish

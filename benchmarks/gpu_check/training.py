@@ -24,8 +24,8 @@ from contracts.support.sizes import describe_bytes
 from contracts.trainer import PackedBatch, TrainerWorker
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.gpu_memory import Use, rank_use
+from pipelinerl.launcher.checking.gpu_memory import Use, rank_use
+from pipelinerl.launcher.composing.compose import compose_config
 from trainer_adapters.activation_checkpointing import Checkpointing
 
 CHECKPOINTING = {True: "with", False: "without", "selective": "with selective"}

@@ -29,7 +29,7 @@ from contracts.support.command_line import command_parser
 from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model.registry import DEMO_MODELS
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 
 GRPO = Path(__file__).parent / "grpo.py"
 SUCCESS = 0.9

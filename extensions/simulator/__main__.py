@@ -24,9 +24,9 @@ from extensions.simulator.table import HEAD, row_of
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.model_checks import check_shape
-from pipelinerl.launcher.model_source import find_model
+from pipelinerl.launcher.checking.model import check_shape
+from pipelinerl.launcher.checking.model_source import find_model
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.streams.run_directory import InvalidInputError
 
 SCHEDULES = ("pipeline", "async", "conventional")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from contracts.model_shape import ModelShape
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.gpu_memory import longest_sequence, sequences_held
+from pipelinerl.launcher.checking.gpu_memory import longest_sequence, sequences_held
 
 
 def warned_of_memory(config: RunConfig, shape: ModelShape | None) -> Iterator[str]:

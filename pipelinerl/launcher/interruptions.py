@@ -1,19 +1,22 @@
 """How the launcher is asked to end: by Ctrl-C, by SIGTERM, or by SIGHUP, with which a terminal is closed.
 
-It imports the standard library alone, since it is needed before anything else is imported.
+It goes on if nobody reads its output any more: where a terminal is closed, or a pipe ends. This module
+imports little, since it is needed before anything else is imported.
 """
 
 import errno
 import os
 import signal
+import sys
 import termios
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
-from pipelinerl.launcher.outputs import lead_nowhere
+from contracts.support.terminal import print_any_text
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS = 130  # of a launcher that was interrupted, as a shell has it
+GONE = (errno.EPIPE, errno.EIO)  # errors of writing what nobody reads
 
 
 def end_at_once() -> None:
@@ -73,4 +76,49 @@ def _leave_closed_terminal() -> None:
             termios.tcgetattr(output)
         except termios.error as error:
             if error.args[0] == errno.EIO:
-                lead_nowhere(output)
+                _lead_nowhere(output)
+
+
+# --- its output -----------------------------------------------------------------------------------
+
+
+def outlast_readers() -> None:
+    """Has what this process prints go nowhere, once nobody reads it any more, and be any text until then."""
+    print_any_text()
+    sys.stdout = LastingOutput(sys.stdout) if sys.stdout else None
+    sys.stderr = LastingOutput(sys.stderr) if sys.stderr else None
+
+
+class LastingOutput:
+    """Writes to a stream of text as long as somebody reads it, and then nowhere."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._leave(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._leave(error)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def _leave(self, error: OSError) -> None:
+        if error.errno not in GONE:
+            raise error
+        _lead_nowhere(self._stream.fileno())
+
+
+def _lead_nowhere(descriptor: int) -> None:
+    """Has everything that is written to this descriptor from now on go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

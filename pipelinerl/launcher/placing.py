@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelinerl.config import RunConfig
+from pipelinerl.config import ResolvedRun, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Executor, Fate, Lost, Placed, Slot, Waiting
 from pipelinerl.launcher.jobs import JobPlanner
@@ -20,7 +20,7 @@ SAY_EVERY_S = 10.0  # while something waits for a place
 class PlacedRun(NamedTuple):
     """A run whose jobs have their places."""
 
-    config: RunConfig
+    config: ResolvedRun
     run_dir: Path
     planner: JobPlanner
     executor: Executor

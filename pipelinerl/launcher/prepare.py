@@ -1,7 +1,7 @@
 """Checks a run and plans its jobs, once: a plan is printed from the result, or a run is started from it.
 
-Called by `run.py`. The checks import whatever the configuration names, so they are made in a forked process
-that is gone before the run begins.
+Called by `run.py` and by `plan.py`. The checks import whatever the configuration names, so they are made in a
+forked process that is gone before the run begins.
 """
 
 import secrets
@@ -14,20 +14,39 @@ from typing import NamedTuple
 
 from contracts.support.addresses import LOOPBACK
 from contracts.support.token import token_of
-from pipelinerl.config import RunConfig
-from pipelinerl.launcher.executors.named import executor_of
+from pipelinerl.components import build_domain
+from pipelinerl.config import ReferenceConfig, ResolvedRun, ResolvedStreams, RunConfig
+from pipelinerl.demo_model import registry
+from pipelinerl.domains.judges import judging_of
+from pipelinerl.judging.options import JudgingConfig
+from pipelinerl.launcher.checking.components import check_components, check_observers, tell_of_last_steps
+from pipelinerl.launcher.checking.machine import check_machine
+from pipelinerl.launcher.checking.model import check_model, with_absolute_teacher
+from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, model_in
+from pipelinerl.launcher.checking.problems import Problems, check_problems, check_same
+from pipelinerl.launcher.checking.trial.attempt import try_parts
+from pipelinerl.launcher.executors.named import check_executor, executor_of
 from pipelinerl.launcher.forked import in_forked
-from pipelinerl.launcher.full_disk import naming_full_disk
 from pipelinerl.launcher.jobs import Job, JobPlanner
-from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.placing import PlacedRun, anywhere, place
-from pipelinerl.launcher.preparation import checked, with_model_here
 from pipelinerl.launcher.resume import check_reference_kept, choose
-from pipelinerl.launcher.run_directory import check_run_dir, resolved
-from pipelinerl.launcher.same_problems import Problems
+from pipelinerl.launcher.run_directory import absolute, check_run_dir, naming_full_disk
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
+
+
+class Found(NamedTuple):
+    """What the checks of a run have found, which its configuration does not say.
+
+    reference: with the absolute directory of a teacher. judging: with the verifiers of the domain.
+    problems: what the training problems are; None if a plan would have to fetch them.
+    """
+
+    model: Model
+    reference: ReferenceConfig | None
+    judging: JudgingConfig
+    problems: Problems | None
 
 
 class Prepared(NamedTuple):
@@ -35,15 +54,13 @@ class Prepared(NamedTuple):
 
     jobs: every process of the run, as it would be started now.
     position: the checkpoint position that the run resumes from, or None if the run is new.
-    problems: what the training problems are; None if a plan would have to fetch them.
     """
 
     placed: PlacedRun
     jobs: Sequence[Job]
-    model: Model
+    found: Found
     location: StreamsLocation
     position: Position | None
-    problems: Problems | None
 
 
 @contextmanager
@@ -54,25 +71,24 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     StreamError or TokenError for a run that cannot be started.
     """
     token = token_of(None) or secrets.token_hex(16)
-    run_dir = resolved(Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")))
+    run_dir = absolute(Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")))
     with ExitStack() as held:
         held.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)
         # A plan is made in a forked process of its own.
-        check = partial(checked, config, run_dir if position else None)
-        config, model, problems = check() if config.plan else in_forked(check)
+        check = partial(_checked, config, run_dir if position else None)
+        found = check() if config.plan else in_forked(check)
         executor = held.enter_context(closing(executor_of(config)))
-        members = members_of(config)
         asks_none = config.plan and executor.spans_nodes  # a plan needs no cluster
         location = resolve_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
+        members = members_of(config, found.judging)
         slots = anywhere(members) if asks_none else place(config, executor, members)
         if not config.plan:
-            config = with_model_here(config, model, executor.may_fork)
-        config = config.model_copy(update={"streams": location.options})
-        planner = JobPlanner(config, run_dir, token, location.url)
-        jobs = planner.plan(slots)
-        placed = PlacedRun(config, run_dir, planner, executor, slots)
-        yield Prepared(placed, jobs, model, location, position, problems)
+            found = _with_model_here(config, found, executor.may_fork)
+        resolved = _resolved(config, run_dir, found, location.options)
+        planner = JobPlanner(resolved, run_dir, token, location.url)
+        placed = PlacedRun(resolved, run_dir, planner, executor, slots)
+        yield Prepared(placed, planner.plan(slots), found, location, position)
 
 
 def _position(run_dir: Path, config: RunConfig) -> Position | None:
@@ -83,3 +99,60 @@ def _position(run_dir: Path, config: RunConfig) -> Position | None:
         return position
     check_run_dir(run_dir, will_be_made=not config.plan)
     return None
+
+
+def _checked(config: RunConfig, resumed: Path | None) -> Found:
+    """Checks the run. Raises PlanError.
+
+    resumed: directory of the run if it is resumed.
+    """
+    check_executor(config)
+    try_parts(config)
+    check_components(config)
+    check_observers(config)
+    check_machine(config)
+    problems = check_problems(config)
+    if resumed and problems:
+        check_same(resumed, problems)
+    judging = judging_of(config.judging, build_domain(config))
+    model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
+    check_model(config, model)
+    tell_of_last_steps(config)
+    return Found(model, with_absolute_teacher(config.reference), judging, problems)
+
+
+def _with_model_here(config: RunConfig, found: Found, may_fork: bool) -> Found:
+    """Makes the model or fetches it if it is not here, and checks it.
+
+    may_fork: whether this process may be forked.
+    """
+    if found.model.state not in ("to be made", "on the hub"):
+        return found
+
+    def bring() -> Model:
+        here = _made_or_fetched(found.model, config.model.demo)
+        check_model(config, here)
+        return here
+
+    return found._replace(model=in_forked(bring) if may_fork else bring())
+
+
+def _made_or_fetched(model: Model, demo: str) -> Model:
+    if model.state == "on the hub":
+        return fetch_model(model.path)
+    registry.make_named(demo, Path(model.path))
+    return model_in(Path(model.path))
+
+
+def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: ResolvedStreams) -> ResolvedRun:
+    """Returns what the processes of the run get."""
+    model = config.model.model_dump() | {"path": found.model.path, "hub": found.model.hub}
+    return ResolvedRun.of(
+        config,
+        run_dir=str(run_dir),
+        resume=False,
+        model=model,
+        reference=found.reference,
+        judging=found.judging,
+        streams=streams,
+    )

@@ -1,31 +1,126 @@
-"""One launch: prepares the run, then prints its plan or starts it.
+"""One launch: prepares the run, starts it or resumes it, runs its jobs to their end, and reports on it.
 
 Called by `launch.py`.
 """
 
-from functools import partial
+import shutil
+import time
+from contextlib import ExitStack, closing
 
-from pipelinerl.config import RunConfig
+from contracts.support.files import remove_unfinished
+from contracts.support.messages import one_line
+from pipelinerl.config import RunConfig, save_config
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher import interruptions
-from pipelinerl.launcher.forked import in_forked
-from pipelinerl.launcher.prepare import prepare
+from pipelinerl.launcher.checking.problems import keep_problems
+from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.placing import PlacedRun
+from pipelinerl.launcher.prepare import Prepared, prepare
+from pipelinerl.launcher.resume import describe, done_version, launcher_events, resume
+from pipelinerl.launcher.run_directory import DiskWatch, make_run_dir, naming_full_disk, point_latest_at, told
+from pipelinerl.launcher.supervising.ends import JobFailedError
+from pipelinerl.launcher.supervising.own_redis import OwnRedis
+from pipelinerl.launcher.supervising.scaling import forget_what_was_asked
+from pipelinerl.launcher.supervising.supervisor import Supervisor
+from pipelinerl.report.console import ConsoleView
+from pipelinerl.report.wall_time import Launch
+from pipelinerl.streams import StreamError, Streams, StreamWriter
+from pipelinerl.streams.events import valid_results
+from pipelinerl.streams.of_run import open_streams
+from pipelinerl.training.checkpoints import Checkpoints
 
 
 def run(config: RunConfig) -> int:
-    """Runs what the configuration asks for, or prints its plan, and returns the exit status."""
-    if config.plan:
-        print(*in_forked(partial(_plan_of, config)), sep="\n")
-        return 0
+    """Runs what the configuration asks for, and returns the exit status."""
     interruptions.interrupt()
     with prepare(config) as prepared:
-        from pipelinerl.launcher.start_run import start_run
-
-        return start_run(prepared)
+        return _start(prepared)
 
 
-def _plan_of(config: RunConfig) -> list[str]:
-    """Returns the lines of the plan. What parts start while it is made ends with this process."""
-    from pipelinerl.launcher.describe_plan import describe_plan
+def _start(prepared: Prepared) -> int:
+    """Opens the streams, resumes the run if it has begun before, and runs the jobs to their end."""
+    config, run_dir, planner, *_ = prepared.placed
+    location = prepared.location
+    make_run_dir(run_dir)
+    with ExitStack() as held:
+        if location.server:
+            held.enter_context(location.server)
+        redis = held.enter_context(OwnRedis(location.server, config.restarts.services))
+        streams = open_streams(config, run_dir, location.url)
+        events = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
+        forget_what_was_asked(run_dir)
+        remove_unfinished(run_dir)
+        if prepared.position:
+            print(describe(resume(streams, events, Checkpoints(run_dir), prepared.position)))
+            for of_the_stop in ("summary.json", "reward.png"):
+                (run_dir / of_the_stop).unlink(missing_ok=True)
+        held.enter_context(planner.transport.opened(planner.launch({})))
+        if socket := planner.judging_socket:
+            held.callback(shutil.rmtree, socket.parent, ignore_errors=True)
+        keep_problems(run_dir, prepared.found.problems)
+        save_config(config, run_dir / "config.yaml")
+        point_latest_at(run_dir)
+        return _run_to_end(prepared.placed, streams, events, redis)
 
-    with prepare(config) as prepared:
-        return [*describe_plan(prepared)]
+
+def _run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: OwnRedis) -> int:
+    """Supervises the jobs, reports on the run, and returns its exit status."""
+    began = time.time()
+    ended = began  # when it was shown last: observers may take longer
+    status = 0
+    failed = None
+    print(f"run directory: {placed.run_dir}")
+    try:
+        config = placed.config
+        view = ConsoleView(placed.run_dir, config.max_steps, may_end_sooner=config.stop_at is not None)
+        disk = DiskWatch(placed.run_dir)
+
+        def show(serving: int) -> None:
+            nonlocal ended
+            view.update(serving)
+            disk.look()
+            ended = time.time()
+
+        with naming_full_disk(placed.run_dir), view:
+            Supervisor(placed, streams, events, redis).run(show)
+    except (JobFailedError, PlanError, StreamError) as failure:
+        failed = told(redis.failure or failure, placed.run_dir)
+        say(failed)
+        status = 1
+    except KeyboardInterrupt:
+        status = interruptions.STATUS
+    if redis.failure:
+        return status or 1
+    errors = _report(placed, streams, Launch(began, ended), failed)
+    if errors:
+        say(errors)
+    return status or (1 if errors else 0)
+
+
+def _report(placed: PlacedRun, streams: Streams, launch: Launch, failed: str | None) -> str | None:
+    """Writes what is left of the run beside its records. Returns what is wrong with them, or None.
+
+    failed: why the run failed.
+    """
+    from pipelinerl.report.summary import report  # with what draws, for which a run has no use before
+
+    try:
+        with naming_full_disk(placed.run_dir):
+            summary = report(placed.run_dir, streams, launch, failed)
+    except (PlanError, StreamError, OSError) as error:
+        return f"no report: {one_line(error)}"
+    _describe_final_model(placed, streams)
+    return "; ".join(summary["accounting_errors"]) or None
+
+
+def _describe_final_model(placed: PlacedRun, streams: Streams) -> None:
+    """Writes the model card of the weights with which the run has ended, if it has."""
+    from pipelinerl.report.model_card import ModelCardError, write_model_card
+
+    final = Checkpoints(placed.run_dir).final
+    try:
+        version = done_version(streams)
+        if version and final.is_dir():
+            write_model_card(final, placed.config, version, valid_results(streams))
+    except (ModelCardError, StreamError, OSError) as error:
+        say(one_line(error))

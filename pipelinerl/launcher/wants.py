@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.launcher.executors.base import Want
 from pipelinerl.weight_transport import Service, transport_of
 
@@ -21,17 +22,21 @@ class Member(NamedTuple):
     want: Want
 
 
-def members_of(config: RunConfig) -> list[Member]:
-    """Returns the jobs of a run: servers, reference, actor, preprocessor, ranks, judging, services."""
+def members_of(config: RunConfig, judging: JudgingConfig | None = None) -> list[Member]:
+    """Returns the jobs of a run: servers, reference, actor, preprocessor, ranks, judging, services.
+
+    judging: with the verifiers of the domain, if `config` is not resolved yet.
+    """
+    judging = judging or config.judging
     servers = [Member("server", server_want(config, i)) for i in range(config.world.servers)]
     reference = [Member("reference", _reference(config))] if config.reference else []
     # One bundle, on one node: the actor reaches the judging service through a socket of the file system.
     names: list[Role] = ["actor", "preprocessor"]
     workers = [Member(name, Want(name, WORKERS, "actor", cpus=1)) for name in names]
     trainers = [Member("trainer", _rank(config, rank)) for rank in range(config.world.trainer_ranks)]
-    judging = [Member("judging", _judging(config))] if config.judging.verifiers else []
+    judges = [Member("judging", _judging(judging))] if judging.verifiers else []
     services = [Member("transport", _beside_rank_0(config, s)) for s in transport_of(config).services()]
-    return [*servers, *reference, *workers, *trainers, *judging, *services]
+    return [*servers, *reference, *workers, *trainers, *judges, *services]
 
 
 def is_rank(name: str) -> bool:
@@ -83,5 +88,5 @@ def _beside_rank_0(config: RunConfig, service: Service) -> Want:
     )
 
 
-def _judging(config: RunConfig) -> Want:
-    return Want("judging", WORKERS, "actor", cpus=config.judging.workers or 1)
+def _judging(options: JudgingConfig) -> Want:
+    return Want("judging", WORKERS, "actor", cpus=options.workers or 1)

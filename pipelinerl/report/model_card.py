@@ -17,7 +17,7 @@ from contracts.records import Evaluated
 from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
 from contracts.support.sizes import describe_count
-from pipelinerl.config import RunConfig
+from pipelinerl.config import ResolvedRun
 from pipelinerl.report.evaluation_table import cells, rows_of
 from pipelinerl.report.secrets import LEFT_OUT, without_secrets
 from pipelinerl.streams.show import printable
@@ -47,7 +47,9 @@ TEXT = """\
 """
 
 
-def write_model_card(directory: Path, config: RunConfig, version: int, results: Sequence[Evaluated]) -> None:
+def write_model_card(
+    directory: Path, config: ResolvedRun, version: int, results: Sequence[Evaluated]
+) -> None:
     """Writes `README.md` into an exported model.
 
     `version`: of its weights. `results`: the evaluations of the run; those of newer versions are left out.
@@ -75,7 +77,7 @@ def parameters_in(directory: Path) -> int:
 
 
 def model_card(
-    config: RunConfig, version: int, results: Sequence[Evaluated], parameters: int = 0
+    config: ResolvedRun, version: int, results: Sequence[Evaluated], parameters: int = 0
 ) -> ModelCard:
     """Returns the card of the weights of `version`. `parameters`: how many there are; 0 is left out."""
     name = printable(config.model.hub or Path(str(config.model.path)).name)
@@ -96,7 +98,7 @@ def model_card(
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
-def training_keys(config: RunConfig) -> dict[str, str]:
+def training_keys(config: ResolvedRun) -> dict[str, str]:
     """Returns what a reader wants to know of the configuration, by its key."""
     saved = without_secrets(config.model_dump(by_alias=True, mode="json"))
     keys = {name: _component(saved[name]) for name in COMPONENTS}

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from pipelinerl.config import RunConfig, load_config
+from pipelinerl.config import ResolvedRun, load_config
 from pipelinerl.report.run_totals import RunTotals, VersionMean
 
 SIZE = (9.0, 4.5)  # inches; with DOTS twice as many pixels as a README shows
@@ -42,7 +42,7 @@ def caption_of(run_dir: Path, totals: RunTotals) -> Caption:
     return Caption(f"Reinforcement learning of {model} on {_domain(config, totals)}", subtitle)
 
 
-def _domain(config: RunConfig, totals: RunTotals) -> str:
+def _domain(config: ResolvedRun, totals: RunTotals) -> str:
     """Returns the names of the held-out sets; without an evaluation that of the domain's class."""
     sets = [of.name for result in totals.evaluations[-1:] for of in result.sets]
     if len(sets) > MOST_NAMED:

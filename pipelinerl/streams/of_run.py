@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import TypeAdapter
 
 from contracts.support.addresses import LOOPBACK
-from pipelinerl.config import FileStreamsConfig, RunConfig, StreamsConfig, saved_config
+from pipelinerl.config import FileStreamsConfig, ResolvedRun, ResolvedStreams, RunConfig, saved_config
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams import Streams
 from pipelinerl.streams.base import do_nothing
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def open_streams(
-    config: RunConfig,
+    config: ResolvedRun,
     run_dir: Path,
     url: str | None = None,
     on_wait: Callable[[], object] = do_nothing,
@@ -59,15 +59,15 @@ def recorded_streams(run_dir: Path) -> Iterator[Streams]:
             yield streams
 
 
-def _saved_options(run_dir: Path) -> StreamsConfig:
+def _saved_options(run_dir: Path) -> ResolvedStreams:
     saved = saved_config(run_dir).get("streams") if (run_dir / "config.yaml").exists() else None
-    return TypeAdapter(StreamsConfig).validate_python(saved) if saved else FileStreamsConfig()
+    return TypeAdapter(ResolvedStreams).validate_python(saved) if saved else FileStreamsConfig()
 
 
 class StreamsLocation(NamedTuple):
     """The location of a run's streams, for its launcher."""
 
-    options: StreamsConfig  # the options to save
+    options: ResolvedStreams  # the options to save
     url: str | None = None  # URL of the Redis server
     server: "RedisServer | None" = None  # the run's own server, which the launcher must enter
 
@@ -77,9 +77,10 @@ def resolve_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -
 
     `address`: the address at which the run's own server will listen.
     """
-    options = config.streams
+    begun = config.resume is not False
+    options = _saved_options(run_dir) if begun else config.streams
     if options.backend == "files":
         return StreamsLocation(options)
     from pipelinerl.streams.redis_of_run import resolve  # brings the client of Redis, which is large
 
-    return StreamsLocation(*resolve(config, options, run_dir, address))
+    return StreamsLocation(*resolve(options, run_dir, address, is_planned=config.plan))

@@ -24,7 +24,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem, opened
 from pipelinerl.domains.judges import judge_of
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
 GIVE_UP_AFTER = 64  # failed attempts in a row, which the problems cannot have caused

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.chaos.plan import RELAY_ACTIONS, draw_plan, settings_of
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 
 STOP_S = 90.0
 

@@ -9,7 +9,7 @@ from benchmarks.gpu_check.training import (
     run_config,
 )
 from contracts.model_shape import ModelShape
-from pipelinerl.launcher.gpu_memory import GIB, rank_use
+from pipelinerl.launcher.checking.gpu_memory import GIB, rank_use
 
 SMALL = ModelShape(
     layers=3, hidden_size=8, intermediate_size=16, heads=2, kv_heads=1, head_dim=4, vocab_size=100,

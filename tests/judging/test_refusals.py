@@ -13,7 +13,7 @@ from pipelinerl.judging.child import JudgingEndedError, judging_service
 from pipelinerl.judging.isolation import Level
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.verifiers import build_judge
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 
 
 def test_a_level_that_is_required_and_not_to_be_had(monkeypatch):

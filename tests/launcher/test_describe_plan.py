@@ -8,9 +8,9 @@ from transformers import Qwen3MoeConfig
 import launch
 from contracts.model_shape import ModelShape
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.gpu_memory import GIB, rank_use, sequences_held, server_use
-from pipelinerl.launcher.model_source import fetch_model, find_model, model_in
+from pipelinerl.launcher.checking.gpu_memory import GIB, rank_use, sequences_held, server_use
+from pipelinerl.launcher.checking.model_source import fetch_model, find_model, model_in
+from pipelinerl.launcher.composing.compose import compose_config
 from tests.launcher.test_launch_refusals import refused
 
 

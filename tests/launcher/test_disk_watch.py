@@ -2,13 +2,13 @@
 
 import pytest
 
-from pipelinerl.launcher.disk_watch import DiskWatch
+from pipelinerl.launcher.run_directory import DiskWatch
 from tests.small_disk import fill, make_room
 
 
 @pytest.fixture(autouse=True)
 def at_every_look(monkeypatch):
-    monkeypatch.setattr("pipelinerl.launcher.disk_watch.EVERY_S", 0.0)
+    monkeypatch.setattr("pipelinerl.launcher.run_directory.EVERY_S", 0.0)
 
 
 @pytest.mark.engines

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.full_disk import naming_full_disk, told
+from pipelinerl.launcher.run_directory import naming_full_disk, told
 from pipelinerl.paths import ROOT
 from pipelinerl.report.summary import report
 from pipelinerl.streams.files import FileStreams

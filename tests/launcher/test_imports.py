@@ -13,7 +13,7 @@ PROGRAM = """
 import sys
 import launch
 status = launch.main(sys.argv[1:])
-import pipelinerl.launcher.supervisor, pipelinerl.report.console
+import pipelinerl.launcher.supervising.supervisor, pipelinerl.report.console
 names = {"matplotlib", "torch", "tests.scripted_domain", "inference_adapters", "trainer_adapters"}
 print(status, *sorted(names & sys.modules.keys()))
 """
@@ -44,7 +44,11 @@ def test_the_trainer_loads_what_it_needs():
 def test_no_process_of_a_local_run_imports_a_tracker_or_ray():
     """The launcher, its jobs and the trainer's adapters, with what they import at their start."""
     modules = ["launch", "pipelinerl.actor", "pipelinerl.preprocessor", "pipelinerl.trainer"]
-    modules += ["pipelinerl.judging.__main__", "pipelinerl.launcher.supervisor", "pipelinerl.launcher.checks"]
+    modules += [
+        "pipelinerl.judging.__main__",
+        "pipelinerl.launcher.supervising.supervisor",
+        "pipelinerl.launcher.checking.components",
+    ]
     modules += ["pipelinerl.launcher.executors.local", "trainer_adapters.fsdp", "trainer_adapters.scripted"]
     modules += ["inference_adapters.serve"]
     code = (

@@ -7,7 +7,7 @@ import pytest
 
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import service_environment
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
 from pipelinerl.paths import ROOT, importable

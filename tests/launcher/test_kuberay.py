@@ -6,7 +6,7 @@ import shlex
 import pytest
 import yaml
 
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.paths import ROOT
 
 MANIFEST = ROOT / "examples" / "kuberay" / "rayjob.yaml"

@@ -14,10 +14,10 @@ import yaml
 import launch
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
-from pipelinerl.launcher.checks import tell_of_last_steps
-from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.explain import parse
-from pipelinerl.launcher.machine_checks import check_master_address
+from pipelinerl.launcher.checking.components import tell_of_last_steps
+from pipelinerl.launcher.checking.machine import check_master_address
+from pipelinerl.launcher.composing.compose import compose_config
+from pipelinerl.launcher.composing.explain import parse
 from pipelinerl.training.checkpoints import Checkpoints, Position
 from trainer_adapters.scripted import ScriptedTrainer
 
@@ -122,6 +122,8 @@ observers=wandb observers.wandb.tracker=wand | observers.wandb: 'wand' is no tra
 +observers.mine._target_=os.getcwd | observers.mine._target_=os.getcwd is no Observer
 view=true | view=true: set observers=viewer, or several, like observers=[viewer,wandb]
 +trackers=[wandb] | +trackers=[wandb]: set observers=wandb, trackio or tensorboard
+model.hub=org/name | model.hub=org/name: write model.path=ORG/NAME
+streams.run=mine | streams.run=mine: the launcher names a new run; leave it out
 executor.backend=ray | executor.backend=ray: set executor=local or executor=ray
 executor._target_=os.getcwd | executor._target_=os.getcwd is no Executor
 trainer.inner._target_=trainer_adapters.diloco.X trainer=diloco | trainer.inner._target_=trainer_adapters.

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.base import Fate, Lost, Placed, Slot, Waiting
 from pipelinerl.launcher.executors.local import LocalExecutor, visible_gpus
 from pipelinerl.launcher.placing import place

@@ -23,8 +23,8 @@ from contracts.records import (
 from contracts.trainer import SaveHandle
 from pipelinerl.config import ReferenceConfig, StopAtConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.problems import check_same, keep_problems, problems_of
 from pipelinerl.launcher.resume import check_reference_kept, choose, launcher_events, resume, sort_groups
-from pipelinerl.launcher.same_problems import check_same, keep_problems, problems_of
 from pipelinerl.replay import trained_rows
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.rollouts.sampler_states import SamplerStates

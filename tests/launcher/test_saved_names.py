@@ -3,8 +3,8 @@
 import yaml
 
 from pipelinerl.components import build_observers
-from pipelinerl.config import load_config
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.config import ResolvedRun, load_config, save_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.named import check_executor
 
 EARLIER = {
@@ -20,6 +20,8 @@ def saved(folder, *settings: str, **keys) -> None:
     config = compose_config([*settings]).model_dump(by_alias=True, mode="json")
     del config["observers"]
     config["trainer"]["_target_"] = "trainer_adapters.diloco.DiLoCoTrainer"
+    if config["streams"]["backend"] == "redis":
+        config["streams"]["run"] = "of-islands"
     (folder / "config.yaml").write_text(yaml.safe_dump(config | keys))
 
 
@@ -42,3 +44,14 @@ def test_a_run_of_one_machine_without_observers_resumes_with_some(tmp_path):
     observed = compose_config([*resuming, "observers=[viewer,wandb]"])
     assert [*observed.observers] == ["viewer", "wandb"]
     assert compose_config([*resuming, "+observers.x._target_=mine.X"]).observers["x"].target == "mine.X"
+
+
+def test_what_the_launcher_found_is_the_run_s_and_what_the_user_wrote_is_resumed(tmp_path):
+    written = compose_config(["streams=redis", "model.path=org/name"])
+    model = {"path": "/cache/1", "hub": "org/name"}
+    streams = {"backend": "redis", "run": "run-1"}
+    save_config(ResolvedRun.of(written, model=model, streams=streams), tmp_path / "config.yaml")
+    config = load_config(tmp_path)
+    assert (config.model.path, config.model.hub, config.streams.run) == ("/cache/1", "org/name", "run-1")
+    resumed = compose_config([f"run_dir={tmp_path}", "resume=true", "model.path=org/name", "streams=redis"])
+    assert (resumed.model, resumed.streams) == (written.model, written.streams)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pipelinerl.launcher.choices import files_of
+from pipelinerl.launcher.composing.choices import files_of
 
 EXPERIMENTS = sorted(files_of("exp").values())
 NUMBER = re.compile(r"[:\[,{-]\s+-?\d[\d.e_-]*\s*(?=[,}\]]|$)|\[-?\d")

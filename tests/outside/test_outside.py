@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from contracts.records import WeightsPublished
 from pipelinerl.errors import PartError
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.executors.named import check_executor
 from tests.pipeline.runs import MINIATURE, assert_accounted, finish, launch_command, of_kind

@@ -8,7 +8,7 @@ import pytest
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.trainer import TrainerWorker
 from pipelinerl.errors import GaveUpError
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.training.checkpoints import Checkpoints, Position
 from pipelinerl.training.membership.strikes import MOST_FAILURES
 from pipelinerl.training.reference_updates import ReferenceUpdates

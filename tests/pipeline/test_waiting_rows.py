@@ -5,7 +5,7 @@ from pathlib import Path
 
 from contracts.records import ActorStopped, MicroBatchRow, StepClosed, TrainingDone
 from pipelinerl.config import save_config
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.process import REFERENCE_VARIABLE
 from pipelinerl.streams import StreamReader
 from pipelinerl.streams.files import FileStreams

@@ -13,7 +13,7 @@ from contracts.trainer import OptimizerSpec, WorkerSpec
 from pipelinerl.clients.server_control import ContractRefusalError
 from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.training.membership.candidates import NoServersError
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.group import GroupPublisher

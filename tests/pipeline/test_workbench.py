@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from benchmarks.recipes import RECIPES
 from contracts.records import Evaluated
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checks import check_components
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.checking.components import check_components
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.paths import ROOT
 from tests.pipeline.runs import MINIATURE, records, run_to_the_end, start
 

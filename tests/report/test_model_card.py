@@ -9,15 +9,15 @@ import pytest
 from huggingface_hub import ModelCard
 
 from contracts.records import Evaluated, SetResult
-from pipelinerl.config import Component, ModelConfig, RunConfig, load_config
+from pipelinerl.config import Component, ResolvedModel, ResolvedRun, load_config
 from pipelinerl.paths import ROOT
 from pipelinerl.report.model_card import write_model_card
 
-BASE = ModelConfig(path="/cache/x", hub="org/base")
+BASE = ResolvedModel(path="/cache/x", hub="org/base")
 RECORDED = ROOT / "tests" / "data" / "recorded_run"
 
 
-def config_of(**changes: object) -> RunConfig:
+def config_of(**changes: object) -> ResolvedRun:
     return load_config(RECORDED).model_copy(update=changes)
 
 
@@ -31,7 +31,7 @@ def evaluated(version: int, success: float, name: str = "sums") -> Evaluated:
     return Evaluated(problems=16, success=success, sets=[result], **versions)
 
 
-def card_of(directory: Path, config: RunConfig, *results: Evaluated) -> ModelCard:
+def card_of(directory: Path, config: ResolvedRun, *results: Evaluated) -> ModelCard:
     """Returns the card of version 8 as it is read again."""
     write_model_card(directory, config, 8, results)
     return ModelCard.load(directory / "README.md")
@@ -73,7 +73,7 @@ def test_it_names_no_path_of_the_machine_and_no_secret(tmp_path):
         "task": "chain_sum",
     }
     config = config_of(
-        model=ModelConfig(path="/home/me/models/tiny"), domain=component("my.Domain", **private)
+        model=ResolvedModel(path="/home/me/models/tiny"), domain=component("my.Domain", **private)
     )
     card = card_of(tmp_path, config)
     assert row_of(card, "domain") == [
@@ -86,7 +86,7 @@ def test_it_names_no_path_of_the_machine_and_no_secret(tmp_path):
 
 def test_hostile_names_stay_in_their_place(tmp_path):
     config = config_of(
-        model=ModelConfig(path="/x", hub="a: [\n---\n# b"), domain=component("d`|\n.D", **{"o|`\n": 1})
+        model=ResolvedModel(path="/x", hub="a: [\n---\n# b"), domain=component("d`|\n.D", **{"o|`\n": 1})
     )
     card = card_of(tmp_path, config, evaluated(8, 0.5, "s|`\n---"))
     assert card.data.base_model == "a: [\n---\n# b"

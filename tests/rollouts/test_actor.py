@@ -10,7 +10,7 @@ from pipelinerl.actor import Actor
 from pipelinerl.clients import adaptive_limit, load_watch
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.config import CONCURRENCY_AT_FIRST
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.streams.files import FileStreams
 from tests.clients.fake_servers import FakeServer, served
 from tests.clients.test_load_watch import TEXT

@@ -13,7 +13,7 @@ from pipelinerl.clients.of_run import build_client
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build_domain
 from pipelinerl.config import EvalConfig, RunConfig
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.rollouts.evaluation import as_sampled, held_out, result_of
 from pipelinerl.rollouts.evaluator import Evaluator, holders_of
 from pipelinerl.rollouts.pinned_server import PinnedServer

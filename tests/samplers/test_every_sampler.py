@@ -11,7 +11,7 @@ from contracts.records import SamplerState, decode, encode
 from pipelinerl.components import build_domain, build_sampler
 from pipelinerl.domains.base import Domain
 from pipelinerl.domains.mixture import Mixture
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.samplers.assigned import Assigned
 from pipelinerl.samplers.base import Sampler
 from pipelinerl.samplers.curriculum import Curriculum

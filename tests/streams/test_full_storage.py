@@ -8,7 +8,7 @@ import pytest
 
 from contracts.records import SamplerState
 from contracts.support.files import is_disk_full
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.metrics import MetricsWriter, metrics_path, read_metrics
 from pipelinerl.streams import StreamBusyError, StreamFullError
 from pipelinerl.streams.files import FileStreams

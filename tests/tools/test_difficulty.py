@@ -12,7 +12,7 @@ from pipelinerl.components import build_domain, build_sampler
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Selection, Subset
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.paths import ROOT
 from pipelinerl.tools.difficulty import main, with_system_prompt
 from tests.inference_adapters.servers import serving, wait_ready

@@ -6,7 +6,7 @@ import pytest
 
 from pipelinerl.components import build_domain
 from pipelinerl.domains.demonstration_rows import read_rows
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.tools.shortest import Sample, rejected, sample_of, shortest
 from tests.builders import completion, rollout
 from tests.forked import Forked

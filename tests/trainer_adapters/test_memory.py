@@ -9,7 +9,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from contracts.conformance.trainer.guarantees.t7_memory import peak_bytes
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch
-from pipelinerl.launcher.model_source import model_in
+from pipelinerl.launcher.checking.model_source import model_in
 from tests.trainer_adapters.models import make_model, make_sequences
 from tests.trainer_adapters.workers import started
 from trainer_adapters.activation_checkpointing import Checkpointing, checkpoint_layers

@@ -10,7 +10,7 @@ import torch
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, WorkerSpec
 from pipelinerl.errors import GaveUpError
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.training.learner import Learner
 from pipelinerl.training.ranks import Ranks
 from tests.ports import free_port

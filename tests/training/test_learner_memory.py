@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from contracts.conformance.trainer.guarantees.t7_memory import peak_bytes
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.training.learner import Learner
 from tests.trainer_adapters.models import make_model, make_sequences
 from tests.trainer_adapters.workers import started

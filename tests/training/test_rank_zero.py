@@ -4,7 +4,7 @@ import pytest
 
 from contracts.trainer import StepReport
 from pipelinerl.heartbeat import Heartbeat
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.spans import Spans
 from pipelinerl.streams.events import FRESH_RUN

@@ -19,9 +19,8 @@ from extensions.cluster.on_ray.options import RayOptions, check_run
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import executors
-from pipelinerl.launcher.executors.base import Capacity, Executor, Fate, Lost, Process, Want
+from pipelinerl.launcher.executors.base import WITHHELD, Capacity, Executor, Fate, Lost, Process, Want
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_of, in_words, needs_of
-from pipelinerl.launcher.executors.environment import WITHHELD
 from pipelinerl.launcher.messages import say
 
 GUARD = Path(executors.__file__).with_name("guard.py")

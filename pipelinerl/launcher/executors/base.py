@@ -6,12 +6,21 @@ an executor never restarts a job by itself.
 """
 
 import abc
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import RunConfig, Section
+from pipelinerl.process import REDIS_VARIABLE
+
+# Secrets, variables for Ray's own workers, and the launcher's own rank in a job of torchrun or SLURM.
+WITHHELD = re.compile(
+    rf"{REDIS_VARIABLE}|{TOKEN_VARIABLE}|RAY_\w+"
+    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+"
+)
 
 
 @dataclass(frozen=True)
@@ -165,3 +174,8 @@ class Executor(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Drops every job. No process of a job is left on any node that can be reached."""
+
+
+def node_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that a job inherits from the process that starts it."""
+    return {name: value for name, value in environment.items() if not WITHHELD.fullmatch(name)}

@@ -28,8 +28,8 @@ from pipelinerl.launcher.executors.base import (
     Running,
     Slot,
     Want,
+    node_environment,
 )
-from pipelinerl.launcher.executors.environment import node_environment
 from pipelinerl.launcher.executors.forked_job import can_be_forked, fork_job, preload
 from pipelinerl.paths import OWNER_ALONE
 

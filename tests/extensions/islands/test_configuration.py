@@ -4,7 +4,7 @@ import pytest
 from hydra.utils import instantiate
 
 from extensions.islands.diloco import DiLoCoTrainer
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from trainer_adapters.deepspeed import DeepSpeedTrainer
 from trainer_adapters.fsdp import FSDPTrainer
 

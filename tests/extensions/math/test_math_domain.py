@@ -14,7 +14,7 @@ from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Subset
 from pipelinerl.domains.target_length import TargetLength
 from pipelinerl.judging.wire import Judgement
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from tests.domains.test_reasoning_gym import Says
 
 REWARDS = {"right": 1.0, "wrong": -0.5, "no_answer": -1.0, "undecided": 0.0}

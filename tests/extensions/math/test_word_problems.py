@@ -7,7 +7,7 @@ import pytest
 
 from extensions.math.word_problems import make_heldout, make_train
 from pipelinerl.components import build_domain
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 
 OURS = ["domain=math", "domain.train=[word_problems]", "domain.heldout=[word_problems_heldout]"]
 

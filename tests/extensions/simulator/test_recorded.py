@@ -11,7 +11,7 @@ from extensions.simulator import __main__ as command
 from extensions.simulator.lengths import as_measured
 from extensions.simulator.recorded import recorded_inputs
 from pipelinerl.config import save_config
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.spans import Spans
 from pipelinerl.streams.files import FileStreams

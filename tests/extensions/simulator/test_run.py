@@ -9,7 +9,7 @@ from extensions.simulator.lengths import lengths_of
 from extensions.simulator.rates import Rates
 from extensions.simulator.run import SimulatedRun, StalledError
 from extensions.simulator.trainer import Doing
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 
 SMALL = ["plan=true", "batch_size=16", "group_size=4", "max_steps=10", "inference.concurrency=16"]
 GIVEN = ["--decode-s", "0.1", "--train-tokens-per-s", "1e5"]

@@ -13,7 +13,7 @@ from extensions.stored_weights.launcher.shared_store import LOCK, PREFIX, made_s
 from extensions.stored_weights.places import ORIGIN_VARIABLE, STORE_VARIABLE
 from extensions.stored_weights.transport import Relay
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.jobs import Job, JobPlanner

@@ -6,8 +6,8 @@ import pytest
 
 from pipelinerl.components import build_observers
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checks import check_observers
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.checking.components import check_observers
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.observers import Observer
 
 RUN_DIR = Path("run")

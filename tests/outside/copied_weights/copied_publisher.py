@@ -6,10 +6,10 @@ import os
 import secrets
 
 import torch
-from pipelinerl.training.blame import Blame
 from safetensors.torch import save_file
 
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest, PublicKey
+from pipelinerl.training.membership.blame import Blame
 from pipelinerl.training.publishing.confirming import ConfirmingPublisher
 
 NO_KEY = PublicKey(id="none", ed25519="0" * 64)  # the request must have one, and these files are not signed

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 import launch
-from pipelinerl.config import save_config
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.config import ResolvedRun, save_config
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.wants import members_of
@@ -109,7 +109,7 @@ def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_p
     config = compose_config(["inference=scripted", "streams=redis", f"streams.url='{redis_url}'"])
     location = resolve_streams(config, tmp_path)
     password = redis.connection.parse_url(redis_url)["password"]
-    save_config(config.model_copy(update={"streams": location.options}), tmp_path / "config.yaml")
+    save_config(ResolvedRun.of(config, streams=location.options), tmp_path / "config.yaml")
     assert password not in (tmp_path / "config.yaml").read_text()
     slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
     jobs = JobPlanner(config, tmp_path, "token", location.url).plan(slots)
@@ -123,19 +123,22 @@ def test_a_users_server_is_found_again_by_the_environment(redis_url, tmp_path, m
     config = compose_config(["streams=redis"])
     location = resolve_streams(config, tmp_path)
     assert location.url == redis_url and location.server is None
-    begun = config.model_copy(update={"resume": True, "streams": location.options})
+    begun = ResolvedRun.of(config, streams=location.options)
     save_config(begun, tmp_path / "config.yaml")
+    resuming = config.model_copy(update={"resume": True})
     with pytest.raises(StreamError, match=f"has no streams of {location.options.run}"):
-        resolve_streams(begun, tmp_path)
+        resolve_streams(resuming, tmp_path)
     open_streams(begun, tmp_path).writer("events").append(event(0))
     with recorded_streams(tmp_path) as streams:
         assert there(streams) == [0]
-    assert resolve_streams(begun, tmp_path) == location
+    assert resolve_streams(resuming, tmp_path) == location
 
 
 def test_a_run_with_a_server_of_its_own_keeps_it_whatever_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     config = compose_config(["streams=redis"])
-    begun = config.model_copy(update={"resume": True, "streams": resolve_streams(config, tmp_path).options})
+    begun = ResolvedRun.of(config, streams=resolve_streams(config, tmp_path).options)
+    save_config(begun, tmp_path / "config.yaml")
     monkeypatch.setenv(REDIS_VARIABLE, "redis://127.0.0.1:1/0")
-    assert resolve_streams(begun, tmp_path).server is not None
+    location = resolve_streams(config.model_copy(update={"resume": True}), tmp_path)
+    assert location.server is not None and location.options == begun.streams

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.composing.compose import compose_config
 from tests.extensions.cluster.slurm.script import SCRIPT, edited
 from tests.pipeline.runs import wait_for
 

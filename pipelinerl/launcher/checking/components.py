@@ -1,0 +1,177 @@
+"""Checks the parts that the configuration names, by building them.
+
+Called by `prepare.py`, and by the trial.
+"""
+
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from inspect import signature
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import TypeVar
+
+from contracts.support.messages import nearest, one_line
+from pipelinerl.batching.of_run import build_packing
+from pipelinerl.components import build_domain, instantiate
+from pipelinerl.config import Component, RunConfig
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.combinations import check_demonstrated, check_together
+from pipelinerl.launcher.wants import members_of
+from pipelinerl.observers import Observer
+from pipelinerl.weight_transport import transport_of
+
+SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
+LISTS = ("filters", "regularisers", "rewards")
+COUNTED_BY = {"filters": "reason", "rewards": "name"}
+Made = TypeVar("Made")
+
+
+def check_components(config: RunConfig) -> None:
+    """Builds every component that the configuration names, with its options."""
+    for name in ("domain", "packing", "sampler"):
+        _check_is_class(name, getattr(config, name))
+    domain = checked("domain", lambda: build_domain(config))
+    checked("packing", lambda: build_packing(config))
+    named = [(name, getattr(config, name)) for name in SINGLE]
+    named += [(name, component) for name in LISTS for component in getattr(config, name)]
+    _check_token_fields(config)
+    parts: dict[str, list[object]] = {"domain": [domain]} | {name: [] for name, _ in named}
+    for name, component in named:
+        _check_is_class(name, component)
+        part = checked(name, lambda component=component: instantiate(component))
+        _check_needs(config, name, part)
+        parts[name].append(part)
+    labels = {name: [_label_of(part, name) for part in parts.get(name, [])] for name in COUNTED_BY}
+    if len(labels["rewards"]) > len(set(labels["rewards"])):
+        raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
+    check_together(config, parts)
+    transport_of(config).check()
+    check_demonstrated(config, parts)
+
+
+def check_observers(config: RunConfig) -> None:
+    """Builds every observer. Each has a log by its name, which is no job's."""
+    logs = {member.want.name for member in members_of(config)}
+    for name, component in config.observers.items():
+        key = f"observers.{name}"
+        observer = checked(key, lambda component=component: instantiate(component))
+        if not isinstance(observer, Observer):
+            raise PlanError(f"{key}._target_={component.target} is no Observer (pipelinerl/observers.py)")
+        if observer.name in logs:
+            raise PlanError(f"{key}: there are two processes with the name {observer.name}; leave one out")
+        logs.add(observer.name)
+
+
+def tell_of_last_steps(config: RunConfig) -> None:
+    """Says if the learning rate reaches 0 before the last step."""
+    optimizer = config.optimizer
+    if optimizer.decay_steps is None:
+        return
+    last = optimizer.warmup_steps + optimizer.decay_steps
+    if last < config.max_steps:
+        print(
+            f"warning: optimizer.decay_steps={optimizer.decay_steps}: the learning rate is 0 from step "
+            f"{last + 1} on, and max_steps={config.max_steps}; set "
+            f"optimizer.decay_steps={config.max_steps - optimizer.warmup_steps}, or null"
+        )
+
+
+def _check_is_class(name: str, component: Component) -> None:
+    try:
+        found = resolve_name(component.target)
+    except Exception:  # building it tells why
+        return
+    if name == "trainer" and isinstance(found, type) and not hasattr(found, "needs_model"):
+        raise PlanError(f"{name}._target_={component.target} is no TrainerWorker (contracts/trainer.py)")
+    if not isinstance(found, type):
+        raise PlanError(
+            f"{name}._target_={component.target} is {type(found).__name__} and no class; "
+            f"conf/{name}/ has the classes that ship"
+        )
+
+
+def _label_of(part: object, name: str) -> str:
+    attribute = COUNTED_BY[name]
+    if not getattr(part, attribute, None):
+        raise PlanError(f"{name}: {type(part).__name__} has no `{attribute}`, by which it is counted")
+    return getattr(part, attribute)
+
+
+def _check_needs(config: RunConfig, name: str, part: object) -> None:
+    """A part says by an attribute what it cannot do without, and so does the objective inside another one."""
+    if inner := getattr(part, "policy", None):
+        _check_needs(config, name, inner)
+    given = {
+        "needs_reference": (config.reference, "a reference server: set reference=transformers"),
+        "needs_values": (has_value_head(config.trainer), "trainer.value_head=true"),
+        "needs_repetition": (config.rollout.repetition, "rollout.repetition: nothing is stopped without"),
+    }
+    for need, (there, how) in given.items():
+        if getattr(part, need, False) and not there:
+            raise PlanError(f"{name}: {type(part).__name__} needs {how}")
+    for field in getattr(part, "needs_token_fields", ()):
+        if field not in config.token_fields:
+            how = f"declare its dtype and fill, like +token_fields.{field}='{{dtype: float32, fill: 0.0}}'"
+            raise PlanError(f"{name}: {type(part).__name__} needs token_fields.{field}: {how}")
+
+
+def has_value_head(trainer: Component) -> bool:
+    """Returns whether the trainer, or the one inside it, is configured to have a value head."""
+    options = trainer.model_dump()
+    return any(part.get("value_head", False) for part in (options, options.get("inner", {})))
+
+
+def _check_token_fields(config: RunConfig) -> None:
+    for name in config.token_fields:
+        if not name.isidentifier():
+            raise PlanError(f"token_fields: {name} is no name; use letters, digits and _")
+
+
+def checked(name: str, make: Callable[[], Made]) -> Made:
+    """Returns what `make` does. Raises PlanError, with the cause: Hydra wraps what a constructor raises."""
+    try:
+        return make()
+    except Exception as error:
+        cause = error.__cause__ or error
+        why = _not_found(str(cause)) or _no_option(cause) or one_line(cause)
+        raise PlanError(f"{name}: {why}") from error
+
+
+def _no_option(error: BaseException) -> str | None:
+    """Returns which option a class does not have, and the nearest; None for an error of another kind."""
+    unknown = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if unknown is None:
+        return None
+    classes = [part for part in _called(error) if isinstance(part, type) and part.__name__ == unknown[1]]
+    options = [name for part in classes[:1] for name in signature(part).parameters if name != "seed"]
+    there = f"; it has {', '.join(options) or 'none'}" if classes else ""
+    return f"{unknown[1]} has no option {unknown[2]}{nearest(unknown[2], options)}{there}"
+
+
+def _called(error: BaseException) -> Iterator[object]:
+    """Yields what the frames of a traceback hold that could have been called."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        yield from frame.f_locals.values()
+
+
+def _not_found(text: str) -> str | None:
+    """Returns what an import did not find, and where it may be; None for an error of another kind."""
+    absent = re.search(r"No module named '([\w.]+)'", text)
+    if absent is None:
+        return None
+    module, _, name = absent[1].rpartition(".")
+    if module in sys.modules:
+        there = [key for key, value in vars(sys.modules[module]).items() if _is_of(module, value)]
+        return f"{module} has no {name}{nearest(name, there)}"
+    return (
+        f"there is no module {absent[1]}, neither in this directory nor installed; "
+        "docs/dependencies.md says which extra has a package"
+    )
+
+
+def _is_of(module: str, value: object) -> bool:
+    """Returns whether the value is a class or a module of this module or package, and not imported there."""
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    return isinstance(value, type | ModuleType) and name.startswith(module)

@@ -1,0 +1,190 @@
+"""Checks whether the model is whole and suits this run, as far as it is known, and so for a teacher's.
+
+Called by `prepare.py`. A teacher is the model of its own that a reference server may serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+from contracts.model_shape import ModelShape
+from contracts.support.messages import one_line
+from contracts.whole_model import fault_in_files, fault_of_loading, fault_of_ties, is_quantised
+from pipelinerl.batching.of_run import longest_rollout
+from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.components import build_domain, instantiate
+from pipelinerl.config import ReferenceConfig, RunConfig
+from pipelinerl.domains.demonstrations import Demonstrations
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.gpu_memory import check_fits
+from pipelinerl.launcher.checking.model_source import LONGEST_REASON, Model
+from pipelinerl.launcher.checking.problems import Most, check_answers, check_prompts
+from pipelinerl.launcher.checking.template import check_template
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+UNKNOWN_CLASS = "Unrecognized configuration class"  # begins transformers' list of those that it knows
+TOKENIZER = ("tokenizer.json", "*.model", "*.tiktoken", "vocab.*")
+TEACHER = "reference.arguments.model"
+
+
+def check_model(config: RunConfig, model: Model) -> None:
+    """Checks that the context holds prompt and completion, and that the model fits on the GPUs.
+
+    Checks also that its chat template does what the domain needs, and that prompts are as short as expected.
+    """
+    if model.state == "here":
+        from transformers import AutoTokenizer  # seconds, which a run without a model need not wait
+
+        if not (config.plan and model.hub):  # of the hub's model, a plan needs no more than config.json
+            check_files(Path(model.path))
+        if why := instantiate(config.trainer).unfit(model.path):
+            raise PlanError(f"the trainer cannot train the model in model.path={model.path}: {why}")
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
+        except Exception as error:  # of whatever library reads this kind of tokenizer
+            raise PlanError(
+                f"model.path={model.path} has no usable tokenizer: {shorten(str(error), LONGEST_REASON)}"
+            ) from error
+        check_vocabulary(Path(model.path), tokenizer)
+        domain = build_domain(config)
+        check_template(config, tokenizer, domain, model.path)
+        template = ChatTemplate(model.path, tokenizer)
+        check_prompts(config, template, domain)
+        check_teacher(config.reference, tokenizer, model.path)
+        if isinstance(domain, Demonstrations) and model.shape:
+            shape = model.shape
+            most = Most(shape.vocab_size, shape.context, longest_rollout(config))
+            check_answers(domain.rows, template, most)
+    if model.shape:
+        check_shape(config, model.shape)
+
+
+def check_shape(config: RunConfig, shape: ModelShape) -> None:
+    """Checks what the model's shape alone tells: context and memory."""
+    _check_context(config, shape.context)
+    if config.world.gpus:
+        check_fits(config, shape)
+
+
+def _check_context(config: RunConfig, context: int) -> None:
+    longest = {"sampling": config.sampling.max_tokens, "probe": config.probe.max_tokens}
+    for section, tokens in longest.items():
+        wanted = config.sampling.max_prompt_tokens + tokens
+        if wanted > context:
+            raise PlanError(
+                f"sampling.max_prompt_tokens + {section}.max_tokens = {wanted} exceeds the model's context "
+                f"of {context}; lower one of them"
+            )
+
+
+# --- its files ------------------------------------------------------------------------------------
+
+
+def check_files(directory: Path, key: str = "model.path") -> None:
+    """Refuses a directory whose files are not the model of its configuration; `key` has named it.
+
+    transformers would make up a tokenizer that is missing, and the tensors that are.
+    """
+    if why := fault_in_files(directory) or _fault_of_names(directory):
+        raise PlanError(f"{key}={directory} is no whole model: {why}")
+    if not any(any(directory.glob(pattern)) for pattern in TOKENIZER):
+        raise PlanError(f"{key}={directory} has no tokenizer (none of {', '.join(TOKENIZER)})")
+
+
+def check_vocabulary(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuses a tokenizer with ids that the model has no embedding for.
+
+    Added tokens do not count, because many models publish some that no text has. The end token does.
+    """
+    from transformers import AutoConfig
+
+    size = AutoConfig.from_pretrained(directory, local_files_only=True).get_text_config().vocab_size
+    unused = tokenizer.get_added_vocab().keys() - {tokenizer.eos_token}
+    beyond = [(i, token) for token, i in tokenizer.get_vocab().items() if i >= size and token not in unused]
+    if beyond:
+        number, token = min(beyond)
+        raise PlanError(
+            f"model.path={directory}: the tokenizer's {token!r} is token {number}, and vocab_size in "
+            f"config.json is {size}: its tokenizer is that of another model"
+        )
+
+
+def _fault_of_names(directory: Path) -> str | None:
+    """Returns what transformers lacks or does not know. It loads to "meta", without memory for weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    options = {"dtype": torch.float32, "ignore_mismatched_sizes": True, "local_files_only": True}
+    try:
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        if is_quantised(config.to_dict()):
+            return None  # the trainer says whether it can train it
+        with _quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                directory, device_map="meta", output_loading_info=True, **options
+            )
+    except Exception as error:  # of whatever class the configuration names
+        if UNKNOWN_CLASS in str(error):
+            kind = f"{type(config).__name__} ({config.model_type})"
+            return f"{kind} is not the class of a causal language model"
+        return shorten(f"{type(error).__name__}: {one_line(error)}", LONGEST_REASON)
+    return fault_of_loading(model, report) or fault_of_ties(model, directory)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps transformers from printing its table, of which a refusal says the first line."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+# --- a teacher ------------------------------------------------------------------------------------
+
+
+def with_absolute_teacher(reference: ReferenceConfig | None) -> ReferenceConfig | None:
+    """Returns the section with the directory that the links to a teacher lead to at the start."""
+    if reference is None or "model" not in reference.arguments:
+        return reference
+    name = Path(str(reference.arguments["model"]))
+    if not name.is_dir():
+        return reference
+    arguments = reference.arguments | {"model": str(name.resolve())}
+    return reference.model_copy(update={"arguments": arguments})
+
+
+def check_teacher(reference: ReferenceConfig | None, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
+    """Raises PlanError for a teacher that is not there, or has other tokens than `tokenizer`, the run's.
+
+    path: where the run's model is.
+    """
+    if reference is None or "model" not in reference.arguments:
+        return
+    from transformers import AutoTokenizer
+
+    name = str(reference.arguments["model"])
+    if not (Path(name) / "config.json").is_file():
+        raise PlanError(f"{TEACHER}={name} is not a Hugging Face model directory: it has no config.json")
+    check_files(Path(name), TEACHER)
+    try:
+        vocabulary = AutoTokenizer.from_pretrained(name, local_files_only=True).get_vocab()
+    except Exception as error:  # of whatever library reads this kind of tokenizer
+        why = shorten(str(error), LONGEST_REASON)
+        raise PlanError(f"{TEACHER}={name} has no usable tokenizer: {why}") from error
+    if vocabulary != tokenizer.get_vocab():
+        raise PlanError(
+            f"{TEACHER}={name} has another vocabulary than model.path={path}: a teacher scores "
+            "the ids that were sampled, so both need the same tokenizer"
+        )

@@ -1,0 +1,133 @@
+"""Where the model is: a directory, a repository of the Hugging Face hub, or a demo model.
+
+A plan needs neither the model nor a network: `model.shape` describes the model until it is here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from contracts.model_shape import ModelShape
+from contracts.support.messages import one_line
+from contracts.whole_model import fault_of_kind
+from pipelinerl.components import instantiate
+from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken"]  # of a repository
+SHAPE = {  # field of ModelShape -> of a Hugging Face configuration
+    "layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "vocab_size": "vocab_size",
+    "context": "max_position_embeddings",
+    "tied": "tie_word_embeddings",
+}
+LONGEST_REASON = 300  # characters of what a library says
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # of which a token passes a few
+
+
+class Model(NamedTuple):
+    path: str  # of the directory; of what is on the hub, its name there
+    state: Literal["here", "to be made", "on the hub", "not needed"]
+    shape: ModelShape | None = None  # None: not known
+    hub: str | None = None  # its name there
+
+
+def find_model(config: RunConfig, demo: Path) -> Model:
+    """Returns the model, without using a network. Raises PlanError.
+
+    `demo`: where the demo model is, or will be made.
+    """
+    name = config.model.path
+    directory = Path(name or demo).absolute()
+    if not needs_model(config):
+        return Model(str(directory), "not needed")
+    if directory.is_dir() and (why := fault_of_kind(directory)):
+        raise PlanError(f"model.path={name} is no whole model: {why}")
+    if (directory / "config.json").is_file():
+        return model_in(directory)
+    given = config.model.shape if config.plan else None
+    if directory == demo:
+        return Model(str(directory), "to be made", given)
+    if directory.is_file():
+        raise PlanError(f"model.path={name} is a file; set it to the directory of a Hugging Face model")
+    if directory.exists() or not HUB_NAME.fullmatch(name):
+        raise PlanError(
+            f"model.path={name} is not a Hugging Face model directory (no config.json there), and no "
+            "org/name of the hub"
+        )
+    if cached := _from_hub(name, local_files_only=True):
+        return model_in(Path(cached), name)
+    return Model(name, "on the hub", given)
+
+
+def needs_model(config: RunConfig) -> bool:
+    """Whether servers or trainer load `model.path`; the scripted ones do not."""
+    return config.inference.model is None or instantiate(config.trainer).needs_model
+
+
+def model_in(directory: Path, hub: str | None = None) -> Model:
+    return Model(str(directory), "here", _shape_of(directory), hub)
+
+
+def fetch_model(name: str) -> Model:
+    """Returns the hub's model of that name; a broken download resumes where it stopped. Raises PlanError."""
+    if directory := _from_hub(name, local_files_only=False):
+        return model_in(Path(directory), name)
+    raise PlanError(
+        f"model.path={name} is no directory here, and the hub could not be reached: run once with a network "
+        "and the same HF_HOME, or set model.path to a local directory"
+    )
+
+
+def _from_hub(name: str, local_files_only: bool) -> str | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return snapshot_download(name, allow_patterns=FILES, local_files_only=local_files_only)
+    except LocalEntryNotFoundError:
+        return None
+    except HfHubHTTPError as error:
+        raise PlanError(f"model.path={name}: the hub answers: {one_line(error)}") from error
+
+
+def _shape_of(directory: Path) -> ModelShape | None:
+    """None for an architecture that it does not describe."""
+    config = _config_in(directory).get_text_config()
+    if not all(hasattr(config, name) for name in SHAPE.values()) or any(hasattr(config, n) for n in EXPERTS):
+        return None
+    known = {field: getattr(config, name) for field, name in SHAPE.items()}
+    try:
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return ModelShape(**known, head_dim=head_dim)
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise PlanError(f"{directory / 'config.json'} describes no model: {one_line(error)}") from error
+
+
+def _config_in(directory: Path) -> PretrainedConfig:
+    """Returns the model's Hugging Face configuration. Raises PlanError for a file that is none."""
+    from transformers import AutoConfig
+
+    file = directory / "config.json"
+    try:
+        written = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{file} cannot be read: {one_line(error)}; copy the model again") from error
+    if not isinstance(written, dict) or "model_type" not in written:
+        raise PlanError(f"{file} is not the configuration of a Hugging Face model: it names no model_type")
+    try:
+        return AutoConfig.from_pretrained(directory, trust_remote_code=False)
+    except Exception as error:  # of a class that is the model's own
+        raise PlanError(f"{file}: {shorten(str(error), LONGEST_REASON)}") from error

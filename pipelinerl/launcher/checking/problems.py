@@ -1,0 +1,227 @@
+"""Checks a domain's problems before the run: that they fit the run and the model, and stay the same ones.
+
+Called by `prepare.py`. Also shows some of them in the plan (`plan=true`), and keeps in the run directory
+which ones they are. A sampler's state is places in their order: with other problems, it would mean others.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from contracts.end_tokens import end_tokens_in
+from contracts.records import Completion, unsampled
+from contracts.support.files import replaced_atomically
+from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.clients.shown_tokens import shown
+from pipelinerl.components import build_domain, build_sampler
+from pipelinerl.config import RunConfig
+from pipelinerl.demo_model.registry import DEMO_MODELS
+from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.domains.demonstration_rows import Row
+from pipelinerl.domains.demonstrations import Demonstration
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.components import checked
+from pipelinerl.launcher.checking.model_source import Model
+from pipelinerl.launcher.checking.template import prompt_of
+from pipelinerl.rollouts.evaluation import held_out
+from pipelinerl.samplers.base import Sampler
+
+FILE = "problems.json"
+SHIPPED_DEMO = DEMO_MODELS["sums"]  # whose tokenizer and template all demo models have
+MEASURED = 64  # problems of each side whose prompts are measured: the longest ones, if the domain knows them
+SHOWN = 3
+SHOWN_CHARACTERS = 2000
+RENDERED = 64  # longest answers in text, whose tokens are counted before the run
+
+
+class Problems(msgspec.Struct, frozen=True):
+    count: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.count:,} training problems (digest {self.digest})"
+
+
+def problems_of(domain: Domain) -> Problems:
+    return Problems(domain.train_size, domain.digest())
+
+
+def keep_problems(run_dir: Path, problems: Problems) -> None:
+    """Writes them into the directory of a run."""
+    with replaced_atomically(run_dir / FILE) as unfinished:
+        unfinished.write_bytes(msgspec.json.encode(problems))
+
+
+def check_same(run_dir: Path, problems: Problems) -> None:
+    """Raises PlanError if the run in the directory began with other training problems."""
+    path = run_dir / FILE
+    if not path.is_file():
+        return
+    before = msgspec.json.decode(path.read_bytes(), type=Problems)
+    if before != problems:
+        raise PlanError(
+            f"the run began with {before}, and the domain now has {problems}: resume it with the same data, "
+            f"or start a new run from the last model in {run_dir / 'checkpoints'}; without {path} it is "
+            "resumed with others"
+        )
+
+
+def check_problems(config: RunConfig) -> Problems | None:
+    """Checks the domain's problems, and what draws from them, and returns which ones they are.
+
+    A plan fetches none.
+    """
+    domain = build_domain(config)
+    if config.plan and domain.fetches:
+        return None
+    checked("domain", lambda: (domain.train_size, domain.heldout_size))
+    _check_held_out(config, domain)
+    _check_sampler(domain, checked("sampler", lambda: build_sampler(config, domain)))
+    checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
+    return checked("domain", lambda: problems_of(domain))
+
+
+def _check_held_out(config: RunConfig, domain: Domain) -> None:
+    if domain.heldout_size == 0:
+        raise PlanError(f"the domain {domain.name} holds out no problems, and every run is evaluated")
+    if config.eval.problems > domain.heldout_size:
+        raise PlanError(
+            f"eval.problems={config.eval.problems}, and the domain {domain.name} holds out "
+            f"{domain.heldout_size}; set eval.problems={domain.heldout_size}"
+        )
+
+
+def _check_sampler(domain: Domain, sampler: Sampler) -> None:
+    """Refuses a sampler that chooses by success, which answers of a file have always."""
+    if domain.demonstrated and type(sampler).observe is not Sampler.observe:
+        raise PlanError(
+            f"sampler: {type(sampler).__name__} chooses by success, and answers of a file have no other; set "
+            "sampler=shuffled_epochs"
+        )
+
+
+# --- prompts --------------------------------------------------------------------------------------
+
+
+def check_prompts(config: RunConfig, template: ChatTemplate, domain: Domain) -> None:
+    """Refuses prompts that are longer than the run allows for."""
+    prompts = {
+        problem.problem_id: prompt_of(config, template, problem) for problem in _measured(config, domain)
+    }
+    lengths = {problem_id: len(prompt) for problem_id, prompt in prompts.items()}
+    limit = config.sampling.max_prompt_tokens
+    longer = [problem_id for problem_id, length in lengths.items() if length > limit]
+    if longer:
+        name = max(longer, key=lengths.__getitem__)
+        raise PlanError(
+            f"the prompt of {name} has {lengths[name]} tokens, and sampling.max_prompt_tokens is {limit}; "
+            f"raise it, or take such problems out ({len(longer)} of the {len(lengths)} measured are longer)"
+        )
+
+
+def _measured(config: RunConfig, domain: Domain) -> Iterator[Problem]:
+    if config.plan and domain.fetches:
+        return
+    if not domain.demonstrated:  # no server is given those
+        yield from map(domain.train_problem, domain.longest_problems(MEASURED))
+    yield from map(domain.heldout_problem, domain.longest_heldout(MEASURED))
+
+
+def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
+    """Yields lines of the plan: the domain's notes, and the first problems as the model will see them."""
+    domain = build_domain(config)
+    if domain.fetches and not domain.makes:
+        yield "problems: fetched when the run starts"
+        return
+    yield from (f"problems: {note}" for note in domain.plan_notes())
+    if model.state not in ("here", "to be made"):
+        return
+    template = ChatTemplate(model.path if model.state == "here" else str(SHIPPED_DEMO.directory))
+    for index in range(min(SHOWN, domain.train_size)):
+        problem = domain.train_problem(index)
+        if isinstance(problem, Demonstration):
+            yield from _describe_answers(template, problem)
+            continue
+        yield f"{problem.problem_id}: {_first(template, prompt_of(config, template, problem))}"
+        yield f"  expected: {_begin_of(repr(problem.data))}"
+
+
+def _describe_answers(template: ChatTemplate, problem: Demonstration) -> Iterator[str]:
+    """Yields the prompt of a line of a file, and each of its answers."""
+    completions = answers_of(problem.row, template)
+    yield f"{problem.problem_id}: {_first(template, completions[0].prompt_token_ids.tolist())}"
+    for completion in completions:
+        yield f"  answer: {_first(template, completion.token_ids.tolist())}"
+
+
+def _first(template: ChatTemplate, tokens: Sequence[int]) -> str:
+    return _begin_of(shown(template.renderer.tokenizer, tokens))
+
+
+def _begin_of(text: str) -> str:
+    more = len(text) - SHOWN_CHARACTERS
+    return text[:SHOWN_CHARACTERS] + (f" and {more:,} more characters" if more > 0 else "")
+
+
+# --- answers of a file ----------------------------------------------------------------------------
+
+
+class Most(NamedTuple):
+    """What the lines of a file may have at most."""
+
+    vocabulary: int
+    context: int  # tokens of one answer with its prompt
+    line: int | None  # tokens of all answers of a line, each with the prompt
+
+
+def check_answers(rows: Sequence[Row], template: ChatTemplate, most: Most) -> None:
+    """Checks that the model has the token ids, that lines fit into it, and that text is rendered.
+
+    An answer in token ids must end itself: the model would otherwise learn never to end one.
+    """
+    ends = end_tokens_in(template.path, template.renderer.tokenizer)
+    for number, row in enumerate(rows, 1):
+        for tokens in row.tokens:
+            whole = [*row.prompt_token_ids, *tokens]
+            if max(whole) >= most.vocabulary:
+                raise PlanError(
+                    f"domain: row {number} has the token id {max(whole)}; the model has {most.vocabulary}"
+                )
+        _check_lengths(number, [len(row.prompt_token_ids) + len(tokens) for tokens in row.tokens], most)
+        for tokens in row.tokens:
+            if tokens[-1] not in ends:
+                raise PlanError(
+                    f"domain: an answer of row {number} ends with token {tokens[-1]}; the last token must be "
+                    f"one that ends a turn: {', '.join(map(str, ends))}"
+                )
+    in_text = [(number, row) for number, row in enumerate(rows, 1) if row.texts]
+    in_text.sort(key=lambda line: -line[1].characters)
+    for number, row in in_text[:RENDERED]:
+        try:
+            answers = answers_of(row, template)
+        except Exception as error:  # a chat template raises errors of its own
+            raise PlanError(f"domain: row {number} cannot be rendered: {error}") from error
+        lengths = [len(answer.prompt_token_ids) + len(answer.token_ids) for answer in answers]
+        _check_lengths(number, lengths, most)
+
+
+def _check_lengths(number: int, answers: Sequence[int], most: Most) -> None:
+    for tokens in answers:
+        if tokens > most.context:
+            raise PlanError(
+                f"domain: row {number} has {tokens} tokens; the model's context is {most.context}"
+            )
+    if most.line is not None and sum(answers) > most.line:
+        raise PlanError(
+            f"domain: row {number} has {sum(answers)} tokens, and a micro-batch at most {most.line}; raise "
+            "packing.micro_batch_tokens"
+        )
+
+
+def answers_of(row: Row, template: ChatTemplate) -> list[Completion]:
+    """Returns the answers of a line, as the model learns them. The first of two is the preferred one."""
+    if row.prompt_token_ids:
+        return [unsampled(row.prompt_token_ids, tokens) for tokens in row.tokens]
+    return [template.answered(row.conversation, text) for text in row.texts]

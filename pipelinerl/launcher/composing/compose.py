@@ -1,0 +1,170 @@
+"""Composing the configuration: the schema's defaults, `conf/` and the command line's overrides, by Hydra.
+
+Hydra refuses a key that no file has. The lowest layer, below every file, gives it each key of the schema that
+has a default. So a default is written in `pipelinerl/config.py` alone, and a file holds only what departs
+from it. A resumed run keeps its configuration; overrides change what they name in it.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ValidationError
+
+from contracts.support.messages import one_line
+from contracts.support.moved import new_path
+from pipelinerl.config import (
+    Component,
+    EngineConfig,
+    FileStreamsConfig,
+    RedisStreamsConfig,
+    ReferenceConfig,
+    RunConfig,
+    WeightsConfig,
+    as_written,
+    with_moved_keys,
+)
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.composing.choices import PARTS_OF_ALL, chosen_by_default
+from pipelinerl.launcher.composing.explain import explain, file_given, parse, unknown_keys
+from pipelinerl.paths import conf_directories, conf_directory
+
+FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
+FIXED_OPTIONS = ("trainer.lora", "trainer.inner.lora")  # a checkpoint has the parameters that are trained
+
+
+def compose_config(overrides: list[str]) -> RunConfig:
+    """Raises PlanError, which says which key and why."""
+    try:
+        given = parse(overrides)
+        is_resumed = "resume" in given and given["resume"].value() is not False
+        config = RunConfig.model_validate(_of_stopped_run(given) if is_resumed else _composed(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise PlanError(explain(error, overrides)) from error
+    except ValidationError as error:
+        raise PlanError(unknown_keys(error, overrides)) from error
+    except (OSError, ValueError, yaml.YAMLError) as error:  # a choice that is no name, a file that is no YAML
+        raise PlanError(f"the configuration cannot be composed: {one_line(error)}") from error
+    _check_lag(config, given)
+    return config
+
+
+def _check_lag(config: RunConfig, given: Mapping[str, Override]) -> None:
+    """Refuses a lag that is asked for and that the schedule does not have."""
+    if config.schedule == "conventional" and "max_lag" in given and config.max_lag != 0:
+        raise PlanError(
+            f"{given['max_lag'].input_line}: schedule=conventional trains on the newest weights alone, "
+            "max_lag=0; leave max_lag out, or set schedule=async or schedule=pipeline"
+        )
+
+
+def _composed(overrides: list[str]) -> dict:
+    """Other `conf/` directories add to the project's, like `conf/objective/mine.yaml` of one's own."""
+    others = [f"'file://{_escaped(conf)}'" for conf in conf_directories()[1:]]
+    overrides = [*overrides, f"hydra.searchpath=[{','.join(others)}]"]
+    _register_defaults()
+    with initialize_config_dir(str(conf_directory()), version_base="1.3"):
+        composed = OmegaConf.to_container(
+            compose("config", overrides=overrides), resolve=True, throw_on_missing=True
+        )
+    for group in PARTS_OF_ALL:
+        if group in composed:
+            file = file_given(group, overrides)
+            raise PlanError(f"{file}: its first line must be: # @package _global_")
+    _check_paths(composed)
+    return composed
+
+
+def _register_defaults() -> None:
+    """Makes the defaults known to Hydra, under the names that `conf/` begins with."""
+    store = ConfigStore.instance()
+    store.store("schema", defaults_of(RunConfig))
+    store.store("schema", defaults_of(EngineConfig), group="inference")
+    store.store("schema", defaults_of(ReferenceConfig), group="reference")
+    store.store("schema", defaults_of(WeightsConfig), group="weights")
+    store.store("schema_files", defaults_of(FileStreamsConfig), group="streams")
+    store.store("schema_redis", defaults_of(RedisStreamsConfig), group="streams")
+
+
+def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:
+    """Returns the keys of a schema that have a default, with the defaults of its sections.
+
+    The streams are left out: a choice of conf/streams/ brings its own.
+    """
+    defaults = {}
+    for name, field in schema.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if not issubclass(kind, Component):
+                defaults[name] = defaults_of(kind)
+        elif not field.is_required() and name != "streams":
+            default = field.get_default(call_default_factory=True)
+            defaults[field.alias or name] = list(default) if isinstance(default, tuple) else default
+    return defaults
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _check_paths(part: object, key: str = "") -> None:
+    """Refuses a class that has moved."""
+    if isinstance(part, list):
+        part = dict(enumerate(part))
+    if not isinstance(part, dict):
+        return
+    path = part.get("_target_")
+    if isinstance(path, str) and (new := new_path(path)):
+        raise PlanError(f"{key}_target_={path} is {new} now")
+    for name, value in part.items():
+        _check_paths(value, f"{key}{name}.")
+
+
+def _of_stopped_run(given: dict[str, Override]) -> dict:
+    """The run's own configuration, with what is given in its place."""
+    if not isinstance(given["resume"].value(), int):
+        raise PlanError(
+            f"{given['resume'].input_line}: resume=true resumes from the newest checkpoint, and a number "
+            "from that version's; resume=false starts a new run"
+        )
+    run_dir = given["run_dir"].value() if "run_dir" in given else None
+    if run_dir is None:
+        raise PlanError("resume needs run_dir: the directory of the run to resume")
+    file = Path(run_dir) / "config.yaml"
+    if not file.is_file():
+        raise PlanError(f"run_dir={run_dir} holds no run to resume (no config.yaml there)")
+    try:
+        saved = yaml.safe_load(file.read_text(errors="replace"))
+    except yaml.YAMLError:
+        saved = None
+    if not isinstance(saved, dict) or not saved.keys() >= {*FIXED}:
+        raise PlanError(f"{file} is not the complete configuration of a run")
+    run = OmegaConf.create(as_written(with_moved_keys(saved)))
+    fixed = (*FIXED, *FIXED_OPTIONS)
+    before = {key: deepcopy(OmegaConf.select(run, key)) for key in fixed}
+    for key, override in given.items():
+        if override.is_delete():
+            raise PlanError(f"{override.input_line}: nothing can be taken out when a run is resumed")
+        if key in PARTS_OF_ALL:
+            raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
+        chosen = key in chosen_by_default() and not isinstance(override.value(), dict)
+        value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
+        if key == "executor" and chosen and value["_target_"] == OmegaConf.select(run, "executor._target_"):
+            continue  # it keeps the settings that it had
+        if key == "streams":  # the launcher has found what a choice leaves open
+            value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
+        OmegaConf.update(run, key, value, merge=False, force_add=True)
+    for key, value in before.items():
+        if OmegaConf.select(run, key) != value:
+            raise PlanError(f"{key} cannot change when a run is resumed; it was {value}")
+    changed = OmegaConf.to_container(run, resolve=True)
+    _check_paths(changed)
+    return changed

@@ -1,0 +1,190 @@
+"""The plan of a run (`plan=true`): what would run where, the memory it would need, and the expected lag.
+
+Called by `launch.py`. Nothing is started, and no cluster is needed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from contracts.support.sizes import describe_bytes, describe_count
+from pipelinerl.components import build_observers
+from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.gpu_memory import (
+    Use,
+    longest_sequence,
+    rank_use,
+    sequences_held,
+    server_use,
+)
+from pipelinerl.launcher.checking.machine import missing
+from pipelinerl.launcher.checking.model_source import Model
+from pipelinerl.launcher.checking.problems import describe_problems
+from pipelinerl.launcher.checking.template import describe_template
+from pipelinerl.launcher.executors.base import Executor, Want
+from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
+from pipelinerl.launcher.forked import in_forked
+from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.prepare import Prepared, prepare
+from pipelinerl.launcher.wants import WORKERS, members_of
+from pipelinerl.rollouts.admission import STEPS_AHEAD
+from pipelinerl.streams.of_run import StreamsLocation
+
+
+def show_plan(config: RunConfig) -> None:
+    """Prints the plan. What parts start while it is made ends with the process that makes it."""
+    print(*in_forked(partial(_plan_of, config)), sep="\n")
+
+
+def _plan_of(config: RunConfig) -> list[str]:
+    with prepare(config) as prepared:
+        return [*describe_plan(prepared)]
+
+
+def describe_plan(prepared: Prepared) -> Iterator[str]:
+    """Yields the description line by line. Asks a Ray cluster what there is, if RAY_ADDRESS names one."""
+    config = prepared.placed.config
+    run_dir = prepared.placed.run_dir
+    model = prepared.found.model
+    location = prepared.location
+    yield f"run directory: {run_dir}"
+    yield f"model: {_model(model)}"
+    if model.state == "here":
+        yield from describe_template(model.path)
+    yield from describe_problems(config, model)
+    yield f"streams: {_streams(location)}"
+    yield from _places(config, prepared.placed.executor)
+    yield ""
+    yield from _processes(prepared.jobs, location)
+    for observer in build_observers(config):
+        yield f"{observer.name:14} {' '.join((*observer.command(run_dir), *observer.with_run))}"
+    yield ""
+    yield from _ports(config)
+    yield from _memory(config, model)
+    yield from _expectations(config)
+    yield from prepared.placed.planner.transport.plan_notes()
+    lacking = [*missing(config), location.server and location.server.missing]
+    yield from (f"not here: {reason}" for reason in lacking if reason)
+
+
+def _places(config: RunConfig, executor: Executor) -> Iterator[str]:
+    """Yields what is reserved on a cluster, and how much of it there is."""
+    if not executor.spans_nodes:
+        return
+    yield ""
+    wants = [want for _, want in members_of(config)]
+    capacity = executor.capacity(wants)
+    yield f"executor: {capacity.summary}"
+    yield from (f"  {node}" for node in capacity.nodes)
+    yield from capacity.fits
+    yield from _groups(wants)
+    if config.world.gpus:
+        nodes = nodes_needed(config, wants)
+        yield f"at least {nodes} nodes of {config.world.gpus} GPUs (world.gpus)"
+
+
+def _groups(wants: Iterable[Want]) -> Iterator[str]:
+    """Yields a line for the workers, and one for each server."""
+    for group, members in groups_of(wants).items():
+        bundles = bundles_of(members).values()
+        where = f"in {len(bundles)} bundles" if group == WORKERS else "on one node"
+        yield f"  {group:20} {sum(bundles, Resources())} {where}"
+
+
+def nodes_needed(config: RunConfig, wants: Iterable[Want]) -> int:
+    """Returns how many nodes of `world.gpus` GPUs take all bundles. Raises PlanError for one too large."""
+    free: list[float] = []
+    for name, needs in sorted(every_bundle_of(wants), key=lambda bundle: -bundle[1].gpus):
+        if needs.gpus > config.world.gpus:
+            raise PlanError(
+                f"{name} needs {needs.gpus:g} GPUs of one node, and a node has {config.world.gpus} "
+                "(world.gpus)"
+            )
+        found = next((i for i, left in enumerate(free) if left >= needs.gpus), None)
+        if found is None:
+            free.append(config.world.gpus)
+            found = -1
+        free[found] -= needs.gpus
+    return len(free)
+
+
+def _processes(jobs: Sequence[Job], location: StreamsLocation) -> Iterator[str]:
+    width = max(len(job.placement) for job in jobs)
+    if location.server:
+        yield f"{'redis':14} {'CPU':{width}} {' '.join(location.server.command)}"
+    for job in jobs:
+        yield f"{job.name:14} {job.placement:{width}} {' '.join(job.command)}"
+
+
+def _streams(location: StreamsLocation) -> str:
+    if location.server:
+        return "a Redis server of the run's own, on a free port"
+    return location.options.url if location.url else "files in the run directory"
+
+
+def _model(model: Model) -> str:
+    facts = ["" if model.state == "here" else model.state]
+    if model.shape:
+        parameters = describe_count(model.shape.parameters)
+        facts += [f"{parameters} parameters", f"a context of {model.shape.context:,} tokens"]
+        facts += ["" if model.state == "here" else "by model.shape"]
+    return ", ".join([model.path, *filter(None, facts)])
+
+
+def _ports(config: RunConfig) -> Iterator[str]:
+    address = config.weights.master_address or "the address of trainer rank 0"
+    yield (
+        "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
+        f"inference.base_port on); of the trainer's ranks a free one on {address}"
+    )
+
+
+def _memory(config: RunConfig, model: Model) -> Iterator[str]:
+    if not config.world.gpus:
+        return
+    if model.shape is None:
+        yield "memory: not known before the model is here (model.shape would tell)"
+        return
+    uses = [server_use(config, model.shape), rank_use(config, model.shape)]
+    yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated:"
+    for use in filter(None, uses):
+        yield f"  {_use(use)}"
+    held = sequences_held(config, model.shape)
+    longest = longest_sequence(config)
+    yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"
+    if uses[1] is None:
+        yield "  a trainer rank: its backend makes no estimate"
+
+
+def _use(use: Use) -> str:
+    parts = ", ".join(f"{name} {describe_bytes(size)}" for name, size in use.parts.items())
+    return f"a {use.who}: {describe_bytes(use.total)} = {parts}"
+
+
+def _expectations(config: RunConfig) -> Iterator[str]:
+    servers = config.world.servers
+    each = config.inference.requests_at_first
+    batch = config.batch_size
+    offered = config.requests_in_flight
+    limit = config.lag_limit
+    admitted = None if limit is None else (limit + 1) * batch
+    in_flight = offered if admitted is None else min(offered, admitted)
+    bound = "" if in_flight == offered else f", but max_lag={limit} admits {admitted} rollouts"
+    at_first = " at first, for it is null" if config.inference.concurrency is None else ""
+    counted = f"{servers} servers x inference.concurrency {each}{at_first}{bound}"
+    yield f"expected in flight: {in_flight} sequences ({counted})"
+    steps = in_flight / batch
+    mean = steps / 2 + 0.5
+    if limit is not None:
+        mean = min(mean, limit)
+    yield (
+        f"expected lag: while a sequence is generated the trainer makes about {steps:.2g} steps (in flight / "
+        f"batch_size), and up to one more until its batch is complete: a mean of about {mean:.2g}"
+        + _beyond(limit, steps + STEPS_AHEAD)
+    )
+
+
+def _beyond(limit: int | None, steps_ahead: float) -> str:
+    if limit is None:
+        return f"; while generation is faster than training up to about {steps_ahead:.2g} (max_lag=null)"
+    return f", and {limit} at most (max_lag)"

@@ -1,0 +1,121 @@
+"""Watches the Redis server of a run's own, and starts it again on its log when it dies or falls silent.
+
+It does so in a thread that needs no stream: the supervisor may wait for an answer of that very server. The
+server has its port, its password and its data as before, and the processes of the run connect again.
+"""
+
+import queue
+import threading
+import time
+from dataclasses import dataclass
+
+from contracts.support.messages import one_line
+from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.supervising.ends import JobFailedError, Restarts, in_words
+from pipelinerl.launcher.supervising.events import RestartLog
+from pipelinerl.streams.redis_server import ASK_TIMEOUT_S, RedisServer
+
+NAME = "redis"
+POLL_S = 0.1
+LONGEST_SILENCE_S = 30.0  # of a process that runs; shorter than what a command of the run waits for it
+LONGEST_WAIT_S = 5.0  # before a restart: the whole run waits meanwhile
+
+
+@dataclass
+class Silence:
+    """Measures how long a server has not answered. It is pure: times are given.
+
+    Time in which nobody asked, as while the launcher was stopped, counts little.
+    """
+
+    began: float
+    seconds: float = 0.0
+
+    def observe(self, now: float, answers: bool) -> None:
+        """Takes one question into account, which was answered or not by `now`."""
+        self.seconds = 0.0 if answers else self.seconds + min(now - self.began, 2 * ASK_TIMEOUT_S)
+        self.began = now
+
+    @property
+    def is_too_long(self) -> bool:
+        return self.seconds >= LONGEST_SILENCE_S
+
+
+class OwnRedis:
+    """Tends `server` between `__enter__` and `__exit__`. It is None where the streams need no server.
+
+    most: restarts within ten minutes.
+    """
+
+    def __init__(self, server: RedisServer | None, most: int):
+        self._server = server
+        self._restarts = Restarts(most, shortest_s=0.5, longest_s=LONGEST_WAIT_S)
+        self._untold: queue.SimpleQueue[str] = queue.SimpleQueue()  # why it was started again
+        self._silence = Silence(time.monotonic())
+        self._is_back = True  # since it was started last
+        self._why: str | None = None  # it was killed
+        self._over = threading.Event()
+        self._idle = threading.Event()  # set when the thread starts nothing more
+        self._thread = threading.Thread(target=self._tend, daemon=True, name=NAME)
+        self.failure: JobFailedError | None = None
+
+    def __enter__(self) -> "OwnRedis":
+        if self._server:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._server:
+            self._idle.wait()
+
+    def is_away(self) -> bool:
+        """Returns whether the server is down or reads its data. Raises JobFailedError if it stays down."""
+        if self.failure:
+            raise self.failure
+        return self._server is not None and not (self._is_back and self._server.status is None)
+
+    def tell(self, told: RestartLog) -> None:
+        """Tells of every restart since the last call. The server must be there: it keeps what it is told."""
+        while not self._untold.empty():
+            told.record("services", [NAME], self._untold.get())
+
+    # --- in its thread ------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        """Ends when the server has: a process that this thread has started is killed by its end."""
+        try:
+            while not (self._over.wait(POLL_S) or self.failure):
+                self._look(self._server)
+        except Exception as error:
+            self.failure = JobFailedError(f"{NAME} cannot be watched or started again: {one_line(error)}")
+        self._idle.set()
+        while self._server.status is None:
+            time.sleep(POLL_S)
+
+    def _look(self, server: RedisServer) -> None:
+        if server.status is not None:
+            self._is_back = False
+            self._start_again(server, time.monotonic())
+            return
+        state = server.state
+        self._silence.observe(time.monotonic(), answers=state != "silent")
+        self._is_back = self._is_back or state == "ready"
+        if self._silence.is_too_long:
+            self._why = f"has not answered for {LONGEST_SILENCE_S:.0f} s, and was killed"
+            server.kill()
+
+    def _start_again(self, server: RedisServer, now: float) -> None:
+        if not self._restarts.is_pending:
+            self._restarts.ended(now)
+            words = f"{NAME} {self._why or in_words(server.status)}; see {server.log}"
+            if self._restarts.is_spent:
+                spent = self._restarts.spent("restarts.services")
+                self.failure = JobFailedError(f"{words} ({server.last_words}); {spent}")
+                return
+            self._untold.put(words)
+            say(f"{words}; it is started again")
+        if self._restarts.is_due(now):
+            self._why = None
+            self._silence = Silence(now)
+            server.start()

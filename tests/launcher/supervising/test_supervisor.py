@@ -1,0 +1,89 @@
+"""What the end of a job means for a run, with real processes that are no pipeline."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from pipelinerl.launcher import interruptions
+from pipelinerl.launcher.composing.compose import compose_config
+from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
+from pipelinerl.launcher.executors.local import LocalExecutor
+from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.placing import PlacedRun, place
+from pipelinerl.launcher.supervising.ends import JobFailedError, failed_worker, have_ended_well
+from pipelinerl.launcher.supervising.own_redis import OwnRedis
+from pipelinerl.launcher.supervising.supervisor import Supervisor
+from pipelinerl.launcher.wants import members_of
+from pipelinerl.streams.files import FileStreams
+
+FOREVER = "exec sleep 1000"
+SLOT = Slot("node", "a")
+
+
+class Planner:
+    """Runs a line of shell for each job, `exit 0` where none is given."""
+
+    def __init__(self, **lines: str):
+        self._lines = {name.replace("_", "-"): line for name, line in lines.items()}
+
+    def job(self, name, role, slots):
+        line = self._lines.get(name, FOREVER if role == "server" else "exit 0")
+        return Job(name, role, slots[name], ("/bin/sh", "-c", line), dict(os.environ), url=f"http://{name}")
+
+
+@pytest.fixture
+def handlers():
+    """The supervisor ignores signals at its end, as its process is about to end."""
+    before = {number: signal.getsignal(number) for number in interruptions.SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def supervise(path: Path, *overrides: str, **lines: str) -> list[int]:
+    """Runs the lines to the end of the run; returns how many servers were alive at each look."""
+    config = compose_config(["inference=scripted", "trainer=scripted", *overrides])
+    executor = LocalExecutor()
+    slots = place(config, executor, members_of(config))
+    streams = FileStreams(path / "streams")
+    placed = PlacedRun(config, path, Planner(**lines), executor, slots)
+    shown: list[int] = []
+    events = streams.writer("launcher_events")
+    try:
+        Supervisor(placed, streams, events, OwnRedis(None, 0)).run(shown.append)
+    finally:
+        events.close()
+        executor.close()
+    return shown
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_last_words_of_a_worker_are_its_error_also_where_torch_names_the_rank(tmp_path):
+    says = "echo '[rank0]: RuntimeError: a peer is gone'; echo Unclosed connector; exit 1"
+    with pytest.raises(JobFailedError, match="trainer-0 ended with status 1; .*RuntimeError: a peer is gone"):
+        supervise(tmp_path, actor=FOREVER, trainer_0=says)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_service_is_started_again_where_it_was_and_its_log_goes_on(tmp_path):
+    again = f"test -e {tmp_path}/first && touch {tmp_path}/second && {FOREVER}"
+    line = f"{again}; touch {tmp_path}/first; echo first; exit 1"
+    until_second = f"until test -e {tmp_path}/second; do sleep 0.05; done"
+    lines = dict.fromkeys(("actor", "preprocessor", "trainer_0"), until_second)
+    supervise(tmp_path, "reference=scripted", reference=line, **lines)
+    assert (tmp_path / "logs" / "reference.log").read_text() == "first\n"
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_service_that_is_refused_ends_the_run(tmp_path):
+    with pytest.raises(JobFailedError, match="reference ended with status 2; see .*no such model"):
+        supervise(tmp_path, "reference=scripted", reference="echo no such model; exit 2", actor=FOREVER)
+
+
+def test_a_worker_on_a_lost_node_is_named_before_those_that_it_takes_along():
+    fates = {"actor": Running(SLOT), "trainer-0": Ended(SLOT, 1), "trainer-1": Lost(SLOT, "node b is gone")}
+    assert failed_worker(fates) == "trainer-1"
+    assert failed_worker({"actor": Running(SLOT)}) is None and not have_ended_well(fates, ["actor"])
+    assert have_ended_well({"actor": Ended(SLOT, 0)}, ["actor"])
