@@ -63,6 +63,7 @@ EXCEPTIONS = {
     "launcher/executors/kit.py::test_a_job_is_asked_to_end_before_it_is_killed": PASSES,
     "extensions/cluster/test_ray.py::test_the_node_that_a_job_leaves_is_announced": "Ray's own deadline",
     "launcher/supervising/test_liveness.py": "the test gives the times",
+    "launcher/supervising/test_restarts.py": "the test gives the times",
     "launcher/supervising/test_workers.py::__init__": "of a scene whose time the test moves",
     "pipeline/runs.py::wait_for": "looks are counted",
     "pipeline/test_probe.py::test_a_probe_goes_on_while_the_same_weights_are_published_anew": PASSES,
