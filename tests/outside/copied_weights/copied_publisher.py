@@ -67,7 +67,7 @@ class CopiedPublisher(ConfirmingPublisher):
         failures = self._candidates.condemn(failures)
         self._servers.refresh()
         present = frozenset(failures) & set(self._servers.all)  # one that has left is not to blame
-        self._candidates.last_failure = "; ".join(str(failures[server]) for server in present)
+        self._candidates.last_failure = "; ".join(f"{s.url}: {failures[s]}" for s in present)
         self._candidates.condemn_failing(self._strikes.failed(Blame(present, certain=True)))
         self._stranded.published(live)
         return self._publication(version, self._manifest.total_bytes, live) if live else None
