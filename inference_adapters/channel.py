@@ -32,23 +32,22 @@ class WeightChannel(abc.ABC):
     """One channel of a server. Its methods are called in the server's event loop, and do not block it.
 
     A version is given to the engine after `UpdateLedger.occupy`, and only while the channel is not closed.
-    A channel that pulls no version by itself needs no `begin`.
+    A channel that pulls no version by itself, and holds nothing open, has only to `pull`.
     """
 
     request: InitWeightChannelRequest  # that it was made for
 
-    @abc.abstractmethod
     async def open(self) -> str | None:
         """Makes the channel usable, and returns the proof that its request asks for.
 
         Raises ContractError if that is not possible. Nothing is left to be closed then.
         """
+        return None
 
     def begin(self) -> None:  # noqa: B027
         """Begins to pull versions if the request says `follow`. The server has joined the channel."""
 
-    @abc.abstractmethod
-    async def close(self, why: str) -> None:
+    async def close(self, why: str) -> None:  # noqa: B027
         """Ends the channel with all of its tasks. Versions that it pulls are given up, and `why` is told."""
 
     def info(self) -> ChannelInfo:

@@ -11,7 +11,8 @@ class Copied(WeightTransport):
         directory: Path
 
     def server_options(self, launch, server):
-        return ["--weight-channels", "copied_channels.CopiedChannels", "--copies", str(self._directory)]
+        directory = self.options.directory.absolute()
+        return ["--weight-channels", "copied_channels.CopiedChannels", f"--copies={directory}"]
 
     def needed_capabilities(self):
         return {"shared": "weights=copied needs servers that load stored weights"}
@@ -19,8 +20,4 @@ class Copied(WeightTransport):
     def publisher(self, context):
         from copied_publisher import CopiedPublisher  # imports torch, which the launcher does without
 
-        return CopiedPublisher(self.config, context, self._directory)
-
-    @property
-    def _directory(self):
-        return self.options.directory.absolute()
+        return CopiedPublisher(self.config, context, self.options.directory.absolute())
