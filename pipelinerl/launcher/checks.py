@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from inspect import signature
+from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
 
@@ -13,7 +14,8 @@ from pipelinerl.batching.of_run import build_packing
 from pipelinerl.components import build_domain, build_sampler, instantiate
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
-from pipelinerl.errors import PlanError
+from pipelinerl.errors import PartError, PlanError
+from pipelinerl.errors.part_faults import fault
 from pipelinerl.launcher.combinations import check_together
 from pipelinerl.launcher.demonstrated import check_demonstrated, check_sampler
 from pipelinerl.launcher.same_problems import Problems, problems_of
@@ -46,8 +48,18 @@ def check_components(config: RunConfig) -> None:
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
     check_together(config, parts)
-    transport_of(config).check()
+    _check_transport(config)
     check_demonstrated(config, parts)
+
+
+def _check_transport(config: RunConfig) -> None:
+    transport = transport_of(config)
+    try:
+        transport.check()
+    except PlanError:
+        raise
+    except Exception as error:
+        raise PartError(fault(transport, "no error but PlanError in `check`", error)) from error
 
 
 def check_observers(config: RunConfig) -> None:
@@ -60,7 +72,17 @@ def check_observers(config: RunConfig) -> None:
             raise PlanError(f"{key}._target_={component.target} is no Observer (pipelinerl/observers.py)")
         if observer.name in logs:
             raise PlanError(f"{key}: there are two processes with the name {observer.name}; leave one out")
+        _check_command(key, observer)
         logs.add(observer.name)
+
+
+def _check_command(key: str, observer: Observer) -> None:
+    try:
+        command = observer.command(Path("runs/latest"))
+    except Exception as error:
+        raise PartError(fault(observer, "a command", error, role=key)) from error
+    if not (isinstance(command, tuple) and all(isinstance(word, str) for word in command)):
+        raise PartError(fault(observer, "a command: a tuple of str", command, "command", key))
 
 
 def tell_of_last_steps(config: RunConfig) -> None:
