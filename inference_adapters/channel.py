@@ -82,7 +82,7 @@ class WeightChannels(abc.ABC):
 
     @abc.abstractmethod
     def capabilities(self, engine: InferenceEngine) -> Sequence[str]:
-        """Returns the capabilities that these channels add to those of the engine."""
+        """Returns the capabilities that these channels add to those of the engine, also before it starts."""
 
     @abc.abstractmethod
     def check(self, request: InitWeightChannelRequest, engine: InferenceEngine, caller: Caller) -> None:

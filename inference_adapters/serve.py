@@ -123,6 +123,8 @@ def run(
     try:
         token = token_of(args.token_file)
         channels = args.weight_channels.of(args) if args.weight_channels else None
+        if channels is not None:
+            channels.capabilities(engine)  # an error in it ends the server, which would answer nothing
     except (TokenError, OSError, ValueError) as error:
         sys.exit(f"cannot serve: {error}")
     listener = listening_socket(args.host, args.port)

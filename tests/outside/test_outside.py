@@ -9,9 +9,12 @@ from safetensors.torch import load_file
 
 from contracts.records import WeightsPublished
 from pipelinerl.errors import PartError
+from pipelinerl.launcher.checking.components import check_components, check_observers
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.executors.named import check_executor
+from pipelinerl.observers import Observer
+from pipelinerl.weight_transport import Group
 from tests.pipeline.runs import MINIATURE, assert_accounted, finish, launch_command, of_kind
 
 HERE = Path(__file__).parent
@@ -53,13 +56,37 @@ def test_a_transport_an_executor_and_an_observer_work_together(tmp_path):
     assert "at version" in (run / "alarm.txt").read_text()
 
 
-class Wrong(LocalExecutor):
+class WrongExecutor(LocalExecutor):
     @classmethod
     def check(cls, config):
         raise KeyError("gpus")
 
 
-def test_an_error_in_an_executor_is_one_line_that_names_its_place():
-    config = compose_config([f"executor._target_={__name__}.Wrong"])
-    with pytest.raises(PartError, match=r"Wrong \(.*test_outside.py:\d+\): .* it raised KeyError: 'gpus'"):
-        check_executor(config)
+class WrongTransport(Group):
+    def check(self):
+        raise KeyError("gpus")
+
+
+class WrongObserver(Observer):
+    def command(self, run_dir):
+        raise KeyError("gpus")
+
+
+class PathObserver(Observer):
+    def command(self, run_dir):
+        return ("watch", run_dir)
+
+
+@pytest.mark.parametrize(
+    ("key", "part", "check", "says"),
+    [
+        ("executor", "WrongExecutor", check_executor, "it raised KeyError: 'gpus'"),
+        ("weights", "WrongTransport", check_components, "it raised KeyError: 'gpus'"),
+        ("+observers.own", "WrongObserver", check_observers, "it raised KeyError: 'gpus'"),
+        ("+observers.own", "PathObserver", check_observers, "it gave a tuple of 2"),
+    ],
+)
+def test_an_error_in_a_part_is_one_line_that_names_its_place(key, part, check, says):
+    config = compose_config(["inference=scripted", "trainer=scripted", f"{key}._target_={__name__}.{part}"])
+    with pytest.raises(PartError, match=rf"{part} \(.*test_outside.py:\d+\): .*{says}"):
+        check(config)

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from inspect import signature
+from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import TypeVar
@@ -16,7 +17,8 @@ from contracts.support.messages import nearest, one_line
 from pipelinerl.batching.of_run import build_packing
 from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import Component, RunConfig
-from pipelinerl.errors import PlanError
+from pipelinerl.errors import PartError, PlanError
+from pipelinerl.errors.part_faults import fault
 from pipelinerl.launcher.checking.combinations import check_demonstrated, check_together
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.observers import Observer
@@ -47,8 +49,18 @@ def check_components(config: RunConfig) -> None:
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
     check_together(config, parts)
-    transport_of(config).check()
+    _check_transport(config)
     check_demonstrated(config, parts)
+
+
+def _check_transport(config: RunConfig) -> None:
+    transport = transport_of(config)
+    try:
+        transport.check()
+    except PlanError:
+        raise
+    except Exception as error:
+        raise PartError(fault(transport, "no error but PlanError in `check`", error)) from error
 
 
 def check_observers(config: RunConfig) -> None:
@@ -61,7 +73,17 @@ def check_observers(config: RunConfig) -> None:
             raise PlanError(f"{key}._target_={component.target} is no Observer (pipelinerl/observers.py)")
         if observer.name in logs:
             raise PlanError(f"{key}: there are two processes with the name {observer.name}; leave one out")
+        _check_command(key, observer)
         logs.add(observer.name)
+
+
+def _check_command(key: str, observer: Observer) -> None:
+    try:
+        command = observer.command(Path("runs/latest"))
+    except Exception as error:
+        raise PartError(fault(observer, "a command", error, role=key)) from error
+    if not (isinstance(command, tuple) and all(isinstance(word, str) for word in command)):
+        raise PartError(fault(observer, "a command: a tuple of str", command, "command", key))
 
 
 def tell_of_last_steps(config: RunConfig) -> None:
