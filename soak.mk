@@ -48,7 +48,7 @@ soak-odd-servers:
 	$(LONG) tests/conformance/test_odd_servers.py
 
 soak-judging:
-	$(LONG) tests/judging
+	$(LONG) tests/judging tests/extensions/math
 
 $(KITS): soak-kit-%:
 	$(LONG) -k $* tests/conformance/test_inference_kit.py tests/conformance/test_trainer_kit.py

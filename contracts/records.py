@@ -91,6 +91,15 @@ class Failure(StrEnum):
         return self not in (Failure.TOO_LONG, Failure.DOMAIN)
 
 
+def _recorded_failure(status: str) -> Failure:
+    """Returns the kind of failure of a run that was recorded before there was the field."""
+    reason = status.partition(":")[2]
+    if reason in ("server_context_length_exceeded", "server_too_large"):
+        return Failure.TOO_LONG
+    kind = reason.partition("_")[0] if reason.startswith(("server_", "judge_")) else reason
+    return Failure(kind) if kind in ("server", "judge", "timeout", "bad_answer") else Failure.DOMAIN
+
+
 class Rollout(Record, frozen=True, kw_only=True):
     """One trajectory: a member of a group of attempts at the same problem."""
 
@@ -112,9 +121,11 @@ class Rollout(Record, frozen=True, kw_only=True):
     failure: Failure | None = None  # the kind of error; None if it is not known, or the rollout did not fail
 
     def __post_init__(self) -> None:
-        # Runs that were recorded before there was the field have it among the metrics.
+        """Fills in the fields that runs of before recorded in other fields."""
         if self.success is None and "success" in self.metrics:
             msgspec.structs.force_setattr(self, "success", self.metrics["success"])
+        if self.failure is None and self.failed:
+            msgspec.structs.force_setattr(self, "failure", _recorded_failure(self.status))
 
     @property
     def failed(self) -> bool:

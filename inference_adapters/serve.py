@@ -56,6 +56,7 @@ def add_contract_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] 
         default=120.0,
         help="when weights were lost, requests in flight wait this long for the next complete update",
     )
+    parser.allow_abbrev = False  # --weight-channels is read before the other options
     _add_channel_arguments(parser, argv)
 
 
@@ -84,7 +85,7 @@ def _channels(path: str) -> type[WeightChannels]:
     module, _, name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # of a module of one's own, while it is imported
         raise argparse.ArgumentTypeError(f"{path} cannot be imported: {error}") from error
     if not isinstance(found, type) or not issubclass(found, WeightChannels):
         raise argparse.ArgumentTypeError(f"{path} is no class of weight channels")

@@ -119,15 +119,16 @@ class WeightUpdates:
         if isinstance(request, WeightUpdateRequest):
             check_manifest(request, self.engine)
             record = UpdateRecord.of(request)
-            self.ledger.add(record)
             work = self.engine.receive_weights(request, record.progress)
+            self.ledger.add(record)
             # The failure of one member breaks the group for all.
             self.ledger.begin(record, work, on_failure=self.membership.leave_group)
         else:
             check_kv_cache(request.kv_cache, self.engine.info())
             record = UpdateRecord.of(request)
+            work = self.membership.channel.pull(record, request.kv_cache)
             self.ledger.add(record)
-            self.ledger.begin(record, self.membership.channel.pull(record, request.kv_cache))
+            self.ledger.begin(record, work)
         return WeightUpdateAccepted()
 
     def _check_update(self, request: AnyUpdateRequest) -> None:

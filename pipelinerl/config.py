@@ -539,7 +539,7 @@ def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:
     saved = _with_new_paths(_with_components(saved))
     if "check_parts" not in saved and "domain" in saved:  # when it was saved, null meant the preset's value
         saved = saved | {"domain": _with_presets(saved["domain"])}
-    saved = saved | {"weights": _with_target(dict(saved.get("weights") or {}))}
+    saved = saved | {"weights": _with_target(saved.get("weights") or {})}
     world = dict(saved.get("world") or {})
     if "server_restarts" not in world:
         return saved
@@ -547,18 +547,18 @@ def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:
     return saved | {"world": world, "restarts": restarts}
 
 
-def _with_target(weights: dict[str, Any]) -> dict[str, Any]:
+def _with_target(weights: Any) -> Any:
     """Returns the section with the class of a transport in place of its name, and its own options alone."""
-    transport = weights.pop("transport", None)
-    if transport is None:
+    if not isinstance(weights, dict) or "transport" not in weights:
         return weights
+    transport = str(weights["transport"])
     of_stores = {
         "group": (),
         "shared": ("directory",),
         "relay": ("directory", "deltas", "relays", "origin_port", "poll_s", "keep", "max_behind"),
     }
-    foreign = {*of_stores["relay"]} - {*of_stores[transport]}
-    options = {key: value for key, value in weights.items() if key not in foreign}
+    foreign = {*of_stores["relay"]} - {*of_stores.get(transport, ())}
+    options = {key: value for key, value in weights.items() if key not in {*foreign, "transport"}}
     name = "pipelinerl.weight_transport.Group"
     if transport != "group":
         name = f"extensions.stored_weights.transport.{transport.capitalize()}"
@@ -567,9 +567,10 @@ def _with_target(weights: dict[str, Any]) -> dict[str, Any]:
 
 def _with_components(saved: dict[str, Any]) -> dict[str, Any]:
     """Returns a saved configuration with the executor and the observers as components."""
-    executor = dict(saved.get("executor") or {})
-    if backend := executor.pop("backend", None):
-        saved = saved | {"executor": EXECUTORS.get(backend, {}) | executor}
+    executor = saved.get("executor")
+    if isinstance(executor, dict) and "backend" in executor:
+        options = {key: value for key, value in executor.items() if key != "backend"}
+        saved = saved | {"executor": EXECUTORS.get(str(executor["backend"]), {}) | options}
     trackers = [*(saved.get("trackers") or []), *(["tensorboard"] if saved.get("tensorboard") else [])]
     observers = {name: {"_target_": TRACKING, "tracker": name} for name in trackers}
     if saved.get("view"):

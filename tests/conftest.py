@@ -28,7 +28,16 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SKIPPED = 6  # an exit status that pytest itself does not use
-LONG_ONES = ("engines", "conformance", "trainer_adapters", "pipeline")  # folders
+LONG_ONES = (  # folders
+    "engines",
+    "conformance",
+    "trainer_adapters",
+    "pipeline",
+    "islands",
+    "stored_weights",
+    "outside",
+    "viewer",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -12,6 +14,21 @@ def test_import_rules():
     result = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "10 kept, 0 broken" in result.stdout
+
+
+MOST_LINES = {  # of Python, so that the trunk grows only on purpose
+    ("contracts",): 4_200,
+    ("pipelinerl",): 29_700,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 43_700,
+}
+
+
+@pytest.mark.parametrize("packages", MOST_LINES, ids="+".join)
+def test_the_trunk_is_no_larger_than_it_is_meant_to_be(packages):
+    kit = ROOT / "contracts" / "conformance"
+    files = [file for package in packages for file in (ROOT / package).rglob("*.py")]
+    lines = sum(file.read_text().count("\n") for file in files if not file.is_relative_to(kit))
+    assert lines <= MOST_LINES[packages]
 
 
 def test_no_scorer_of_reasoning_gym_is_called_outside_of_judging():

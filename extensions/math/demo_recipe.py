@@ -44,7 +44,8 @@ class WordProblemsRecipe(Recipe):
     def fingerprint(self) -> dict[str, Any]:
         config = domain_config("math")
         problems = {"system_prompt": config["system_prompt"]}
-        problems |= {name: config["sources"][name] for name in (TRAIN, HELDOUT)}
+        for name in (TRAIN, HELDOUT):
+            problems[name] = {k: v for k, v in config["sources"][name].items() if k != "made_by"}
         return {"seed": self.seed, "options": asdict(self.options), "domain": problems}
 
     def domain(self) -> Math:

@@ -27,7 +27,9 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.model import check_shape
 from pipelinerl.launcher.checking.model_source import find_model
 from pipelinerl.launcher.composing.compose import compose_config
+from pipelinerl.launcher.executors.named import check_executor
 from pipelinerl.streams.run_directory import InvalidInputError
+from pipelinerl.weight_transport import transport_of
 
 SCHEDULES = ("pipeline", "async", "conventional")
 STEPS = 30
@@ -40,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
         if not 0 <= given.success <= 1:
             raise ValueError(f"--success {given.success:g}: from 0 to 1")
         config = compose_config(["plan=true", f"max_steps={given.steps}", *given.settings])
+        check_executor(config)
+        transport_of(config).check()
         shape = find_model(config, DEMO_MODELS[config.model.demo].directory).shape
         if shape:
             check_shape(config, shape)

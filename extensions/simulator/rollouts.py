@@ -27,6 +27,6 @@ def rollout(
         draw=group_id,
         completions=[completion],
         reward=reward,
-        metrics={"success": reward},
+        success=reward,
         status="truncated" if truncated else "ok",
     )

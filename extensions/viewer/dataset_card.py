@@ -22,7 +22,7 @@ COLUMNS = {
     "draw": "the sampler's draw; -1 where held out",
     "status": "`ok`, `truncated`, or `failed:` and why",
     "reward": "the whole reward, and 0 if it failed",
-    "success": "whether it solved the problem, from `metrics`; null where that was not said",
+    "success": "whether it solved the problem; null if it failed",
     "outcome": "of its group: `trained`, `dropped` or `in_flight`; null where held out",
     "outcome_reason": "why the group was dropped",
     "trained_version": "the weight version that the group's step made",

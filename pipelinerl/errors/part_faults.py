@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType
 
 ROOT = Path(__file__).resolve().parents[2]  # of the project
-SHIPPED = ("pipelinerl", "contracts", "trainer_adapters", "inference_adapters")  # the project's own packages
+SHIPPED = ("contracts", "extensions", "inference_adapters", "pipelinerl", "trainer_adapters")  # the project's
 LIBRARIES = tuple(  # where no file is the user's
     os.path.join(path, "")
     for path in {*map(str, map(ROOT.joinpath, SHIPPED))}

@@ -72,10 +72,6 @@ class Ranks:
         self._send_number(int(decision))
         return decision
 
-    def wait_for_rank_0(self, work: Callable[[], None]) -> None:
-        """Calls `work` on rank 0, while the other ranks wait for its end."""
-        self.agree(lambda: work() is None)
-
     def on_rank_0(self, target: object | None) -> "OnRank0":
         """Returns a proxy of an object that exists on rank 0 alone."""
         return OnRank0(self, target)

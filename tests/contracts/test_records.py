@@ -86,8 +86,22 @@ def test_versions_of_a_rollout():
 
 def test_a_failure_is_the_infrastructures_or_it_is_not():
     assert {kind for kind in Failure if not kind.is_infrastructure} == {Failure.TOO_LONG, Failure.DOMAIN}
-    failed = rollout(0, status="failed:timeout", failure=Failure.TIMEOUT)
-    assert failed.failed_by_infrastructure and not rollout(0).failed_by_infrastructure
+    assert not rollout(0).failed_by_infrastructure
+
+
+@pytest.mark.parametrize(
+    ("kind", "reasons"),
+    [
+        (Failure.SERVER, "server_connection server_unhealthy server_abort server_500"),
+        (Failure.TIMEOUT, "timeout"),
+        (Failure.BAD_ANSWER, "bad_answer"),
+        (Failure.JUDGE, "judge"),
+        (Failure.TOO_LONG, "server_context_length_exceeded server_too_large"),
+        (Failure.DOMAIN, "bad_reward bad_token_fields VerifierBroke"),
+    ],
+)
+def test_the_kind_of_a_failure_that_was_recorded_by_its_status(kind, reasons):
+    assert {rollout(0, status=f"failed:{reason}").failure for reason in reasons.split()} == {kind}
 
 
 def test_success_of_a_rollout_that_was_recorded_among_its_metrics():

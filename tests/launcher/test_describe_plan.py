@@ -17,7 +17,9 @@ from tests.launcher.test_launch_refusals import refused
 def planned(capsys, *overrides: str) -> str:
     capsys.readouterr()
     assert launch.main([*overrides, "plan=true"]) == 0
-    return capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "not every part could be tried" not in printed.err + printed.out
+    return printed.out
 
 
 @pytest.fixture(autouse=True)

@@ -8,15 +8,22 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from contracts.records import encode
-from contracts.token_fields import TokenField
+from contracts.records import Failure, encode
+from contracts.token_fields import TokenField, TokenFieldError
 from pipelinerl.clients import routing
+from pipelinerl.clients.faults import (
+    InvalidResponseError,
+    RequestRefusedError,
+    ServerFailedError,
+    ServerUnavailableError,
+)
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.errors.first_failures import FirstFailures
-from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
+from pipelinerl.judging.client import JudgeError
+from pipelinerl.rollouts.runner import InvalidRewardError, RolloutRunner, RolloutSpec, failure_of
 from tests.clients.fake_servers import serving
 from tests.limits import HANG_S
 from tests.virtual_time import in_virtual_time, time_passes
@@ -216,3 +223,23 @@ def test_a_retry_asks_again_where_the_server_failed_and_anew_where_the_answer_wa
     assert seeds([aborted, 500, GOOD], retries=1, seed=5) == [plain] * 3
     bad, again = seeds([{}, GOOD], retries=1, seed=5)
     assert bad == plain != again
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "word"),
+    [
+        (TimeoutError(), Failure.TIMEOUT, "timeout"),
+        (RequestRefusedError("context_length_exceeded"), Failure.TOO_LONG, "server_context_length_exceeded"),
+        (RequestRefusedError("too_large"), Failure.TOO_LONG, "server_too_large"),
+        (RequestRefusedError("invalid_request"), Failure.SERVER, "server_invalid_request"),
+        (ServerUnavailableError("connection"), Failure.SERVER, "server_connection"),
+        (ServerFailedError("500"), Failure.SERVER, "server_500"),
+        (InvalidResponseError("no choices"), Failure.BAD_ANSWER, "bad_answer"),
+        (JudgeError("gone"), Failure.JUDGE, "judge"),
+        (InvalidRewardError("nan"), Failure.DOMAIN, "bad_reward"),
+        (TokenFieldError("none"), Failure.DOMAIN, "bad_token_fields"),
+        (KeyError("x"), Failure.DOMAIN, "KeyError"),
+    ],
+)
+def test_each_failure_has_a_kind_and_a_word(error, kind, word):
+    assert failure_of(error) == (kind, word)

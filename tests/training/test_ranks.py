@@ -46,7 +46,7 @@ def one_rank(rank: int, port: int, results: Path) -> None:
     slow = ranks.scatter(lambda: after_signs([Pinned(server="slow"), Pinned(server="slower" * 9)]))
     quick = ranks.scatter(lambda: [Pinned(server="quicker" * 9), Pinned(server="quick")])
     decisions = [ranks.agree(lambda: True), ranks.agree(lambda: False)]
-    ranks.wait_for_rank_0(beats.wait_for_signs)
+    ranks.on_rank_0(beats).wait_for_signs()
     (results / f"rank-{rank}").write_text(f"{slow.server} {quick.server} {decisions}")
     if rank == 0:
         wait_for((results / "silence").exists)  # silent, and alive

@@ -26,6 +26,7 @@ from pipelinerl.weight_transport import transport_of
 
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
 LISTS = ("filters", "regularisers", "rewards")
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 COUNTED_BY = {"filters": "reason", "rewards": "name"}
 Made = TypeVar("Made")
 
@@ -65,12 +66,16 @@ def _check_transport(config: RunConfig) -> None:
 
 def check_observers(config: RunConfig) -> None:
     """Builds every observer. Each has a log by its name, which is no job's."""
-    logs = {member.want.name for member in members_of(config)}
+    logs = {member.want.name for member in members_of(config)} | {"judging"}
     for name, component in config.observers.items():
         key = f"observers.{name}"
         observer = checked(key, lambda component=component: instantiate(component))
         if not isinstance(observer, Observer):
             raise PlanError(f"{key}._target_={component.target} is no Observer (pipelinerl/observers.py)")
+        if not FILE_NAME.fullmatch(observer.name):
+            raise PlanError(
+                f"{key}: its name {observer.name!r} is no name of a file; use letters, digits and -"
+            )
         if observer.name in logs:
             raise PlanError(f"{key}: there are two processes with the name {observer.name}; leave one out")
         _check_command(key, observer)
@@ -80,8 +85,11 @@ def check_observers(config: RunConfig) -> None:
 def _check_command(key: str, observer: Observer) -> None:
     try:
         command = observer.command(Path("runs/latest"))
+        file = observer.announces(Path("runs/latest"))
     except Exception as error:
-        raise PartError(fault(observer, "a command", error, role=key)) from error
+        raise PartError(fault(observer, "a command, and a file or None", error, role=key)) from error
+    if not (file is None or isinstance(file, Path)):
+        raise PartError(fault(observer, "a Path or None", file, "announces", key))
     if not (isinstance(command, tuple) and all(isinstance(word, str) for word in command)):
         raise PartError(fault(observer, "a command: a tuple of str", command, "command", key))
 

@@ -233,7 +233,7 @@ def _takes_any_name(key: str) -> bool:
 def _known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     keys = []
     for name, field in model.model_fields.items():
-        keys.append(prefix + name)
+        keys.append(prefix + (field.alias or name))
         for kind in (field.annotation, *get_args(field.annotation)):
             if hasattr(kind, "model_fields"):
                 keys += _known_keys(kind, f"{prefix}{name}.")

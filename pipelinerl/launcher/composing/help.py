@@ -82,8 +82,10 @@ def _keys(values: BaseModel, skipped: Collection[str], prefix: str = "") -> Iter
         if isinstance(value, Component):
             target = plain[name].pop("_target_")
             yield f"{name}._target_", target, "The class; its options follow."
+            declared = type(value).model_fields
             for option, given in plain[name].items():
-                yield f"{name}.{option}", given, f"An option of {target}."
+                said = declared[option].description if option in declared else f"An option of {target}."
+                yield f"{name}.{option}", given, said or ""
         elif isinstance(value, BaseModel):
             if field.default is None:  # a section that null leaves out
                 yield prefix + name, plain[name], field.description or ""

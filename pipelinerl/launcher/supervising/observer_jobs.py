@@ -32,7 +32,7 @@ class ObserverJobs:
 
     def __init__(self, observers: Iterable[Observer], run_dir: Path):
         self._observers = {observer.name: observer for observer in observers}
-        self._run_dir = run_dir
+        self._commands = {name: each.command(run_dir) for name, each in self._observers.items()}
         self._end = end_path(run_dir)
         self._executor = LocalExecutor()
         self._executor.ask(Want(name, name, name) for name in self._observers)
@@ -97,7 +97,7 @@ class ObserverJobs:
     def _start(self, name: str) -> None:
         environment = {"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
         observer = self._observers[name]
-        command = (*observer.command(self._run_dir), *observer.with_run)
+        command = (*self._commands[name], *observer.with_run)
         process = Process(command, environment, self._logs.begin(name))
         try:
             self._executor.start(name, process)
@@ -131,5 +131,5 @@ class ObserverJobs:
 
     def _warn(self, name: str, why: str) -> None:
         observer = self._observers[name]
-        command = shlex.join(("python", *observer.command(self._run_dir)[1:]))
+        command = shlex.join(("python", *self._commands[name][1:]))
         say(f"warning: {why}; the run does not need it, and this command {observer.repeated}: {command}")

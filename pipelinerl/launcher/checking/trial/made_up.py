@@ -26,6 +26,8 @@ class AnyName(dict[str, float]):
     """Numbers by name, which has every name: a domain of the user's gives names of its own."""
 
     def __missing__(self, name: str) -> float:
+        if name == "success":  # a field, which no run has among its metrics
+            raise KeyError("success: it is rollout.success")
         return 0.0
 
 
@@ -59,7 +61,8 @@ def _rollout(config: RunConfig, member: int, names: object, problem: Problem, an
         reward=reward,
         reward_components=AnyName(dict.fromkeys(names, reward)),
         turn_rewards=[1.0, -1.0][: len(completions)] if config.credit == "completion" else [],
-        metrics=AnyName(success=reward, retries=0.0),
+        success=reward,
+        metrics=AnyName(retries=0.0),
         started_at=1.0,
         finished_at=2.0,
     )

@@ -153,8 +153,9 @@ class Parts:
     def _attempt(self, domain: Domain) -> tuple[Problem, Mapping[str, Any], list[str]]:
         """Returns a problem, and what the domain's verifiers were given to know, and to judge."""
         config = self._config
-        has_some = min(domain.train_size, domain.heldout_size) > 0
-        if not has_some or (config.plan and domain.fetches):
+        if config.plan and domain.fetches:  # before its sizes are asked for, which fetches its problems
+            return PROBLEM, {}, []
+        if min(domain.train_size, domain.heldout_size) <= 0:
             return PROBLEM, {}, []
         path = config.domain.target
         with self._watch.over("domain", path, domain, "its problems", "train_problem", is_timed=False):
