@@ -41,8 +41,13 @@ LONG_ONES = (  # folders
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the files that take long first, so that the processes that test end at about the same time."""
-    items.sort(key=lambda item: item.path.parent.name not in LONG_ONES)
+    """Puts the files that take long first, so that the processes that test end at about the same time.
+
+    The browser's tests come last: Playwright runs an event loop to the end of a process, beside which other
+    tests could not run theirs.
+    """
+    folders = {item: item.path.parent.name for item in items}
+    items.sort(key=lambda item: (folders[item] == "browser", folders[item] not in LONG_ONES))
 
 
 def pytest_collection_finish() -> None:

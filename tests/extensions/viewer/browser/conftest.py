@@ -9,7 +9,7 @@ from tests.extensions.viewer.browser.tabs import Tab, new_browser, new_context, 
 from tests.extensions.viewer.viewers import Viewer
 
 
-@pytest.fixture(scope="package")  # Playwright runs an event loop, beside which other tests cannot run theirs
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = new_browser(playwright)
@@ -17,7 +17,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def context(chromium: Browser) -> Iterator[BrowserContext]:
     """Yields the context of all tabs, which has the cookies of the viewers."""
     context = new_context(chromium)
