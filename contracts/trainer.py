@@ -170,7 +170,7 @@ class StepReport:
     grad_norm: float  # global norm over all ranks, before clipping
     learning_rate: float  # the learning rate that this step used
     skipped: bool  # whether a gradient that was not finite was discarded, without an update
-    measures: Mapping[str, float] = field(default_factory=dict)  # further numbers; metrics have rank 0's
+    measures: Mapping[str, float] = field(default_factory=dict)  # further metrics, from rank 0 alone
 
 
 @dataclass(frozen=True)

@@ -46,12 +46,13 @@ from pipelinerl.domains.base import opened
 from pipelinerl.domains.judges import build_judge
 from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.heartbeat import Heartbeat
+from pipelinerl.metrics import BlockedBy
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import admission_of
 from pipelinerl.rollouts.evaluator import Evaluator, ServersLostError
 from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
-from pipelinerl.rollouts.places import LOOK_S, NO_SERVERS, NO_WEIGHTS, Look, PlaceTimes
+from pipelinerl.rollouts.places import LOOK_S, Look, PlaceTimes
 from pipelinerl.rollouts.pulse import pulsing
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
@@ -177,12 +178,12 @@ class Actor:
             )
         )
 
-    def _why_places_are_free(self) -> str | None:
-        """Returns the word for why a free place is not taken; None where none is free."""
+    def _why_places_are_free(self) -> BlockedBy | None:
+        """Returns why a free place is not taken, or None if no place is free."""
         if self._pool.is_empty:
-            return NO_SERVERS
+            return BlockedBy.SERVERS
         if self._pool.is_held:
-            return NO_WEIGHTS
+            return BlockedBy.WEIGHTS
         return self._blocked_by() if self._slots_held < self._pool.capacity else None
 
     async def run(self) -> None:

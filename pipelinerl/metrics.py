@@ -22,8 +22,8 @@ names, and readers ignore names that they do not know. A number that is not fini
                   reward_mean, reward_<component>, success_rate, success_<domain> if there are several,
                   length_mean, length_max (sampled tokens), truncated_share, generation_tokens_per_s. For
                   the time since then, places_s seconds: places_busy, the share of the places for requests
-                  in use; blocked_<word>, the share of the time in which a free place was not taken, by the
-                  word of `Admission.blocked_by`. Shares of the rollouts under way: outside_requests
+                  in use; blocked_<word>, the share of the time in which a free place was not taken, for
+                  each word of `BlockedBy`. Shares of the rollouts under way: outside_requests
                   (without a request), judged_share (waiting for a judgement). Also in_flight,
                   rollouts_finished.
                   Every ten seconds: in_flight, including evaluations; rollouts_under_way;
@@ -50,11 +50,24 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 
 from contracts.support.files import append_whole, is_disk_full
 
 log = logging.getLogger(__name__)
+
+
+class BlockedBy(StrEnum):
+    """The reason why the actor starts no group although a server could take a request."""
+
+    SERVERS = "servers"  # there is no server
+    WEIGHTS = "weights"  # no server has weights that may be used
+    GATE = "gate"  # the trainer waits until no request is in flight (`schedule: async`)
+    JUDGING = "judging"  # too many rollouts wait for a judgement
+    LAG = "lag"  # another group could exceed the lag limit
+    BEHIND = "behind"  # another group could exceed it, because a server serves an older version
+    QUEUE = "queue"  # enough rollouts wait in front of the trainer
 
 
 def metrics_path(run_dir: Path, process: str) -> Path:

@@ -10,7 +10,7 @@ a process is killed, only the spans that had ended are in the file.
                     weights for the reference and sending them to it), save
     actor           evaluation (version); each second, places: means of in_flight, capacity,
                     under_way (rollouts begun) and away (those waiting for a judgement), and the seconds
-                    in which the actor was blocked, by the word of `Admission.blocked_by`
+                    in which the actor was blocked, by the words of `BlockedBy`
     preprocessor    score (step, sequences): the reference's work on one row
 """
 

@@ -67,10 +67,11 @@ class Trainer:
         self._version = resumed.version
         self._progress = Progress(self._learner.objective, has_begun=resumed.version > 0)
         manifest = self._worker.weight_manifest(config.weights.dtype)
-        self._own = None
+        self._rank_zero: RankZero | None = None  # on rank 0 alone
         if rank == 0:
-            self._own = self._new_rank_zero(run_dir, streams, resumed, domain, token, manifest)
-        self._rank_zero = self._ranks.on_rank_0(self._own)
+            self._rank_zero = self._new_rank_zero(run_dir, streams, resumed, domain, token, manifest)
+        # Every rank must make the same calls, in the same order.
+        self._collective_rank_zero = self._ranks.on_rank_0(self._rank_zero)
 
     def _new_rank_zero(
         self,
@@ -110,7 +111,7 @@ class Trainer:
 
         If the launcher asked for a restart, saves a checkpoint and returns early.
         """
-        self._rank_zero.wait_for_servers()
+        self._collective_rank_zero.wait_for_servers()
         self._send()
         self._renew_reference()
         if not self._transport.pulled:  # else training does not wait for a probe
@@ -128,15 +129,15 @@ class Trainer:
                     self._learn(row)
         if self._config.checkpoint.every:
             self._save_unsaved()
-        if self._rank_zero.is_save_wanted():
+        if self._collective_rank_zero.is_save_wanted():
             return self._leave()
         if self._version == self._config.max_steps:  # and not solved before
             self._progress.ended()
-        while self._rank_zero.must_repeat():
+        while self._collective_rank_zero.must_repeat():
             self._send()
         self._end_probe()
         self._probe.close()
-        self._rank_zero.end(self._version)
+        self._collective_rank_zero.end(self._version)
         self._export()
         self._worker.close()
 
@@ -147,7 +148,7 @@ class Trainer:
 
     def _tasks(self) -> list[Record]:
         """Waits for the next task. Returns each rank's share of it."""
-        task = self._own.next_task(self._version)
+        task = self._rank_zero.next_task(self._version)
         if not isinstance(task, MicroBatchRow):
             return [task] * self._ranks.size
         return [msgspec.structs.replace(task, micro_batches=[own]) for own in task.micro_batches]
@@ -164,10 +165,10 @@ class Trainer:
         with self._spans("optimizer", step=self._version), self._waiting(self._worker.longest_wait_s):
             report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
-        if self._rank_zero.close_step(self._version, report, statistics):
+        if self._collective_rank_zero.close_step(self._version, report, statistics):
             self._send()
         self._renew_reference()
-        self._rank_zero.settle(self._version, report.skipped)
+        self._collective_rank_zero.settle(self._version, report.skipped)
         self._progress.closed(report)
         every = self._config.checkpoint.every
         if every and self._version % every == 0:
@@ -177,35 +178,35 @@ class Trainer:
         """Saves what was trained since the last checkpoint, and ends."""
         self._save_unsaved()
         self._probe.close()
-        self._rank_zero.leave()
+        self._collective_rank_zero.leave()
         self._worker.close()
 
     def _export(self) -> None:
         size = self._worker.weight_manifest("float32").total_bytes
         size += size_beside_weights(self._config.model.path)
-        self._rank_zero.wait_for_space(size)
+        self._collective_rank_zero.wait_for_space(size)
         self._worker.export(self._checkpoints.final)
 
     def _save_unsaved(self) -> None:
         """Saves the version unless there is a checkpoint of it."""
-        if self._rank_zero.is_unsaved(self._version):
+        if self._collective_rank_zero.is_unsaved(self._version):
             self._save()
 
     def _save(self) -> None:
         """The backend writes on while training does."""
         with self._spans("save", version=self._version):
-            self._rank_zero.finish_saving()
+            self._collective_rank_zero.finish_saving()
             saving = self._worker.save(self._checkpoints.worker(self._version))
-        if self._own:
-            self._own.save(self._version, saving)
+        if self._rank_zero:
+            self._rank_zero.save(self._version, saving)
 
     def _send(self) -> None:
         """Publishes the version, and begins the probe of the servers that it is live at."""
-        publisher = self._own.publisher if self._own else None
+        publisher = self._rank_zero.publisher if self._rank_zero else None
         with self._spans("publish", version=self._version):
             with self._waiting():
                 published = publish(self._worker, self._ranks, publisher, self._version)
-            self._rank_zero.published(published)
+            self._collective_rank_zero.published(published)
         self._probe.begin(self._version, published)
 
     def _renew_reference(self) -> None:
@@ -213,13 +214,13 @@ class Trainer:
         if not self._is_renewal_due():
             return
         with self._spans("renew", version=self._version), self._waiting():
-            if self._rank_zero.begin_renewal(self._version):
+            if self._collective_rank_zero.begin_renewal(self._version):
                 weights = self._worker.gather_weights()
-                if self._own:
-                    self._own.reference.keep(self._version, weights)
+                if self._rank_zero:
+                    self._rank_zero.reference.keep(self._version, weights)
                 for _ in weights:
                     pass
-            self._rank_zero.renew_reference(self._version)
+            self._collective_rank_zero.renew_reference(self._version)
 
     def _is_renewal_due(self) -> bool:
         reference = self._config.reference
@@ -233,8 +234,8 @@ class Trainer:
             return
         with self._spans("probe", version=self._version), self._waiting():
             measured = self._probe.score(self._worker, self._version)
-        if self._own:
-            self._own.metrics.write(self._version, **measured)
+        if self._rank_zero:
+            self._rank_zero.metrics.write(self._version, **measured)
 
     def _waiting(self, longest_s: float | None = None) -> AbstractContextManager[None]:
         """Beats while the block waits for servers or other ranks, which each has a limit of its own."""

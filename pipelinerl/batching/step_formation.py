@@ -30,7 +30,10 @@ class Groups:
         self._members: dict[int, list[Rollout]] = {}
 
     def collect(self, rollout: Rollout) -> list[Rollout] | None:
-        """Returns the group in the order of its members if this rollout completes it, else None."""
+        """Returns the group if this rollout completes it, else None.
+
+        Its members are ordered by `rollout_id` as text, so that the order of arrival makes no difference.
+        """
         members = self._members.setdefault(rollout.group_id, [])
         members.append(rollout)
         if len(members) < self._group_size:

@@ -7,6 +7,7 @@ reference or the lag limit holds back what is generated.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pipelinerl.metrics import BlockedBy
 from pipelinerl.report.measurements import FEWEST_STEPS, Measurements
 
 WAITS = 0.25  # share of the time from which the trainer counts as waiting
@@ -14,7 +15,6 @@ BLOCKED = 0.25  # share of the time from which free places count as held back
 BUSY = 0.8  # share of the places, or of the workers that judge
 PUBLISHES = 0.2  # share of the time from which publishing counts, and what is done beside learning
 LEARNS = 0.4  # share of the time from which the trainer counts as busy with learning
-GATE = "gate"  # the word of `Admission.blocked_by` while the trainer waits for the requests to end
 OUTSIDE = 0.5  # share of the rollouts under way without a request
 SCORES = 0.5  # rows at the reference at a time
 WASTED = 0.5  # share of the tokens that came into the loss, below which it comes before more servers
@@ -79,12 +79,11 @@ def _held_back(m: Measurements) -> float:
     return sum(share for word, share in m.blocked.items() if word in AFTER_GENERATION)
 
 
-QUEUE = "queue"  # the word of `Admission.blocked_by` while enough rollouts wait in front of the trainer
-AFTER_GENERATION = ("lag", QUEUE, "unread", "judging")  # "unread": of runs that were recorded before
+AFTER_GENERATION = (BlockedBy.LAG, BlockedBy.QUEUE, BlockedBy.JUDGING, "unread")  # "unread": of older runs
 
 
 def _quiescing(m: Measurements) -> Bottleneck | None:
-    gate = m.blocked.get(GATE, 0.0)
+    gate = m.blocked.get(BlockedBy.GATE, 0.0)
     if m.quiesce < PUBLISHES or gate < PUBLISHES or m.quiesce < m.wait:
         return None
     return Bottleneck(
@@ -125,7 +124,7 @@ ADVICE_BY_PHASE = {
 }
 
 
-BEHIND = ("weights", "behind")  # the words for servers that are behind the newest weights
+BEHIND = (BlockedBy.WEIGHTS, BlockedBy.BEHIND)  # the words for servers that are behind the newest weights
 
 
 def _pulling(m: Measurements) -> Bottleneck | None:
@@ -202,7 +201,7 @@ def _useful(m: Measurements) -> str:
 
 
 def _lag(m: Measurements) -> Bottleneck | None:
-    if m.wait < WAITS or _held_back(m) - m.blocked.get(QUEUE, 0.0) <= BLOCKED:
+    if m.wait < WAITS or _held_back(m) - m.blocked.get(BlockedBy.QUEUE, 0.0) <= BLOCKED:
         return None
     return Bottleneck(
         Finding.LAG,

@@ -28,7 +28,7 @@ class Measurements:
     paused: float  # for which a server's generation stood still, the longest at each publication
     phases: Mapping[str, float]  # of the publications' time, by phase
     busy: float  # of the places for requests on the servers, those that were taken
-    blocked: Mapping[str, float]  # in which a free place was not taken, by the word for why
+    blocked: Mapping[str, float]  # in which a free place was not taken, by the words of `BlockedBy`
     outside: float  # of the rollouts that had begun, those with no request on a server
     scoring: float | None  # rows that the reference scored at a time, on average
     judging: float | None  # of the time of the workers that judge

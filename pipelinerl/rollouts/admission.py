@@ -18,6 +18,7 @@ step, which settles its groups.
 """
 
 from pipelinerl.config import RunConfig
+from pipelinerl.metrics import BlockedBy
 
 STEPS_AHEAD = 2.5  # one step being trained, one that waits for the trainer, and half of one being formed
 REMEMBERED_STEPS = 4  # the pace is averaged over the groups of so many steps
@@ -76,21 +77,21 @@ class Admission:
         self.behind = 0  # versions that a server with requests is behind the newest, at most
         self.gate_open = True  # whether requests may be sent (`schedule: async`)
 
-    def blocked_by(self) -> str | None:
-        """Returns the word for the reason why no group may start, or None if one may."""
+    def blocked_by(self) -> BlockedBy | None:
+        """Returns the reason why no group may start, or None if one may."""
         if not self.gate_open:
-            return "gate"
+            return BlockedBy.GATE
         if self.judging > (self._most_judging or 2 * self.in_flight):
-            return "judging"
+            return BlockedBy.JUDGING
         with_another = self.started - self.settled + self._group_size
         if self._limit is not None and with_another > self._limit:
-            return "lag"
+            return BlockedBy.LAG
         if self._limit is not None and with_another > self._limit_behind:
-            return "behind"
+            return BlockedBy.BEHIND
         has_a_step = self.finished - self.settled >= self._batch_size
         pace = self.in_flight if self._pace.rollouts is None else self._pace.rollouts
         if has_a_step and with_another > pace + STEPS_AHEAD * self._batch_size:
-            return "queue"
+            return BlockedBy.QUEUE
         return None
 
     @property

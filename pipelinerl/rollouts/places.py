@@ -8,12 +8,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from pipelinerl.metrics import BlockedBy
 from pipelinerl.spans import Spans
 
 LOOK_S = 0.1
 LINE_S = 1.0
-NO_SERVERS = "servers"  # the value of `blocked_by` if there is no server
-NO_WEIGHTS = "weights"  # its value if no server has weights that may be used
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Look:
     capacity: int
     under_way: int  # rollouts that have begun, except those that wait for a place
     away: int  # those rollouts under way that wait for a judgement
-    blocked_by: str | None
+    blocked_by: BlockedBy | None
 
 
 @dataclass

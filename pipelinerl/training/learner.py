@@ -14,7 +14,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
 from pipelinerl.training.period import conflict
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.step_statistics import StepStatistics
+from pipelinerl.training.step_statistics import REPORTED, StepStatistics, check_names
 
 
 class Learner:
@@ -57,7 +57,7 @@ class Learner:
         """Makes the updates of the step that begins with `version`, and reports the last one.
 
         The step counts as skipped only if all of its updates were skipped. Its measures are those of all
-        updates, and the later one's if two have the same name.
+        updates, and the later one's if two have the same name. Raises ValueError for a reserved name.
         """
         report = self._worker.step()
         skipped = report.skipped
@@ -70,6 +70,7 @@ class Learner:
             skipped = skipped and report.skipped
             measures |= report.measures
         statistics = self._statistics.report(ranks)
+        check_names("trainer's measures", measures, REPORTED | statistics.keys())
         self._statistics = StepStatistics()
         self._kept = []
         if self._reset_every and (version + 1) % self._reset_every == 0:

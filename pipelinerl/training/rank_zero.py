@@ -41,11 +41,11 @@ from pipelinerl.training.phases import add_phases
 from pipelinerl.training.publishing.base import WeightPublisher
 from pipelinerl.training.reference_updates import ReferenceUpdates
 from pipelinerl.training.save_requests import SaveRequests
+from pipelinerl.training.step_statistics import TIMED
 from pipelinerl.training.stopping import Stopping
 
 log = logging.getLogger(__name__)
-LOOK_S = 1.0  # between two checks of the servers while no row comes
-TIMED = ("wait", "learn", "optimizer", "quiesce", "publish", "probe", "save")  # spans in a step's metrics
+POLL_S = 1.0  # between two checks of the servers while no row comes
 
 
 class RankZero:
@@ -75,7 +75,7 @@ class RankZero:
         self.reference = reference
         self._reader = streams.reader("rows")
         self._offset = ends.get("rows", 0)  # offset of the next row
-        self._rows = self._reader.read(self._offset, LOOK_S)
+        self._rows = self._reader.read(self._offset, POLL_S)
         self._actor_events = streams.reader("actor_events")
         self._actor_offset = ends.get("actor_events", 0)
         self._events = events
@@ -91,7 +91,7 @@ class RankZero:
         self.metrics = MetricsWriter(run_dir, "trainer")
         self._lags: Counter[int] = Counter()  # lag -> tokens of the step
         self._masked_tokens = 0
-        self._groups: list[int] = []
+        self._group_ids: list[int] = []
         self._published = -1  # version of the last publication
         self._health = Health(instantiate(config.health))
         self._stopping = Stopping(config.stop_at, valid_results(streams))
@@ -138,7 +138,8 @@ class RankZero:
     def next_task(self, version: int) -> MicroBatchRow | PublishWanted | SaveWanted | TrainingDone:
         """Waits for the next row, for a request to save, or until `version` must be published again.
 
-        A solved run is done. That may be known only when no step closes any more, with every problem solved.
+        Returns `PublishWanted` in the last case, and `TrainingDone` if the run is solved. The evaluation that
+        solves it may come after the last step, because no step closes once every problem is solved.
         """
         while not self.is_save_wanted():
             self._heartbeat.beat()
@@ -147,8 +148,8 @@ class RankZero:
                 return self._done(version)
             if (entry := next(self._rows, None)) is not None:
                 return self._taken(entry)
-            self._rows = self._reader.read(self._offset, LOOK_S)
-            self._hear_actor()
+            self._rows = self._reader.read(self._offset, POLL_S)
+            self._apply_new_actor_events()
             if self.publisher.is_stranded():
                 log.warning("version %d is published again: it was not written, or servers changed", version)
                 return PublishWanted(version=version)
@@ -157,17 +158,17 @@ class RankZero:
     def _taken(self, entry: Entry) -> MicroBatchRow:
         self._offset = entry.next_offset
         self.publisher.rollouts_come()
-        self._note(entry.record)
+        self._count_row(entry.record)
         return entry.record
 
-    def _note(self, row: MicroBatchRow) -> None:
+    def _count_row(self, row: MicroBatchRow) -> None:
         in_loss = [s.versions[s.loss_mask] for sequences in row.micro_batches for s in sequences]
         versions = [of_tokens[of_tokens >= 0] for of_tokens in in_loss]  # below 0: not sampled
         if versions:
             lags, tokens = np.unique(row.step - np.concatenate(versions), return_counts=True)
             self._lags.update(dict(zip(lags.tolist(), tokens.tolist(), strict=True)))
         self._masked_tokens += row.masked_tokens
-        self._groups = row.group_ids
+        self._group_ids = row.group_ids
         self._rollouts_offset = row.rollouts_offset
 
     def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> bool:
@@ -243,8 +244,7 @@ class RankZero:
             trained_tokens_per_s=tokens / step_s,
             step_s=step_s,
             **{f"{name}_s": seconds.get(name, 0.0) for name in TIMED},
-            **statistics,
-            **report.measures,
+            **statistics | report.measures,
             **{f"alarm_{alarm}": 1.0 for alarm in alarms},
         )
         self._lags.clear()
@@ -258,10 +258,10 @@ class RankZero:
         if self._config.schedule == "async":
             self._wait_until_quiesced(version)
         else:
-            self._hear_actor()
+            self._apply_new_actor_events()
 
-    def _hear_actor(self) -> None:
-        for _ in self._from_actor(wait_s=0):
+    def _apply_new_actor_events(self) -> None:
+        for _ in self._applied_actor_events(wait_s=0):
             pass
 
     def _wait_until_quiesced(self, version: int) -> None:
@@ -271,15 +271,15 @@ class RankZero:
         """
         self._events.append(PublishWanted(version=version))
         with self._spans("quiesce", version=version):
-            self._hear_until_quiesced(version)
+            while not self._is_quiesced(version) and not self.is_save_wanted():
+                self._heartbeat.beat()
 
-    def _hear_until_quiesced(self, version: int) -> None:
-        while Quiesced(version=version) not in self._from_actor(LOOK_S):
-            self._heartbeat.beat()
-            if self.is_save_wanted():
-                return
+    def _is_quiesced(self, version: int) -> bool:
+        """Waits at most `POLL_S` for the actor's report that no request is in flight."""
+        return any(record == Quiesced(version=version) for record in self._applied_actor_events(POLL_S))
 
-    def _from_actor(self, wait_s: float) -> Iterator[Record]:
+    def _applied_actor_events(self, wait_s: float) -> Iterator[Record]:
+        """Yields the new events of the actor, each once it is applied."""
         for entry in self._actor_events.read(self._actor_offset, wait_s):
             self._actor_offset = entry.next_offset
             match entry.record:
@@ -312,7 +312,7 @@ class RankZero:
     def settle(self, version: int, skipped: bool) -> None:
         """Settles the step's groups, once the step's version is live."""
         reason = DropReason.NONFINITE if skipped else None
-        rollouts = len(self._groups) * self._config.group_size
+        rollouts = len(self._group_ids) * self._config.group_size
         self._events.append(
-            Settled(group_ids=self._groups, rollouts=rollouts, reason=reason, version=version)
+            Settled(group_ids=self._group_ids, rollouts=rollouts, reason=reason, version=version)
         )

@@ -3,6 +3,8 @@
 Notation: r = π/μ per token that a server sampled, not truncated.
 """
 
+from collections.abc import Collection, Iterable
+
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
@@ -12,8 +14,9 @@ from pipelinerl.training.ranks import Ranks
 LAG_BUCKETS = 9  # the gap is reported for each lag from 0 to 7, and for all lags from 8 on together
 
 
-REPORTED = {
-    "time", "step",
+TIMED = ("wait", "learn", "optimizer", "quiesce", "publish", "probe", "save")  # spans in a step's metrics
+REPORTED = {  # by every step, so that neither an objective nor a trainer may use these names
+    "time", "step", "step_s", *(f"{name}_s" for name in TIMED),
     "trained_tokens", "loss", "ess", "ratio_mean_abs_log", "ratio_max_abs_log", "mismatch_k3", "entropy",
     "grad_norm", "learning_rate", "skipped", "lag_mean", "lag_max", "masked_tokens", "trained_tokens_per_s",
 }  # fmt: skip
@@ -32,10 +35,7 @@ class StepStatistics:
 
     def update(self, scores: TokenScores, batch: PackedBatch, loss: torch.Tensor, sums: TokenSums) -> None:
         """Adds one micro-batch. Raises ValueError if the objective's sums use a reserved name."""
-        if taken := sums.keys() & REPORTED:
-            raise ValueError(
-                f"the objective's sums cannot be named {', '.join(taken)}: every step reports those"
-            )
+        check_names("objective's sums", sums, REPORTED)
         mask = batch.loss_mask
         has_ratio = sampled(batch)
         log_r = log_ratio(scores, batch).detach().double()  # [T]; float32 cannot hold r² of an outlier
@@ -87,6 +87,12 @@ class StepStatistics:
                 if c
             },
         }
+
+
+def check_names(of: str, names: Iterable[str], taken: Collection[str]) -> None:
+    """Raises ValueError if a metric of a component has a name that is taken."""
+    if both := ", ".join(name for name in names if name in taken):
+        raise ValueError(f"the {of} cannot be named {both}: every step reports those")
 
 
 def _ratios(sums: dict[str, float], max_abs_log_ratio: float) -> dict[str, float]:

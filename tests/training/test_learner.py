@@ -104,6 +104,16 @@ def test_a_step_has_the_measures_of_all_its_updates(worker, monkeypatch):
     assert report.measures == {"number": 1, "of_0": 1.0, "of_1": 1.0}
 
 
+@pytest.mark.parametrize("name", ["loss", "step_s", "wait_s"])
+def test_a_measure_of_the_trainer_cannot_replace_a_metric_of_every_step(worker, monkeypatch, name):
+    step = worker.step
+    monkeypatch.setattr(worker, "step", lambda: replace(step(), measures={name: 1.0}))
+    learning = learner(worker)
+    learning.accumulate(sequences(0), step=0)
+    with pytest.raises(ValueError, match=f"the trainer's measures cannot be named {name}"):
+        learning.close_step(0, Ranks(0, 1, 60))
+
+
 def test_weights_never_change_otherwise_between_two_epochs(worker):
     worker.period = 6
     assert learner(worker, "epochs=3") and learner(worker)
