@@ -52,7 +52,7 @@ from pipelinerl.rollouts.admission import admission_of
 from pipelinerl.rollouts.evaluator import Evaluator, ServersLostError
 from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
-from pipelinerl.rollouts.places import LOOK_S, Look, PlaceTimes
+from pipelinerl.rollouts.places import SAMPLE_S, Occupancy, PlaceTimes
 from pipelinerl.rollouts.pulse import pulsing
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
@@ -60,7 +60,7 @@ from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.spans import Spans
-from pipelinerl.streams.events import evaluated_versions, latest_launch, tail, valid_results
+from pipelinerl.streams.events import evaluated_versions, latest_resumption, tail, valid_results
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
@@ -68,7 +68,7 @@ from pipelinerl.weight_transport import transport_of
 
 
 class SlotFreed:
-    """A slot may be free: a rollout has ended or yielded its own, or a server gets more requests."""
+    """An event: a slot may be free, because a rollout ended or yielded its slot, or a limit was raised."""
 
 
 class Actor:
@@ -82,7 +82,7 @@ class Actor:
         self._pool = ServerPool(config.inference.requests_at_first)
         self._judge = build_judge(config.judging)
         self._failures = FirstFailures("rollouts")
-        self._newest = 0  # version that the trainer has made
+        self._newest = 0  # newest version that the trainer has made
         client = build_client(config, session, self._pool, self._judge)
         self._client = replace(client, newest=lambda: self._newest)
         streams = open_streams(config, run_dir)
@@ -90,13 +90,13 @@ class Actor:
         self._rollouts = ThreadWriter(streams.writer("rollouts"), self._stream_thread)
         self._events = ThreadWriter(streams.writer("actor_events"), self._stream_thread)
         self._sampler_states = SamplerStates(streams.writer("sampler_states"))
-        self._happenings: asyncio.Queue[Record | BaseException | SlotFreed] = asyncio.Queue()
-        resumed = latest_launch(streams)
+        self._incoming: asyncio.Queue[Record | BaseException | SlotFreed] = asyncio.Queue()
+        resumed = latest_resumption(streams)
         for name in ("trainer_events", "preprocessor_events"):
-            tail(streams.reader(name), resumed.ends.get(name, 0), self._happenings)
+            tail(streams.reader(name), resumed.ends.get(name, 0), self._incoming)
         self._launched = LaunchedServers(streams)
         self._launched.refresh()
-        tail(streams.reader("launcher_events"), self._launched.offset, self._happenings)
+        tail(streams.reader("launcher_events"), self._launched.offset, self._incoming)
         self._metrics = RolloutMetrics(run_dir)
         spans = Spans(run_dir, "actor")
         self._place_times = PlaceTimes(spans)
@@ -117,14 +117,14 @@ class Actor:
             spans,
             evaluated_versions(valid_results(streams)),
             spawn=lambda work: self._spawn(work, self._background),
-            on_begin=self.gate.look_again,
+            on_begin=self.gate.recheck,
             pulled=transport.pulled,
         )
         self.gate.watch(self._pool)
-        self.gate.watch(self._evaluator.pool, lambda: self._evaluator.of_version)
+        self.gate.watch(self._evaluator.pool, lambda: self._evaluator.last_started_version)
 
     def _resume(self, resumed: Resumed) -> None:
-        """Count and draw on from where the run stopped."""
+        """Restores counts, draws, and the groups that are trained again, from a resumed run's record."""
         self._next_group = resumed.next_group
         self._redraws = deque(resumed.redraws)
         self._draws = 0
@@ -151,25 +151,25 @@ class Actor:
         return [self._pool, self._evaluator.pool]
 
     def adapting(self) -> AbstractAsyncContextManager[None]:
-        """Adapts how many requests for training a server gets, where no number is configured."""
+        """Adapts the number of requests that each server gets, if none is configured."""
         inference = self._config.inference
         if inference.concurrency is None:
             return adapting(self._pool, self._session, inference.requests_at_first, self._slot_freed)
         return nullcontext()
 
     def write_progress(self) -> None:
-        """Writes how much is under way and has finished, for whoever watches the run."""
+        """Writes the numbers of requests and rollouts, for observers of the run."""
         if self._version >= 0:
             in_flight = sum(pool.in_flight for pool in self.pools)
             self._metrics.write_progress(self._version, in_flight, len(self._rolling))
 
-    def look_at_places(self) -> None:
-        """Adds how many places are taken now, and why the others are not."""
+    def sample_places(self) -> None:
+        """Samples how many request slots are in use, and why the others are free."""
         if self._version < 0:
             return
         on_servers = 0 if self.domain.demonstrated else len(self._rolling)
-        self._place_times.look(
-            Look(
+        self._place_times.sample(
+            Occupancy(
                 in_flight=self._pool.in_flight,
                 capacity=self._pool.capacity,
                 under_way=on_servers - self._slots.between_segments,
@@ -182,65 +182,65 @@ class Actor:
         """Returns why a free place is not taken, or None if no place is free."""
         if self._pool.is_empty:
             return BlockedBy.SERVERS
-        if self._pool.is_held:
+        if self._pool.has_no_usable_server:
             return BlockedBy.WEIGHTS
-        return self._blocked_by() if self._slots_held < self._pool.capacity else None
+        return self._blocked_by() if self._slots_in_use < self._pool.capacity else None
 
     async def run(self) -> None:
         """Runs from the first published weights to the last evaluation."""
         while self._version < 0:
-            await self._handle(await self._happenings.get())
+            await self._handle(await self._incoming.get())
         while True:
             await self._start_rollouts()
-            happening = await self._happenings.get()
-            if isinstance(happening, TrainingDone):
+            event = await self._incoming.get()
+            if isinstance(event, TrainingDone):
                 break
-            await self._handle(happening)
+            await self._handle(event)
         await self._stop()
 
-    async def _handle(self, happening: Record | BaseException | SlotFreed) -> None:
-        match happening:
+    async def _handle(self, event: Record | BaseException | SlotFreed) -> None:
+        match event:
             case BaseException():
-                raise happening
+                raise event
             case StepClosed():
-                self._newest = happening.version
+                self._newest = event.version
             case WeightsPublished():
-                self._newest = happening.version
-                await self._on_published(happening)
-            # One that is not published is followed by other workers: until then nothing starts in its place.
+                self._newest = event.version
+                await self._on_published(event)
+            # A step whose version was not published ends with a restart of the workers; it counts until then.
             case Settled(version=version) if version is None or version <= self._version:
-                self._admission.settle(happening.rollouts)
-                self._kept.settled(happening.group_ids)
+                self._admission.settle(event.rollouts)
+                self._kept.settled(event.group_ids)
                 self._rollouts.protect(self._kept.begin(self._rollouts.end))
             case CheckpointSaved():
-                self._kept.checkpoint = happening.rollouts_offset
-                self._rollouts.protect(happening.rollouts_offset)
+                self._kept.checkpoint = event.rollouts_offset
+                self._rollouts.protect(event.rollouts_offset)
                 state = SamplerState(draws=self._draws, state=self._sampler.state_dict())
                 await self._stream_thread.do(partial(self._sampler_states.append, state))
             case ServerJoined() | ServerLeft():
-                await self._hear_of_servers()
+                await self._update_servers()
             case PublishWanted():
-                self._spawn(self._quiesce(happening.version), self._background)
+                self._spawn(self._quiesce(event.version), self._background)
             case Rollout():
-                await self._finish(happening)
+                await self._finish_rollout(event)
 
     # --- servers and weights ------------------------------------------------------------------
 
-    async def _hear_of_servers(self) -> None:
-        """Takes out the servers that have left by now. One that has joined waits for `WeightsPublished`."""
+    async def _update_servers(self) -> None:
+        """Removes the servers that have left. New servers get requests after their first publication."""
         for leaving in await self._stream_thread.do(self._launched.refresh):
             self.gate.forget(leaving.joining.url)
             self._pool.forget(leaving.joining.url, leaving.drains)
             await self._evaluator.forget(leaving.joining.url, leaving.drains)
 
     async def _on_published(self, published: WeightsPublished) -> None:
-        await self._hear_of_servers()  # one that is named here may have left since
+        await self._update_servers()  # a published server may have left since
         present = {joining.number: joining.url for joining in self._launched.present}
         servers = [present[number] for number in published.joinings if number in present]
         published = msgspec.structs.replace(published, servers=servers)
         self._version = published.version
         client = replace(self._client, turn=self._slots.yield_slot)
-        self._attempt = RolloutRunner(
+        self._run_rollout = RolloutRunner(
             published.run,
             self.domain,
             client,
@@ -251,22 +251,22 @@ class Actor:
         )
         self.gate.published(published)
         await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
-        await self._pool.open_gate()
+        await self._pool.resume()
         self._admission.gate_open = True
         self._metrics.write(self._version, self._pool.in_flight, self._place_times.of_version())
         await self._evaluator.on_published(published)
 
     async def _quiesce(self, version: int) -> None:
-        """`schedule: async`: no request in flight, none begun until `version` is live."""
+        """With `schedule: async`, stops requests until `version` is live. Reports when none is in flight."""
         self._admission.gate_open = False
-        await asyncio.gather(self._pool.close_gate(), self._evaluator.close_gate())
+        await asyncio.gather(self._pool.pause(), self._evaluator.pause())
         await self._events.append(Quiesced(version=version))
 
     # --- rollouts -----------------------------------------------------------------------------
 
     async def _start_rollouts(self) -> None:
-        """Fills the servers: new rollouts of open groups, then those between segments, then a new group."""
-        while self._slots_held < self._pool.capacity:
+        """Fills free slots: first rollouts of open groups, then those between segments, then a new group."""
+        while self._slots_in_use < self._pool.capacity:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)
             elif not self._slots.resume_one():
@@ -274,19 +274,19 @@ class Actor:
                     return
                 await self._open_group()
 
-    def _blocked_by(self) -> str | None:
-        """Returns the word for what keeps a group from starting, or None if one may start."""
+    def _blocked_by(self) -> BlockedBy | None:
+        """Returns why no group may start, or None if one may."""
         self._admission.in_flight = self._pool.capacity
         self._admission.behind = self.gate.behind
         self._admission.judging = self._judge.waiting if self._judge else 0
         return self._admission.blocked_by()
 
     @property
-    def _slots_held(self) -> int:
+    def _slots_in_use(self) -> int:
         return len(self._rolling) - self._slots.between_segments - self._slots.away
 
     def _slot_freed(self) -> None:
-        self._happenings.put_nowait(SlotFreed())
+        self._incoming.put_nowait(SlotFreed())
 
     async def _open_group(self) -> None:
         group_id = self._next_group
@@ -300,10 +300,10 @@ class Actor:
         self._slots.put(self._groups.open(group_id, draw, problem, self.domain.train_problem(problem)))
 
     async def _roll_out(self, spec: RolloutSpec) -> None:
-        self._happenings.put_nowait(await self._attempt(self._groups.problem_of(spec), spec))
+        self._incoming.put_nowait(await self._run_rollout(self._groups.problem_of(spec), spec))
 
-    async def _finish(self, rollout: Rollout) -> None:
-        """A group is written when it is whole: some terms of the reward compare its members."""
+    async def _finish_rollout(self, rollout: Rollout) -> None:
+        """Writes the group if the rollout completes it, because some reward terms compare its members."""
         group = self._groups.add_finished(rollout)
         if group is None:
             return
@@ -319,13 +319,13 @@ class Actor:
     # --- the end ------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine, tasks: set[asyncio.Task]) -> asyncio.Task:
-        """A task whose end is noticed: an exception of its own ends the actor."""
+        """Starts a task. An exception in it ends the actor."""
 
         def ended(task: asyncio.Task) -> None:
             tasks.discard(task)
             self._slot_freed()
             if not task.cancelled() and task.exception() is not None:
-                self._happenings.put_nowait(task.exception())
+                self._incoming.put_nowait(task.exception())
 
         task = asyncio.create_task(work)
         tasks.add(task)
@@ -333,17 +333,17 @@ class Actor:
         return task
 
     async def _stop(self) -> None:
-        """Calls off what is in flight, names it, and measures the last version.
+        """Cancels requests, settles the groups that were open, and evaluates the last version.
 
-        An evaluation of version 0 that is still under way is waited for.
+        If the evaluation of version 0 is still under way, waits for it.
         """
-        await self._hear_of_servers()
-        start = await self._evaluator.call_off_all_but_the_first("training is done")
+        await self._update_servers()
+        start = await self._evaluator.cancel_all_but_the_first("training is done")
         in_flight = self._rolling | self._background - {start}
         for task in in_flight:
             task.cancel()
         await asyncio.gather(*in_flight, return_exceptions=True)
-        await self._drain()
+        await self._handle_finished()
         if left := self._groups.ids:
             rollouts = len(left) * self._config.group_size
             settled = Settled(group_ids=left, rollouts=rollouts, reason=DropReason.TRAINING_DONE)
@@ -353,29 +353,29 @@ class Actor:
         within_s = self._config.world.server_start_timeout_s
         last = self._evaluator.evaluate(self._version, within_s)
         await self._wait_for(self._spawn(last, self._background))
-        await self._drain()
+        await self._handle_finished()
         await self._events.append(ActorStopped())
 
     async def _wait_for(self, evaluation: asyncio.Task) -> None:
-        """Waits until an evaluation is over that no publication gives another server to.
+        """Waits until the evaluation has ended.
 
-        Raises ServersLostError when no server is left.
+        Raises ServersLostError if no server is left: after training, no publication adds another one.
         """
         while not evaluation.done():
             if self._pool.is_empty:
                 raise ServersLostError(
                     "no server is left that holds the last version; resume=true evaluates it"
                 )
-            happening = await self._happenings.get()
-            if isinstance(happening, ServerLeft | BaseException):
-                await self._handle(happening)
+            event = await self._incoming.get()
+            if isinstance(event, ServerLeft | BaseException):
+                await self._handle(event)
 
-    async def _drain(self) -> None:
-        """What is over, but not yet written down."""
-        while not self._happenings.empty():
-            happening = self._happenings.get_nowait()
-            if isinstance(happening, Rollout | BaseException):
-                await self._handle(happening)
+    async def _handle_finished(self) -> None:
+        """Handles rollouts that finished and errors that came meanwhile."""
+        while not self._incoming.empty():
+            event = self._incoming.get_nowait()
+            if isinstance(event, Rollout | BaseException):
+                await self._handle(event)
 
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
@@ -390,7 +390,7 @@ async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
             actor.adapting(),
             actor.gate.running(),
             pulsing(actor.write_progress),
-            pulsing(actor.look_at_places, LOOK_S),
+            pulsing(actor.sample_places, SAMPLE_S),
         ):
             await actor.run()
 

@@ -35,7 +35,7 @@ from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
 from pipelinerl.spans import Spans
 from pipelinerl.streams import StreamReader
-from pipelinerl.streams.events import latest_launch
+from pipelinerl.streams.events import latest_resumption
 from pipelinerl.streams.of_run import open_streams
 
 POLL_S = 0.1  # between two reads of the trainer's events
@@ -48,7 +48,7 @@ class Preprocessor:
         self._config = config
         self._heartbeat = Heartbeat(run_dir, "preprocessor", config.world.heartbeat_timeout_s)
         streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
-        resumed = latest_launch(streams)
+        resumed = latest_resumption(streams)
         self._groups = Groups(config.group_size)
         self._formation = build_formation(config, first_step=resumed.version)
         self._streams = streams
@@ -61,7 +61,7 @@ class Preprocessor:
         self._metrics = MetricsWriter(run_dir, "preprocessor")
         self._spans = Spans(run_dir, "preprocessor")
         self._scored_s = 0.0  # seconds of scoring, summed over rows
-        self._made = resumed.version  # newest weight version that the trainer has made
+        self._made = resumed.version  # newest version that the trainer has made
         self._unscored: deque[MicroBatchRow] = deque()  # rows whose scoring has not begun
         self._reference = None
         if config.reference:
@@ -171,9 +171,9 @@ class Preprocessor:
             self._append(scored.row)
 
     def _may_score(self) -> bool:
-        """Returns whether the next row can be scored, for which the trainer must have made the version.
+        """Returns True if the next row can be scored: the reference takes another, and its version exists.
 
-        After a resumption, the server may still serve a later version, which is undone.
+        After a resumption, the reference may still serve a later version, which no longer counts.
         """
         if not self._unscored or self._reference.is_full:
             return False
@@ -192,10 +192,11 @@ class Preprocessor:
             self._write_metrics()
 
     def _count_dropped(self, last: str) -> None:
-        """Counts a dropped group. Raises GaveUpError after too many in a row.
+        """Counts a dropped group. Raises GaveUpError after `give_up_after` in a row.
 
-        Otherwise a solved task, a hopeless one or a broken verifier would keep the run going for ever.
-        last: what the reason alone does not say of this group, or "".
+        Otherwise a solved task, an impossible one or a broken verifier would keep the run going for ever.
+
+        last: details of why this group was dropped, or "".
         """
         self._dropped_in_a_row += 1
         if self._dropped_in_a_row >= self._config.give_up_after:
@@ -242,7 +243,7 @@ class Preprocessor:
 
 
 class EventWatch:
-    """A watch for the record that ends a phase in an event stream. It passes on earlier records."""
+    """Reads an event stream until a record of one kind. `on_event` gets each earlier record."""
 
     def __init__(
         self,
@@ -261,7 +262,7 @@ class EventWatch:
         self.event: Record | None = None
 
     def seen(self) -> bool:
-        """Returns whether the record has come. Polls the stream at most every POLL_S."""
+        """Returns True if the record has come. Polls the stream at most every `POLL_S` seconds."""
         if self.event is None and time.monotonic() >= self._next_poll:
             self._poll(timeout_s=0)
             self._next_poll = time.monotonic() + POLL_S

@@ -1,8 +1,8 @@
 """The trainer: rows -> forward, objective, backward, step -> weights published in flight.
 
 Run by the launcher, one process per rank: `python -m pipelinerl.trainer --run-dir DIR` with RANK,
-WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Rank 0 alone reads `rows` and which servers there are, writes
-`trainer_events` and publishes; the others wait for it at the control group.
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Rank 0 alone reads `rows`, writes `trainer_events` and publishes. The
+other ranks wait for it in the control group (`training.ranks`).
 """
 
 import os
@@ -28,7 +28,7 @@ from pipelinerl.heartbeat import EVERY_S, Heartbeat
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
 from pipelinerl.spans import Spans
 from pipelinerl.streams import Streams
-from pipelinerl.streams.events import latest_launch
+from pipelinerl.streams.events import latest_resumption
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.training.checkpoints import Checkpoints
@@ -60,7 +60,7 @@ class Trainer:
         self._transport = transport_of(config)
         self._probe = Probe(config, domain, self._ranks, token, self._transport.pulled)
         streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
-        resumed = latest_launch(streams)
+        resumed = latest_resumption(streams)
         self._checkpoints = Checkpoints(run_dir)
         if resumed.version > 0:
             self._worker.load(self._checkpoints.worker(resumed.version))
@@ -82,7 +82,7 @@ class Trainer:
         token: str | None,
         manifest: WeightManifest,
     ) -> RankZero:
-        """Returns what rank 0 does beside training, with the publisher of the configured transport."""
+        """Returns the part of rank 0, with the publisher of the configured transport."""
         config = self._config
         beat = self._heartbeat.beat
         address = os.environ["MASTER_ADDR"]
@@ -114,9 +114,9 @@ class Trainer:
         self._collective_rank_zero.wait_for_servers()
         self._send()
         self._renew_reference()
-        if not self._transport.pulled:  # else training does not wait for a probe
+        if not self._transport.pulled:  # otherwise training never waits for a probe
             self._end_probe()
-        self._spans.taken()  # what came before training belongs to no step
+        self._spans.taken()  # spans before training belong to no step
         while self._version < self._config.max_steps:
             match self._next_task():
                 case PublishWanted():
@@ -131,7 +131,7 @@ class Trainer:
             self._save_unsaved()
         if self._collective_rank_zero.is_save_wanted():
             return self._leave()
-        if self._version == self._config.max_steps:  # and not solved before
+        if self._version == self._config.max_steps:  # the run was not solved before
             self._progress.ended()
         while self._collective_rank_zero.must_repeat():
             self._send()
@@ -142,7 +142,7 @@ class Trainer:
         self._worker.close()
 
     def _next_task(self) -> Record:
-        """Ranks wait for data here, together."""
+        """Waits for the next task. All ranks wait here together."""
         with self._spans("wait"):
             return self._ranks.scatter(self._tasks)
 
@@ -175,7 +175,7 @@ class Trainer:
             self._save()
 
     def _leave(self) -> None:
-        """Saves what was trained since the last checkpoint, and ends."""
+        """Saves the version if it has no checkpoint, and ends."""
         self._save_unsaved()
         self._probe.close()
         self._collective_rank_zero.leave()
@@ -188,12 +188,12 @@ class Trainer:
         self._worker.export(self._checkpoints.final)
 
     def _save_unsaved(self) -> None:
-        """Saves the version unless there is a checkpoint of it."""
+        """Saves the version if it has no checkpoint."""
         if self._collective_rank_zero.is_unsaved(self._version):
             self._save()
 
     def _save(self) -> None:
-        """The backend writes on while training does."""
+        """Begins to save the version. The backend writes while training continues."""
         with self._spans("save", version=self._version):
             self._collective_rank_zero.finish_saving()
             saving = self._worker.save(self._checkpoints.worker(self._version))
@@ -201,7 +201,7 @@ class Trainer:
             self._rank_zero.save(self._version, saving)
 
     def _send(self) -> None:
-        """Publishes the version, and begins the probe of the servers that it is live at."""
+        """Publishes the version, and begins a probe of the servers that serve it."""
         publisher = self._rank_zero.publisher if self._rank_zero else None
         with self._spans("publish", version=self._version):
             with self._waiting():
@@ -210,7 +210,7 @@ class Trainer:
         self._probe.begin(self._version, published)
 
     def _renew_reference(self) -> None:
-        """Keeps the version's weights for the reference and sends them to it, if it becomes that version."""
+        """Sends the weights to the reference server if the reference is renewed at this version."""
         if not self._is_renewal_due():
             return
         with self._spans("renew", version=self._version), self._waiting():
@@ -229,7 +229,7 @@ class Trainer:
         return is_renewed and not is_over and reference.version_at(self._version) == self._version
 
     def _end_probe(self) -> None:
-        """Scores what a probe of the version has brought. Must come before the weights change."""
+        """Scores the answers to a probe of the version. Must be called before the weights change."""
         if not self._probe.is_under_way:
             return
         with self._spans("probe", version=self._version), self._waiting():
@@ -238,7 +238,7 @@ class Trainer:
             self._rank_zero.metrics.write(self._version, **measured)
 
     def _waiting(self, longest_s: float | None = None) -> AbstractContextManager[None]:
-        """Beats while the block waits for servers or other ranks, which each has a limit of its own."""
+        """Sends heartbeats while the block waits for servers or other ranks, at most for `longest_s`."""
         beat = self._heartbeat.of_wait(self._config.world.rank_timeout_s if longest_s is None else longest_s)
         return meanwhile(EVERY_S, beat, "heartbeat")
 

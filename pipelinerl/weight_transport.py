@@ -68,7 +68,7 @@ class ServerGate:
         """Returns the context within which servers are asked for their versions."""
         return nullcontext()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Must be called when the oldest version of a pool changes."""
 
     def published(self, published: WeightsPublished) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("contracts", "inference_adapters", "trainer_adapters", "pipelinerl", "extensions", "launch.py")
-PREPOSITIONS = {"Of", "As", "By", "With", "Beside", "Until"}
 UNDOCUMENTED_LINES = 12  # of a public function
 SENTENCE_WORDS = 25
 PAGE_SENTENCE_WORDS = 40
@@ -36,11 +35,6 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | Function) and (text := ast.get_docstring(node)):
             yield node.body[0].lineno, text
-
-
-def prepositions(tree: ast.Module) -> list[int]:
-    """Returns the lines of docstrings whose first sentence begins without its subject."""
-    return [line for line, text in docstrings(tree) if re.match(r"\w*", text)[0] in PREPOSITIONS]
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -87,7 +81,6 @@ def undocumented_functions(tree: ast.Module) -> list[int]:
 
 
 OFFENCES = {
-    "preposition": prepositions,
     "undocumented": undocumented_functions,
     "packed": packed_assignments,
     "long sentence": long_sentences,

@@ -83,7 +83,7 @@ class Routing:
         return not self._routed
 
     @property
-    def is_held(self) -> bool:
+    def has_no_usable_server(self) -> bool:
         """Whether every server is held."""
         return self._routed.keys() <= self._held.keys()
 
@@ -117,7 +117,7 @@ class Routing:
         self._held[url] = why
         return is_new
 
-    def let_go(self, url: str) -> bool:
+    def release(self, url: str) -> bool:
         """Ends a server's hold. Returns whether it was held."""
         return self._held.pop(url, None) is not None
 

@@ -30,13 +30,13 @@ class _Place:
 
     server: Server
     limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
-    called_off: bool = False
+    is_cancelled: bool = False
     entered: bool = False
 
-    def call_off(self) -> None:
-        if not self.called_off and self.entered:
+    def cancel(self) -> None:
+        if not self.is_cancelled and self.entered:
             self.limit.reschedule(asyncio.get_running_loop().time())
-        self.called_off = True
+        self.is_cancelled = True
 
 
 class ServerPool:
@@ -76,7 +76,7 @@ class ServerPool:
     def set_limit(self, url: str, limit: int) -> None:
         """Changes how many requests the server may have. Requests in flight are not interrupted."""
         self._routing.set_limit(url, limit)
-        self._hand_out()
+        self._assign()
 
     async def set_servers(self, urls: Iterable[str], sparing: Collection[str] = ()) -> None:
         """Routes requests only to these servers.
@@ -86,7 +86,7 @@ class ServerPool:
         for url in self._routing.set_servers(urls):
             if url not in sparing:
                 self._routing.leave_out(url)
-                self._call_off(url)
+                self._cancel_requests(url)
         self._servers_changed()
 
     def forget(self, url: str, drains: bool = False) -> None:
@@ -95,21 +95,21 @@ class ServerPool:
         Cancels the requests in flight on it, unless it drains. If no server is left, requests wait for one.
         """
         if not drains:
-            self._call_off(url)
+            self._cancel_requests(url)
         self._routing.forget(url)
         self._servers_changed()
 
     def _servers_changed(self) -> None:
-        if self.is_held and self._has_server.is_set():
+        if self.has_no_usable_server and self._has_server.is_set():
             self._has_server.clear()
             for clock in self._clocks:
                 clock.stop()
-        elif not self.is_held and not self._has_server.is_set():
+        elif not self.has_no_usable_server and not self._has_server.is_set():
             self._has_server.set()
             for clock in self._clocks:
                 clock.resume()
-        self._hand_out()
-        self._tell_if_idle()
+        self._assign()
+        self._notify_if_idle()
 
     @property
     def is_empty(self) -> bool:
@@ -117,9 +117,9 @@ class ServerPool:
         return self._routing.is_empty
 
     @property
-    def is_held(self) -> bool:
+    def has_no_usable_server(self) -> bool:
         """Whether the pool has no server that may get requests: none at all, or all are held."""
-        return self._routing.is_held
+        return self._routing.has_no_usable_server
 
     @property
     def held(self) -> dict[str, str]:
@@ -134,14 +134,14 @@ class ServerPool:
     def timing(self, clock: AttemptClock) -> Iterator[None]:
         """Pauses the attempt's clock while the pool has no server that may get requests."""
         self._clocks.add(clock)
-        if self.is_held:
+        if self.has_no_usable_server:
             clock.stop()
         try:
             yield
         finally:
             self._clocks.discard(clock)
 
-    async def close_gate(self) -> None:
+    async def pause(self) -> None:
         """Holds back further requests, and waits until none is in flight."""
         self._open = False
         while self.in_flight:
@@ -149,9 +149,9 @@ class ServerPool:
             self._no_request.append(none_left)
             await none_left
 
-    async def open_gate(self) -> None:
+    async def resume(self) -> None:
         self._open = True
-        self._hand_out()
+        self._assign()
 
     @asynccontextmanager
     async def server(self, avoid: str | None = None) -> AsyncIterator[str]:
@@ -189,13 +189,13 @@ class ServerPool:
         Does nothing if no other server is in service: requests then wait for this one.
         """
         if self._routing.leave_out(url):
-            self._call_off(url)
-            self._hand_out()  # some may have waited for this one, to avoid another
+            self._cancel_requests(url)
+            self._assign()  # some may have waited for this one, to avoid another
 
     def take_back(self, url: str) -> None:
         """Puts a server that answers again back into service. It begins with one request."""
         self._routing.take_back(url)
-        self._hand_out()
+        self._assign()
 
     def has_other(self, url: str) -> bool:
         """Returns whether a server other than `url` is in service."""
@@ -204,13 +204,13 @@ class ServerPool:
     # --- weights that may not be used ---------------------------------------------------------
 
     def hold(self, url: str, why: str) -> None:
-        """Sends no new requests to a server until `let_go`. Those in flight on it go on."""
+        """Sends no new requests to a server until `release`. Those in flight on it go on."""
         if self._routing.hold(url, why):
             self._servers_changed()
 
-    def let_go(self, url: str) -> None:
+    def release(self, url: str) -> None:
         """Sends requests to a held server again."""
-        if self._routing.let_go(url):
+        if self._routing.release(url):
             self._servers_changed()
 
     # --- waiting ------------------------------------------------------------------------------
@@ -218,14 +218,14 @@ class ServerPool:
     async def _place(self, avoid: str | None) -> _Place:
         while True:
             place = await self._wait(avoid)
-            if not place.called_off:
+            if not place.is_cancelled:
                 return place
             self._leave(place)  # its server was left out before the request began
 
     async def _wait(self, avoid: str | None) -> _Place:
         waiting = _Waiting(avoid, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        self._hand_out()
+        self._assign()
         try:
             return await waiting.place
         except asyncio.CancelledError:
@@ -238,17 +238,17 @@ class ServerPool:
     def _leave(self, place: _Place) -> None:
         place.server.in_flight -= 1
         self._places.discard(place)
-        self._hand_out()
-        self._tell_if_idle()
+        self._assign()
+        self._notify_if_idle()
 
-    def _tell_if_idle(self) -> None:
+    def _notify_if_idle(self) -> None:
         if not self.in_flight:
             for none_left in self._no_request:
                 if not none_left.done():
                     none_left.set_result(None)
             self._no_request.clear()
 
-    def _hand_out(self) -> None:
+    def _assign(self) -> None:
         """Gives free places to the requests that have waited longest."""
         now = asyncio.get_running_loop().time()
         passed_over: list[_Waiting] = []
@@ -268,7 +268,7 @@ class ServerPool:
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
-        """Schedules `_hand_out` for the end of the next server's rest."""
+        """Schedules `_assign` for the end of the next server's rest."""
         end = self._routing.next_end_of_a_rest(now) if self._waiting else None
         if self._timer and self._timer.when() != end:
             self._timer.cancel()
@@ -278,9 +278,9 @@ class ServerPool:
 
     def _rest_ended(self) -> None:
         self._timer = None
-        self._hand_out()
+        self._assign()
 
-    def _call_off(self, url: str) -> None:
+    def _cancel_requests(self, url: str) -> None:
         for place in self._places:
             if place.server.url == url:
-                place.call_off()
+                place.cancel()

@@ -19,7 +19,7 @@ from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams.base import StreamBusyError, Streams, StreamWriter
 from pipelinerl.streams.events import (
     EVENT_STREAMS,
-    latest_launch,
+    latest_resumption,
     recorded,
     recorded_events,
     results_left,
@@ -135,7 +135,7 @@ def resume_from_newest(streams: Streams, launcher: StreamWriter, run_dir: Path) 
 
 def done_version(streams: Streams) -> int:
     """Returns the version with which the training of this launch has ended; 0 if it has not."""
-    begin = latest_launch(streams).ends.get("trainer_events", 0)
+    begin = latest_resumption(streams).ends.get("trainer_events", 0)
     events = recorded(streams, "trainer_events", begin)
     return next((event.version for event in events if isinstance(event, TrainingDone)), 0)
 

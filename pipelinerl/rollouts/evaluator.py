@@ -36,7 +36,7 @@ class Evaluator:
     evaluated: versions that earlier launches of the run have evaluated.
     spawn: starts a task that runs while training continues.
     pulled: whether servers get weights by themselves, and so may skip a version.
-    on_begin: is called when `of_version` has changed, before a request is sent.
+    on_begin: is called when `last_started_version` has changed, before a request is sent.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Evaluator:
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
         self._version = -1  # that was published last
-        self.of_version = -1  # that the last evaluation was begun for
+        self.last_started_version = -1  # that the last evaluation was begun for
         self._under_way: asyncio.Task | None = None
         self._pinned: PinnedServer | None = None
 
@@ -82,7 +82,7 @@ class Evaluator:
     async def on_published(self, published: WeightsPublished) -> None:
         self._run = published.run
         await self.pool.set_servers(published.servers)
-        await self.pool.open_gate()
+        await self.pool.resume()
         if self._pinned:
             await self._follow_pinned(self._pinned, published.servers)
         is_new = published.version != self._version  # it is published again where its servers have left
@@ -99,12 +99,12 @@ class Evaluator:
             else:
                 await self.call_off(f"{url}, which was pinned, has left the run")
 
-    async def close_gate(self) -> None:
+    async def pause(self) -> None:
         """Closes the gate for `schedule: async`, and returns when no evaluation request is in flight.
 
         Requests on a pinned server do not count, because it gets no weights.
         """
-        await self.pool.close_gate()
+        await self.pool.pause()
 
     async def evaluate(self, version: int, within_s: float | None = None) -> None:
         """Evaluates the live weights on all servers, once in all launches of the run.
@@ -114,7 +114,7 @@ class Evaluator:
         """
         if version in self._evaluated:
             return
-        self.of_version = version
+        self.last_started_version = version
         self._on_begin()
         await self._wait_for_server(version, within_s)
         rollouts: list[Rollout] = []
@@ -134,9 +134,9 @@ class Evaluator:
                 "resume=true evaluates it"
             ) from None
 
-    async def call_off_all_but_the_first(self, why: str) -> asyncio.Task | None:
+    async def cancel_all_but_the_first(self, why: str) -> asyncio.Task | None:
         """Returns the evaluation of version 0 if it is under way. Calls off any other."""
-        if self._is_under_way and self.of_version == 0:
+        if self._is_under_way and self.last_started_version == 0:
             return self._under_way
         await self.call_off(why)
         return None
@@ -177,7 +177,7 @@ class Evaluator:
         if self._config.eval.pinned and can_pin and not can_be_pinned:
             log.warning("version %d is not evaluated: no server has weights of this run yet", version)
             return
-        self.of_version = version
+        self.last_started_version = version
         if not (self._config.eval.pinned and can_pin):
             self._under_way = self._spawn(self.evaluate(version))
         else:

@@ -1,4 +1,4 @@
-"""Measures the places for requests on the servers: how many are taken, and why others are free. Pure state.
+"""Measures the request slots of the servers: how many are in use, and why others are free. Pure state.
 
 The actor samples them ten times a second. The samples are summed per weight version for the metrics, and per
 second for the spans.
@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from pipelinerl.metrics import BlockedBy
 from pipelinerl.spans import Spans
 
-LOOK_S = 0.1
+SAMPLE_S = 0.1
 LINE_S = 1.0
 
 
 @dataclass(frozen=True)
-class Look:
-    """The places at one moment. blocked_by: why a free place is not taken; None if no place is free."""
+class Occupancy:
+    """The slots at one moment. blocked_by: why a free slot is not used; None if no slot is free."""
 
     in_flight: int  # requests of training rollouts
     capacity: int
-    under_way: int  # rollouts that have begun, except those that wait for a place
-    away: int  # those rollouts under way that wait for a judgement
+    under_way: int  # rollouts that have begun, except those that wait for a slot
+    away: int  # rollouts under way that wait for a judgement
     blocked_by: BlockedBy | None
 
 
@@ -34,13 +34,13 @@ class PlaceSums:
     sums: Counter[str] = field(default_factory=Counter)
     blocked: Counter[str] = field(default_factory=Counter)
 
-    def add(self, look: Look, seconds: float) -> None:
+    def add(self, occupancy: Occupancy, seconds: float) -> None:
         """Adds a sample with the weight `seconds`."""
         self.seconds += seconds
         for name in ("in_flight", "capacity", "under_way", "away"):
-            self.sums[name] += getattr(look, name) * seconds
-        if look.blocked_by:
-            self.blocked[look.blocked_by] += seconds
+            self.sums[name] += getattr(occupancy, name) * seconds
+        if occupancy.blocked_by:
+            self.blocked[occupancy.blocked_by] += seconds
 
     def metrics(self) -> dict[str, float]:
         """Returns shares of the time and of the places, and the number of seconds."""
@@ -70,13 +70,13 @@ class PlaceTimes:
         self._of_version = PlaceSums()
         self._of_second = PlaceSums()
 
-    def look(self, look: Look) -> None:
+    def sample(self, occupancy: Occupancy) -> None:
         """Adds a sample for the time since the last call. The first call adds nothing."""
         now = time.monotonic()
         seconds = 0.0 if self._last is None else now - self._last
         self._last = now
-        self._of_version.add(look, seconds)
-        self._of_second.add(look, seconds)
+        self._of_version.add(occupancy, seconds)
+        self._of_second.add(occupancy, seconds)
         if self._of_second.seconds >= LINE_S:
             self._write()
 

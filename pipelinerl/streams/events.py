@@ -83,7 +83,7 @@ def resumptions(streams: Streams) -> Iterator[Resumed]:
             yield entry.record
 
 
-def latest_launch(streams: Streams) -> Resumed:
+def latest_resumption(streams: Streams) -> Resumed:
     """Returns the `Resumed` that began the newest launch, or FRESH_RUN if the run was never resumed."""
     return [FRESH_RUN, *resumptions(streams)][-1]
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 MARGIN = 1 << 20  # bytes, for other files than the model's
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
@@ -36,6 +36,6 @@ def wait_for_space(directory: Path, size: int, on_wait: Callable[[], object]) ->
             )
         is_said = True
         on_wait()
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
     if is_said:
         log.warning("%s has room again", directory)

@@ -1,14 +1,15 @@
-"""The rule for trainers whose steps, every `period` of them, change the weights in another way than AdamW.
+"""Checks a trainer's `period` against `epochs`.
 
-The launcher refuses a run that breaks it, and the learner does so for a period that only a started trainer
-knows.
+`TrainerWorker.period` is the number of updates between two updates that also change the weights outside of
+AdamW, such as an outer optimizer's. The launcher makes the check before the start. The learner repeats it for
+trainers that know their period only once they are initialised.
 """
 
 
 def conflict(trainer: object, epochs: int) -> str | None:
-    """Returns why the period of a trainer does not suit a step's `epochs`, or None.
+    """Returns why the trainer's period does not suit `epochs`, or None.
 
-    The epochs of a step are compared with the policy before it, so only AdamW may change it in between.
+    All epochs of a step are compared with the policy before it, so only AdamW may change it in between.
     """
     period = getattr(trainer, "period", None)
     if not period or period % epochs == 0:

@@ -23,7 +23,7 @@ from pipelinerl.domains.base import Domain
 from pipelinerl.training.probe_requests import AwaitedVersion, ProbeRequests
 from pipelinerl.training.ranks import Ranks
 
-FIRST = 3  # number of first probes in a launch that are always made, and waited for
+FIRST = 3  # first probes of a trainer process, which are always made and waited for
 LARGEST_SHARE = 0.01  # largest share of the time since the first probe that waits for answers may take
 
 
@@ -40,7 +40,7 @@ class Probe:
         prompts = [domain.heldout_problem(i).messages for i in range(count)]
         sampling = replace(training_sampling(config), max_tokens=config.probe.max_tokens, seed=None)
         self._requests = ProbeRequests(token, config.probe.timeout_s, prompts, sampling)
-        self._servers = 0  # that the current probe is of
+        self._servers = 0  # number of servers in the current probe
         self.is_under_way = False  # equal on every rank
 
     def begin(self, version: int, published: WeightsPublished | None) -> None:
@@ -78,7 +78,7 @@ class Probe:
         self._requests.close()
 
     def _collect(self, version: int, sequences: list[TrainingSequence]) -> bool:
-        """Appends the answers sampled by this version, and returns whether there are any."""
+        """Appends the answers that this version sampled. Returns True if there are any."""
         is_late = not self._requests.have_ended and not self._is_pulled
         if is_late and self._schedule.waits(time.monotonic()):
             self._requests.wait()
@@ -129,7 +129,7 @@ class ProbeSchedule:
         self._spent_s = 0.0  # seconds of the later probes
 
     def is_due(self, version: int, joinings: Collection[int]) -> bool:
-        """Returns whether to probe a version that is live at the servers of these joinings.
+        """Returns True if a version that is live at these servers is to be probed.
 
         A new server is probed at its first version.
         """
@@ -141,7 +141,7 @@ class ProbeSchedule:
         self._known.update(joinings)
 
     def waits(self, now: float) -> bool:
-        """Returns whether training waits for late answers before the weights change."""
+        """Returns True if training waits for late answers before the weights change."""
         return self._probes <= FIRST or self._spent_s <= LARGEST_SHARE * (now - self._since)
 
     def end(self, began: float, now: float) -> None:

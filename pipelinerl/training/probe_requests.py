@@ -17,13 +17,13 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.training.membership.silent_servers import SilentServers
 
-LOOK_S = 0.2  # between two looks at which version a server serves
+POLL_S = 0.2  # between two requests for the version that a server serves
 LONGEST_PAUSE = 64  # longest pause before a silent server is asked again, in timeouts
 
 
 @dataclass(frozen=True)
 class AwaitedVersion:
-    """A version of a run that servers will have pulled sooner or later, or never."""
+    """A version of a run that servers pull by themselves. A server may skip it."""
 
     run: str
     version: int
@@ -34,14 +34,14 @@ class AwaitedVersion:
             weights = (await server.contract()).weights
             if weights.run == self.run and weights.version >= self.version:
                 return weights.version == self.version
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
 
 class ProbeRequests:
     """The requests of one probe at a time, in which each server completes the prompts."""
 
     def __init__(self, token: str | None, timeout_s: float, prompts: Sequence[Prompt], sampling: Sampling):
-        """timeout_s: the longest wait for a server. A server that does not answer is asked less and less."""
+        """timeout_s: longest wait for a server. A silent server is asked less and less often."""
         self._token = token
         self._timeout_s = timeout_s
         self._prompts = prompts
@@ -81,7 +81,7 @@ class ProbeRequests:
 
     @property
     def have_ended(self) -> bool:
-        """Whether every request has been answered or has failed."""
+        """True if every request has been answered or has failed."""
         return self._under_way is None or self._under_way.done()
 
     def wait(self) -> None:

@@ -1,6 +1,6 @@
-"""Ends a run whose steps are for nothing, as their gradients are NaN or infinite. Pure state.
+"""Ends a run whose gradients stay NaN or infinite. Pure state, no I/O.
 
-The trainer tells it of each step, on every rank: all see the same steps.
+Every trainer rank has one and reports each step to it, so that all ranks end at the same step.
 """
 
 import math
@@ -13,26 +13,26 @@ MOST_IN_A_ROW = 3
 
 
 class Progress:
-    """objective: of the run, which its faults name. has_begun: whether an earlier launch has made steps."""
+    """objective: the run's objective, which error messages name. has_begun: True if earlier steps exist."""
 
     def __init__(self, objective: object, has_begun: bool):
         self._objective = objective
-        self._has_made_one = has_begun
+        self._has_learned = has_begun
         self._steps = 0
-        self._in_a_row = 0  # the last steps, for nothing
+        self._in_a_row = 0  # last steps without a finite gradient
 
     def closed(self, report: StepReport) -> None:
-        """Takes a step into account. Raises GaveUpError if it is one too many that was for nothing."""
+        """Records a step. Raises GaveUpError after `MOST_IN_A_ROW` steps without a finite gradient."""
         self._steps += 1
-        is_for_nothing = report.skipped or not math.isfinite(report.grad_norm)
-        self._in_a_row = self._in_a_row + 1 if is_for_nothing else 0
-        self._has_made_one = self._has_made_one or not is_for_nothing
+        is_not_finite = report.skipped or not math.isfinite(report.grad_norm)
+        self._in_a_row = self._in_a_row + 1 if is_not_finite else 0
+        self._has_learned = self._has_learned or not is_not_finite
         if self._in_a_row == MOST_IN_A_ROW:
             raise GaveUpError(self._fault(f"{MOST_IN_A_ROW} steps in a row"))
 
     def ended(self) -> None:
-        """Raises GaveUpError if the run has come to its last step, and all were for nothing."""
-        if self._steps and not self._has_made_one:
+        """Must be called after the last step. Raises GaveUpError if no step had a finite gradient."""
+        if self._steps and not self._has_learned:
             raise GaveUpError(self._fault(f"all {self._steps} steps"))
 
     def _fault(self, steps: str) -> str:

@@ -1,4 +1,4 @@
-"""The extra duties of trainer rank 0: it reads rows, writes events and metrics, publishes and saves."""
+"""The part of the trainer that runs on rank 0 alone: rows, events, metrics, publications and checkpoints."""
 
 import logging
 from collections import Counter
@@ -61,10 +61,10 @@ class RankZero:
         spans: Spans,
         reference: ReferenceUpdates | None = None,
     ):
-        """`events`: the trainer's own stream.
-        `resumed`: the record of how this launch began.
-        `reference`: updates of the reference server, if it is renewed.
-        `spans`: this rank's spans."""
+        """`events`: the writer of `trainer_events`.
+        `resumed`: the record with which this trainer process begins.
+        `reference`: updates of the reference server, or None if it is never renewed.
+        `spans`: spans of this rank."""
         ends = resumed.ends
         self._config = config
         self._run_dir = run_dir
@@ -111,11 +111,11 @@ class RankZero:
         return TrainingDone(version=version, solved=solved and solved.version)
 
     def wait_for_servers(self) -> None:
-        """Waits until the servers are ready, or have had enough time."""
+        """Waits until every server is ready, or the time limit for servers has passed."""
         self.publisher.wait_for_servers()
 
     def must_repeat(self) -> bool:
-        """Returns whether the newest version must be published again, once training is over."""
+        """Returns True if the newest version must be published again, after training."""
         return self.publisher.must_repeat()
 
     def finish_saving(self) -> None:
@@ -123,12 +123,12 @@ class RankZero:
         self.saver.finish()
 
     def is_unsaved(self, version: int) -> bool:
-        """Waits for a checkpoint being written. Returns whether there is no checkpoint of `version`."""
+        """Waits until no checkpoint is being written. Returns True if `version` has no checkpoint."""
         self.saver.finish()
         return self.saver.newest < version
 
     def leave(self) -> None:
-        """Ends this process's part like `end`, when training continues in another process."""
+        """Ends like `end`, but without `TrainingDone`: training continues in another process."""
         self.saver.finish()
         self._close()
 
@@ -172,9 +172,9 @@ class RankZero:
         self._rollouts_offset = row.rollouts_offset
 
     def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> bool:
-        """Records the step that made `version`, and returns whether to publish it now.
+        """Records the step that made `version`. Returns True if it is to be published now.
 
-        If a save is wanted, the next workers publish it instead.
+        If a save is requested, the restarted trainer publishes it.
         """
         self.saver.poll()
         self._record_step(version, report, statistics)
@@ -182,7 +182,7 @@ class RankZero:
         return not self.is_save_wanted()
 
     def is_save_wanted(self) -> bool:
-        """Returns whether the launcher has asked for a save, because it will restart the workers."""
+        """Returns True if the launcher has requested a save, because it will restart the trainer."""
         return self._save_requests.is_wanted()
 
     def wait_for_space(self, size: int) -> None:
@@ -192,9 +192,9 @@ class RankZero:
     # --- the reference, if it is renewed ------------------------------------------------------
 
     def begin_renewal(self, version: int) -> bool:
-        """Returns whether the weights of `version` must be kept for the reference.
+        """Returns True if the weights of `version` must be kept for the reference.
 
-        If so, waits until no checkpoint is being written, and until there is space for them.
+        First waits until no checkpoint is being written, and until the disk has space for the weights.
         """
         if self.reference.is_kept(version):
             return False
@@ -203,8 +203,8 @@ class RankZero:
         return True
 
     def renew_reference(self, version: int) -> None:
-        """Sends the weights of `version` to the reference server if it is ready, or else in `next_task`."""
-        self.reference.look_soon()
+        """Sends the weights of `version` to the reference server, in `next_task` if it is not ready now."""
+        self.reference.check_soon()
         self._tend_reference(version)
 
     def _tend_reference(self, version: int) -> None:
@@ -218,7 +218,7 @@ class RankZero:
     def _record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
         """Writes the step's event, metrics and alarms."""
         in_loss = int(statistics["trained_tokens"])
-        tokens = 0 if report.skipped else in_loss  # those of a skipped step were not trained on
+        tokens = 0 if report.skipped else in_loss  # a skipped step has trained on no token
         statistics = statistics | {"trained_tokens": float(tokens)}
         self._events.append(
             StepClosed(

@@ -1,8 +1,7 @@
-"""Sends the weights of the last renewal to the reference server. Used by trainer rank 0.
+"""Sends new weights to the reference server, on trainer rank 0.
 
-The weights are kept in a file beside the checkpoints. So the server gets them in the same way at a renewal,
-after a restart, and when the run resumes. Each update has a weight group of its own, with the server as its
-only other member.
+The weights are kept in a file beside the checkpoints. The server therefore gets them in the same way at a
+renewal, after its restart, and when the run resumes. Each update forms a weight group of trainer and server.
 """
 
 import logging
@@ -29,11 +28,11 @@ from pipelinerl.training.membership.weight_groups import WeightGroups
 from pipelinerl.training.update_times import broken_end_s, rendezvous_s
 
 log = logging.getLogger(__name__)
-LOOK_EVERY_S = 2.0  # between two checks of the server's version
+POLL_EVERY_S = 2.0  # between two checks of the server's version
 
 
 class _OneServer:
-    """The reference server in the place of `LaunchedServers`. It keeps its URL when it is started again."""
+    """The reference server, with the interface of `LaunchedServers`. A restart does not change its URL."""
 
     def __init__(self, url: str, beat: Callable[[], object]):
         self.present = [Joining("reference", url)]
@@ -71,7 +70,7 @@ class ReferenceUpdates:
         self._bucket_bytes = config.weights.bucket_bytes or usual
         self._packer = BucketPacker() if backend == "gloo" else None
         self._failures = 0  # updates in a row that failed
-        self._next_look = 0.0
+        self._next_poll = 0.0
 
     @property
     def total_bytes(self) -> int:
@@ -82,9 +81,9 @@ class ReferenceUpdates:
         return self._checkpoints.reference(version).exists()
 
     def keep(self, version: int, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """Writes the weights, as they are sent, to the file of `version`. Removes files that nothing needs.
+        """Writes the weights, in the dtypes of the manifest, to the file of `version`.
 
-        No checkpoint may be being written, because the file that it needs might be removed.
+        Removes the files that no complete checkpoint needs, so no checkpoint may be being written.
         """
         dtypes = {parameter.name: torch_dtype(parameter.dtype) for parameter in self._manifest.parameters}
         kept = {name: tensor.detach().to("cpu", dtypes[name], copy=True) for name, tensor in weights}
@@ -97,25 +96,25 @@ class ReferenceUpdates:
         self._checkpoints.discard_references({version, *(version_at(p.version) for p in positions)})
 
     def tend(self, version: int) -> None:
-        """Sends the weights of `version` if the server is ready and serves others.
+        """Sends the weights of `version` if the server is ready and serves another version.
 
-        Checks that every `LOOK_EVERY_S`. A failed update is made again after that time. Raises GaveUpError if
-        that cannot help.
+        Asks the server at most every `POLL_EVERY_S`. A failed update is repeated after that time. Raises
+        GaveUpError if an update cannot succeed, or after `MOST_FAILURES` failures in a row.
         """
-        if time.monotonic() < self._next_look:
+        if time.monotonic() < self._next_poll:
             return
-        info = self._servers.roll({self._server: OUTSIDER_TIMEOUT_S}).ready.get(self._server)
+        info = self._servers.poll({self._server: OUTSIDER_TIMEOUT_S}).ready.get(self._server)
         if info and (info.weights.version, info.weights.state) != (version, "live"):
             try:
                 failure = self._update(info, version)
             finally:
                 self._groups.leave()
             self._note(version, failure)
-        self._next_look = time.monotonic() + LOOK_EVERY_S
+        self._next_poll = time.monotonic() + POLL_EVERY_S
 
-    def look_soon(self) -> None:
+    def check_soon(self) -> None:
         """Makes the next `tend` check the server's version at once."""
-        self._next_look = 0.0
+        self._next_poll = 0.0
 
     def close(self) -> None:
         self._groups.leave()

@@ -1,11 +1,11 @@
-"""Reads the launcher's requests that the trainer save its state and end, so that the workers restart."""
+"""Reads the launcher's requests that the trainer save a checkpoint and end, so that it can be restarted."""
 
 import time
 
 from contracts.records import Resumed, SaveWanted
 from pipelinerl.streams import Streams
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 
 
 class SaveRequests:
@@ -14,18 +14,18 @@ class SaveRequests:
     def __init__(self, streams: Streams):
         self._reader = streams.reader("launcher_events")
         self._offset = 0
-        self._next_look = 0.0
+        self._next_poll = 0.0
         self._wanted = False
 
     def is_wanted(self) -> bool:
-        """Returns whether a save is wanted. Reads the stream at most every `LOOK_EVERY_S`. Never waits."""
+        """Returns True if a save is requested. Reads the stream at most every `POLL_EVERY_S`. Never waits."""
         now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_EVERY_S
-            self._look()
+        if now >= self._next_poll:
+            self._next_poll = now + POLL_EVERY_S
+            self._poll()
         return self._wanted
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for entry in self._reader.read(self._offset, timeout_s=0):
             self._offset = entry.next_offset
             if isinstance(entry.record, SaveWanted | Resumed):

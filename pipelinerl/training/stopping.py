@@ -1,6 +1,6 @@
-"""Whether a run is solved: held-out success has reached `stop_at` in so many evaluations in a row. Pure.
+"""Decides when a run is solved: held-out success has reached `stop_at` in enough evaluations in a row.
 
-Trainer rank 0 decides with it, before it reads the next row, and records the decision in `TrainingDone`.
+Pure state, no I/O. Trainer rank 0 asks before it reads each row, and records the result in `TrainingDone`.
 """
 
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ from pipelinerl.config import StopAtConfig
 
 
 class Stopping:
-    """Follows the evaluations of a run, in their order.
+    """The evaluations of a run, in their order.
 
-    solved: the evaluation with which the run was solved first; later ones do not undo it.
+    solved: the evaluation that solved the run, or None. Later evaluations do not change it.
     """
 
     def __init__(self, stop_at: StopAtConfig | None, results: Iterable[Evaluated] = ()):
@@ -24,7 +24,7 @@ class Stopping:
             self.observe(result)
 
     def observe(self, result: Evaluated) -> None:
-        """Takes the next evaluation into account."""
+        """Adds the next evaluation."""
         if self._stop_at is None or self.solved is not None:
             return
         self._in_a_row = self._in_a_row + 1 if result.success >= self._stop_at.success else 0

@@ -122,8 +122,8 @@ def test_a_held_server_gets_nothing_and_counts_only_what_it_has():
     assert [routing.choose(0.0).url, routing.choose(0.0, avoid="a").url] == ["a", "a"]
     assert not routing.leave_out("a")  # there is no other that takes requests
     routing.hold("a", "its weights are old")
-    assert routing.choose(0.0) is None and routing.is_held and not routing.is_empty
-    assert routing.let_go("b") and not routing.let_go("b")
+    assert routing.choose(0.0) is None and routing.has_no_usable_server and not routing.is_empty
+    assert routing.release("b") and not routing.release("b")
     assert routing.choose(0.0).url == "b"
 
 

@@ -41,13 +41,13 @@ async def test_the_gate_waits_for_requests_in_flight_and_holds_new_ones():
     pool = ServerPool(limit=4)
     await pool.set_servers(["a"])
     async with pool.server():
-        closing = asyncio.create_task(pool.close_gate())
+        closing = asyncio.create_task(pool.pause())
         held = asyncio.create_task(pool.server().__aenter__())
         await asyncio.sleep(0)
         assert not closing.done()
     await closing
     assert not held.done()
-    await pool.open_gate()
+    await pool.resume()
     assert await held == "a"
 
 
@@ -95,7 +95,7 @@ async def test_a_removed_servers_requests_are_called_off_and_the_gate_closes():
 
     task = asyncio.create_task(request())
     await wait_until(lambda: pool.in_flight == 1)
-    closing = asyncio.create_task(pool.close_gate())
+    closing = asyncio.create_task(pool.pause())
     await pool.set_servers(["alive"])
     with pytest.raises(ServerUnavailableError, match="left_out"):
         await task

@@ -32,7 +32,7 @@ from pipelinerl.streams.events import (
     EVENT_STREAMS,
     FRESH_RUN,
     NEEDED_TO_RESUME,
-    latest_launch,
+    latest_resumption,
     recorded,
     recorded_events,
     valid_results,
@@ -154,7 +154,7 @@ def saved(checkpoints: Checkpoints, *versions: int) -> list[int]:
 
 def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
-    assert latest_launch(streams) == FRESH_RUN
+    assert latest_resumption(streams) == FRESH_RUN
     actor, trainer = streams.writer("actor_events"), streams.writer("trainer_events")
     for group in range(3):
         actor.append(started(group))
@@ -172,7 +172,7 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     assert (first.replayed, first.interrupted, first.rolled_back) == ([1], [2], [])
     assert (first.next_group, first.draws, first.redraws) == (3, 3, [(2, 102)])
     assert first.sampler.draws == 2
-    assert latest_launch(streams) == first
+    assert latest_resumption(streams) == first
     again = streams.writer("trainer_events")
     again.append(closed(2))
     again.append(settled(1, version=2))
@@ -241,7 +241,7 @@ def test_streams_that_lost_what_a_checkpoint_was_made_of_are_not_resumed_from_it
     for unmade in (Position(version=2, rollouts_offset=0), Position(version=1, rollouts_offset=5)):
         with pytest.raises(PlanError, match=r"they end with version 1; resume=VERSION resumes"):
             resume(streams, launcher, checkpoints, unmade)
-    assert latest_launch(streams) == FRESH_RUN
+    assert latest_resumption(streams) == FRESH_RUN
     assert resume(streams, launcher, checkpoints, Position(version=1, rollouts_offset=0)).version == 1
 
 

@@ -67,7 +67,7 @@ def test_one_that_is_ready_within_the_grace_is_waited_for(worker, monkeypatch):
         moved_clock(monkeypatch, [lambda: late.process.send_signal(signal.SIGCONT)])
         sender = publisher_of(Launcher(sound.url, late.url), worker, config(*SETTINGS))
         sender.wait_for_servers()
-        assert len(sender._candidates.choose([])) == 2
+        assert len(sender.candidates.choose([])) == 2
         sender.close()
 
 
@@ -91,7 +91,7 @@ def test_the_only_server_is_replaced_when_its_port_is_closed_and_not_while_it_st
         only.process.kill()
         only.process.wait()
         began = clock.now
-        (chosen,) = sender._candidates.choose([])
+        (chosen,) = sender.candidates.choose([])
         sender.close()
         (condemned,) = launcher.condemned
         assert (chosen.url, condemned.url, condemned.replaceable) == (other.url, only.url, True)

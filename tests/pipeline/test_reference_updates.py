@@ -44,7 +44,7 @@ def save(worker: TrainerWorker, run: Path, version: int) -> None:
 
 
 def tend(reference: ReferenceUpdates, version: int) -> None:
-    reference.look_soon()
+    reference.check_soon()
     reference.tend(version)
 
 

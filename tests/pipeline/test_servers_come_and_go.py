@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from contracts.records import Evaluated, ServerCondemned, TrainingDone
-from pipelinerl.training.membership.stranded import SILENT_LOOKS
+from pipelinerl.training.membership.stranded import SILENT_CHECKS
 from pipelinerl.training.publishing.base import publish
 from pipelinerl.training.publishing.group import GroupPublisher
 from tests.clock import Clock
@@ -105,7 +105,7 @@ def test_a_silent_server_that_leaves_in_a_broadcast_is_not_waited_for(worker, ra
         published = sender.confirm(1) or publish(worker, ranks, sender, 1)
         assert published.servers == [one.url, other.url]
         assert_serves(other.url, worker, 1)
-        assert not sender._strikes.troubled
+        assert not sender.strikes.troubled
         silent.process.send_signal(signal.SIGCONT)
         sender.close()
 
@@ -169,7 +169,7 @@ def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker
         publish(worker, ranks, sender, 0)
         launcher.join(newcomer.url)
         newcomer.process.send_signal(signal.SIGSTOP)
-        sender._servers.refresh()
+        sender.servers.refresh()
         assert publish(worker, ranks, sender, 1).servers == [healthy.url]
         clock.now += 1.0
         newcomer.process.send_signal(signal.SIGCONT)
@@ -186,9 +186,9 @@ def test_a_version_whose_servers_hang_is_wanted_by_one_that_is_ready(worker, ran
         sender = publisher(worker, launcher=launcher)
         publish(worker, ranks, sender, 0)
         launcher.join(ready.url)
-        assert not any(sender.is_stranded() for _ in range(SILENT_LOOKS + 1))
+        assert not any(sender.is_stranded() for _ in range(SILENT_CHECKS + 1))
         hangs.process.send_signal(signal.SIGSTOP)
-        assert [sender.is_stranded() for _ in range(SILENT_LOOKS)] == [False] * (SILENT_LOOKS - 1) + [True]
+        assert [sender.is_stranded() for _ in range(SILENT_CHECKS)] == [False] * (SILENT_CHECKS - 1) + [True]
         assert publish(worker, ranks, sender, 0).servers == [ready.url]
         hangs.process.send_signal(signal.SIGCONT)
         sender.close()

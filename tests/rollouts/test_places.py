@@ -5,18 +5,18 @@ import json
 import pytest
 
 from pipelinerl.rollouts import places
-from pipelinerl.rollouts.places import Look, PlaceSums, PlaceTimes
+from pipelinerl.rollouts.places import Occupancy, PlaceSums, PlaceTimes
 from pipelinerl.spans import Spans, spans_path
 
 
-def look(in_flight: int, under_way: int = 8, away: int = 0, blocked_by: str | None = None) -> Look:
-    return Look(in_flight=in_flight, capacity=8, under_way=under_way, away=away, blocked_by=blocked_by)
+def occupancy(in_flight: int, under_way: int = 8, away: int = 0, blocked_by: str | None = None) -> Occupancy:
+    return Occupancy(in_flight=in_flight, capacity=8, under_way=under_way, away=away, blocked_by=blocked_by)
 
 
 def test_shares_are_weighed_by_time():
     sums = PlaceSums()
-    sums.add(look(8), 3.0)
-    sums.add(look(0, under_way=4, away=2, blocked_by="lag"), 1.0)
+    sums.add(occupancy(8), 3.0)
+    sums.add(occupancy(0, under_way=4, away=2, blocked_by="lag"), 1.0)
     metrics = sums.metrics()
     assert metrics["places_s"] == 4.0
     assert metrics["places_busy"] == pytest.approx(0.75)
@@ -30,10 +30,10 @@ def test_a_second_is_a_span_and_a_version_takes_what_came_since_the_last(tmp_pat
     monkeypatch.setattr(places.time, "monotonic", lambda: now)
     times = PlaceTimes(Spans(tmp_path, "actor"))
     now += 60.0  # in which servers load
-    times.look(look(0, blocked_by="gate"))
+    times.sample(occupancy(0, blocked_by="gate"))
     for _ in range(25):
         now += 0.1
-        times.look(look(4))
+        times.sample(occupancy(4))
     lines = [json.loads(line) for line in spans_path(tmp_path, "actor").read_text().splitlines()]
     assert [line["n"] for line in lines] == ["places", "places"]
     assert lines[0]["in_flight"] == 4.0 and lines[0]["d"] == pytest.approx(1.0, abs=0.11)

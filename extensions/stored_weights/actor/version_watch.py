@@ -63,7 +63,7 @@ class VersionWatch(ServerGate):
                 self._stop(url)
             await asyncio.gather(*asking, return_exceptions=True)
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Applies what is known to the pools. Must be called when the oldest version of one changes."""
         self._apply(self._asking)
 
@@ -111,7 +111,7 @@ class VersionWatch(ServerGate):
                 if why := self._versions.why_held(url, watched.oldest()):
                     watched.pool.hold(url, why)
                 else:
-                    watched.pool.let_go(url)
+                    watched.pool.release(url)
         after = [watched.pool.held for watched in self._watched]
         if before != after:
             self._on_change()

@@ -73,7 +73,7 @@ class SharedPublisher(ConfirmingPublisher):
 
     def open(self, version: int) -> None:
         """Chooses the servers and has them join. Waits for space for the version in the directory."""
-        self._begin(version)
+        self.begin(version)
         self._version = version
         self._choose()
         if version not in self._published:
@@ -94,7 +94,7 @@ class SharedPublisher(ConfirmingPublisher):
 
     def _wait_for_space(self) -> None:
         """Shows that this process is alive, and removes what has become old meanwhile."""
-        self._servers.refresh()
+        self.servers.refresh()
         self._remove_old()
 
     def _remove_old(self) -> None:
@@ -103,9 +103,9 @@ class SharedPublisher(ConfirmingPublisher):
     def _choose(self) -> None:
         """Chooses the members. Raises NoServersError if there are none."""
         while True:
-            self._members = list(self._candidates.choose(self._members))
+            self._members = list(self.candidates.choose(self._members))
             failures = self._join([s for s in self._members if s not in self._joined])
-            failures = self._candidates.condemn(failures)
+            failures = self.candidates.condemn(failures)
             if not failures:
                 return
             self._leave_out(failures)
@@ -118,7 +118,7 @@ class SharedPublisher(ConfirmingPublisher):
             if answer.proof != self._proof[1]:
                 raise NotTheSameStoreError(f"{server.url} does not see {self._store.directory}")
 
-        joined, failures = self._servers.ask(servers, join)
+        joined, failures = self.servers.ask(servers, join)
         self._taken.update(joined)
         self._joined |= {server: requests[server].epoch for server in joined}
         return failures
@@ -137,12 +137,12 @@ class SharedPublisher(ConfirmingPublisher):
 
     def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
         """Writes the weights, unless they are in the store already."""
-        self._phases.begin("send")
+        self.phases.begin("send")
         if self._version in self._published:
             return
         errors: list[Exception] = []
         try:
-            gathered = errors_of(self._phases.inside("gather", weights), errors)
+            gathered = errors_of(self.phases.inside("gather", weights), errors)
             self._written = self._store.write(self._version, gathered)
         except OSError as error:
             self._note(error, errors)
@@ -156,19 +156,19 @@ class SharedPublisher(ConfirmingPublisher):
 
     def confirm(self, version: int) -> WeightsPublished | None:
         """Waits until every member serves the version, or has failed."""
-        self._phases.begin("confirm")
+        self.phases.begin("confirm")
         if not self._is_in_store():
             return None
         asked, refused = self._ask_for(self._published[version])
-        statuses, silent = self._servers.ask(asked, self._status)
+        statuses, silent = self.servers.ask(asked, self._status)
         live = {server: status for server, status in statuses.items() if status.state == "live"}
         self._check_digests(live)
-        self._strikes.succeeded(live)
+        self.strikes.succeeded(live)
         self._note_failures(version, statuses, refused | silent)
         if out := [server for server in self._members if server not in live]:
             self._leave_out(out)
-        self._stranded.published(live)
-        return self._publication(version, self._store.total_bytes, live) if live else None
+        self.stranded.published(live)
+        return self.publication(version, self._store.total_bytes, live) if live else None
 
     def _is_in_store(self) -> bool:
         """Publishes what was written. Returns False if the disk does not take it."""
@@ -200,8 +200,8 @@ class SharedPublisher(ConfirmingPublisher):
                 )
             )
 
-        accepted, failures = self._servers.ask(self._members, ask)
-        self._candidates.condemn(failures)
+        accepted, failures = self.servers.ask(self._members, ask)
+        self.candidates.condemn(failures)
         return list(accepted), failures
 
     async def _status(self, server: ServerControl) -> WeightUpdateStatus:
@@ -210,7 +210,7 @@ class SharedPublisher(ConfirmingPublisher):
     def _check_digests(self, live: Mapping[ServerControl, WeightUpdateStatus]) -> None:
         """Raises DigestMismatchError if a server serves other weights than those of the store."""
         digests = {version: published.manifest.digest for version, published in self._published.items()}
-        infos, _ = self._servers.ask(live, lambda server: server.contract())
+        infos, _ = self.servers.ask(live, lambda server: server.contract())
         for server, info in infos.items():
             check_digest(server.url, info.weights, self.run, digests)
 
@@ -224,20 +224,20 @@ class SharedPublisher(ConfirmingPublisher):
                 whys[server] = status.error or f"it says only that the update is {status.state}"
         for server, why in whys.items():
             log.warning("version %d at %s: %s", version, server.url, why)
-            self._candidates.last_failure = f"{server.url}: {' '.join(why.split())}"
+            self.candidates.last_failure = f"{server.url}: {' '.join(why.split())}"
 
     def _leave_out(self, servers: list[ServerControl] | Failures) -> None:
         """Gives these servers a strike, unless they have left the run. They join anew when they return."""
-        self._servers.refresh()
+        self.servers.refresh()
         for server in servers:
             self._joined.pop(server, None)
-        present = frozenset(server for server in servers if server in self._servers.all)
+        present = frozenset(server for server in servers if server in self.servers.all)
         if present:
-            self._candidates.condemn_failing(self._strikes.failed(Blame(present, certain=True)))
+            self.candidates.condemn_failing(self.strikes.failed(Blame(present, certain=True)))
 
     def close(self) -> None:
         """Removes the run's versions: no server needs them, because each has copied its weights."""
-        self._servers.close()
+        self.servers.close()
         self._store.close()
         self._store.remove()
 

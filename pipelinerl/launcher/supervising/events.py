@@ -13,7 +13,7 @@ from contracts.records import Record, Restarted, StepClosed, TrainingDone
 from pipelinerl.launcher.messages import say
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.streams import Streams, StreamWriter
-from pipelinerl.streams.events import latest_launch
+from pipelinerl.streams.events import latest_resumption
 
 Kind = Literal["servers", "workers", "services"]
 
@@ -23,7 +23,7 @@ class News:
 
     def __init__(self, streams: Streams, name: str, *kinds: type[Record]):
         self._reader = streams.reader(name)
-        self._offset = latest_launch(streams).ends.get(name, 0)
+        self._offset = latest_resumption(streams).ends.get(name, 0)
         self._kinds = kinds
 
     def read(self) -> Iterator[Record]:
@@ -43,7 +43,7 @@ class StepNews:
 
     def __init__(self, streams: Streams):
         self._reader = streams.reader("trainer_events")
-        self._offset = latest_launch(streams).ends.get("trainer_events", 0)
+        self._offset = latest_resumption(streams).ends.get("trainer_events", 0)
         self.made: int | None = None
         self.done = False
 

@@ -4,21 +4,21 @@ Used by the publishers and the reference updates on trainer rank 0. Must not kno
 are sent.
 
 How a server gets in. The launcher's events say which servers belong to the run (`servers`). Before each
-version they are asked whether they are ready (`candidates`). Those in the last publication have longer to
-answer than others, and a silent one is asked less and less often (`silent_servers`). A server that the actor
-has pinned, or that is condemned, is not considered. The candidates are the ready ones with all capabilities
-that the run needs. Of these, `strikes` chooses. `weight_groups` forms a group of them, unless the transport
-needs none.
+version, `candidates` asks them whether they are ready. Servers of the last publication have longer to answer
+than others, and a silent server is asked less and less often (`silent_servers`). A server that the actor has
+pinned, or that is condemned, is not asked. Candidates are the ready servers with all capabilities that the
+run needs. `strikes` chooses among them, and `weight_groups` forms a process group of the chosen ones, if the
+transport needs one.
 
 What counts against it. One member's failure breaks an update for all members of a group, so `blame` finds
-out who caused it. Each server to blame gets a strike, which keeps it out for some versions; successes clear
-its strikes. If a member has left the run, no server is blamed.
+the members that caused it. Each of them gets a strike, which keeps it out for some versions. Successes clear
+strikes. If a member has left the run, no server gets a strike.
 
-When it is out for good. `candidates` condemns a server that refuses permanently, or lacks a capability. It
-also condemns one that fails update after update, is not ready in time, or has closed its port. The launcher
-reads that, and replaces a server of the second kind.
+When it is out for good. `candidates` condemns a server that refuses permanently or lacks a capability. It
+also condemns a server that fails update after update, is not ready in time, or has closed its port. The
+launcher ends condemned servers, and replaces those of the second kind.
 
-Who decides. `candidates` decides who takes part, with the choice of `strikes`. The publisher asks it before
-each version, and reports the outcome to both. Between publications, `stranded` tells when the servers of the
-last one are gone while another is ready: then the version is published again.
+Who decides. The publisher asks `candidates` before each version, and reports failures to `candidates` and
+`strikes`. Between publications, `stranded` detects that no server of the last one answers while another
+server is ready. The version is then published again.
 """

@@ -13,7 +13,7 @@ from contracts.inference import ContractInfo
 from contracts.records import ServerCondemned
 from pipelinerl.clients.server_control import ANSWER_TIMEOUT_S, ContractRefusalError, ServerControl
 from pipelinerl.config import WorldConfig
-from pipelinerl.training.membership.servers import Failures, Roll, Servers
+from pipelinerl.training.membership.servers import Failures, ServerPoll, Servers
 from pipelinerl.training.membership.silent_servers import SilentServers
 from pipelinerl.training.membership.strikes import ServerStrikes
 
@@ -45,18 +45,18 @@ class Candidates:
         world: WorldConfig,
         record: Callable[[ServerCondemned], object],
     ):
-        """`needs`: capabilities that every server must have, each with the setting that needs it.
-        `record`: tells the launcher to end a server."""
+        """`needs`: capabilities that every server must declare, each with the setting that needs it.
+        `record`: appends `ServerCondemned` to the trainer's events: the launcher ends the server."""
         self._servers = servers
         self._strikes = strikes
         self._needs = needs
         self._start_timeout_s = world.server_start_timeout_s
         self._grace_s = world.server_grace_s
         self._record = record
-        self._asked_since: dict[ServerControl, float] = {}  # time of the first vain question
+        self._asked_since: dict[ServerControl, float] = {}  # time of the first answer that it was not ready
         self._silent: SilentServers[ServerControl] = SilentServers(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        self._answered: set[ServerControl] = set()  # servers that have been ready
-        self._refusals: Counter[ServerControl] = Counter()  # of those, in a row
+        self._answered: set[ServerControl] = set()  # servers that have been ready once
+        self._refusals: Counter[ServerControl] = Counter()  # connections that they refused in a row
         self._absent: set[ServerControl] = set()  # condemned: not ready in time, or their port is closed
         self._absent_at = -math.inf  # time when a server was last condemned for that
         self._refused: dict[ServerControl, Exception] = {}  # failures for which no retry helps
@@ -65,15 +65,16 @@ class Candidates:
         self.last_failure: str | None = None  # error of an update, as a server reported it
 
     def wait(self) -> None:
-        """Waits until every server is ready, or has had enough time. Logs the servers that are not ready.
+        """Waits until every server is ready, or the time limit has passed. Logs the missing servers.
 
-        Once one is ready, the others get as much time again. They can join at a later publication.
+        Once a server is ready, the others get as much time again, and at least the grace period. Servers that
+        become ready later join at a later publication.
         """
         began = time.monotonic()
         grace_ends = math.inf
         while True:
-            everyone = self._look()
-            ready = self._roll(dict.fromkeys(everyone, OUTSIDER_TIMEOUT_S)).ready
+            everyone = self._current()
+            ready = self._poll(dict.fromkeys(everyone, OUTSIDER_TIMEOUT_S)).ready
             missing = [server for server in everyone if server not in ready]
             if ready and not missing:
                 return
@@ -87,11 +88,13 @@ class Candidates:
             time.sleep(POLL_S)
 
     def choose(self, members: Collection[ServerControl]) -> Infos:
-        """Returns the next group's servers. A pinned server is among them only if there is no other.
+        """Returns the servers for the next publication. Pinned servers are chosen if there are no others.
 
-        Waits while there is none, because the launcher replaces servers that end or are condemned.
-        members: members of the last group. Raises NoServersError, or the refusal if every server has refused
-        permanently.
+        Waits if there is none, because the launcher replaces servers that end or are condemned.
+
+        members: servers of the last publication.
+
+        Raises NoServersError. If every server has refused permanently, raises the first refusal.
         """
         began = said = time.monotonic()
         has_condemned = False
@@ -111,8 +114,8 @@ class Candidates:
     def is_one_ready(self, besides: Collection[ServerControl]) -> bool:
         """Returns whether a server other than `besides` is ready for a publication."""
         now = time.monotonic()
-        others = [s for s in self._look() if s not in besides and self._silent.is_due(s, now)]
-        return bool(others and self._roll(dict.fromkeys(others, OUTSIDER_TIMEOUT_S)).ready)
+        others = [s for s in self._current() if s not in besides and self._silent.is_due(s, now)]
+        return bool(others and self._poll(dict.fromkeys(others, OUTSIDER_TIMEOUT_S)).ready)
 
     def condemn(self, failures: Failures) -> Failures:
         """Condemns the servers that refused permanently. Returns the failures of the others."""
@@ -120,11 +123,11 @@ class Candidates:
             if is_hopeless(failure):
                 log.error("%s is left out for the rest of this run: %s", server.url, failure)
                 self._refused[server] = failure
-                self._tell(server, str(failure), replaceable=False)
+                self._record_condemned(server, str(failure), replaceable=False)
         return {s: f for s, f in failures.items() if s not in self._refused}
 
     def condemn_failing(self, servers: Iterable[ServerControl]) -> None:
-        """Condemns those servers that failed update after update. The launcher replaces them.
+        """Condemns the servers that failed update after update. The launcher replaces them.
 
         Raises NoServersError if a version fails at a server and also at its replacement.
         """
@@ -132,29 +135,29 @@ class Candidates:
             name = self._servers.joining(server).name
             version = self._strikes.version
             if any(self._servers.joining(s).name == name and v == version for s, v in self._failing.items()):
-                raise self._nobody()
+                raise self._no_servers_error()
             last = f"; the last failure was at {self.last_failure}" if self.last_failure else ""
             log.error("%s is condemned, because it failed update after update%s", server.url, last)
             self._failing[server] = version
-            self._tell(server, f"it failed update after update{last}", replaceable=True)
+            self._record_condemned(server, f"it failed update after update{last}", replaceable=True)
 
-    def _roll(self, patience_s: dict[ServerControl, float]) -> Roll:
+    def _poll(self, patience_s: dict[ServerControl, float]) -> ServerPoll:
         """Calls `Servers.roll`. Records since when the servers that are not ready have been asked."""
         now = time.monotonic()
         for server in patience_s:
             self._asked_since.setdefault(server, now)
-        roll = self._servers.roll(patience_s)
-        for server in roll.ready:
+        poll = self._servers.poll(patience_s)
+        for server in poll.ready:
             del self._asked_since[server]
-        self._silent.observe(patience_s, roll.silent, time.monotonic())
-        self._answered |= roll.ready.keys()
+        self._silent.observe(patience_s, poll.silent, time.monotonic())
+        self._answered |= poll.ready.keys()
         for server in patience_s:
-            refuses = server in roll.closed and server in self._answered
+            refuses = server in poll.closed and server in self._answered
             self._refusals[server] = self._refusals[server] + 1 if refuses else 0
-        return roll
+        return poll
 
     def _is_late(self, server: ServerControl) -> bool:
-        """Returns whether the server has been asked for longer than it may take to start."""
+        """Returns True if the server was not ready for longer than it may take to start."""
         asked_since = self._asked_since.get(server, math.inf)
         return time.monotonic() - asked_since > self._start_timeout_s
 
@@ -164,7 +167,7 @@ class Candidates:
         )
 
     def _condemn_closed(self, servers: Iterable[ServerControl]) -> None:
-        """Condemns servers whose port is closed. One that starts refuses too, but was not ready before."""
+        """Condemns servers that were ready before and refuse connections now: their port is closed."""
         closed = [server for server in servers if self._refusals[server] >= REFUSALS]
         self._condemn_absent(closed, f"its port is closed: it refused {REFUSALS} connections in a row")
 
@@ -173,23 +176,23 @@ class Candidates:
             log.error("%s is condemned: %s", server.url, why)
             self._absent.add(server)
             self._absent_at = time.monotonic()
-            self._tell(server, why, replaceable=True)
+            self._record_condemned(server, why, replaceable=True)
 
     def _condemn_silent(self, again: bool) -> None:
         """Condemns all present servers, so that the launcher replaces them.
 
         Raises NoServersError if there is none, or if the replacements are silent too.
         """
-        silent = self._look()
+        silent = self._current()
         if again or not silent:
-            raise self._nobody()
+            raise self._no_servers_error()
         self._condemn_late(silent)
 
-    def _tell(self, server: ServerControl, why: str, replaceable: bool) -> None:
+    def _record_condemned(self, server: ServerControl, why: str, replaceable: bool) -> None:
         joining = self._servers.joining(server).number
         self._record(ServerCondemned(joining=joining, url=server.url, why=why, replaceable=replaceable))
 
-    def _look(self) -> list[ServerControl]:
+    def _current(self) -> list[ServerControl]:
         """Returns the run's current servers, except condemned ones."""
         self._servers.refresh()
         self.pinned &= {server.url for server in self._servers.all}
@@ -201,22 +204,24 @@ class Candidates:
 
         Raises NoServersError if all present servers have failed at this version.
         """
-        servers = self._look()
+        servers = self._current()
         free = [s for s in servers if s.url not in self.pinned]
-        roll, infos = self._ready(free, members)
+        poll, infos = self._ready(free, members)
         pinned = [s for s in servers if s.url in self.pinned]
-        if not infos and not roll.loading and pinned:
-            roll, infos = self._ready(pinned, pinned)
+        if not infos and not poll.loading and pinned:
+            poll, infos = self._ready(pinned, pinned)
             if infos:
                 log.warning("no other server answers: %s is taken back in", ", ".join(s.url for s in pinned))
-        if roll.ready and not infos and not roll.loading:
-            raise self._nobody()
+        if poll.ready and not infos and not poll.loading:
+            raise self._no_servers_error()
         if not infos:
             self._silent.forget()
         return infos
 
-    def _ready(self, servers: list[ServerControl], members: Collection[ServerControl]) -> tuple[Roll, Infos]:
-        """Returns the servers that answer with the needed capabilities, and those that the strikes choose."""
+    def _ready(
+        self, servers: list[ServerControl], members: Collection[ServerControl]
+    ) -> tuple[ServerPoll, Infos]:
+        """Polls the servers. Returns the result, and the contracts of the servers that `strikes` chooses."""
         # A server outside the group that hangs must not delay every publication.
         late = {s for s in servers if self._is_late(s)}
         now = time.monotonic()
@@ -224,22 +229,22 @@ class Candidates:
         patience |= dict.fromkeys(late, ANSWER_TIMEOUT_S)
         outsiders = (s for s in servers if s not in patience and self._silent.is_due(s, now))
         patience |= dict.fromkeys(outsiders, OUTSIDER_TIMEOUT_S)
-        roll = self._roll(patience)
-        self._condemn_late(late - roll.ready.keys())
+        poll = self._poll(patience)
+        self._condemn_late(late - poll.ready.keys())
         self._condemn_closed(set(servers) - late)
-        roll.loading -= late
-        unfit = {s: f for s, info in roll.ready.items() if (f := lacking(s.url, info, self._needs))}
+        poll.loading -= late
+        unfit = {s: f for s, info in poll.ready.items() if (f := lacking(s.url, info, self._needs))}
         self.condemn(unfit)
-        roll.ready = {s: info for s, info in roll.ready.items() if s not in unfit}
-        chosen = self._strikes.choose([s for s in servers if s in roll.ready])
-        return roll, {server: roll.ready[server] for server in chosen}
+        poll.ready = {s: info for s, info in poll.ready.items() if s not in unfit}
+        chosen = self._strikes.choose([s for s in servers if s in poll.ready])
+        return poll, {server: poll.ready[server] for server in chosen}
 
     def _has_waited_long(self, began: float) -> bool:
-        """Returns whether a wait has lasted too long, without a change of servers or a condemned one."""
+        """Returns True if the wait has exceeded the time to start since the last change of servers."""
         since = max(began, self._servers.launched.changed_at, self._absent_at)
         return time.monotonic() > since + self._start_timeout_s
 
-    def _nobody(self) -> Exception:
+    def _no_servers_error(self) -> Exception:
         others = "".join(f"; {refusal}" for refusal in self._refused.values())
         if self._strikes.troubled:
             last = f", the last of them at {self.last_failure}" if self.last_failure else ""

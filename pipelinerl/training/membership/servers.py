@@ -1,7 +1,7 @@
-"""Asks the run's inference servers concurrently, and tells which of them are ready for a publication.
+"""Sends requests to the run's inference servers concurrently, and finds out which are ready.
 
-The servers are read from the launcher's events, also during every wait for an answer. The wait for a server
-ends when it leaves.
+The servers are read from the launcher's events, also while a request waits. If a server leaves the run, the
+requests to it are cancelled.
 """
 
 import asyncio
@@ -18,22 +18,19 @@ from pipelinerl.clients.server_registry import Joining
 from pipelinerl.streams.launched_servers import LaunchedServers
 
 ALIVE_TIMEOUT_S = 2.0  # for an answer that proves that the server is alive
-HEAR_S = 0.2  # between two reads of the launcher's events during a wait
+POLL_S = 0.2  # between two reads of the launcher's events during a wait
 Result = TypeVar("Result")
 Failures = dict[ServerControl, Exception]
 
 
 @dataclass
-class Roll:
-    """The servers that are ready, those that are loading, and those that did not answer in time.
-
-    closed: those that refused the connection.
-    """
+class ServerPoll:
+    """The result of polling servers. Servers that failed otherwise are in none of the sets."""
 
     ready: dict[ServerControl, ContractInfo] = field(default_factory=dict)
     loading: set[ServerControl] = field(default_factory=set)
-    silent: set[ServerControl] = field(default_factory=set)
-    closed: set[ServerControl] = field(default_factory=set)
+    silent: set[ServerControl] = field(default_factory=set)  # gave no answer in time
+    closed: set[ServerControl] = field(default_factory=set)  # refused the connection
 
 
 class ServerLeftError(Exception):
@@ -41,7 +38,7 @@ class ServerLeftError(Exception):
 
 
 class Servers:
-    """The servers of a run. Each joining of a server is represented by its own ServerControl."""
+    """The servers of a run. Each start of a server (`Joining`) has a ServerControl of its own."""
 
     def __init__(self, launched: LaunchedServers, token: str | None):
         self.launched = launched
@@ -59,7 +56,7 @@ class Servers:
 
     @property
     def latest(self) -> list[ServerControl]:
-        """The last joining of every server's name, whether or not it has left."""
+        """The last server of every name, including servers that have left."""
         return [self._control(joining) for joining in self.launched.latest]
 
     def _control(self, joining: Joining) -> ServerControl:
@@ -70,11 +67,11 @@ class Servers:
         return self._controls[joining]
 
     def joining(self, server: ServerControl) -> Joining:
-        """Returns the server's joining. Its replacement has the same name and another number."""
+        """Returns name, number and URL of the server. A replacement has the same name and another number."""
         return self._joinings[server]
 
-    def is_one_gone(self, servers: Iterable[ServerControl]) -> bool:
-        """Returns whether one of these servers has left the run. It is thread-safe."""
+    def has_one_left(self, servers: Iterable[ServerControl]) -> bool:
+        """Returns True if one of these servers has left the run. Thread-safe."""
         self.launched.refresh()
         present = self.launched.present
         return any(self._joinings[server] not in present for server in servers)
@@ -97,7 +94,7 @@ class Servers:
         question: Callable[[ServerControl], Awaitable[Result]],
         together: bool = False,
     ) -> tuple[dict[ServerControl, Result], Failures]:
-        """Asks all servers concurrently, like `ask`. `together`: whether all waits end if a server leaves."""
+        """Asks all servers, like `ask`. `together`: if one server leaves, cancels all requests."""
         asked = {server: asyncio.ensure_future(question(server)) for server in servers}
         await self._wait_for(asked, together)
         answers: dict[ServerControl, Result] = {}
@@ -112,38 +109,38 @@ class Servers:
         return answers, failures
 
     async def _wait_for(self, asked: dict[ServerControl, asyncio.Future], together: bool) -> None:
-        """Waits until each has answered or failed. Cancels the questions to servers that leave."""
+        """Waits until each server has answered or failed. Cancels the requests to servers that leave."""
         while pending := [answer for answer in asked.values() if not answer.done()]:
-            _, silent = await asyncio.wait(pending, timeout=HEAR_S)
+            _, silent = await asyncio.wait(pending, timeout=POLL_S)
             if silent:
                 self.refresh()
                 gone = asked.keys() - set(self.all)
                 for server in asked if gone and together else gone:
                     asked[server].cancel()
 
-    def roll(self, patience_s: dict[ServerControl, float]) -> Roll:
-        """Asks each server for its contract and its health, and waits at most its `patience_s`."""
+    def poll(self, patience_s: dict[ServerControl, float]) -> ServerPoll:
+        """Asks each server for its health and its contract. `patience_s`: time limit of each, in seconds."""
 
-        async def look(server: ServerControl) -> tuple[str, ContractInfo | None]:
+        async def ask_one(server: ServerControl) -> tuple[str, ContractInfo | None]:
             async with asyncio.timeout(patience_s[server]):
                 status = await server.health_status()
                 # While it loads, a server may refuse the request for its contract.
                 info = None if status == "loading" else await server.contract(patience_s[server])
                 return status, info
 
-        roll = Roll()
-        answers, failures = self.ask(patience_s, look)
-        roll.silent = {server for server, error in failures.items() if isinstance(error, TimeoutError)}
-        roll.closed = {server for server, error in failures.items() if _is_refused(error)}
+        poll = ServerPoll()
+        answers, failures = self.ask(patience_s, ask_one)
+        poll.silent = {server for server, error in failures.items() if isinstance(error, TimeoutError)}
+        poll.closed = {server for server, error in failures.items() if _is_refused(error)}
         for server, (status, info) in answers.items():
             if info is None:
-                roll.loading.add(server)
+                poll.loading.add(server)
             # A server may be unhealthy because its weights are lost, which an update repairs.
             elif status == "ready" or info.weights.state != "live":
-                roll.ready[server] = info
-        return roll
+                poll.ready[server] = info
+        return poll
 
-    def hear(self, servers: Iterable[ServerControl]) -> set[ServerControl]:
+    def responding(self, servers: Iterable[ServerControl]) -> set[ServerControl]:
         """Returns the servers that answer within `ALIVE_TIMEOUT_S`, whatever status they report."""
         answers, _ = self.ask(
             servers, lambda server: asyncio.wait_for(server.health_status(), ALIVE_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Decides when a silent server is asked again: less and less often, because others wait meanwhile.
+"""Decides when a silent server is asked again: less and less often, because each request delays training.
 
 Pure state, no I/O. The caller passes the times.
 """
@@ -31,7 +31,7 @@ class SilentServers(Generic[Server]):
                 self._asked_again[server] = now + self._pauses[server]
 
     def is_due(self, server: Server, now: float) -> bool:
-        """Returns whether the server may be asked now."""
+        """Returns True if the server may be asked now."""
         return server not in self._pauses or now >= self._asked_again[server]
 
     def forget(self) -> None:

@@ -1,4 +1,7 @@
-"""A run is stranded if the servers of its last publication are gone, while another one waits for weights."""
+"""Detects a stranded run: no server of the last publication answers, while another server waits for weights.
+
+No rollout can arrive in such a run, so no step closes, and the other server would never get weights.
+"""
 
 from collections.abc import Iterable
 
@@ -6,17 +9,17 @@ from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.training.membership.candidates import Candidates
 from pipelinerl.training.membership.servers import Servers
 
-SILENT_LOOKS = 5  # checks without an answer after which servers are taken to hang
+SILENT_CHECKS = 5  # checks without an answer after which the servers count as hung
 
 
 class Stranded:
-    """Looks whether the last publication has left the run without a server that answers."""
+    """Checks the servers of the last publication."""
 
     def __init__(self, servers: Servers, candidates: Candidates):
         self._servers = servers
         self._candidates = candidates
         self._published: set[ServerControl] = set()  # servers of the last publication
-        self._silent_looks = 0  # checks in a row at which none of them answered
+        self._silent_checks = 0  # checks in a row at which none of them answered
 
     def published(self, servers: Iterable[ServerControl]) -> None:
         """Records that a version has been published to these servers."""
@@ -25,21 +28,21 @@ class Stranded:
 
     def reset(self) -> None:
         """Records that the servers are not silent."""
-        self._silent_looks = 0
+        self._silent_checks = 0
 
-    def look(self) -> bool:
-        """Returns whether every server of the last publication is gone or silent, and another one is ready.
+    def check(self) -> bool:
+        """Returns True if the run is stranded.
 
-        Then no rollout can come, so no step closes, and the new server would never get weights. Servers count
-        as silent after `SILENT_LOOKS` calls in a row without an answer.
+        The servers of the last publication count as silent after `SILENT_CHECKS` calls in a row without an
+        answer.
         """
         self._servers.refresh()
         there = self._published.intersection(self._servers.all)
         if not self._candidates.is_one_ready(besides=there):
-            self._silent_looks = 0
+            self._silent_checks = 0
             return False
-        if there and self._servers.hear(there):
-            self._silent_looks = 0
+        if there and self._servers.responding(there):
+            self._silent_checks = 0
             return False
-        self._silent_looks += 1
-        return not there or self._silent_looks >= SILENT_LOOKS
+        self._silent_checks += 1
+        return not there or self._silent_checks >= SILENT_CHECKS

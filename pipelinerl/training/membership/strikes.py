@@ -1,9 +1,10 @@
-"""Strikes: a server's failures of updates, which keep it out of the next weight groups for some versions.
+"""Exponential backoff for servers that fail weight updates. Pure state, no I/O.
 
-The k-th strike keeps a server out for 2^(k-1) versions, so a server that fails every update breaks groups
-less and less often. A server that returns is a suspect until an update succeeds. Half of the suspects return
-at a time, and if the group breaks, they are blamed. A version continues with the servers that did not fail
-it. If there are none, it tries halves, quarters, and at last each server alone.
+A failed update is a strike. The k-th strike keeps a server out of publications for 2^(k-1) versions, so a
+server that fails every update breaks groups less and less often. A server that returns is a suspect until an
+update succeeds. Half of the suspects return at a time, and if the group breaks, they get the blame. A version
+is published to the servers that did not fail it. If all failed it, halves of them are tried, then quarters,
+and at last each server alone.
 """
 
 from collections import Counter
@@ -13,8 +14,8 @@ from typing import Generic, TypeVar
 
 from pipelinerl.training.membership.blame import Blame
 
-MOST_REST = 64  # longest rest in versions, so that a repaired server is eventually tried again
-MOST_FAILURES = 5  # failures of one server at one version, before it is given up for that version
+MOST_REST = 64  # versions; the longest time out, so that a repaired server is tried again
+MOST_FAILURES = 5  # failures of one server at one version after which it is not tried for it again
 MOST_IN_A_ROW = 5  # certain failures of one server without a success, before it should be replaced
 
 Server = TypeVar("Server", bound=Hashable)
@@ -46,11 +47,11 @@ class ServerStrikes(Generic[Server]):
 
     @property
     def troubled(self) -> bool:
-        """Whether a server of the next group may still be busy with a broken group."""
+        """True if a server of the next group may still be busy with a broken group."""
         return bool(self._failures or self._tried)
 
     def choose(self, candidates: Sequence[Server]) -> list[Server]:
-        """Returns the members of the next group; none if every candidate is given up for this version."""
+        """Returns the next group's members: [] if every candidate has failed this version too often."""
         limit = max(MOST_FAILURES, len(candidates).bit_length() + 1)
         left = [s for s in candidates if self._failures[s] < limit]
         sound = [s for s in left if not self._failures[s]]
@@ -93,7 +94,7 @@ class ServerStrikes(Generic[Server]):
         return servers
 
     def is_hopeless(self, server: Server) -> bool:
-        """Whether the server has failed update after update."""
+        """Returns True if the server has failed `MOST_IN_A_ROW` updates in a row."""
         return self._standing(server).in_a_row >= MOST_IN_A_ROW
 
     def _strike(self, standing: _Standing) -> None:

@@ -1,4 +1,4 @@
-"""Forms the weight groups of one run, one per epoch, and holds the current one."""
+"""Forms the process groups for weights, one per epoch. The current one is `group`."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from contracts.weights import WeightGroup, WeightStore, nccl_version
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.membership.blame import waited_for_others
-from pipelinerl.training.membership.servers import HEAR_S, Failures, Servers
+from pipelinerl.training.membership.servers import POLL_S, Failures, Servers
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class WeightGroups:
         self._address = address
         self._backend = backend
         self._store: WeightStore | None = None
-        self._taken: set[ServerControl] = set()  # servers that have joined this run
+        self._taken: set[ServerControl] = set()  # servers that have joined a group of this run
         self.epoch = 0
         self.group: WeightGroup | None = None
         self.members: list[ServerControl] = []  # members of the last group, even if it has ended
@@ -110,11 +110,11 @@ class WeightGroups:
         store = self._store
         members = self.members
 
-        def hear() -> None:
-            if self._servers.is_one_gone(members):
+        def abort_if_one_left() -> None:
+            if self._servers.has_one_left(members):
                 store.abort()
 
-        return meanwhile(HEAR_S, hear, "members of the weight group")
+        return meanwhile(POLL_S, abort_if_one_left, "members of the weight group")
 
     def leave(self) -> None:
         if self.group is not None:

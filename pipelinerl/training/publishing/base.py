@@ -16,15 +16,15 @@ from pipelinerl.training.ranks import Ranks
 
 @dataclass(frozen=True)
 class PublisherContext:
-    """What trainer rank 0 gives the publisher of a run's weights.
+    """The arguments of a publisher, from trainer rank 0.
 
-    run_dir: the run's directory.
-    launched: the run's servers.
-    token: the secret that servers ask for.
-    record: tells the launcher to end a server.
-    needs: the capabilities that every server must declare, each with the setting that needs it.
-    address: this machine's address, by which the servers reach it.
-    buffers: returns the model's persistent buffers (`TrainerWorker.buffers`).
+    run_dir: directory of the run.
+    launched: servers of the run.
+    token: secret that requests to the servers must carry.
+    record: appends `ServerCondemned` to the trainer's events: the launcher ends the server.
+    needs: capabilities that every server must declare, each with the setting that needs it.
+    address: address of this machine, by which the servers reach it.
+    buffers: returns the persistent buffers of the model (`TrainerWorker.buffers`).
     """
 
     run_dir: Path
@@ -40,7 +40,8 @@ class PublisherContext:
 class WeightPublisher(abc.ABC):
     """A publisher of weight versions to the run's servers, on trainer rank 0.
 
-    A publication is `open`, `send` and `confirm`, in that order. `run` is the id of this life of the run.
+    A publication is `open`, `send` and `confirm`, in that order. `run` is a random id of this trainer
+    process: servers refuse the updates of an earlier one.
     """
 
     run: str
@@ -52,18 +53,18 @@ class WeightPublisher(abc.ABC):
 
     @abc.abstractmethod
     def wait_for_servers(self) -> None:
-        """Waits until every server is ready, or has had enough time."""
+        """Waits until every server is ready, or the time limit for servers has passed."""
 
     @abc.abstractmethod
     def is_stranded(self) -> bool:
-        """Returns whether the newest version must be published again, so that rollouts can come.
+        """Returns True if the newest version must be published again, because no server samples rollouts.
 
-        Must be called at intervals while no rollout comes.
+        Must be called at intervals while no rollout arrives.
         """
 
     @abc.abstractmethod
     def rollouts_come(self) -> None:
-        """Records that rollouts come, so the servers are not silent."""
+        """Records that a rollout has arrived, so the servers are not silent."""
 
     @abc.abstractmethod
     def open(self, version: int) -> None:
@@ -71,9 +72,9 @@ class WeightPublisher(abc.ABC):
 
     @abc.abstractmethod
     def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """Sends the weights. A failure that is not of `weights` itself raises nothing.
+        """Sends the weights. Raises only the errors of the iterator itself.
 
-        So the caller can exhaust the iterator, and `confirm` handles the failure.
+        `confirm` handles every other failure, so that the caller can exhaust the iterator first.
         """
 
     @abc.abstractmethod
@@ -81,29 +82,29 @@ class WeightPublisher(abc.ABC):
         """Ends the publication. Returns None if the version must be published again."""
 
     def must_repeat(self) -> bool:
-        """Waits until servers can get the newest version, once training is over.
+        """Waits, after training, until a server can load the newest version.
 
-        Returns whether it must be published again before that.
+        Returns True if the caller must publish the version again and call this method again.
         """
         return False
 
     @abc.abstractmethod
     def pin(self, url: str) -> None:
-        """Makes the server keep its weights, while another one answers."""
+        """Makes the server keep its weights, as long as another server can be published to."""
 
     @abc.abstractmethod
     def release(self, url: str) -> None:
-        """Lets a pinned server have the next version again."""
+        """Lets a pinned server take part in the next publication."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Ends what the publisher has started."""
+        """Closes connections, and ends threads and groups."""
 
 
 def errors_of(
     weights: Iterator[tuple[str, torch.Tensor]], errors: list[Exception]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the weights. Appends an error that gathering them raises, so that it is told from others."""
+    """Yields the weights. Appends the error to `errors` if gathering raises one, and raises it."""
     try:
         for weight in weights:  # noqa: UP028 - `yield from` would also pass on errors of the reader
             yield weight

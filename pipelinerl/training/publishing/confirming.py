@@ -1,4 +1,4 @@
-"""The base of publishers that request each version of every server, and wait until the servers serve it."""
+"""The base class of publishers that request each version of every server and wait until it is served."""
 
 from collections.abc import Mapping
 
@@ -15,67 +15,75 @@ from pipelinerl.training.publishing.base import PublisherContext, WeightPublishe
 
 
 class ConfirmingPublisher(WeightPublisher):
-    """A publisher to chosen servers. One that fails is left out by `membership.strikes`.
+    """A publisher that leaves failing servers out of its next publications (`membership.strikes`).
 
-    A subclass sets `run` and writes these methods. In each it calls, in this order:
+    A subclass sets `run` and writes these methods, each with these calls:
 
-        open      `_begin(version)`; `_candidates.choose(members)`, which returns the servers that are ready;
-                  `_servers.ask(servers, question)`, by which they join: the answers and the failures
-        send      `_phases.begin("send")`; `_phases.inside("gather", weights)` around the iterator
-        confirm   `_phases.begin("confirm")`; `_servers.ask` for the update and its status;
-                  `_strikes.succeeded(live)`; `_stranded.published(live)`; `_publication`
-        close     `_servers.close()`
+        open      self.begin(version)
+                  members = self.candidates.choose(members)            # ready servers; waits for one
+                  answers, failures = self.servers.ask(members, join)  # by server
+        send      self.phases.begin("send")
+                  weights = self.phases.inside("gather", weights)      # before it reads the first weight
+        confirm   self.phases.begin("confirm")
+                  live, failures = self.servers.ask(members, update)   # live: statuses by server
+                  self.strikes.succeeded(live)
+                  self.stranded.published(live)
+                  return self.publication(version, size, live)
+        close     self.servers.close()
 
-    Failures go to `_candidates.condemn`, which returns those that may pass, and `_strikes.failed`. What that
-    returns goes to `_candidates.condemn_failing`, whose message says `_candidates.last_failure`.
+    It handles the failures of `ask` like this:
+
+        retryable = self.candidates.condemn(failures)      # condemns servers that refused permanently
+        out = self.strikes.failed(Blame(frozenset(retryable), certain=True))
+        self.candidates.condemn_failing(out)               # condemns servers that fail update after update
+
+    `candidates.last_failure` is a text that later error messages repeat.
     """
 
     def __init__(self, config: RunConfig, context: PublisherContext):
         self._config = config
-        self._servers = Servers(context.launched, context.token)
-        self._strikes: ServerStrikes[ServerControl] = ServerStrikes()
-        self._candidates = Candidates(
-            self._servers, self._strikes, context.needs, config.world, context.record
-        )
-        self._stranded = Stranded(self._servers, self._candidates)
-        self._phases = Phases()
+        self.servers = Servers(context.launched, context.token)
+        self.strikes: ServerStrikes[ServerControl] = ServerStrikes()
+        self.candidates = Candidates(self.servers, self.strikes, context.needs, config.world, context.record)
+        self.stranded = Stranded(self.servers, self.candidates)
+        self.phases = Phases()
 
     def pin(self, url: str) -> None:
         """Leaves the server out of publications while another one answers."""
-        self._candidates.pinned.add(url)
+        self.candidates.pinned.add(url)
 
     def release(self, url: str) -> None:
-        self._candidates.pinned.discard(url)
+        self.candidates.pinned.discard(url)
 
     def wait_for_servers(self) -> None:
         """Waits until every server is ready, or has had enough time."""
-        self._candidates.wait()
+        self.candidates.wait()
 
     def is_stranded(self) -> bool:
-        return self._stranded.look()
+        return self.stranded.check()
 
     def rollouts_come(self) -> None:
-        self._stranded.reset()
+        self.stranded.reset()
 
-    def _begin(self, version: int) -> None:
-        """Begins the publication of a version: its phases, and which servers are left out of it."""
-        self._phases = Phases()
-        self._phases.begin("open")
-        self._strikes.begin(version)
+    def begin(self, version: int) -> None:
+        """Begins the publication of a version, or tries it again."""
+        self.phases = Phases()
+        self.phases.begin("open")
+        self.strikes.begin(version)
 
-    def _publication(
+    def publication(
         self, version: int, size: int, live: Mapping[ServerControl, WeightUpdateStatus]
     ) -> WeightsPublished:
         """Returns the record of a publication that ends now. size: bytes of the weights.
 
         live: the servers that serve the version.
         """
-        phases = self._phases.seconds()
+        phases = self.phases.seconds()
         return WeightsPublished(
             run=self.run,
             version=version,
             servers=[server.url for server in live],
-            joinings=[self._servers.joining(server).number for server in live],
+            joinings=[self.servers.joining(server).number for server in live],
             seconds=sum(phases.values()),
             bytes=size,
             paused_s=max(status.paused_s for status in live.values()),

@@ -1,8 +1,7 @@
-"""The publisher that broadcasts weights to a group of the running servers, on trainer rank 0.
+"""The publisher that broadcasts weights to a process group of the servers, on trainer rank 0.
 
-It owns the run id, the epochs and the weight group. A server that dies or fails an update is left out by
-`strikes`, and a new epoch begins with the others. A server that refuses permanently, or fails update
-after update, is condemned. A server that the actor has pinned is left out until the actor releases it.
+Each group has an epoch: the number of groups that this trainer process has formed. If a server dies or fails
+an update, `membership.strikes` leaves it out, and the others form the group of the next epoch.
 """
 
 import logging
@@ -43,25 +42,27 @@ class GroupPublisher(ConfirmingPublisher):
         self._manifest = context.manifest
         backend = "nccl" if config.device == "cuda" else "gloo"
         self._groups = WeightGroups(
-            self.run, self._servers, config.weights.master_address or context.address, backend
+            self.run, self.servers, config.weights.master_address or context.address, backend
         )
-        self._broken = False  # whether the last broadcast broke
-        self._timed_out = False  # whether it broke by a timeout
+        self._broken = False  # True if the last broadcast failed
+        self._timed_out = False  # True if it failed by a timeout
         size = usual_bucket_bytes(self._manifest.total_bytes, backend)
         self._bucket_bytes = config.weights.bucket_bytes or size
-        self._packer = BucketPacker() if backend == "gloo" else None  # a GPU's memory is not kept
+        self._packer = (
+            BucketPacker() if backend == "gloo" else None
+        )  # with NCCL, no GPU memory is kept for it
 
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def open(self, version: int) -> None:
         """Requests the update until every member of the group has answered 202. Raises NoServersError."""
-        self._begin(version)
+        self.begin(version)
         while True:
             self._ensure_group()
             failures = self._request_update(version)
             if not failures:
                 return
-            self._call_off(version, [s for s in self._groups.members if s not in failures])
+            self._abort(version, [s for s in self._groups.members if s not in failures])
             if to_blame := self._faulty(failures):
                 self._leave_out(Blame(frozenset(to_blame), certain=True))
 
@@ -77,21 +78,20 @@ class GroupPublisher(ConfirmingPublisher):
             receive=self._config.inference.receive,
             timeout_s=self._weights.bucket_timeout_s,
         )
-        _, failures = self._servers.ask(self._groups.members, lambda s: s.request_weight_update(request))
+        _, failures = self.servers.ask(self._groups.members, lambda s: s.request_weight_update(request))
         return failures
 
     def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """Broadcasts the weights. A lost member raises nothing, so that the caller can exhaust the iterator.
+        """Broadcasts the weights. `confirm` handles the loss of a member, which raises nothing here.
 
-        `confirm` handles a lost member. An error of `weights` itself is raised. Then the trainer leaves the
-        group, which ends the servers' wait.
+        An error of `weights` itself is raised. The trainer then leaves the group, so that no server waits.
         """
-        self._phases.begin("send")
+        self.phases.begin("send")
         self._broken = False
         timeout_s = self._weights.bucket_timeout_s
         try:
             with self._groups.broken_if_one_leaves():
-                gathered = self._phases.inside("gather", weights)
+                gathered = self.phases.inside("gather", weights)
                 send_weights(
                     self._groups.group,
                     self._manifest,
@@ -111,21 +111,21 @@ class GroupPublisher(ConfirmingPublisher):
 
     def confirm(self, version: int) -> WeightsPublished | None:
         """Waits until every member serves the version. Returns None if it must be published again."""
-        self._phases.begin("confirm")
+        self.phases.begin("confirm")
         statuses, first = self._statuses(version)
-        gone = self._gone()
+        gone = self._departed()
         endings = {s: self._ending(statuses.get(s), s in first) for s in self._groups.members}
         live = [s for s, ending in endings.items() if ending.state == "live" and s not in gone]
-        self._strikes.succeeded(live)
+        self.strikes.succeeded(live)
         if len(live) < len(endings):
             self._groups.leave()
             out = gone or self._blamed(version, endings, statuses)
             # Members that lost the broadcast without fault get it again, together with those that have it.
             if not live or len(live) + len(out) < len(endings):
                 return None
-        self._stranded.published(live)
+        self.stranded.published(live)
         size = self._manifest.total_bytes
-        return self._publication(version, size, {server: statuses[server] for server in live})
+        return self.publication(version, size, {server: statuses[server] for server in live})
 
     def _blamed(
         self,
@@ -133,7 +133,7 @@ class GroupPublisher(ConfirmingPublisher):
         endings: dict[ServerControl, Ending],
         statuses: dict[ServerControl, WeightUpdateStatus],
     ) -> frozenset[ServerControl]:
-        """Returns the members that broke the update, if no member has left. They get a strike."""
+        """Returns the members that caused the failed update, and gives each a strike."""
         for server, ending in endings.items():
             if ending.state != "live":
                 self._note(version, server, statuses.get(server))
@@ -144,21 +144,21 @@ class GroupPublisher(ConfirmingPublisher):
         """Returns the reported statuses, and the members that failed before the trainer left the group."""
         members = self._groups.members
         early_s = FIRST_S if self._broken else self._weights.live_timeout_s
-        early, _ = self._servers.ask(members, lambda s: s.weight_update(version, early_s), together=True)
-        gone = self._gone()
+        early, _ = self.servers.ask(members, lambda s: s.weight_update(version, early_s), together=True)
+        gone = self._departed()
         if not self._broken and not gone:
             return early, set(early)
         if gone:  # other members may wait for it, or for each other
-            self._call_off(version, [s for s in members if s not in gone])
+            self._abort(version, [s for s in members if s not in gone])
         self._groups.leave()  # ends the wait of members that wait for the trainer
         end_s = broken_end_s(self._weights)
-        statuses, _ = self._servers.ask(members, lambda s: s.weight_update(version, end_s))
+        statuses, _ = self.servers.ask(members, lambda s: s.weight_update(version, end_s))
         return statuses, {s for s, status in early.items() if status.state == "failed"}
 
-    def _gone(self) -> set[ServerControl]:
-        """Returns the members of the group that have left the run by now."""
-        self._servers.refresh()
-        gone = set(self._groups.members) - set(self._servers.all)
+    def _departed(self) -> set[ServerControl]:
+        """Returns the members of the group that have left the run."""
+        self.servers.refresh()
+        gone = set(self._groups.members) - set(self.servers.all)
         if gone:
             log.warning("left the run: %s", ", ".join(sorted(s.url for s in gone)))
         return gone
@@ -166,7 +166,7 @@ class GroupPublisher(ConfirmingPublisher):
     def _note(self, version: int, server: ServerControl, status: WeightUpdateStatus | None) -> None:
         log.warning("version %d at %s: %s", version, server.url, status or "no answer")
         if status and status.error:
-            self._candidates.last_failure = f"{server.url}: {' '.join(status.error.split())}"
+            self.candidates.last_failure = f"{server.url}: {' '.join(status.error.split())}"
 
     def _ending(self, status: WeightUpdateStatus | None, first: bool) -> Ending:
         if status is None or (status.run, status.epoch) != (self.run, self._groups.epoch):
@@ -175,33 +175,33 @@ class GroupPublisher(ConfirmingPublisher):
 
     def close(self) -> None:
         self._groups.leave()
-        self._servers.close()
+        self.servers.close()
 
     # --- the weight group ---------------------------------------------------------------------
 
     def _ensure_group(self) -> None:
         """Forms a group of the chosen candidates, or keeps the current one if they are its members."""
         while True:
-            infos = self._candidates.choose(self._groups.members)
+            infos = self.candidates.choose(self._groups.members)
             if self._groups.group is not None and set(infos) == set(self._groups.members):
                 return
-            failures = self._groups.form(infos, rendezvous_s(self._weights, self._strikes.troubled))
+            failures = self._groups.form(infos, rendezvous_s(self._weights, self.strikes.troubled))
             if not failures:
                 return
             if to_blame := self._faulty(failures):
                 self._leave_out(blame_for_joining(to_blame))
 
     def _leave_out(self, to_blame: Blame[ServerControl]) -> frozenset[ServerControl]:
-        servers = self._strikes.failed(to_blame)
+        servers = self.strikes.failed(to_blame)
         log.warning("left out of the next weight group: %s", ", ".join(sorted(s.url for s in servers)))
-        self._candidates.condemn_failing(servers)
+        self.candidates.condemn_failing(servers)
         return servers
 
     def _faulty(self, failures: Failures) -> Failures:
-        """Returns the failures to blame servers for: none if a member has left the run."""
-        return {} if self._gone() else self._candidates.condemn(failures)
+        """Returns the failures for which servers get strikes: none if a member has left the run."""
+        return {} if self._departed() else self.candidates.condemn(failures)
 
-    def _call_off(self, version: int, accepted: list[ServerControl]) -> None:
+    def _abort(self, version: int, accepted: list[ServerControl]) -> None:
         request = AbortWeightUpdateRequest(run=self.run, epoch=self._groups.epoch, version=version)
-        self._servers.ask(accepted, lambda server: server.abort_weight_update(request))
+        self.servers.ask(accepted, lambda server: server.abort_weight_update(request))
         self._groups.leave()

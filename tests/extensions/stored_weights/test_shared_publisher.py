@@ -144,7 +144,7 @@ def test_why_a_server_refuses_a_version_is_said(worker, ranks, urls, tmp_path, c
         sender._joined[server] += 100  # it belongs to no such channel
         change(worker)
         assert publish(worker, ranks, sender, 2).servers == urls[:1]
-        assert sender._candidates.last_failure.startswith(f"{urls[1]}: {urls[1]} answered 409 ")
+        assert sender.candidates.last_failure.startswith(f"{urls[1]}: {urls[1]} answered 409 ")
     (warned,) = [record.getMessage() for record in caplog.records if "version 2 at" in record.message]
     assert warned.startswith(f"version 2 at {urls[1]}: {urls[1]} answered 409 ")
 

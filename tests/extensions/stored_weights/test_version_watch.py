@@ -135,10 +135,10 @@ async def test_a_server_gets_requests_once_it_has_said_what_it_serves():
     server = Puller(weights(7, run="an older run"))
     async with watched(server) as run:
         await run.publish(0, server)
-        assert run.pool.is_held and not run.pool.is_empty and run.pool.capacity == 0
+        assert run.pool.has_no_usable_server and not run.pool.is_empty and run.pool.capacity == 0
         await run.until(lambda: run.pool.held == {server.url: "its weights are not of this run"})
         server.weights = weights(0)
-        await run.until(lambda: not run.pool.is_held)
+        await run.until(lambda: not run.pool.has_no_usable_server)
         assert run.pool.capacity == 4 and run.changes
 
 
@@ -149,7 +149,7 @@ async def test_a_request_waits_for_weights_and_none_is_called_off():
         await run.publish(0, server)
         async with run.pool.server() as early:
             await run.publish(2, server)  # it is two behind at once, before it is asked again
-            assert run.pool.is_held and run.pool.capacity == run.pool.in_flight == 1
+            assert run.pool.has_no_usable_server and run.pool.capacity == run.pool.in_flight == 1
             waiting = asyncio.create_task(anext(aiter(request(run.pool))))
             server.weights = weights(2)
             assert await waiting == early == server.url
@@ -179,12 +179,12 @@ async def test_a_server_that_left_is_held_when_another_comes_at_its_address():
     server = Puller()
     async with watched(server) as run:
         await run.publish(0, server)
-        await run.until(lambda: not run.pool.is_held)
+        await run.until(lambda: not run.pool.has_no_usable_server)
         run.watch.forget(server.url)
         run.pool.forget(server.url)
         server.weights = weights(0, run=None)  # as it starts, with a model of its own
         await run.publish(0, server)
-        assert run.pool.is_held
+        assert run.pool.has_no_usable_server
         await run.until(lambda: run.pool.held == {server.url: "its weights are not of this run"})
 
 
@@ -197,10 +197,10 @@ async def test_an_evaluation_holds_the_servers_that_have_not_its_version():
         run.watch.watch(of_evaluation, lambda: needed[0])
         await run.publish(4, server)
         await of_evaluation.set_servers([server.url])
-        await run.until(lambda: not run.pool.is_held and not of_evaluation.is_held)
+        await run.until(lambda: not run.pool.has_no_usable_server and not of_evaluation.has_no_usable_server)
         needed[0] = 4
-        run.watch.look_again()
-        assert of_evaluation.is_held and not run.pool.is_held
+        run.watch.recheck()
+        assert of_evaluation.has_no_usable_server and not run.pool.has_no_usable_server
         server.weights = weights(4)
         await of_evaluation.some_server()
 
@@ -218,9 +218,9 @@ async def test_an_error_of_our_own_ends_no_watch(caplog):
     async with watched(server, most_behind=9) as run:
         run.watch.watch(ServerPool(4), oldest)
         await run.publish(0, server)
-        await run.until(lambda: not run.pool.is_held)
+        await run.until(lambda: not run.pool.has_no_usable_server)
         server.weights = weights(1)
         await run.until(lambda: not errors)
         server.weights = weights(0, run=None)
-        await run.until(lambda: run.pool.is_held)
+        await run.until(lambda: run.pool.has_no_usable_server)
     assert "is asked again which weights it serves" in caplog.text

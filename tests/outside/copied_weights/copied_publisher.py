@@ -23,20 +23,20 @@ class CopiedPublisher(ConfirmingPublisher):
         directory.mkdir(parents=True, exist_ok=True)
 
     def open(self, version):
-        self._begin(version)
-        self._members = list(self._candidates.choose(self._members))
+        self.begin(version)
+        self._members = list(self.candidates.choose(self._members))
         self._epoch += 1
         self._version = version
 
     def send(self, weights):
-        self._phases.begin("send")
+        self.phases.begin("send")
         dtypes = {parameter.name: parameter.dtype for parameter in self._manifest.parameters}
-        gathered = self._phases.inside("gather", weights)
+        gathered = self.phases.inside("gather", weights)
         cast = {name: tensor.to(getattr(torch, dtypes[name])) for name, tensor in gathered}
         save_file(cast, self._directory / f"{self._version}.safetensors")
 
     def confirm(self, version):
-        self._phases.begin("confirm")
+        self.phases.begin("confirm")
         join = InitWeightChannelRequest(
             run=self.run,
             takeover=True,  # the server may belong to an earlier run
@@ -62,15 +62,15 @@ class CopiedPublisher(ConfirmingPublisher):
                 raise RuntimeError(status.error)
             return status
 
-        live, failures = self._servers.ask(self._members, load)
-        self._strikes.succeeded(live)
-        failures = self._candidates.condemn(failures)
-        self._servers.refresh()
-        present = frozenset(failures) & set(self._servers.all)  # one that has left is not to blame
-        self._candidates.last_failure = "; ".join(f"{s.url}: {failures[s]}" for s in present)
-        self._candidates.condemn_failing(self._strikes.failed(Blame(present, certain=True)))
-        self._stranded.published(live)
-        return self._publication(version, self._manifest.total_bytes, live) if live else None
+        live, failures = self.servers.ask(self._members, load)
+        self.strikes.succeeded(live)
+        failures = self.candidates.condemn(failures)
+        self.servers.refresh()
+        present = frozenset(failures) & set(self.servers.all)  # one that has left is not to blame
+        self.candidates.last_failure = "; ".join(f"{s.url}: {failures[s]}" for s in present)
+        self.candidates.condemn_failing(self.strikes.failed(Blame(present, certain=True)))
+        self.stranded.published(live)
+        return self.publication(version, self._manifest.total_bytes, live) if live else None
 
     def close(self):
-        self._servers.close()
+        self.servers.close()
