@@ -51,7 +51,6 @@ class Lighthouse:
         self._rounds: dict[str, int] = {}
         self._lineages: dict[str, str] = {}
         self._formed: dict[str, Meeting] = {}
-        self._connected: dict[str, threading.Barrier] = {}  # by group
 
     def join(self, name: str, round: int, lineage: str) -> Meeting | None:
         with self._asked:
@@ -65,8 +64,6 @@ class Lighthouse:
         if meeting.size == 1:
             return replace(meeting, group=None)
         group = gloo(meeting.group, meeting.rank, meeting.size)
-        # A member that dies at its first message must not do so while another still connects to it.
-        self._connected[meeting.group].wait(HANG_S)
         return replace(meeting, group=self.wrapped.pop(name, lambda group: group)(group))
 
     def _form(self) -> None:
@@ -76,7 +73,6 @@ class Lighthouse:
         names = sorted(self._rounds)
         self.meetings.append(names)
         prefix = new_prefix()
-        self._connected[prefix] = threading.Barrier(len(names))
         newest = max(self._rounds.values())
         lineages = Counter(self._lineages[name] for name in names if self._rounds[name] == newest)
         usual = lineages.most_common(1)[0][0]

@@ -20,11 +20,19 @@ def new_prefix() -> str:
 def gloo(
     prefix: str, rank: int, size: int, timeout_s: float = HANG_S, store: dist.Store = STORE
 ) -> dist.ProcessGroupGloo:
-    """Returns one member's group, once all have asked for theirs under the same prefix."""
+    """Returns one member's group, once all members have connected.
+
+    Otherwise a member that ends early would break the connections of one that still connects.
+    """
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     options._timeout = timedelta(seconds=timeout_s)
-    return dist.ProcessGroupGloo(dist.PrefixStore(prefix, store), rank, size, options)
+    own = dist.PrefixStore(prefix, store)
+    group = dist.ProcessGroupGloo(own, rank, size, options)
+    if own.add("connected", 1) == size:
+        own.set("all connected", "yes")
+    own.wait(["all connected"], timedelta(seconds=HANG_S))
+    return group
 
 
 def in_threads(size: int, job: Callable[[int], object]) -> list:
