@@ -4,9 +4,9 @@
     python -m pipelinerl.replay trainer runs/latest --out /tmp/replayed
 
 `actor` makes a few groups with the run's configuration against a server that is already there. It writes them
-as a run that `python -m pipelinerl.streams show` reads. `trainer` learns again, in one process and without
-servers, from the rows that the run recorded, prints every step, and exports the model. Both loops are the
-whole pipeline's, without its streaming: read them first.
+as a run that `python -m extensions.viewer.records show` reads. `trainer` trains on the rows that the run
+recorded, in one process and without servers. It prints every step, and exports the model. Both loops are
+those of the pipeline, without its streaming.
 """
 
 import asyncio

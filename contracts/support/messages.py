@@ -30,6 +30,11 @@ def problem_line(problem: ErrorDetails) -> str:
     return f"{field}: {message}" if field else message
 
 
+def printable(line: str) -> str:
+    """Returns the line, with characters escaped that would control the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
 def first_line(error: BaseException) -> str:
     """Returns the first line of the error's message, or the name of its class if the message is empty."""
     lines = str(error).strip().splitlines()

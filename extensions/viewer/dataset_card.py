@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from huggingface_hub import DatasetCard, DatasetCardData
 
-from pipelinerl.streams.show import printable
+from contracts.support.messages import printable
 
 
 class Split(NamedTuple):

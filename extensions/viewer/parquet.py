@@ -16,13 +16,13 @@ from pathlib import Path
 from contracts.support.command_line import command_parser
 from contracts.support.complete_directory import complete_directory
 from extensions.viewer.dataset_card import Split, write_dataset_card
+from extensions.viewer.records.show import load_tokenizer
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
-from pipelinerl.streams.show import load_tokenizer
 
 try:
     from extensions.viewer.rollout_table import SCHEMA, row_of, size_of

@@ -63,7 +63,7 @@ def next_commands(summary: dict, run_dir: Path, ended: bool, is_solved: bool) ->
         unbounded = " stop_at=null" if is_solved else ""
         further = {f"{resume}{more}{unbounded}": "train it further"}
     pages = {f"{python} -m extensions.viewer {shown}": "look at it in a browser"}
-    story = {f"{python} -m pipelinerl.streams group {shown} 0": "read what happened to group 0"}
+    story = {f"{python} -m extensions.viewer.records group {shown} 0": "read what happened to group 0"}
     return {
         **pages,
         **(story if summary["rollouts_started"] else {}),

@@ -15,12 +15,11 @@ from safetensors import safe_open
 
 from contracts.records import Evaluated
 from contracts.support.files import write_atomically
-from contracts.support.messages import one_line
+from contracts.support.messages import one_line, printable
 from contracts.support.sizes import describe_count
 from pipelinerl.config import ResolvedRun
 from pipelinerl.report.evaluation_table import cells, rows_of
 from pipelinerl.report.secrets import LEFT_OUT, without_secrets
-from pipelinerl.streams.show import printable
 
 PUBLIC = re.compile(r"[\w.-]+(/[\w.-]+)?")  # a word, or a name on the hub: no path of a machine, no URL
 COMPONENTS = ("objective", "advantage", "normalisation", "domain", "sampler", "trainer")

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from contracts.records import MicroBatchRow, TrainingSequence
+from extensions.viewer.records.show import describe_row
 from pipelinerl.metrics import metrics_path, read_metrics
-from pipelinerl.streams.show import describe_row
 from tests.pipeline.runs import assert_accounted, finish, records, resume, run_to_the_end
 
 ANSWERS = [{"prompt_token_ids": [5, i], "token_ids": [7, i, 1]} for i in range(40)]

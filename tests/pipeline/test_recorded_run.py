@@ -62,7 +62,7 @@ def test_it_is_resumed(run):
 
 
 def test_it_is_shown(run):
-    listed = output_of("pipelinerl.streams", "list", run)
+    listed = output_of("extensions.viewer.records", "list", run)
     assert [line.split()[:2] for line in listed.splitlines()] == [
         ["actor_events", "100"],
         ["eval_rollouts", "48"],
@@ -80,7 +80,7 @@ def test_it_is_shown(run):
         ("actor_events", "Evaluated"),
         ("trainer_events", "StepClosed"),
     ]:
-        assert says in output_of("pipelinerl.streams", "show", run, name)
+        assert says in output_of("extensions.viewer.records", "show", run, name)
     with recorded_streams(run) as streams:
         assert len(accounts_of(streams).started) == 96
 

@@ -38,7 +38,7 @@ def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next
         "what bounded it: generation bound: the trainer waited",
         "what to do next:",
         "  python -m extensions.viewer 'runs/my run'                        look at it in a browser",
-        "  python -m pipelinerl.streams group 'runs/my run' 0               read what happened to group 0",
+        "  python -m extensions.viewer.records group 'runs/my run' 0        read what happened to group 0",
         "  python launch.py run_dir='runs/my run' resume=true stop_at=null  train it further",
         "  python launch.py --help                                          list what another run can change",
     ]

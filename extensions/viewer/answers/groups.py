@@ -5,12 +5,12 @@ from collections import Counter
 from contracts.records import Rollout
 from extensions.viewer.answers.overview import Answer, meaning
 from extensions.viewer.answers.rollouts import row_answer
+from extensions.viewer.records.group_history import read_history
+from extensions.viewer.records.group_story import tell
 from extensions.viewer.runs.opened import OpenRun
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.drop_reasons import meaning_of
-from pipelinerl.streams.group_history import read_history
-from pipelinerl.streams.group_story import tell
 
 TEXT = 2000  # characters of an answer, and of a prompt, beside others
 BINS = 300  # of the chart by version

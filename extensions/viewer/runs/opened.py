@@ -12,13 +12,13 @@ from tokenizers import Tokenizer
 from extensions.viewer.index.queries import Queries
 from extensions.viewer.index.schema import open_to_read
 from extensions.viewer.index.slim import SlimRollout, rollout_decoder
+from extensions.viewer.records.show import load_tokenizer
 from extensions.viewer.runs.following import Following
 from extensions.viewer.runs.own_directory import OwnDirectory
 from extensions.viewer.runs.source import Source
 from pipelinerl.config import saved_config
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.files import FileReader, FileStreams
-from pipelinerl.streams.show import load_tokenizer
 
 STREAMS = {"train": "rollouts", "held-out": "eval_rollouts"}
 

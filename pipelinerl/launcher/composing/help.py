@@ -15,7 +15,7 @@ from pipelinerl.paths import ROOT
 
 COLUMN = 36  # where the sentences begin
 COMMANDS = (  # what one types while working with runs, in the order in which one comes to need it
-    "pipelinerl.streams",
+    "extensions.viewer.records",
     "extensions.viewer.track",
     "pipelinerl.scale",
     "pipelinerl.export",

@@ -1,4 +1,4 @@
-"""`python -m pipelinerl.streams group`: what it tells of recorded groups. tests/pipeline has a live run."""
+"""What `python -m extensions.viewer.records group` tells of recorded groups."""
 
 import time
 from pathlib import Path
@@ -16,17 +16,17 @@ from contracts.records import (
     VersionSpan,
     unsampled,
 )
+from extensions.viewer.records.group_history import read_history
+from extensions.viewer.records.group_story import tell
+from extensions.viewer.records.group_words import describe_drop, describe_sequence
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.drop_reasons import MEANINGS
 from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.group_history import read_history
-from pipelinerl.streams.group_story import tell
-from pipelinerl.streams.group_words import describe_drop, describe_sequence
 from tests.builders import completion, rollout
+from tests.extensions.viewer.test_show import refused, shown
 from tests.streams.records import sequence
-from tests.streams.test_show import refused, shown
 
 RECORDED = ROOT / "tests" / "data" / "recorded_run"
 BEGAN = 1_800_000_000.0

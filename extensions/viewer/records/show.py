@@ -1,4 +1,4 @@
-"""Formats records as readable text. Used by `python -m pipelinerl.streams show`."""
+"""Formats records as readable text. Used by `python -m extensions.viewer.records show`."""
 
 import time
 from enum import Enum
@@ -9,6 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from contracts.records import Completion, MicroBatchRow, Record, Rollout
+from contracts.support.messages import printable
 from pipelinerl.config import saved_config
 
 HEAD = ("schema", "at")  # fields that every record or event has
@@ -69,11 +70,6 @@ def text_of(token_ids: np.ndarray, tokenizer: Tokenizer | None) -> str:
     ids = token_ids.tolist()
     text = tokenizer.decode(ids, skip_special_tokens=False) if tokenizer else " ".join(map(str, ids))
     return "\n".join(f"      {printable(line)}" for line in text.split("\n"))
-
-
-def printable(line: str) -> str:
-    """Returns the line, with characters escaped that would control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def describe_row(row: MicroBatchRow) -> str:

@@ -1,9 +1,9 @@
 """Shows the records of a run, and what happened to one of its groups.
 
-    python -m pipelinerl.streams list runs/latest
-    python -m pipelinerl.streams show runs/latest rollouts --tail 3
-    python -m pipelinerl.streams show runs/latest rows --group 17
-    python -m pipelinerl.streams group runs/latest 17
+    python -m extensions.viewer.records list runs/latest
+    python -m extensions.viewer.records show runs/latest rollouts --tail 3
+    python -m extensions.viewer.records show runs/latest rows --group 17
+    python -m extensions.viewer.records group runs/latest 17
 
 `group` tells what happened to a group, over all streams and all launches of the run.
 Reads what is there and ends; it does not follow a live run.
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from contracts.support.command_line import command_parser
 from contracts.support.sizes import describe_bytes
+from extensions.viewer.records.group_history import read_history
+from extensions.viewer.records.group_story import tell
+from extensions.viewer.records.show import concerns_group, describe, load_tokenizer
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams.base import StreamError, Streams
-from pipelinerl.streams.group_history import read_history
-from pipelinerl.streams.group_story import tell
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
-from pipelinerl.streams.show import concerns_group, describe, load_tokenizer
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
         with recorded_streams(arguments.run_dir) as streams:
             return arguments.command(streams, arguments)
     except (InvalidInputError, DamagedConfigError, StreamError) as error:
-        print(f"pipelinerl.streams: {error}", file=sys.stderr)
+        print(f"extensions.viewer.records: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `| head` has closed the pipe; nothing must be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -42,7 +42,7 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Returns the options of the command line. `command` is the function to call."""
-    parser = command_parser("pipelinerl.streams", __doc__)
+    parser = command_parser("extensions.viewer.records", __doc__)
     commands = parser.add_subparsers(required=True)
     listing = commands.add_parser("list", help="name the streams, with their records")
     listing.set_defaults(command=list_streams)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from contracts.records import Rollout, Settled, TrainingSequence
+from extensions.viewer.records.group_history import RowShare
 from pipelinerl.streams.drop_reasons import meaning_of
-from pipelinerl.streams.group_history import RowShare
 
 
 def describe_drop(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""`python -m pipelinerl.streams`: what a person sees of the records, and of a mistyped command."""
+"""`python -m extensions.viewer.records`: what a person sees of the records, and of a mistyped command."""
 
 import subprocess
 import sys
@@ -18,15 +18,15 @@ from contracts.records import (
     StepClosed,
     VersionSpan,
 )
+from extensions.viewer.records.show import describe_completion, text_of
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.show import describe_completion, text_of
 from tests.builders import completion, rollout
 from tests.streams.records import sequence
 
 
 def streams_command(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pipelinerl.streams", *map(str, arguments)]
+    command = [sys.executable, "-m", "extensions.viewer.records", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
@@ -164,6 +164,6 @@ def test_bad_input_is_one_line_that_names_what_exists(run_dir, tmp_path):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(run_dir):
-    command = f"{sys.executable} -m pipelinerl.streams show {run_dir} rollouts | true"
+    command = f"{sys.executable} -m extensions.viewer.records show {run_dir} rollouts | true"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,19 +1,19 @@
-"""Formats the history of one group as text, in order. Used by `python -m pipelinerl.streams group`."""
+"""Formats the history of one group as text, in order. Used by `python -m extensions.viewer.records group`."""
 
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from contracts.records import DropReason, Resumed, Rollout, Settled, Started
-from pipelinerl.streams.group_history import GroupHistory, Launch
-from pipelinerl.streams.group_words import (
+from contracts.support.messages import printable
+from extensions.viewer.records.group_history import GroupHistory, Launch
+from extensions.viewer.records.group_words import (
     describe_drop,
     describe_end,
     describe_left_out,
     describe_settled,
     describe_share,
 )
-from pipelinerl.streams.show import printable
 
 TIME_COLUMN = 14  # characters
 NO_TIME = 0.0  # time of an event that the records do not date

@@ -1,0 +1,1 @@
+"""Shows the records of a run in a terminal: `python -m extensions.viewer.records`."""
