@@ -27,6 +27,7 @@ try:
     from contracts.support.messages import one_line
     from contracts.support.token import TokenError
     from pipelinerl.errors import PartError, PlanError
+    from pipelinerl.errors.part_faults import raised_by_users
     from pipelinerl.launcher.composing.compose import compose_config
     from pipelinerl.launcher.messages import say
     from pipelinerl.streams import StreamError
@@ -66,6 +67,11 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return interruptions.STATUS
+    except Exception as error:
+        if (line := raised_by_users(error)) is None:
+            raise
+        say(line)
+        return 1
 
 
 if __name__ == "__main__":

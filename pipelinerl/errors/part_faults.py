@@ -59,6 +59,13 @@ def place_of(error: BaseException) -> str | None:
     return place(*own[-1]) if own else None
 
 
+def raised_by_users(error: Exception) -> str | None:
+    """Returns what the user's code raised and where, as a line; None if none of it was running."""
+    where = place_of(error)
+    error = root_of(error)
+    return where and f"{where} raised {type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+
+
 def root_of(error: BaseException) -> BaseException:
     """Returns the error that was the first cause of this one."""
     while error.__cause__ is not None and not isinstance(error, SyntaxError):

@@ -19,7 +19,7 @@ from contracts.support.die_with_parent import die_with_parent
 from contracts.support.messages import one_line
 from contracts.support.token import TokenError
 from pipelinerl.errors import PartError, PlanError
-from pipelinerl.errors.part_faults import in_words, place_of
+from pipelinerl.errors.part_faults import in_words, place_of, raised_by_users
 from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.executors.guard import become_subreaper, kill_descendants
 from pipelinerl.streams import StreamError
@@ -154,6 +154,10 @@ def _outcome(work: Callable[[], object]) -> object:
         return PlanError(one_line(error))
     except REFUSALS as error:
         return error
+    except Exception as error:
+        if (line := raised_by_users(error)) is None:
+            raise
+        return PartError(line)
     except SystemExit as end:
         if place := place_of(end):
             return PartError(f"{place}: expected a part that does not end the process, but {in_words(end)}")

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from concurrent.futures import Future
 
 import pytest
 from pydantic import BaseModel
@@ -56,11 +57,18 @@ class OfALibraryError(OSError):
         ),
     ],
 )
-def test_another_error_is_printed_and_ends_this_process(capfd, error, says):
+def test_an_error_of_a_library_is_printed_and_ends_this_process(capfd, error, says):
+    failed: Future[None] = Future()
+    failed.set_exception(error)
     with pytest.raises(SystemExit) as end:
-        in_forked(lambda: raising(error))
+        in_forked(failed.result)
     assert end.value.code == 1
     assert capfd.readouterr().err.splitlines()[-1] == says
+
+
+def test_an_error_of_the_users_code_is_one_line_with_its_place():
+    with pytest.raises(PartError, match=r"^tests/launcher/test_forked.py:\d+ raised KeyError: 'gpus'$"):
+        in_forked(lambda: raising(KeyError("gpus")))
 
 
 def test_a_process_that_the_work_leaves_behind_ends_with_it():

@@ -2,17 +2,18 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
+import launch
 from contracts.records import WeightsPublished
 from pipelinerl.errors import PartError
-from pipelinerl.launcher.checking.components import check_components, check_observers
+from pipelinerl.launcher.checking.components import check_observers
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.local import LocalExecutor
-from pipelinerl.launcher.executors.named import check_executor
 from pipelinerl.observers import Observer
 from pipelinerl.weight_transport import Group
 from tests.pipeline.runs import MINIATURE, assert_accounted, finish, launch_command, of_kind
@@ -57,13 +58,12 @@ def test_a_transport_an_executor_and_an_observer_work_together(tmp_path):
 
 
 class WrongExecutor(LocalExecutor):
-    @classmethod
-    def check(cls, config):
+    def look(self):
         raise KeyError("gpus")
 
 
 class WrongTransport(Group):
-    def check(self):
+    def plan_notes(self):
         raise KeyError("gpus")
 
 
@@ -78,15 +78,23 @@ class PathObserver(Observer):
 
 
 @pytest.mark.parametrize(
-    ("key", "part", "check", "says"),
-    [
-        ("executor", "WrongExecutor", check_executor, "it raised KeyError: 'gpus'"),
-        ("weights", "WrongTransport", check_components, "it raised KeyError: 'gpus'"),
-        ("+observers.own", "WrongObserver", check_observers, "it raised KeyError: 'gpus'"),
-        ("+observers.own", "PathObserver", check_observers, "it gave a tuple of 2"),
-    ],
+    ("part", "says"),
+    [("WrongObserver", "it raised KeyError: 'gpus'"), ("PathObserver", "it gave a tuple of 2")],
 )
-def test_an_error_in_a_part_is_one_line_that_names_its_place(key, part, check, says):
-    config = compose_config(["inference=scripted", "trainer=scripted", f"{key}._target_={__name__}.{part}"])
+def test_what_an_observer_does_wrong_is_told_before_the_start(part, says):
+    config = compose_config(
+        ["inference=scripted", "trainer=scripted", f"+observers.own._target_={__name__}.{part}"]
+    )
     with pytest.raises(PartError, match=rf"{part} \(.*test_outside.py:\d+\): .*{says}"):
-        check(config)
+        check_observers(config)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [f"executor._target_={__name__}.WrongExecutor", f"weights._target_={__name__}.WrongTransport plan=true"],
+)
+def test_an_error_in_a_part_is_one_line_that_names_its_place(capsys, tmp_path, overrides):
+    run = ["inference=scripted", "trainer=scripted", f"run_dir={tmp_path / 'run'}", *overrides.split()]
+    assert launch.main(run) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"launch.py: tests/outside/test_outside.py:\d+ raised KeyError: 'gpus'", line)

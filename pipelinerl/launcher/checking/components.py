@@ -50,18 +50,8 @@ def check_components(config: RunConfig) -> None:
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
     check_together(config, parts)
-    _check_transport(config)
+    transport_of(config).check()
     check_demonstrated(config, parts)
-
-
-def _check_transport(config: RunConfig) -> None:
-    transport = transport_of(config)
-    try:
-        transport.check()
-    except PlanError:
-        raise
-    except Exception as error:
-        raise PartError(fault(transport, "no error but PlanError in `check`", error)) from error
 
 
 def check_observers(config: RunConfig) -> None:
