@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 
+from contracts.conformance.inference.updates_under_load import TOKENS
 from inference_adapters import error_answers, generation_routes, places
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
@@ -225,12 +226,12 @@ class LosesARequestAtEveryTwentiethUpdate(ScriptedEngine):
             yield delta
 
 
-@mutant("G8", "no answer to POST /v1/completions", part="requests", thorough=True)
+@mutant("G8", "no answer to POST /v1/completions", part="updates", hangs=True, thorough=True)
 class LosesOneRequestInAThousand(ScriptedEngine):
     requests = 0
 
     async def _generate(self, prompt, sampling):
-        self.requests += sampling.max_tokens == 48
+        self.requests += sampling.max_tokens in TOKENS
         lost = self.requests % 1000 == 999
         async for delta in super()._generate(prompt, sampling):
             if lost:
