@@ -11,8 +11,11 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
+
+from pipelinerl.errors import PartError, PlanError
 
 ROOT = Path(__file__).resolve().parents[2]  # of the project
 SHIPPED = ("contracts", "extensions", "inference_adapters", "pipelinerl", "trainer_adapters")  # the project's
@@ -36,6 +39,19 @@ def fault(part: object, expected: str, came: object, method: str = "__call__", r
     named = " ".join(filter(None, [role, path_of(part)]))
     where = place or definition_of(part, method)
     return f"{named}{f' ({where})' if where else ''}: expected {expected}, but {in_words(came)}"
+
+
+@contextmanager
+def raises_plan_error(part: object, method: str) -> Iterator[None]:
+    """Raises PartError in the place of another exception that code of the user's raises in this method."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except Exception as error:
+        if place_of(error) is None:
+            raise
+        raise PartError(fault(part, f"no error but PlanError in `{method}`", error)) from error
 
 
 def path_of(part: object) -> str:

@@ -18,7 +18,7 @@ from pipelinerl.batching.of_run import build_packing
 from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PartError, PlanError
-from pipelinerl.errors.part_faults import fault
+from pipelinerl.errors.part_faults import fault, raises_plan_error
 from pipelinerl.launcher.checking.combinations import check_demonstrated, check_together
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.observers import Observer
@@ -56,12 +56,8 @@ def check_components(config: RunConfig) -> None:
 
 def _check_transport(config: RunConfig) -> None:
     transport = transport_of(config)
-    try:
+    with raises_plan_error(transport, "check"):
         transport.check()
-    except PlanError:
-        raise
-    except Exception as error:
-        raise PartError(fault(transport, "no error but PlanError in `check`", error)) from error
 
 
 def check_observers(config: RunConfig) -> None:
