@@ -51,7 +51,8 @@ def test_a_run_of_one_machine_without_observers_resumes_with_some(tmp_path):
 
 
 def test_a_run_of_a_demo_model_finds_it_where_it_is_now(tmp_path):
-    model = {"path": f"{ROOT}/pipelinerl/demo_model/checkpoints/sums", "hub": None, "demo": "sums"}
+    model = {"path": f"{ROOT}/pipelinerl/demo_model/checkpoints/sums", "hub": None}
+    model |= {"shape": None, "demo": "sums"}
     saved(tmp_path, model=model)
     resuming = [f"run_dir={tmp_path}", "resume=true"]
     assert find_model(compose_config([*resuming, "model=sums"])) == find_model(compose_config([]))
