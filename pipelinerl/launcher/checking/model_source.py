@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
 from contracts.whole_model import fault_of_kind
-from pipelinerl.components import build_model_maker, instantiate
+from pipelinerl.components import build_model_maker, instantiate, named_class
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.components import checked
@@ -49,9 +49,9 @@ class Model(NamedTuple):
 def find_model(config: RunConfig) -> Model:
     """Returns the model, without using a network. Raises PlanError."""
     name = config.model.path
+    if config.model.made_by:
+        named_class("model.made_by", config.model.made_by, ModelMaker)
     maker = checked("model.made_by", lambda: build_model_maker(config))
-    if maker and not isinstance(maker, ModelMaker):
-        raise PlanError(f"{config.model.made_by.target} is no ModelMaker (pipelinerl/model_maker.py)")
     if not (name or maker):
         raise PlanError("there is no model: set model.path, or choose one that is made, like model=sums")
     made = maker and Path(maker.directory).absolute()
