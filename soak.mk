@@ -72,7 +72,7 @@ $(THOROUGH): soak-thorough-%:
 	$(LONG) -k $* tests/engines/test_thorough.py
 
 soak-runs:
-	$(LONG) -n 2 --ignore tests/pipeline/test_ray_runs.py tests/pipeline
+	$(LONG) -n 2 --ignore tests/pipeline/test_ray_runs.py tests/pipeline tests/extensions/demo
 
 soak-ray:
 	$(LONG) tests/pipeline/test_ray_runs.py tests/launcher
