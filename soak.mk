@@ -48,7 +48,7 @@ soak-odd-servers:
 	$(LONG) tests/conformance/test_odd_servers.py
 
 soak-judging:
-	$(LONG) tests/judging tests/extensions/math
+	$(LONG) tests/judging tests/extensions/math tests/extensions/reasoning_gym
 
 $(KITS): soak-kit-%:
 	$(LONG) -k $* tests/conformance/test_inference_kit.py tests/conformance/test_trainer_kit.py
@@ -72,7 +72,7 @@ $(THOROUGH): soak-thorough-%:
 	$(LONG) -k $* tests/engines/test_thorough.py
 
 soak-runs:
-	$(LONG) -n 2 --ignore tests/pipeline/test_ray_runs.py tests/pipeline
+	$(LONG) -n 2 --ignore tests/pipeline/test_ray_runs.py tests/pipeline tests/extensions/demo
 
 soak-ray:
 	$(LONG) tests/pipeline/test_ray_runs.py tests/launcher

@@ -21,16 +21,16 @@ from contracts.records import Rollout
 from contracts.support.die_with_parent import die_with_parent
 from contracts.trainer import OptimizerSpec, PackedBatch, TrainerWorker, WorkerSpec
 from contracts.weights import WeightGroup, WeightStore, send_weights
+from extensions.demo.registry import Demo
 from pipelinerl.advantages import LeaveOneOut
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.clients.completions import Asked, Sampling, complete
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ServerControl
-from pipelinerl.demo_model.registry import DEMO_MODELS, make_named
 from pipelinerl.objectives.reinforce import Reinforce
 from trainer_adapters.fsdp import FSDPTrainer
 
-MODEL = str(DEMO_MODELS["sums"].directory)
+MODEL = str(Demo("sums").directory)
 SUMS = [(a, b) for a in range(10, 100) for b in range(10, 100)]
 STEPS = 40
 PROBLEMS = 16  # of a step
@@ -41,7 +41,7 @@ RUN = {"run": token_hex(8), "epoch": 1, "timeout_s": TIMEOUT_S}
 
 
 async def main() -> None:
-    make_named("sums", DEMO_MODELS["sums"].directory)
+    Demo("sums").make()
     random.shuffle(SUMS)  # the first 256 are held out
     worker = FSDPTrainer()
     worker.init_worker(WorkerSpec(model_path=MODEL, optimizer=OPTIMIZER, master_port=0))

@@ -10,6 +10,7 @@ from contracts.support.messages import nearest, one_line, problem_line
 from pipelinerl.config import Component, RunConfig, Section
 from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
+from pipelinerl.model_maker import ModelMaker
 from pipelinerl.observers import Observer
 from pipelinerl.samplers.base import Sampler
 
@@ -52,6 +53,10 @@ def typed_options(section: str, component: Component, schema: type[Options]) -> 
 
 def build_domain(config: RunConfig) -> Domain:
     return instantiate(config.domain, seed=config.seed)
+
+
+def build_model_maker(config: RunConfig) -> ModelMaker | None:
+    return instantiate(config.model.made_by) if config.model.made_by else None
 
 
 def build_observers(config: RunConfig) -> list[Observer]:

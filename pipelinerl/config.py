@@ -40,6 +40,7 @@ EXECUTORS = {
 }
 TRACKING = "extensions.viewer.observers.Tracking"
 VIEWER = "extensions.viewer.observers.Viewer"
+DEMO = "extensions.demo.registry.Demo"
 MOST_PROCESSES = 1024  # servers of a run, or trainer ranks
 MOST_ROLLOUTS = 2**20  # of a step
 MOST_ATTEMPTS = 4096  # at a held-out problem
@@ -64,11 +65,11 @@ class Component(Section):
 
 class ModelConfig(Section):
     path: Text | None = Field(
-        None, description="Hugging Face model: a directory, or org/name on the hub; null = a demo model."
+        None, description="Hugging Face model: a directory, or org/name on the hub; null = see `made_by`."
     )
     shape: ModelShape | None = Field(None, description="Its shape, for a plan where the model is not.")
-    demo: Literal["sums", "thinking", "guessing", "word_problems"] = Field(
-        "sums", description="Which demo model it is: one that was trained on the problems of the domain."
+    made_by: Component | None = Field(
+        None, description="What makes a model where `path` names none; null = nothing does."
     )
 
 
@@ -540,11 +541,21 @@ def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:
     if "check_parts" not in saved and "domain" in saved:  # when it was saved, null meant the preset's value
         saved = saved | {"domain": _with_presets(saved["domain"])}
     saved = saved | {"weights": _with_target(saved.get("weights") or {})}
+    saved = saved | {"model": _with_maker(saved.get("model") or {})}
     world = dict(saved.get("world") or {})
     if "server_restarts" not in world:
         return saved
     restarts = {"servers": world.pop("server_restarts")} | (saved.get("restarts") or {})
     return saved | {"world": world, "restarts": restarts}
+
+
+def _with_maker(model: Any) -> Any:
+    """Returns the section with the maker in place of the name of a demo model, whose files have moved."""
+    if not isinstance(model, dict) or "demo" not in model:
+        return model
+    path = str(model.get("path") or "").replace("/pipelinerl/demo_model/", "/extensions/demo/")
+    kept = {key: value for key, value in model.items() if key != "demo"}
+    return kept | {"path": path or None, "made_by": {"_target_": DEMO, "name": model["demo"]}}
 
 
 def _with_target(weights: Any) -> Any:

@@ -8,7 +8,7 @@ from pipelinerl.paths import ROOT
 # What a process imports at its start, and what the demo's configuration has it import.
 PROCESSES = {
     "launcher": ("launch", "pipelinerl.launcher.run"),
-    "actor": ("pipelinerl.actor", "pipelinerl.domains.reasoning_gym"),
+    "actor": ("pipelinerl.actor", "extensions.reasoning_gym.domain"),
     "preprocessor": ("pipelinerl.preprocessor",),
     "trainer": ("pipelinerl.trainer", "pipelinerl.training.publishing.group", "trainer_adapters.fsdp"),
     "server": ("inference_adapters.transformers.__main__",),

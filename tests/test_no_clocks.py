@@ -30,7 +30,9 @@ EXCEPTIONS = {
     "extensions/islands/test_lighthouse.py::"
     "test_an_island_that_is_stopped_for_a_while_is_merged_with_its_drift": PASSES,
     "judging/isolation/test_hostile.py::test_what_does_not_end_is_ended": PASSES,
-    "judging/test_hostile_answers.py::judge_all": "endless answers exceed it; honest ones are asked again",
+    "extensions/reasoning_gym/test_hostile_answers.py::judge_all": (
+        "endless answers exceed it; honest ones are asked again"
+    ),
     "judging/test_workers.py::test_cpu_time_is_a_limit_of_its_own": PASSES,
     "soak_due.py::main": "a command that begins parts for so many minutes",
     "streams/redis/test_redis_connections.py::"

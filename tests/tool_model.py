@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
-from pipelinerl.demo_model.tokenizer import byte_tokenizer
-from pipelinerl.demo_model.training import fit, muon_and_adamw
-from pipelinerl.domains.arithmetic import calculate
-from pipelinerl.domains.calculator import TOOL, Calculator
+from extensions.demo.domains.arithmetic import calculate
+from extensions.demo.domains.calculator import TOOL, Calculator
+from extensions.demo.tokenizer import byte_tokenizer
+from extensions.demo.training import fit, muon_and_adamw
 
 CONTEXT = 256
 CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "'

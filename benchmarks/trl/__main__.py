@@ -26,16 +26,15 @@ from benchmarks.ratios import ratio_of_medians
 from benchmarks.trl import ours
 from benchmarks.trl.curves import WARM_UP, Curve
 from contracts.support.command_line import command_parser
-from pipelinerl.components import build_domain
+from pipelinerl.components import build_domain, build_model_maker
 from pipelinerl.config import RunConfig
-from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.launcher.composing.compose import compose_config
 
 GRPO = Path(__file__).parent / "grpo.py"
 SUCCESS = 0.9
 PROBLEMS = 4096
 STEP = ["batch_size=128", "group_size=8"]
-TAIL = ["model.demo=thinking", "domain=thinking_sums", "sampling.max_tokens=20"]
+TAIL = ["model=thinking", "domain=thinking_sums", "sampling.max_tokens=20"]
 HEAD = f"| system | samples/s | seconds to {SUCCESS} | CPU ms a sample | success of the last batch |"
 
 
@@ -69,7 +68,7 @@ def of_trl(options: argparse.Namespace, settings: list[str], folder: Path) -> Cu
     """Runs TRL with the values that these settings have for this project."""
     config = compose_config([*settings, *ours.SETTINGS])
     given = {
-        "model": str(DEMO_MODELS[config.model.demo].directory),
+        "model": str(build_model_maker(config).directory),
         "problems": problems(config),
         "batch_size": config.batch_size,
         "group_size": config.group_size,

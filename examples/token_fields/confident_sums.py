@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from pipelinerl.domains.reasoning_gym import ReasoningGym
+from extensions.reasoning_gym.domain import ReasoningGym
 
 
 class ConfidentSums(ReasoningGym):

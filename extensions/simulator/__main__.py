@@ -22,7 +22,6 @@ from extensions.simulator.rates import DEVICES, Rates
 from extensions.simulator.run import SimulatedRun, StalledError
 from extensions.simulator.table import HEAD, row_of
 from pipelinerl.config import RunConfig
-from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.model import check_shape
 from pipelinerl.launcher.checking.model_source import find_model
@@ -44,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         config = compose_config(["plan=true", f"max_steps={given.steps}", *given.settings])
         check_executor(config)
         transport_of(config).check()
-        shape = find_model(config, DEMO_MODELS[config.model.demo].directory).shape
+        shape = find_model(config).shape
         if shape:
             check_shape(config, shape)
         inputs = inputs_of(config, shape, given)

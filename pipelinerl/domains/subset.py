@@ -1,4 +1,4 @@
-"""A subset of a domain's training problems: given indices, or those that `pipelinerl.tools.difficulty` lists.
+"""A subset of a domain's training problems: given indices, or those that `extensions.tools.difficulty` lists.
 
 The inner domain provides held-out problems, rollouts and judgements.
 """
@@ -72,7 +72,7 @@ class Subset(Selection):
 
     def __init__(self, domain: Domain, path: str | None, seed: int = 0):
         if path is None:
-            raise ValueError("path is needed: of a file that `python -m pipelinerl.tools.difficulty` made")
+            raise ValueError("path is needed: of a file that `python -m extensions.tools.difficulty` made")
         listed = sorted(read_list(Path(path)), key=lambda line: line.index)
         for before, line in zip([None, *listed], listed, strict=False):
             if before and before.index == line.index:
@@ -97,7 +97,7 @@ class Subset(Selection):
 
 def read_list(path: Path) -> list[Listed]:
     if not path.is_file():
-        raise ValueError(f"{path} is no file; `python -m pipelinerl.tools.difficulty` makes one")
+        raise ValueError(f"{path} is no file; `python -m extensions.tools.difficulty` makes one")
     try:
         listed = msgspec.json.Decoder(Listed).decode_lines(path.read_bytes())
     except msgspec.DecodeError as error:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from contracts.support.addresses import LOOPBACK
 from contracts.support.token import token_of
-from pipelinerl.components import build_domain
+from pipelinerl.components import build_domain, build_model_maker
 from pipelinerl.config import ReferenceConfig, ResolvedRun, ResolvedStreams, RunConfig
-from pipelinerl.demo_model import registry
 from pipelinerl.domains.judges import judging_of
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.launcher.checking.components import check_components, check_observers, tell_of_last_steps
@@ -115,7 +114,7 @@ def _checked(config: RunConfig, resumed: Path | None) -> Found:
     if resumed and problems:
         check_same(resumed, problems)
     judging = judging_of(config.judging, build_domain(config))
-    model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
+    model = find_model(config)
     check_model(config, model)
     tell_of_last_steps(config)
     return Found(model, with_absolute_teacher(config.reference), judging, problems)
@@ -130,23 +129,22 @@ def _with_model_here(config: RunConfig, found: Found, may_fork: bool) -> Found:
         return found
 
     def bring() -> Model:
-        here = _made_or_fetched(found.model, config.model.demo)
+        here = _made(config) if found.model.state == "to be made" else fetch_model(found.model.path)
         check_model(config, here)
         return here
 
     return found._replace(model=in_forked(bring) if may_fork else bring())
 
 
-def _made_or_fetched(model: Model, demo: str) -> Model:
-    if model.state == "on the hub":
-        return fetch_model(model.path)
-    registry.make_named(demo, Path(model.path))
-    return model_in(Path(model.path))
+def _made(config: RunConfig) -> Model:
+    maker = build_model_maker(config)
+    maker.make()
+    return model_in(Path(maker.directory).absolute())
 
 
 def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: ResolvedStreams) -> ResolvedRun:
     """Returns what the processes of the run get."""
-    model = config.model.model_dump() | {"path": found.model.path, "hub": found.model.hub}
+    model = config.model.model_dump(by_alias=True) | {"path": found.model.path, "hub": found.model.hub}
     return ResolvedRun.of(
         config,
         run_dir=str(run_dir),

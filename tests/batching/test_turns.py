@@ -2,12 +2,12 @@
 
 import asyncio
 
+from extensions.demo.domains.calculator import TOOL
 from inference_adapters.scripted import ScriptedEngine
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.domains.base import Answer
-from pipelinerl.domains.calculator import TOOL
 from tests.inference_adapters.servers import serving, wait_ready
 
 CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "1 + 1"}}\n</tool_call>'

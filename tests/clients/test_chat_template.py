@@ -5,10 +5,10 @@ import json
 import pytest
 
 from contracts.end_tokens import special_ids
+from extensions.demo.domains.calculator import TOOL
+from extensions.demo.tokenizer import byte_tokenizer
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.shown_tokens import shown
-from pipelinerl.demo_model.tokenizer import byte_tokenizer
-from pipelinerl.domains.calculator import TOOL
 from tests.builders import completion
 from tests.tool_model import TEMPLATE as TOOL_TEMPLATE
 

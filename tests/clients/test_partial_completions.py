@@ -7,13 +7,13 @@ import pytest
 
 from contracts.records import VersionSpan
 from contracts.token_fields import TokenFieldError
+from extensions.demo.tokenizer import byte_tokenizer
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RepetitionConfig
-from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.rollouts.runner import RolloutSpec
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from tests.builders import completion, rollout

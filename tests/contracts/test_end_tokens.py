@@ -5,8 +5,8 @@ import json
 import pytest
 
 from contracts.end_tokens import end_tokens_in
+from extensions.demo.tokenizer import byte_tokenizer
 from inference_adapters.transformers.engine import TransformersEngine
-from pipelinerl.demo_model.tokenizer import byte_tokenizer
 
 TURNS = "{% for m in messages %}<|user|>{{ m.content }}{END}\n{% endfor %}"
 PAD, END, SYSTEM, USER = range(4)

@@ -7,7 +7,7 @@ import pytest
 
 from pipelinerl.domains.base import Attempt
 from pipelinerl.domains.mixture import Mixture
-from tests.domains.test_reasoning_gym import Says
+from tests.extensions.reasoning_gym.test_reasoning_gym import Says
 from tests.samplers.domains import Labelled
 
 

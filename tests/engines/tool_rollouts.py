@@ -7,6 +7,7 @@ import numpy as np
 
 from contracts.records import Rollout
 from contracts.tool_calls import parse_tool_calls
+from extensions.demo.domains.calculator import Calculator, result_of
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.completions import Asked, Sampling, complete
@@ -16,7 +17,6 @@ from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Answer
-from pipelinerl.domains.calculator import Calculator, result_of
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.limits import HANG_S
 from tests.tool_model import RESULT, RESULTED, tool_tokenizer

@@ -58,7 +58,7 @@ def test_a_run_where_the_gpus_are_not_loads_nothing_first(capsys, tmp_path):
 
 def test_a_model_that_the_hub_does_not_give(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    model = find_model(compose_config(["model.path=org/name"]), tmp_path / "demo")
+    model = find_model(compose_config(["model.path=org/name"]))
     assert (model.path, model.state, model.shape) == ("org/name", "on the hub", None)
     with pytest.raises(PlanError, match="HF_HOME, or set model.path to a local directory"):
         fetch_model("org/name")

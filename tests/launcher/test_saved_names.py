@@ -1,11 +1,15 @@
 """Runs that were saved with earlier names of classes and keys: they resume, and are read."""
 
+import pytest
 import yaml
 
 from pipelinerl.components import build_observers
 from pipelinerl.config import ResolvedRun, load_config, save_config
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.model_source import find_model
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.named import check_executor
+from pipelinerl.paths import ROOT
 
 EARLIER = {
     "executor": {"backend": "ray", "forward_env": ["MINE"]},
@@ -46,9 +50,20 @@ def test_a_run_of_one_machine_without_observers_resumes_with_some(tmp_path):
     assert compose_config([*resuming, "+observers.x._target_=mine.X"]).observers["x"].target == "mine.X"
 
 
+def test_a_run_of_a_demo_model_finds_it_where_it_is_now(tmp_path):
+    model = {"path": f"{ROOT}/pipelinerl/demo_model/checkpoints/sums", "hub": None}
+    model |= {"shape": None, "demo": "sums"}
+    saved(tmp_path, model=model)
+    resuming = [f"run_dir={tmp_path}", "resume=true"]
+    assert find_model(compose_config([*resuming, "model=sums"])) == find_model(compose_config([]))
+    assert load_config(tmp_path).model.made_by == compose_config([]).model.made_by
+    with pytest.raises(PlanError, match="model cannot change when a run is resumed"):
+        compose_config([*resuming, "model=guessing"])
+
+
 def test_what_the_launcher_found_is_the_run_s_and_what_the_user_wrote_is_resumed(tmp_path):
     written = compose_config(["streams=redis", "model.path=org/name"])
-    model = {"path": "/cache/1", "hub": "org/name"}
+    model = written.model.model_dump(by_alias=True) | {"path": "/cache/1", "hub": "org/name"}
     streams = {"backend": "redis", "run": "run-1"}
     save_config(ResolvedRun.of(written, model=model, streams=streams), tmp_path / "config.yaml")
     config = load_config(tmp_path)

@@ -1,4 +1,4 @@
-"""Where the model is: a directory, a repository of the Hugging Face hub, or a demo model.
+"""Where the model is: a directory, a repository of the Hugging Face hub, or one that is made.
 
 A plan needs neither the model nor a network: `model.shape` describes the model until it is here.
 """
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
 from contracts.whole_model import fault_of_kind
-from pipelinerl.components import instantiate
+from pipelinerl.components import build_model_maker, instantiate, named_class
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.components import checked
+from pipelinerl.model_maker import ModelMaker
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -44,13 +46,16 @@ class Model(NamedTuple):
     hub: str | None = None  # its name there
 
 
-def find_model(config: RunConfig, demo: Path) -> Model:
-    """Returns the model, without using a network. Raises PlanError.
-
-    `demo`: where the demo model is, or will be made.
-    """
+def find_model(config: RunConfig) -> Model:
+    """Returns the model, without using a network. Raises PlanError."""
     name = config.model.path
-    directory = Path(name or demo).absolute()
+    if config.model.made_by:
+        named_class("model.made_by", config.model.made_by, ModelMaker)
+    maker = checked("model.made_by", lambda: build_model_maker(config))
+    if not (name or maker):
+        raise PlanError("there is no model: set model.path, or choose one that is made, like model=sums")
+    made = maker and Path(maker.directory).absolute()
+    directory = Path(name).absolute() if name else made
     if not needs_model(config):
         return Model(str(directory), "not needed")
     if directory.is_dir() and (why := fault_of_kind(directory)):
@@ -58,7 +63,7 @@ def find_model(config: RunConfig, demo: Path) -> Model:
     if (directory / "config.json").is_file():
         return model_in(directory)
     given = config.model.shape if config.plan else None
-    if directory == demo:
+    if directory == made:
         return Model(str(directory), "to be made", given)
     if directory.is_file():
         raise PlanError(f"model.path={name} is a file; set it to the directory of a Hugging Face model")

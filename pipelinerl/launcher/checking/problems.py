@@ -15,9 +15,8 @@ from contracts.records import Completion, unsampled
 from contracts.support.files import replaced_atomically
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.shown_tokens import shown
-from pipelinerl.components import build_domain, build_sampler
+from pipelinerl.components import build_domain, build_model_maker, build_sampler
 from pipelinerl.config import RunConfig
-from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.domains.demonstrations import Demonstration
@@ -29,7 +28,6 @@ from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.samplers.base import Sampler
 
 FILE = "problems.json"
-SHIPPED_DEMO = DEMO_MODELS["sums"]  # whose tokenizer and template all demo models have
 MEASURED = 64  # problems of each side whose prompts are measured: the longest ones, if the domain knows them
 SHOWN = 3
 SHOWN_CHARACTERS = 2000
@@ -138,7 +136,8 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
     yield from (f"problems: {note}" for note in domain.plan_notes())
     if model.state not in ("here", "to be made"):
         return
-    template = ChatTemplate(model.path if model.state == "here" else str(SHIPPED_DEMO.directory))
+    here = model.path if model.state == "here" else str(build_model_maker(config).tokenizer)
+    template = ChatTemplate(here)
     for index in range(min(SHOWN, domain.train_size)):
         problem = domain.train_problem(index)
         if isinstance(problem, Demonstration):

@@ -159,7 +159,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
         if key == "executor" and chosen and value["_target_"] == OmegaConf.select(run, "executor._target_"):
             continue  # it keeps the settings that it had
-        if key == "streams":  # the launcher has found what a choice leaves open
+        if key in ("model", "streams"):  # the launcher has found what a choice leaves open
             value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
         OmegaConf.update(run, key, value, merge=False, force_add=True)
     for key, value in before.items():

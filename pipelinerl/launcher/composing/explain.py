@@ -27,6 +27,7 @@ from pipelinerl.launcher.composing.choices import (
 SEVERAL = "or several, like observers=[viewer,wandb]"
 MOVED = {
     "executor.backend": "set executor=local or executor=ray",
+    "model.demo": "write model=sums, model=thinking, model=guessing or model=word_problems",
     "model.hub": "write model.path=ORG/NAME",
     "streams.run": "the launcher names a new run; leave it out",
     "tensorboard": f"set observers=tensorboard, {SEVERAL}",
@@ -178,6 +179,8 @@ def _no_choice(group: str, choice: str) -> str:
     if not choices:
         return f"{group}={choice}: there is no group {group}{nearest(group, groups())}"
     near = nearest(choice, choices)
+    if group == "model":
+        near = near or f"; a Hugging Face model is set by model.path={choice}"
     return f"{group}={choice} is not one of {', '.join(choices)} (conf/{group}/){near}"
 
 

@@ -22,10 +22,10 @@ COMMANDS = (  # what one types while working with runs, in the order in which on
     "extensions.viewer.trace",
     "extensions.viewer.parquet",
     "extensions.simulator",
-    "pipelinerl.tools.difficulty",
-    "pipelinerl.tools.shortest",
-    "pipelinerl.tools.merge",
-    "pipelinerl.demo_model",
+    "extensions.tools.difficulty",
+    "extensions.tools.shortest",
+    "extensions.tools.merge",
+    "extensions.demo",
     "pipelinerl.replay",
     "contracts.conformance",
     "contracts.schema",
@@ -81,11 +81,11 @@ def _keys(values: BaseModel, skipped: Collection[str], prefix: str = "") -> Iter
         value = getattr(values, name)
         if isinstance(value, Component):
             target = plain[name].pop("_target_")
-            yield f"{name}._target_", target, "The class; its options follow."
+            yield f"{prefix}{name}._target_", target, "The class; its options follow."
             declared = type(value).model_fields
             for option, given in plain[name].items():
                 said = declared[option].description if option in declared else f"An option of {target}."
-                yield f"{name}.{option}", given, said or ""
+                yield f"{prefix}{name}.{option}", given, said or ""
         elif isinstance(value, BaseModel):
             if field.default is None:  # a section that null leaves out
                 yield prefix + name, plain[name], field.description or ""

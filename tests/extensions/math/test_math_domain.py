@@ -15,7 +15,7 @@ from pipelinerl.domains.subset import Subset
 from pipelinerl.domains.target_length import TargetLength
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.launcher.composing.compose import compose_config
-from tests.domains.test_reasoning_gym import Says
+from tests.extensions.reasoning_gym.test_reasoning_gym import Says
 
 REWARDS = {"right": 1.0, "wrong": -0.5, "no_answer": -1.0, "undecided": 0.0}
 

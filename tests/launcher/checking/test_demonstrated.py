@@ -5,8 +5,8 @@ import json
 import pytest
 
 import launch
+from extensions.demo.tokenizer import byte_tokenizer
 from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.problems import Most, check_answers

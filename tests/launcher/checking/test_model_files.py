@@ -187,7 +187,7 @@ def test_names_that_transformers_converts_are_accepted(tmp_path, kind):
 def test_a_directory_of_another_kind_is_refused_although_it_has_no_config(tmp_path, name):
     (tmp_path / name).write_text(POINTER)
     with pytest.raises(PlanError, match=f"{name} is (that of a PEFT|a GGUF|a pointer)"):
-        find_model(compose_config([f"model.path={tmp_path}"]), tmp_path / "demo")
+        find_model(compose_config([f"model.path={tmp_path}"]))
 
 
 def test_a_tokenizer_of_another_model_is_refused(model):

@@ -3,9 +3,9 @@
 import pytest
 
 from contracts.conformance.tiny_model import make_tiny_model
+from extensions.demo.tokenizer import CHAT_TEMPLATE, byte_tokenizer
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain
-from pipelinerl.demo_model.tokenizer import CHAT_TEMPLATE, byte_tokenizer
 from pipelinerl.domains.base import Problem
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.template import check_template, describe_template, prompt_of

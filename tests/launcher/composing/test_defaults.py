@@ -44,7 +44,8 @@ def test_help_lists_every_key_with_a_sentence_and_every_choice():
     lines = [line.strip().lstrip("+") for line in describe_options() if line.startswith("  ")]
     assert any(line.startswith("inference=transformers") and "vllm" in line for line in lines)
     keys = {line.split("=")[0]: line for line in lines}
-    assert leaves(defaults_of(RunConfig)) - {"reference"} <= keys.keys() | {"rollout.repetition"}
+    leaves_listed = keys.keys() | {"model.made_by", "rollout.repetition"}
+    assert leaves(defaults_of(RunConfig)) - {"reference"} <= leaves_listed and "model.made_by.name" in keys
     without = [key for key, line in keys.items() if not line.endswith(".")]
     assert CHOICES.issuperset(without), without
 

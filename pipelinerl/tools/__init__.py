@@ -1,4 +1,0 @@
-"""Commands between runs: how hard problems are, which answers are short, and the mean of two models.
-
-Called by the user. Must not know a run's processes.
-"""
