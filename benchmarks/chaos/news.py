@@ -6,9 +6,10 @@ import yaml
 
 from benchmarks.run_processes import is_stopped, redis_of
 from contracts.records import Record, ServerJoined, StepClosed, WeightsPublished
+from extensions.redis_streams.streams import RedisStreams
+from pipelinerl.config import STREAMS
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.redis import RedisStreams
 
 NAMES = ("launcher_events", "trainer_events")
 
@@ -57,7 +58,7 @@ class News:
         if not path.exists():
             return None
         options = yaml.safe_load(path.read_text())["streams"]
-        if options["backend"] == "files":
+        if options["_target_"] == STREAMS["files"]["_target_"]:
             return FileStreams(self._run_dir / "streams")
         url = self._run_dir / "redis" / "url"
         return RedisStreams(url.read_text(), options["run"]) if url.exists() else None

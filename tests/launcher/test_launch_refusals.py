@@ -124,6 +124,7 @@ view=true | view=true: set observers=viewer, or several, like observers=[viewer,
 +trackers=[wandb] | +trackers=[wandb]: set observers=wandb, trackio or tensorboard
 model.hub=org/name | model.hub=org/name: write model.path=ORG/NAME
 streams.run=mine | streams.run=mine: the launcher names a new run; leave it out
+streams.backend=redis | streams.backend=redis: write streams=files or streams=redis
 executor.backend=ray | executor.backend=ray: set executor=local or executor=ray
 executor._target_=os.getcwd | executor._target_=os.getcwd is no Executor
 trainer.inner._target_=trainer_adapters.diloco.X trainer=diloco | trainer.inner._target_=trainer_adapters.
@@ -200,6 +201,11 @@ weights=relay schedule=async | weights=relay with schedule=async
 weights=relay weights.max_behind=5 | weights.max_behind=5 is more than max_lag=4
 weights=relay schedule=conventional weights.max_behind=1 | weights.max_behind=1 is more than max_lag=0
 weights=shared executor=ray streams=redis | set weights.directory to one that all nodes
+streams=redis streams.keep_bytes=1 | streams.keep_bytes: Input should be greater than or equal to 4096
+streams.url=redis://h | streams.url=redis://h: streams.url is an option of streams=redis
++streams.keep_byts=1 | streams.keep_byts: there is no such key; did you mean keep_bytes?
+streams._target_=os.getcwd | streams._target_=os.getcwd is no StreamsBackend
+streams._target_=pipelinerl.streams.of_run.StreamsBackend | has no method open
 weights._target_=pipelinerl.weight_transport.WeightTransport | has no method publisher
 executor._target_=pipelinerl.launcher.executors.base.Executor | has no method ask, capacity, close,
 +exp=math_7b world.gpus=3 | the plan needs 8 GPUs and world.gpus is 3

@@ -1,6 +1,6 @@
-"""The streams of a run as the viewer reads them: in files, also where the run has them on a Redis server.
+"""The streams of a run as the viewer reads them: in files, also where the run has them on a server.
 
-What is on Redis is copied to `RUN_DIR/view/streams/`, because whoever reads a run's own Redis server keeps
+What is on a server is copied to `RUN_DIR/view/streams/`, because whoever reads a run's own Redis server keeps
 the run from resuming. A later viewer continues a copy that was complete, and makes another anew.
 """
 
@@ -14,10 +14,13 @@ import msgspec
 from contracts.records import Resumed
 from contracts.support.files import write_atomically
 from extensions.viewer.runs.own_directory import OwnDirectory
+from pipelinerl.config import STREAMS, with_moved_keys
 from pipelinerl.streams import Entry, Streams, StreamWriter
 from pipelinerl.streams.events import EVENT_STREAMS
 from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.of_run import recorded_streams
 
+FILES = STREAMS["files"]["_target_"]
 BEFORE_LAUNCHERS = (*EVENT_STREAMS, "rollouts", "eval_rollouts", "rows")
 ONE_SEGMENT = 2**62  # bytes: so that an incomplete copy is cut in one file
 
@@ -29,12 +32,12 @@ class Source:
     """
 
     def __init__(self, run_dir: Path, config: dict[str, Any], directory: OwnDirectory):
-        streams = config.get("streams") or {}
-        self._copy = RedisCopy(run_dir, directory) if streams.get("backend") == "redis" else None
+        named = with_moved_keys({"streams": config.get("streams") or {}})["streams"].get("_target_", FILES)
+        self._copy = None if named == FILES else StreamsCopy(run_dir, directory)
         self.streams = self._copy.streams if self._copy else FileStreams(run_dir / "streams")
 
     def update(self) -> None:
-        """Copies what is new. Raises StreamError where the Redis server cannot be read."""
+        """Copies what is new. Raises StreamError or PlanError if the server cannot be read."""
         if self._copy:
             self._copy.update()
 
@@ -55,8 +58,8 @@ class Positions(msgspec.Struct):
     data: list[tuple[str, int, int]] | None = None  # the files of the server, when all of it was copied
 
 
-class RedisCopy:
-    """A copy of a run's streams on Redis, in files."""
+class StreamsCopy:
+    """A copy of a run's streams, in files."""
 
     def __init__(self, run_dir: Path, directory: OwnDirectory):
         self._run_dir = run_dir
@@ -70,8 +73,6 @@ class RedisCopy:
         """Copies what is new. A server that does not run is started for it, unless its files are the same."""
         if self._positions.data is not None and self._server_files() == self._positions.data:
             return
-        from pipelinerl.streams.of_run import recorded_streams  # brings the client of Redis, which is large
-
         self._positions.data = None
         with recorded_streams(self._run_dir) as streams:
             # Before the copying: what comes meanwhile is copied by the next update.

@@ -28,6 +28,7 @@ SEVERAL = "or several, like observers=[viewer,wandb]"
 MOVED = {
     "executor.backend": "set executor=local or executor=ray",
     "model.hub": "write model.path=ORG/NAME",
+    "streams.backend": "write streams=files or streams=redis",
     "streams.run": "the launcher names a new run; leave it out",
     "tensorboard": f"set observers=tensorboard, {SEVERAL}",
     "trackers": f"set observers=wandb, trackio or tensorboard, {SEVERAL}",

@@ -1,7 +1,7 @@
 """Streams on a Redis server, for the processes of more than one machine.
 
     pipelinerl:<run>:stream:<name>    a Redis Stream; an entry's ID is `<offset after the record>-0`
-    pipelinerl:<run>:writer:<name>    its writer and its end (see `redis_scripts`)
+    pipelinerl:<run>:writer:<name>    its writer and its end (see `scripts`)
     pipelinerl:<run>:names            the set of streams
 
 Offsets are byte positions, so they stay valid after trimming. A writer owns its stream while the server
@@ -22,6 +22,8 @@ from typing import NamedTuple
 import msgspec
 
 from contracts.records import Record, decode, encode
+from extensions.redis_streams.connection import Connection
+from extensions.redis_streams.scripts import APPEND, CLAIM, TRIM
 from pipelinerl.streams.base import (
     Entry,
     StreamBusyError,
@@ -34,8 +36,6 @@ from pipelinerl.streams.base import (
     do_nothing,
 )
 from pipelinerl.streams.full_storage import retry_while_full
-from pipelinerl.streams.redis_connection import Connection
-from pipelinerl.streams.redis_scripts import APPEND, CLAIM, TRIM
 
 LONGEST_BLOCK_S = 5.0  # longest block of an XREAD, well below the time limit of an answer
 READ_ENTRIES = 32  # the most entries of an XREAD; an entry may have megabytes
