@@ -18,8 +18,8 @@ def test_import_rules():
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
     ("contracts",): 4_200,
-    ("pipelinerl",): 29_700,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 43_700,
+    ("pipelinerl",): 28_800,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 42_800,
 }
 
 

@@ -27,9 +27,7 @@ class Redis(StreamsBackend):
     """Streams on a Redis server (`streams=redis`). `run` is the run's name there."""
 
     class Options(Section):
-        url: str | None = Field(
-            None, description="The server; null = PIPELINERL_REDIS_URL, or one of its own."
-        )
+        url: str | None = Field(None, description="The URL; null = PIPELINERL_REDIS_URL, or one is started.")
         keep_bytes: Int = Field(1 << 30, ge=4096, description="Bytes kept of each stream; all events stay.")
 
     options: Options
@@ -55,7 +53,13 @@ class Redis(StreamsBackend):
         url = self.options.url and (given or self.options.url) if begun else self.options.url or given
         self.run = self.run or f"{self.run_dir.name}-{secrets.token_hex(4)}"
         if url is None:
-            self._locate_own(config, address)
+            from extensions.redis_streams.own_server import OwnServer  # with parts of the launcher
+
+            self.place = "a Redis server of the run's own, on a free port"
+            self.server = OwnServer(self.run_dir / "redis", address, config.restarts.services)
+            self.environment = {REDIS_VARIABLE: self.server.url}
+            if self.server.missing and not config.plan:
+                raise StreamError(self.server.missing)
             return
         shown = without_secrets(url)
         if not is_loopback(address) and urlsplit(shown).hostname in ("localhost", "127.0.0.1", "::1"):
@@ -63,26 +67,14 @@ class Redis(StreamsBackend):
         Connection(url, "launcher").ping(within_s=0)
         if begun:
             self._existing(url)
+        self.place = shown
         self.options = self.options.model_copy(update={"url": shown})
         self.environment = {REDIS_VARIABLE: url}
-
-    def describe(self) -> str:
-        return self.options.url or "a Redis server of the run's own, on a free port"
-
-    def _locate_own(self, config: RunConfig, address: str) -> None:
-        from extensions.redis_streams.own_server import OwnServer  # with parts of the launcher
-
-        self.server = OwnServer(self.run_dir / "redis", address, config.restarts.services)
-        self.environment = {REDIS_VARIABLE: self.server.url}
-        if self.server.missing and not config.plan:
-            raise StreamError(self.server.missing)
 
     def _existing(self, url: str) -> RedisStreams:
         """Returns the streams of the run on the user's server. Raises StreamError if there are none."""
         streams = RedisStreams(url, self.run)
         if not streams.names():
-            raise StreamError(
-                f"the Redis server {without_secrets(url)} has no streams of {self.run}; "
-                f"is {REDIS_VARIABLE} another's?"
-            )
+            none = f"the Redis server {without_secrets(url)} has no streams of {self.run}"
+            raise StreamError(f"{none}; is {REDIS_VARIABLE} another's?")
         return streams

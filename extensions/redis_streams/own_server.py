@@ -72,7 +72,6 @@ class OwnServer(RedisServer, StreamsServer):
             super().__exit__()
 
     def is_away(self) -> bool:
-        """Returns whether the server is down or reads its data. Raises JobFailedError if it stays down."""
         if self.failure:
             raise self.failure
         return not (self._is_back and self.status is None)
@@ -101,7 +100,7 @@ class OwnServer(RedisServer, StreamsServer):
             self._is_back = False
             self._start_again(time.monotonic())
             return
-        state = self.state
+        state = self._connection.state()
         self._silence.observe(time.monotonic(), answers=state != "silent")
         self._is_back = self._is_back or state == "ready"
         if self._silence.is_too_long:

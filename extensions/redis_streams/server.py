@@ -25,7 +25,6 @@ from extensions.redis_streams.connection import (
     RECONNECT_TIMEOUT_S,
     REDIS_VARIABLE,
     Connection,
-    State,
 )
 from pipelinerl.streams.base import StreamBusyError, StreamError
 
@@ -126,11 +125,6 @@ class RedisServer:
         return self._process.poll()
 
     @property
-    def state(self) -> State:
-        """The state that the process reports within ASK_TIMEOUT_S."""
-        return self._connection.state()
-
-    @property
     def last_words(self) -> str:
         """Returns the last line of the log, or "" if it is empty."""
         return "".join(self.log.read_text(errors="replace").strip().splitlines()[-1:])
@@ -142,7 +136,7 @@ class RedisServer:
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + LOADING_TIMEOUT_S
-        while self.state != "ready":
+        while self._connection.state() != "ready":
             if self.status is not None or time.monotonic() > deadline:
                 raise StreamError(f"redis-server did not start; see {self.log} ({self.last_words})")
             time.sleep(POLL_S)

@@ -46,16 +46,16 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     config = prepared.placed.config
     run_dir = prepared.placed.run_dir
     model = prepared.found.model
-    server = prepared.streams.server
+    streams = prepared.streams
     yield f"run directory: {run_dir}"
     yield f"model: {_model(model)}"
     if model.state == "here":
         yield from describe_template(model.path)
     yield from describe_problems(config, model)
-    yield f"streams: {prepared.streams.describe()}"
+    yield f"streams: {streams.place or streams.target}"
     yield from _places(config, prepared.placed.executor)
     yield ""
-    yield from _processes(prepared.jobs, server)
+    yield from _processes(prepared.jobs, streams.server)
     for observer in build_observers(config):
         yield f"{observer.name:14} {' '.join((*observer.command(run_dir), *observer.with_run))}"
     yield ""
@@ -63,7 +63,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield from _memory(config, model)
     yield from _expectations(config)
     yield from prepared.placed.planner.transport.plan_notes()
-    lacking = [*missing(config), server and server.missing]
+    lacking = [*missing(config), streams.server and streams.server.missing]
     yield from (f"not here: {reason}" for reason in lacking if reason)
 
 

@@ -25,7 +25,6 @@ from pipelinerl.report.console import ConsoleView
 from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams import StreamError, Streams, StreamWriter
 from pipelinerl.streams.events import valid_results
-from pipelinerl.streams.of_run import StreamsServer
 from pipelinerl.training.checkpoints import Checkpoints
 
 
@@ -39,10 +38,9 @@ def run(config: RunConfig) -> int:
 def _start(prepared: Prepared) -> int:
     """Opens the streams, resumes the run if it has begun before, and runs the jobs to their end."""
     config, run_dir, planner, *_ = prepared.placed
-    server = prepared.streams.server
     make_run_dir(run_dir)
     with ExitStack() as held:
-        if server:
+        if server := prepared.streams.server:
             held.enter_context(server)
         streams = prepared.streams.open()
         events = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
@@ -58,13 +56,13 @@ def _start(prepared: Prepared) -> int:
         keep_problems(run_dir, prepared.found.problems)
         save_config(config, run_dir / "config.yaml")
         point_latest_at(run_dir)
-        return _run_to_end(prepared.placed, streams, events, server)
+        return _run_to_end(prepared, streams, events)
 
 
-def _run_to_end(
-    placed: PlacedRun, streams: Streams, events: StreamWriter, server: StreamsServer | None
-) -> int:
+def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter) -> int:
     """Supervises the jobs, reports on the run, and returns its exit status."""
+    placed = prepared.placed
+    server = prepared.streams.server
     began = time.time()
     ended = began  # when it was shown last: observers may take longer
     status = 0

@@ -45,6 +45,7 @@ class StreamsBackend(abc.ABC):
     spans_nodes: ClassVar[bool] = False  # whether processes on other machines reach the streams
     environment: Mapping[str, str] = {}  # what `locate` found that processes of the run need
     server: StreamsServer | None = None  # what `locate` found that the launcher must run
+    place: str | None = None  # where the streams are, for `plan=true`; None shows the class
 
     def __init__(self, section: Component, run_dir: Path):
         self.target = section.target
@@ -66,14 +67,7 @@ class StreamsBackend(abc.ABC):
         return nullcontext(self.open())
 
     def locate(self, config: RunConfig, address: str) -> None:  # noqa: B027
-        """Finds what a launch needs, and starts nothing. Raises StreamError if there is no server.
-
-        address: at which a server of the run's own will listen.
-        """
-
-    def describe(self) -> str:
-        """Returns where the streams are, for `plan=true`."""
-        return self.target
+        """Finds what a launch needs, without a start. A server listens at `address`. Raises StreamError."""
 
 
 class Files(StreamsBackend):
@@ -84,13 +78,11 @@ class Files(StreamsBackend):
         keep_bytes: Int = Field(16 << 30, ge=4096, description="Bytes kept of each stream; all events stay.")
 
     options: Options
+    place = "files in the run directory"
 
     def open(self, on_wait: Callable[[], object] = do_nothing) -> FileStreams:
         directory = self.run_dir / "streams"
         return FileStreams(directory, self.options.segment_bytes, self.options.keep_bytes, on_wait)
-
-    def describe(self) -> str:
-        return "files in the run directory"
 
 
 def open_streams(config: ResolvedRun, run_dir: Path, on_wait: Callable[[], object] = do_nothing) -> Streams:

@@ -7,33 +7,28 @@ the run from resuming. A later viewer continues a copy that was complete, and ma
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from contracts.records import Resumed
 from contracts.support.files import write_atomically
 from extensions.viewer.runs.own_directory import OwnDirectory
-from pipelinerl.config import STREAMS, with_moved_keys
+from pipelinerl.config import ResolvedStreams, saved_streams
 from pipelinerl.streams import Entry, Streams, StreamWriter
 from pipelinerl.streams.events import EVENT_STREAMS
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.of_run import recorded_streams
 
-FILES = STREAMS["files"]["_target_"]
 BEFORE_LAUNCHERS = (*EVENT_STREAMS, "rollouts", "eval_rollouts", "rows")
 ONE_SEGMENT = 2**62  # bytes: so that an incomplete copy is cut in one file
 
 
 class Source:
-    """The streams of one run.
+    """The streams of one run. directory: for the copy, where there is one."""
 
-    config: of the run, as it was saved. directory: for the copy, where there is one.
-    """
-
-    def __init__(self, run_dir: Path, config: dict[str, Any], directory: OwnDirectory):
-        named = with_moved_keys({"streams": config.get("streams") or {}})["streams"].get("_target_", FILES)
-        self._copy = None if named == FILES else StreamsCopy(run_dir, directory)
+    def __init__(self, run_dir: Path, directory: OwnDirectory):
+        is_copied = saved_streams(run_dir).target != ResolvedStreams().target  # that of files
+        self._copy = StreamsCopy(run_dir, directory) if is_copied else None
         self.streams = self._copy.streams if self._copy else FileStreams(run_dir / "streams")
 
     def update(self) -> None:

@@ -150,10 +150,9 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
             raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
         chosen = key in chosen_by_default() and not isinstance(override.value(), dict)
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
-        if key == "executor" and chosen and value["_target_"] == OmegaConf.select(run, "executor._target_"):
+        of_backend = key in ("executor", "streams") and chosen
+        if of_backend and value["_target_"] == OmegaConf.select(run, f"{key}._target_"):
             continue  # it keeps the settings that it had
-        if key == "streams":  # the launcher has found what a choice leaves open
-            value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
         OmegaConf.update(run, key, value, merge=False, force_add=True)
     for key, value in before.items():
         if OmegaConf.select(run, key) != value:

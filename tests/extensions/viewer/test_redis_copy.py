@@ -90,7 +90,7 @@ def test_a_server_that_does_not_run_is_left_alone_once_all_is_copied(tmp_path, o
     path = os.environ["PATH"]
     try:
         os.environ["PATH"] = ""
-        source = Source(run.run_dir, {"streams": {"backend": "redis"}}, own)
+        source = Source(run.run_dir, own)
         source.update()  # would start a server
     finally:
         os.environ["PATH"] = path
