@@ -3,7 +3,6 @@
 from pkgutil import resolve_name
 from typing import TypeVar
 
-import hydra.utils
 from pydantic import ValidationError
 
 from contracts.support.messages import nearest, one_line, problem_line
@@ -20,6 +19,8 @@ Options = TypeVar("Options", bound=Section)
 
 def instantiate(component: Component, **context: object) -> object:
     """Returns an instance with the configured options; `context` is what only the run knows (ranks, seed)."""
+    import hydra.utils  # takes long, and not every process builds parts
+
     options = component.model_dump(by_alias=True)
     # Lists and dicts, not OmegaConf's, which would make configurations of the objects within them.
     make = hydra.utils.instantiate({"_convert_": "all"} | options | {"_partial_": True})
@@ -35,6 +36,8 @@ def named_class(section: str, component: Component, base: type[Named]) -> type[N
         raise PlanError(f"{given} cannot be imported: {one_line(error)}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         raise PlanError(f"{given} is no {base.__name__} ({base.__module__.replace('.', '/')}.py)")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise PlanError(f"{given} has no method {', '.join(missing)}")
     return found
 
 

@@ -38,6 +38,10 @@ EXECUTORS = {
     "local": {"_target_": "pipelinerl.launcher.executors.local.LocalExecutor"},
     "ray": {"_target_": "extensions.cluster.on_ray.executor.RayExecutor"},
 }
+STREAMS = {
+    "files": {"_target_": "pipelinerl.streams.of_run.Files"},
+    "redis": {"_target_": "extensions.redis_streams.backend.Redis"},
+}
 TRACKING = "extensions.viewer.observers.Tracking"
 VIEWER = "extensions.viewer.observers.Viewer"
 DEMO = "extensions.demo.registry.Demo"
@@ -176,27 +180,6 @@ class InferenceConfig(EngineConfig):
         return engines[server % len(engines)]
 
 
-class FileStreamsConfig(Section):
-    backend: Literal["files"] = Field("files", description="Records travel through the run directory.")
-    segment_bytes: Int = Field(64 << 20, ge=4096, description="Size at which a new segment file begins.")
-    keep_bytes: Int = Field(
-        16 << 30, ge=4096, description="Oldest segments beyond this are deleted, per stream; events all stay."
-    )
-
-
-class RedisStreamsConfig(Section):
-    backend: Literal["redis"] = Field(description="Records travel through a Redis server.")
-    url: str | None = Field(
-        None, description="The server; null = PIPELINERL_REDIS_URL, or else one is started."
-    )
-    keep_bytes: Int = Field(
-        1 << 30, ge=4096, description="Oldest records beyond this are deleted, per stream; events all stay."
-    )
-
-
-StreamsConfig = Annotated[FileStreamsConfig | RedisStreamsConfig, Field(discriminator="backend")]
-
-
 class OptimizerConfig(OptimizerSpec):
     """The optimizer of a run: what the contract leaves at "none", a run decides."""
 
@@ -292,8 +275,8 @@ class RestartsConfig(Section):
     services: Int = Field(
         8,
         ge=0,
-        description="Times that one service (reference, judging, origin, Redis) is started again within ten "
-        "minutes.",
+        description="Times that one service (reference, judging, origin, the streams' own) is started again "
+        "within ten minutes.",
     )
 
     @model_validator(mode="before")
@@ -400,7 +383,7 @@ class RunConfig(Section):
     health: Component
     packing: Component
     sampler: Component
-    streams: StreamsConfig = FileStreamsConfig()
+    streams: Component = Component.model_validate(STREAMS["files"])
     weights: WeightsConfig = WeightsConfig()
     world: WorldConfig = WorldConfig()
     restarts: RestartsConfig = RestartsConfig()
@@ -476,11 +459,9 @@ class ResolvedModel(ModelConfig):
     hub: str | None = Field(None, description="Its name on the hub, if it is from there.")
 
 
-class ResolvedRedis(RedisStreamsConfig):
-    run: str = Field(description="The run's name on the server.")
-
-
-ResolvedStreams = Annotated[FileStreamsConfig | ResolvedRedis, Field(discriminator="backend")]
+class ResolvedStreams(Component):
+    target: str = Field(STREAMS["files"]["_target_"], alias="_target_", description="Path of the class.")
+    run: str | None = Field(None, description="The run's name, if streams of several runs lie together.")
 
 
 class ResolvedRun(RunConfig):
@@ -490,7 +471,7 @@ class ResolvedRun(RunConfig):
     """
 
     model: ResolvedModel
-    streams: ResolvedStreams = FileStreamsConfig()
+    streams: ResolvedStreams = ResolvedStreams()
 
     @classmethod
     def of(cls, config: RunConfig, **found: object) -> Self:
@@ -517,6 +498,12 @@ def save_config(config: ResolvedRun, path: Path) -> None:
 def load_config(run_dir: Path) -> ResolvedRun:
     """Returns the configuration that the launcher wrote for every process of the run."""
     return ResolvedRun.model_validate(with_moved_keys(saved_config(run_dir)))
+
+
+def saved_streams(run_dir: Path) -> ResolvedStreams:
+    """Returns where the streams of a run are: by its saved configuration, or in files if there is none."""
+    saved = with_moved_keys(saved_config(run_dir)) if (run_dir / "config.yaml").exists() else {}
+    return ResolvedStreams.model_validate(saved.get("streams") or {})
 
 
 def saved_config(run_dir: Path) -> dict[str, Any]:
@@ -577,11 +564,12 @@ def _with_target(weights: Any) -> Any:
 
 
 def _with_components(saved: dict[str, Any]) -> dict[str, Any]:
-    """Returns a saved configuration with the executor and the observers as components."""
-    executor = saved.get("executor")
-    if isinstance(executor, dict) and "backend" in executor:
-        options = {key: value for key, value in executor.items() if key != "backend"}
-        saved = saved | {"executor": EXECUTORS.get(str(executor["backend"]), {}) | options}
+    """Returns a saved configuration with the executor, the streams and the observers as components."""
+    for section, targets in (("executor", EXECUTORS), ("streams", STREAMS)):
+        given = saved.get(section)
+        if isinstance(given, dict) and "backend" in given:
+            options = {key: value for key, value in given.items() if key != "backend"}
+            saved = saved | {section: targets.get(str(given["backend"]), {}) | options}
     trackers = [*(saved.get("trackers") or []), *(["tensorboard"] if saved.get("tensorboard") else [])]
     observers = {name: {"_target_": TRACKING, "tracker": name} for name in trackers}
     if saved.get("view"):

@@ -20,7 +20,6 @@ THREADS_S = 10.0  # for threads that parts have left to end, after the work of a
 WRITING_S = 300.0  # the same after an error, when a checkpoint may still be written
 REFUSED = 2  # exit status of a process that a restart would not help
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
-REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # the streams' server, with its password; the user may set it
 
 
 def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None]) -> None:

@@ -25,7 +25,7 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.of_run import build_client
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build_domain, build_sampler, instantiate
-from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
+from pipelinerl.config import ResolvedStreams, RunConfig, load_config, save_config
 from pipelinerl.domains.base import opened
 from pipelinerl.domains.judges import judge_of
 from pipelinerl.errors import PlanError
@@ -135,7 +135,7 @@ def main() -> None:
     except (OSError, PlanError) as error:
         sys.exit(f"replay: {error}")
     options.out.mkdir(parents=True)
-    config = config.model_copy(update={"streams": FileStreamsConfig()})  # streams of the new rollouts
+    config = config.model_copy(update={"streams": ResolvedStreams()})  # streams of the new rollouts
     save_config(config, options.out / "config.yaml")
     try:
         if options.process == "actor":

@@ -4,6 +4,7 @@
 trainer each make an object of it from the run's configuration, and ask it for what they need.
 """
 
+import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ import aiohttp
 from contracts.records import WeightsPublished
 from pipelinerl.components import named_class, typed_options
 from pipelinerl.config import RunConfig, Section
-from pipelinerl.errors import PlanError
 
 if TYPE_CHECKING:  # not every process that has a transport needs what they import
     from pipelinerl.clients.server_pool import ServerPool
@@ -78,7 +78,7 @@ class ServerGate:
         """Must be called when a server has left."""
 
 
-class WeightTransport:
+class WeightTransport(abc.ABC):
     """A way in which weights reach the servers. Its methods are those of a broadcast, but for `publisher`.
 
     Raises PlanError if the options of the configuration are not those of `Options`.
@@ -93,7 +93,7 @@ class WeightTransport:
         self.config = config
         self.options = typed_options("weights", config.weights, self.Options)
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027
         """Raises PlanError if the run cannot have this transport."""
 
     def needed_capabilities(self) -> dict[str, str]:
@@ -124,9 +124,9 @@ class WeightTransport:
 
     # --- in trainer rank 0, and in the actor ------------------------------------------------------
 
+    @abc.abstractmethod
     def publisher(self, context: "PublisherContext") -> "WeightPublisher":
         """Returns what publishes the weights."""
-        raise NotImplementedError(f"{type(self).__name__} has no publisher")
 
     def gate(self, session: aiohttp.ClientSession, on_change: Callable[[], None]) -> ServerGate:
         """Returns the gate before the run's servers. `on_change`: called when it holds one or lets it go."""
@@ -148,7 +148,4 @@ class Group(WeightTransport):
 
 def transport_of(config: RunConfig) -> WeightTransport:
     """Returns the transport that the configuration names. Raises PlanError if it is none."""
-    named = named_class("weights", config.weights, WeightTransport)
-    if named.publisher is WeightTransport.publisher:
-        raise PlanError(f"weights._target_={config.weights.target} has no method publisher")
-    return named(config)
+    return named_class("weights", config.weights, WeightTransport)(config)

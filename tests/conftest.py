@@ -106,7 +106,7 @@ def git(*arguments: str) -> str:
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yields the URL of a real server, shared by all tests."""
-    from pipelinerl.streams.redis_server import RedisServer
+    from extensions.redis_streams.server import RedisServer
 
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server.url

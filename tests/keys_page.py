@@ -28,7 +28,6 @@ from pipelinerl.paths import ROOT
 
 PAGE = ROOT / "docs" / "configure.md"
 TABLES = re.compile(r"(?<=<!-- keys -->\n).*(?=<!-- end -->)", re.DOTALL)
-STREAMS = "streams"  # a section whose choices have different keys
 
 
 def written() -> str:
@@ -48,13 +47,9 @@ def _keys_tables() -> Iterator[str]:
     for name, kind in sections.items():
         yield f"## Keys of `{name}`\n"
         yield from _keys_table(_rows(kind, values[name], f"{name}."))
-    for kind in _alternatives(fields[STREAMS].annotation):
-        backend = get_args(kind.model_fields["backend"].annotation)[0]
-        yield from _options_table(STREAMS, backend, kind)
-    for choice in choices_of("executor"):
-        yield from _options_table("executor", choice, resolve_name(target_of("executor", choice)).Options)
-    for choice in choices_of("weights"):
-        yield from _options_table("weights", choice, resolve_name(target_of("weights", choice)).Options)
+    for group in ("streams", "executor", "weights"):
+        for choice in choices_of(group):
+            yield from _options_table(group, choice, resolve_name(target_of(group, choice)).Options)
     yield "## Keys of `reference`\n"
     yield from _keys_table(_rows(ReferenceConfig, defaults_of(ReferenceConfig), "reference."))
 
@@ -62,8 +57,7 @@ def _keys_tables() -> Iterator[str]:
 def _options_table(group: str, choice: str, kind: type[BaseModel]) -> Iterator[str]:
     """Yields the keys that one choice of a group has."""
     yield f"## Keys of `{group}={choice}`\n"
-    options = {key: field for key, field in kind.model_fields.items() if key != "backend"}
-    defaults = {key: field.get_default(call_default_factory=True) for key, field in options.items()}
+    defaults = {key: field.get_default(call_default_factory=True) for key, field in kind.model_fields.items()}
     if defaults:
         yield from _keys_table(_rows(kind, defaults, f"{group}."))
     else:
@@ -74,10 +68,6 @@ def _section(annotation: Any) -> type[BaseModel] | None:
     """Returns the section's class, if the key is one."""
     is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
     return annotation if is_section and annotation is not Component else None
-
-
-def _alternatives(annotation: Any) -> list[type[BaseModel]]:
-    return [kind for kind in get_args(annotation) if isinstance(kind, type)]
 
 
 def _chosen(name: str) -> bool:
@@ -119,7 +109,7 @@ def _cell(text: str) -> str:
 
 
 def _choices_tables() -> Iterator[str]:
-    for group in sorted({*groups()} - {STREAMS}):
+    for group in sorted(groups()):
         added = "+" if group in PARTS_OF_ALL else ""
         yield f"## Choices of `{added}{group}=`\n"
         yield "| choice | what it sets |\n| --- | --- |"

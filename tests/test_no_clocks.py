@@ -35,11 +35,11 @@ EXCEPTIONS = {
     ),
     "judging/test_workers.py::test_cpu_time_is_a_limit_of_its_own": PASSES,
     "soak_due.py::main": "a command that begins parts for so many minutes",
-    "streams/redis/test_redis_connections.py::"
+    "extensions/redis_streams/test_connections.py::"
     "test_a_server_that_reads_its_data_is_waited_for_beyond_the_time_for_one_that_is_away": (
         "the server answers that it loads, and is waited for although the limit is over"
     ),
-    "streams/redis/test_redis_streams.py::test_a_waiting_reader_blocks_and_does_not_poll": PASSES,
+    "extensions/redis_streams/test_streams.py::test_a_waiting_reader_blocks_and_does_not_poll": PASSES,
     "training/test_ranks.py::one_rank": "signs are sent as often; rank 0 waits until some have come",
     "training/test_weight_groups.py::"
     "test_a_server_that_says_it_joined_a_group_that_did_not_form_is_to_blame": PASSES,

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import yaml
-
 from benchmarks.run_processes import is_stopped, redis_of
 from contracts.records import Record, ServerJoined, StepClosed, WeightsPublished
+from extensions.redis_streams.streams import RedisStreams
+from pipelinerl.config import ResolvedStreams, saved_streams
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.redis import RedisStreams
 
 NAMES = ("launcher_events", "trainer_events")
 
@@ -56,11 +55,11 @@ class News:
         path = self._run_dir / "config.yaml"
         if not path.exists():
             return None
-        options = yaml.safe_load(path.read_text())["streams"]
-        if options["backend"] == "files":
+        streams = saved_streams(self._run_dir)
+        if streams.target == ResolvedStreams().target:
             return FileStreams(self._run_dir / "streams")
         url = self._run_dir / "redis" / "url"
-        return RedisStreams(url.read_text(), options["run"]) if url.exists() else None
+        return RedisStreams(url.read_text(), streams.run) if url.exists() else None
 
     def _can_answer(self) -> bool:
         if isinstance(self._streams, FileStreams):

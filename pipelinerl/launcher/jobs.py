@@ -20,7 +20,7 @@ from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.executors.named import executor_class
 from pipelinerl.launcher.wants import RANK_0, REFERENCE, Role, members_of
 from pipelinerl.paths import ROOT, importable
-from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE
+from pipelinerl.process import REFERENCE_VARIABLE
 from pipelinerl.training.update_times import hold_timeout_s
 from pipelinerl.weight_transport import LaunchContext, transport_of
 
@@ -47,15 +47,15 @@ class Job:
 class JobPlanner:
     """Makes the command and the environment of each job from where all of them are placed.
 
-    token: what the servers ask of their clients.
+    token: what the servers ask of their clients. streams: what processes open the streams with.
     """
 
-    def __init__(self, config: RunConfig, run_dir: Path, token: str, redis_url: str | None = None):
+    def __init__(self, config: RunConfig, run_dir: Path, token: str, streams: Mapping[str, str]):
         self._config = config
         self._run_dir = run_dir
         self._token = token
         self._common = {"PYTHONPATH": importable(), TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
-        self._streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
+        self._streams = streams
         directory = "/tmp" if executor_class(config).spans_nodes else tempfile.gettempdir()  # on any node
         self.judging_socket = judging_socket(directory, run_dir, token) if config.judging.verifiers else None
         self.transport = transport_of(config)

@@ -28,7 +28,7 @@ from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.prepare import Prepared, prepare
 from pipelinerl.launcher.wants import WORKERS, members_of
 from pipelinerl.rollouts.admission import STEPS_AHEAD
-from pipelinerl.streams.of_run import StreamsLocation
+from pipelinerl.streams.of_run import StreamsServer
 
 
 def show_plan(config: RunConfig) -> None:
@@ -46,16 +46,16 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     config = prepared.placed.config
     run_dir = prepared.placed.run_dir
     model = prepared.found.model
-    location = prepared.location
+    streams = prepared.streams
     yield f"run directory: {run_dir}"
     yield f"model: {_model(model)}"
     if model.state == "here":
         yield from describe_template(model.path)
     yield from describe_problems(config, model)
-    yield f"streams: {_streams(location)}"
+    yield f"streams: {streams.place or streams.target}"
     yield from _places(config, prepared.placed.executor)
     yield ""
-    yield from _processes(prepared.jobs, location)
+    yield from _processes(prepared.jobs, streams.server)
     for observer in build_observers(config):
         yield f"{observer.name:14} {' '.join((*observer.command(run_dir), *observer.with_run))}"
     yield ""
@@ -63,7 +63,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield from _memory(config, model)
     yield from _expectations(config)
     yield from prepared.placed.planner.transport.plan_notes()
-    lacking = [*missing(config), location.server and location.server.missing]
+    lacking = [*missing(config), streams.server and streams.server.missing]
     yield from (f"not here: {reason}" for reason in lacking if reason)
 
 
@@ -108,18 +108,12 @@ def nodes_needed(config: RunConfig, wants: Iterable[Want]) -> int:
     return len(free)
 
 
-def _processes(jobs: Sequence[Job], location: StreamsLocation) -> Iterator[str]:
+def _processes(jobs: Sequence[Job], server: StreamsServer | None) -> Iterator[str]:
     width = max(len(job.placement) for job in jobs)
-    if location.server:
-        yield f"{'redis':14} {'CPU':{width}} {' '.join(location.server.command)}"
+    if server:
+        yield f"{server.name:14} {'CPU':{width}} {' '.join(server.command)}"
     for job in jobs:
         yield f"{job.name:14} {job.placement:{width}} {' '.join(job.command)}"
-
-
-def _streams(location: StreamsLocation) -> str:
-    if location.server:
-        return "a Redis server of the run's own, on a free port"
-    return location.options.url if location.url else "files in the run directory"
 
 
 def _model(model: Model) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from contracts.support.addresses import LOOPBACK
 from contracts.support.token import token_of
 from pipelinerl.components import build_domain, build_model_maker
-from pipelinerl.config import ReferenceConfig, ResolvedRun, ResolvedStreams, RunConfig
+from pipelinerl.config import ReferenceConfig, ResolvedRun, RunConfig
 from pipelinerl.domains.judges import judging_of
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.launcher.checking.components import check_components, check_observers, tell_of_last_steps
@@ -31,7 +31,7 @@ from pipelinerl.launcher.placing import PlacedRun, anywhere, place
 from pipelinerl.launcher.resume import check_reference_kept, choose
 from pipelinerl.launcher.run_directory import absolute, check_run_dir, naming_full_disk
 from pipelinerl.launcher.wants import members_of
-from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
+from pipelinerl.streams.of_run import StreamsBackend, backend_of, locate_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
 
 
@@ -58,7 +58,7 @@ class Prepared(NamedTuple):
     placed: PlacedRun
     jobs: Sequence[Job]
     found: Found
-    location: StreamsLocation
+    streams: StreamsBackend
     position: Position | None
 
 
@@ -79,15 +79,15 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         found = check() if config.plan else in_forked(check)
         executor = held.enter_context(closing(executor_of(config)))
         asks_none = config.plan and executor.spans_nodes  # a plan needs no cluster
-        location = resolve_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
+        streams = locate_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
         members = members_of(config, found.judging)
         slots = anywhere(members) if asks_none else place(config, executor, members)
         if not config.plan:
             found = _with_model_here(config, found, executor.may_fork)
-        resolved = _resolved(config, run_dir, found, location.options)
-        planner = JobPlanner(resolved, run_dir, token, location.url)
+        resolved = _resolved(config, run_dir, found, streams)
+        planner = JobPlanner(resolved, run_dir, token, streams.environment)
         placed = PlacedRun(resolved, run_dir, planner, executor, slots)
-        yield Prepared(placed, planner.plan(slots), found, location, position)
+        yield Prepared(placed, planner.plan(slots), found, streams, position)
 
 
 def _position(run_dir: Path, config: RunConfig) -> Position | None:
@@ -105,6 +105,7 @@ def _checked(config: RunConfig, resumed: Path | None) -> Found:
 
     resumed: directory of the run if it is resumed.
     """
+    backend_of(config.streams, Path())
     check_executor(config)
     try_parts(config)
     check_components(config)
@@ -142,7 +143,7 @@ def _made(config: RunConfig) -> Model:
     return model_in(Path(maker.directory).absolute())
 
 
-def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: ResolvedStreams) -> ResolvedRun:
+def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: StreamsBackend) -> ResolvedRun:
     """Returns what the processes of the run get."""
     model = config.model.model_dump(by_alias=True) | {"path": found.model.path, "hub": found.model.hub}
     return ResolvedRun.of(
@@ -152,5 +153,5 @@ def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: ResolvedS
         model=model,
         reference=found.reference,
         judging=found.judging,
-        streams=streams,
+        streams=streams.section,
     )

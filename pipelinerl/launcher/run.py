@@ -19,14 +19,12 @@ from pipelinerl.launcher.prepare import Prepared, prepare
 from pipelinerl.launcher.resume import describe, done_version, launcher_events, resume
 from pipelinerl.launcher.run_directory import DiskWatch, make_run_dir, naming_full_disk, point_latest_at, told
 from pipelinerl.launcher.supervising.ends import JobFailedError
-from pipelinerl.launcher.supervising.own_redis import OwnRedis
 from pipelinerl.launcher.supervising.scaling import forget_what_was_asked
 from pipelinerl.launcher.supervising.supervisor import Supervisor
 from pipelinerl.report.console import ConsoleView
 from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams import StreamError, Streams, StreamWriter
 from pipelinerl.streams.events import valid_results
-from pipelinerl.streams.of_run import open_streams
 from pipelinerl.training.checkpoints import Checkpoints
 
 
@@ -40,13 +38,11 @@ def run(config: RunConfig) -> int:
 def _start(prepared: Prepared) -> int:
     """Opens the streams, resumes the run if it has begun before, and runs the jobs to their end."""
     config, run_dir, planner, *_ = prepared.placed
-    location = prepared.location
     make_run_dir(run_dir)
     with ExitStack() as held:
-        if location.server:
-            held.enter_context(location.server)
-        redis = held.enter_context(OwnRedis(location.server, config.restarts.services))
-        streams = open_streams(config, run_dir, location.url)
+        if server := prepared.streams.server:
+            held.enter_context(server)
+        streams = prepared.streams.open()
         events = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
         forget_what_was_asked(run_dir)
         remove_unfinished(run_dir)
@@ -60,11 +56,13 @@ def _start(prepared: Prepared) -> int:
         keep_problems(run_dir, prepared.found.problems)
         save_config(config, run_dir / "config.yaml")
         point_latest_at(run_dir)
-        return _run_to_end(prepared.placed, streams, events, redis)
+        return _run_to_end(prepared, streams, events)
 
 
-def _run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: OwnRedis) -> int:
+def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter) -> int:
     """Supervises the jobs, reports on the run, and returns its exit status."""
+    placed = prepared.placed
+    server = prepared.streams.server
     began = time.time()
     ended = began  # when it was shown last: observers may take longer
     status = 0
@@ -82,14 +80,14 @@ def _run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis
             ended = time.time()
 
         with naming_full_disk(placed.run_dir), view:
-            Supervisor(placed, streams, events, redis).run(show)
+            Supervisor(placed, streams, events, server).run(show)
     except (JobFailedError, PlanError, StreamError) as failure:
-        failed = told(redis.failure or failure, placed.run_dir)
+        failed = told((server and server.failure) or failure, placed.run_dir)
         say(failed)
         status = 1
     except KeyboardInterrupt:
         status = interruptions.STATUS
-    if redis.failure:
+    if server and server.failure:
         return status or 1
     errors = _report(placed, streams, Launch(began, ended), failed)
     if errors:

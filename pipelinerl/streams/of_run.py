@@ -1,86 +1,105 @@
-"""Opens the streams of a run, for its own processes and for other commands.
+"""Where the streams of a run are kept: the interface of backends, files as the default, and their opening.
 
-The saved configuration holds their location, without a password. For a run's own Redis server, the launcher
-passes the URL to its processes in the environment. For a user's server with a password, the user sets the URL
-in the environment.
+`streams._target_` names the class of a backend, and the other keys of `streams` are its options. The
+launcher, each process of the run, and each command that reads one make an object of it.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import abc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, ClassVar
 
-from pydantic import TypeAdapter
+from pydantic import Field
 
-from contracts.support.addresses import LOOPBACK
-from pipelinerl.config import FileStreamsConfig, ResolvedRun, ResolvedStreams, RunConfig, saved_config
-from pipelinerl.process import REDIS_VARIABLE
-from pipelinerl.streams import Streams
-from pipelinerl.streams.base import do_nothing
+from pipelinerl.components import named_class, typed_options
+from pipelinerl.config import Component, Int, ResolvedRun, RunConfig, Section, saved_streams
+from pipelinerl.streams.base import Streams, do_nothing
 from pipelinerl.streams.files import FileStreams
 
-if TYPE_CHECKING:
-    from pipelinerl.streams.redis_server import RedisServer
+
+class StreamsServer(AbstractContextManager):
+    """A server of a run's own. While its context lasts, it runs, and is started again if it ends."""
+
+    name: str
+    command: Sequence[str]
+    missing: str | None = None  # how to install what the machine lacks
+    failure: Exception | None = None  # why it is not started again
+
+    @abc.abstractmethod
+    def is_away(self) -> bool:
+        """Returns whether the streams have to wait for it. Raises `failure`."""
+
+    @abc.abstractmethod
+    def restarts(self) -> Iterator[str]:
+        """Yields why it was started again, each time once."""
 
 
-def open_streams(
-    config: ResolvedRun,
-    run_dir: Path,
-    url: str | None = None,
-    on_wait: Callable[[], object] = do_nothing,
-) -> Streams:
-    """Opens the streams of a run as its processes do.
+class StreamsBackend(abc.ABC):
+    """A place for the streams of a run. All methods but `open` have a default, for streams without a server.
 
-    `url` is the Redis server, by default the one in the environment. `on_wait` is called every few seconds
-    while an append waits for space on a disk, or a call waits for the server.
+    run: the run's name there, if `locate` has given it one. Raises PlanError for keys that `Options` lacks.
     """
-    options = config.streams
-    if options.backend == "files":
-        return FileStreams(run_dir / "streams", options.segment_bytes, options.keep_bytes, on_wait)
-    from pipelinerl.streams.redis import RedisStreams
 
-    return RedisStreams(url or os.environ[REDIS_VARIABLE], options.run, options.keep_bytes, on_wait)
+    Options: ClassVar[type[Section]] = Section
+    spans_nodes: ClassVar[bool] = False  # whether processes on other machines reach the streams
+    environment: Mapping[str, str] = {}  # what `locate` found that processes of the run need
+    server: StreamsServer | None = None  # what `locate` found that the launcher must run
+    place: str | None = None  # where the streams are, for `plan=true`; None shows the class
 
+    def __init__(self, section: Component, run_dir: Path):
+        self.target = section.target
+        self.options = typed_options("streams", section, self.Options)
+        self.run: str | None = getattr(section, "run", None)
+        self.run_dir = run_dir
 
-@contextmanager
-def recorded_streams(run_dir: Path) -> Iterator[Streams]:
-    """Opens the streams of a run for reading, whether the run is alive or not.
+    @property
+    def section(self) -> dict[str, Any]:
+        """The section of the configuration that is saved, with what `locate` has found."""
+        return {"_target_": self.target, "run": self.run} | self.options.model_dump()
 
-    If the run has its own Redis server and it is not running, it is started for the block.
-    """
-    options = _saved_options(run_dir)
-    if options.backend == "files":
-        yield FileStreams(run_dir / "streams")
-    else:
-        from pipelinerl.streams.redis_of_run import recorded
+    @abc.abstractmethod
+    def open(self, on_wait: Callable[[], object] = do_nothing) -> Streams:
+        """Opens the streams as processes of the run do. `on_wait`: called every few seconds of a wait."""
 
-        with recorded(options, run_dir) as streams:
-            yield streams
+    def recorded(self) -> AbstractContextManager[Streams]:
+        """Opens the streams for reading, whether the run is alive or not."""
+        return nullcontext(self.open())
 
-
-def _saved_options(run_dir: Path) -> ResolvedStreams:
-    saved = saved_config(run_dir).get("streams") if (run_dir / "config.yaml").exists() else None
-    return TypeAdapter(ResolvedStreams).validate_python(saved) if saved else FileStreamsConfig()
-
-
-class StreamsLocation(NamedTuple):
-    """The location of a run's streams, for its launcher."""
-
-    options: ResolvedStreams  # the options to save
-    url: str | None = None  # URL of the Redis server
-    server: "RedisServer | None" = None  # the run's own server, which the launcher must enter
+    def locate(self, config: RunConfig, address: str) -> None:  # noqa: B027
+        """Finds what a launch needs, without a start. A server listens at `address`. Raises StreamError."""
 
 
-def resolve_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -> StreamsLocation:
-    """Returns the location of a run's streams. Starts nothing. Raises StreamError if there is no server.
+class Files(StreamsBackend):
+    """Segments in the run's directory, for the processes of one machine (`streams=files`)."""
 
-    `address`: the address at which the run's own server will listen.
-    """
-    begun = config.resume is not False
-    options = _saved_options(run_dir) if begun else config.streams
-    if options.backend == "files":
-        return StreamsLocation(options)
-    from pipelinerl.streams.redis_of_run import resolve  # brings the client of Redis, which is large
+    class Options(Section):
+        segment_bytes: Int = Field(64 << 20, ge=4096, description="Size at which a new segment file begins.")
+        keep_bytes: Int = Field(16 << 30, ge=4096, description="Bytes kept of each stream; all events stay.")
 
-    return StreamsLocation(*resolve(options, run_dir, address, is_planned=config.plan))
+    options: Options
+    place = "files in the run directory"
+
+    def open(self, on_wait: Callable[[], object] = do_nothing) -> FileStreams:
+        directory = self.run_dir / "streams"
+        return FileStreams(directory, self.options.segment_bytes, self.options.keep_bytes, on_wait)
+
+
+def open_streams(config: ResolvedRun, run_dir: Path, on_wait: Callable[[], object] = do_nothing) -> Streams:
+    return backend_of(config.streams, run_dir).open(on_wait)
+
+
+def recorded_streams(run_dir: Path) -> AbstractContextManager[Streams]:
+    return backend_of(saved_streams(run_dir), run_dir).recorded()
+
+
+def locate_streams(config: RunConfig, run_dir: Path, address: str) -> StreamsBackend:
+    """Returns the backend with what a launch needs. Raises PlanError or StreamError."""
+    backend = backend_of(config.streams if config.resume is False else saved_streams(run_dir), run_dir)
+    backend.locate(config, address)
+    return backend
+
+
+def backend_of(section: Component, run_dir: Path) -> StreamsBackend:
+    """Raises PlanError for a class that is no backend, or an option that it has not."""
+    return named_class("streams", section, StreamsBackend)(section, run_dir)

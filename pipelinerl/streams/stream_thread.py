@@ -1,6 +1,6 @@
 """Streams for asyncio: appends happen in one thread, in the order of the calls.
 
-An append may have to wait for a Redis server that does not answer, or for space on a disk. The event loop is
+An append may have to wait for a server that does not answer, or for space on a disk. The event loop is
 not blocked.
 """
 

@@ -10,8 +10,8 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from contracts.records import CheckpointSaved, Evaluated, Restarted, StepClosed, WeightsPublished
+from extensions.redis_streams.connection import REDIS_VARIABLE
 from pipelinerl.metrics import metrics_path, read_metrics
-from pipelinerl.process import REDIS_VARIABLE
 from tests.pipeline.runs import (
     assert_accounted,
     finish,

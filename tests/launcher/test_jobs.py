@@ -97,7 +97,7 @@ def test_a_job_is_told_of_its_own_place_and_of_rank_0s(tmp_path):
         "trainer-0": Slot("b", "fd00::2", 93, "0", "eth1"),
         "trainer-1": Slot("b", "fd00::2", None, "1", "eth1"),
     }
-    planned = JobPlanner(config, tmp_path, "token", "redis://there").plan(slots)
+    planned = JobPlanner(config, tmp_path, "token", {"STREAMS_AT": "there"}).plan(slots)
     jobs = {job.name: job for job in planned}
     assert [*jobs] == ["server-1", "actor", "trainer-0", "trainer-1"]  # server-0 has no place
     assert jobs["server-1"].command[3:7] == ("--host", "10.0.0.1", "--port", "82")
@@ -107,12 +107,13 @@ def test_a_job_is_told_of_its_own_place_and_of_rank_0s(tmp_path):
     assert jobs["trainer-1"].environment.items() >= expected.items()
     assert "GLOO_SOCKET_IFNAME" not in jobs["server-1"].environment
     assert jobs["actor"].environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert [name for name, job in jobs.items() if "STREAMS_AT" in job.environment] == [*jobs][1:]
 
 
 def test_the_judging_service_is_given_no_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("OF_THE_USER", "secret")
     config = compose_config(["model.path=m", "+judging.verifiers.mine._target_=mine.Judge"])
-    planner = JobPlanner(config, tmp_path, "secret")
+    planner = JobPlanner(config, tmp_path, "secret", {})
     job = planner.job("judging", "judging", {"judging": Slot("node", "node")})
     assert job.has_whole_environment and "secret" not in job.environment.values()
 

@@ -129,6 +129,7 @@ model.made_by.name=mine | model.made_by: mine is not one of sums, thinking, gues
 model.made_by._target_=os.getcwd | model.made_by._target_=os.getcwd is no ModelMaker
 model.made_by=null | there is no model: set model.path, or choose one that is made, like model=sums
 streams.run=mine | streams.run=mine: the launcher names a new run; leave it out
+streams.backend=redis | streams.backend=redis: write streams=files or streams=redis
 executor.backend=ray | executor.backend=ray: set executor=local or executor=ray
 executor._target_=os.getcwd | executor._target_=os.getcwd is no Executor
 trainer.inner._target_=trainer_adapters.diloco.X trainer=diloco | trainer.inner._target_=trainer_adapters.
@@ -205,6 +206,11 @@ weights=relay schedule=async | weights=relay with schedule=async
 weights=relay weights.max_behind=5 | weights.max_behind=5 is more than max_lag=4
 weights=relay schedule=conventional weights.max_behind=1 | weights.max_behind=1 is more than max_lag=0
 weights=shared executor=ray streams=redis | set weights.directory to one that all nodes
+streams=redis streams.keep_bytes=1 | streams.keep_bytes: Input should be greater than or equal to 4096
+streams.url=redis://h | streams.url=redis://h: streams.url is an option of streams=redis
++streams.keep_byts=1 | streams.keep_byts: there is no such key; did you mean keep_bytes?
+streams._target_=os.getcwd | streams._target_=os.getcwd is no StreamsBackend
+streams._target_=pipelinerl.streams.of_run.StreamsBackend | has no method open
 weights._target_=pipelinerl.weight_transport.WeightTransport | has no method publisher
 executor._target_=pipelinerl.launcher.executors.base.Executor | has no method ask, capacity, close,
 +exp=math_7b world.gpus=3 | the plan needs 8 GPUs and world.gpus is 3

@@ -24,17 +24,17 @@ def saved(folder, *settings: str, **keys) -> None:
     config = compose_config([*settings]).model_dump(by_alias=True, mode="json")
     del config["observers"]
     config["trainer"]["_target_"] = "trainer_adapters.diloco.DiLoCoTrainer"
-    if config["streams"]["backend"] == "redis":
-        config["streams"]["run"] = "of-islands"
     (folder / "config.yaml").write_text(yaml.safe_dump(config | keys))
 
 
 def test_a_run_of_islands_on_ray_with_observers_resumes(tmp_path):
-    saved(tmp_path, "trainer=diloco", "streams=redis", **EARLIER)
+    streams = {"backend": "redis", "url": None, "keep_bytes": 1 << 30, "run": "of-islands"}
+    saved(tmp_path, "trainer=diloco", "streams=redis", streams=streams, **EARLIER)
     resumed = compose_config([f"run_dir={tmp_path}", "resume=true", "executor=ray", "streams=redis"])
     for config in (resumed, load_config(tmp_path)):
         assert config.trainer.target == "extensions.islands.diloco.DiLoCoTrainer"
         assert config.executor.forward_env == ["MINE"]
+        assert config.streams.target == "extensions.redis_streams.backend.Redis"
         check_executor(config)
         names = [observer.name for observer in build_observers(config)]
         assert names == ["tracker-wandb", "tracker-tensorboard", "viewer"]
@@ -64,7 +64,7 @@ def test_a_run_of_a_demo_model_finds_it_where_it_is_now(tmp_path):
 def test_what_the_launcher_found_is_the_run_s_and_what_the_user_wrote_is_resumed(tmp_path):
     written = compose_config(["streams=redis", "model.path=org/name"])
     model = written.model.model_dump(by_alias=True) | {"path": "/cache/1", "hub": "org/name"}
-    streams = {"backend": "redis", "run": "run-1"}
+    streams = written.streams.model_dump(by_alias=True) | {"run": "run-1"}
     save_config(ResolvedRun.of(written, model=model, streams=streams), tmp_path / "config.yaml")
     config = load_config(tmp_path)
     assert (config.model.path, config.model.hub, config.streams.run) == ("/cache/1", "org/name", "run-1")

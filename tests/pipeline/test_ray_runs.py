@@ -11,7 +11,7 @@ import pytest
 from benchmarks.ray_nodes import RayNodes, raylet_of
 from contracts.conformance.processes import fork_server
 from contracts.records import Restarted, StepClosed
-from pipelinerl.process import REDIS_VARIABLE
+from extensions.redis_streams.connection import REDIS_VARIABLE
 from pipelinerl.training.checkpoints import Checkpoints
 from tests.pipeline.runs import (
     alive,

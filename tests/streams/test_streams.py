@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from contracts.records import Quiesced, Rollout, Started, encode
+from extensions.redis_streams.streams import RedisStreams
 from pipelinerl.streams import StreamBusyError, StreamError, StreamTrimmedError
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.redis import RedisStreams
 from tests.builders import completion, rollout
 from tests.clock import Clock
 from tests.streams.records import event, there

@@ -1,11 +1,13 @@
 """The options of the executor on Ray, and what a run on it must be."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from pipelinerl.config import Bool, RunConfig, Section
 from pipelinerl.errors import PlanError
+from pipelinerl.streams.of_run import backend_of
 
 
 class RayOptions(Section):
@@ -22,7 +24,7 @@ class RayOptions(Section):
 
 def check_run(config: RunConfig) -> None:
     """Raises PlanError for a run whose processes cannot be on several nodes."""
-    if config.streams.backend != "redis":
+    if not backend_of(config.streams, Path()).spans_nodes:
         raise PlanError("executor=ray needs streams=redis")
     if config.inference.host:
         raise PlanError(

@@ -13,7 +13,7 @@ from extensions.viewer.runs.own_directory import OwnDirectory
 from extensions.viewer.runs.run_metrics import RunMetrics
 from extensions.viewer.runs.source import Source
 from extensions.viewer.span_files import SpanFiles
-from pipelinerl.config import DamagedConfigError
+from pipelinerl.errors import PlanError
 from pipelinerl.streams import StreamError
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Following:
         problem = None
         try:
             self._source.update()
-        except (StreamError, DamagedConfigError, OSError) as error:
+        except (StreamError, PlanError, OSError) as error:
             problem = one_line(error)
         is_more = True
         while is_more and not self.is_closed:

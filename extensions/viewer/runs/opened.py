@@ -32,9 +32,9 @@ class OpenRun:
         self._inode = run_dir.stat().st_ino
         self._config_time = 0.0
         self._config: dict[str, Any] = {}
-        config = self.config  # before a directory is made for it
+        _ = self.config  # before a directory is made for it
         self._directory = OwnDirectory(run_dir)
-        self._source = Source(run_dir, config, self._directory)
+        self._source = Source(run_dir, self._directory)
         self.following = Following(run_dir, self._directory, self._source)
         self.lock = self.following.lock
         self._local = threading.local()

@@ -1,40 +1,38 @@
-"""The streams of a run as the viewer reads them: in files, also where the run has them on a Redis server.
+"""The streams of a run as the viewer reads them: in files, also where the run has them on a server.
 
-What is on Redis is copied to `RUN_DIR/view/streams/`, because whoever reads a run's own Redis server keeps
+What is on a server is copied to `RUN_DIR/view/streams/`, because whoever reads a run's own Redis server keeps
 the run from resuming. A later viewer continues a copy that was complete, and makes another anew.
 """
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from contracts.records import Resumed
 from contracts.support.files import write_atomically
 from extensions.viewer.runs.own_directory import OwnDirectory
+from pipelinerl.config import ResolvedStreams, saved_streams
 from pipelinerl.streams import Entry, Streams, StreamWriter
 from pipelinerl.streams.events import EVENT_STREAMS
 from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.of_run import recorded_streams
 
 BEFORE_LAUNCHERS = (*EVENT_STREAMS, "rollouts", "eval_rollouts", "rows")
 ONE_SEGMENT = 2**62  # bytes: so that an incomplete copy is cut in one file
 
 
 class Source:
-    """The streams of one run.
+    """The streams of one run. directory: for the copy, where there is one."""
 
-    config: of the run, as it was saved. directory: for the copy, where there is one.
-    """
-
-    def __init__(self, run_dir: Path, config: dict[str, Any], directory: OwnDirectory):
-        streams = config.get("streams") or {}
-        self._copy = RedisCopy(run_dir, directory) if streams.get("backend") == "redis" else None
+    def __init__(self, run_dir: Path, directory: OwnDirectory):
+        is_copied = saved_streams(run_dir).target != ResolvedStreams().target  # that of files
+        self._copy = StreamsCopy(run_dir, directory) if is_copied else None
         self.streams = self._copy.streams if self._copy else FileStreams(run_dir / "streams")
 
     def update(self) -> None:
-        """Copies what is new. Raises StreamError where the Redis server cannot be read."""
+        """Copies what is new. Raises StreamError or PlanError if the server cannot be read."""
         if self._copy:
             self._copy.update()
 
@@ -55,8 +53,8 @@ class Positions(msgspec.Struct):
     data: list[tuple[str, int, int]] | None = None  # the files of the server, when all of it was copied
 
 
-class RedisCopy:
-    """A copy of a run's streams on Redis, in files."""
+class StreamsCopy:
+    """A copy of a run's streams, in files."""
 
     def __init__(self, run_dir: Path, directory: OwnDirectory):
         self._run_dir = run_dir
@@ -70,8 +68,6 @@ class RedisCopy:
         """Copies what is new. A server that does not run is started for it, unless its files are the same."""
         if self._positions.data is not None and self._server_files() == self._positions.data:
             return
-        from pipelinerl.streams.of_run import recorded_streams  # brings the client of Redis, which is large
-
         self._positions.data = None
         with recorded_streams(self._run_dir) as streams:
             # Before the copying: what comes meanwhile is copied by the next update.

@@ -20,6 +20,7 @@ from extensions.viewer.runs.directory import Runs
 from extensions.viewer.runs.opened import OpenRun
 from extensions.viewer.server.errors import Json, add_errors
 from extensions.viewer.server.live import live_events, offsets_of
+from extensions.viewer.trace import write_trace_of
 
 STATIC = Path(__file__).parents[1] / "static"
 top = APIRouter()
@@ -149,8 +150,6 @@ def get_file(run: Run, file: str) -> Response:
 
 @of_run.get("/trace.json.gz")
 def get_trace(run: Run, first: Whole | None = None, last: Whole | None = None) -> Response:
-    from extensions.viewer.trace import write_trace_of  # brings the client of Redis, which is large
-
     handle, name = tempfile.mkstemp(suffix=".json.gz")
     os.close(handle)
     out = Path(name)

@@ -24,8 +24,6 @@ from contracts.support.moved import new_path
 from pipelinerl.config import (
     Component,
     EngineConfig,
-    FileStreamsConfig,
-    RedisStreamsConfig,
     ReferenceConfig,
     RunConfig,
     WeightsConfig,
@@ -90,22 +88,17 @@ def _register_defaults() -> None:
     store.store("schema", defaults_of(EngineConfig), group="inference")
     store.store("schema", defaults_of(ReferenceConfig), group="reference")
     store.store("schema", defaults_of(WeightsConfig), group="weights")
-    store.store("schema_files", defaults_of(FileStreamsConfig), group="streams")
-    store.store("schema_redis", defaults_of(RedisStreamsConfig), group="streams")
 
 
 def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:
-    """Returns the keys of a schema that have a default, with the defaults of its sections.
-
-    The streams are left out: a choice of conf/streams/ brings its own.
-    """
+    """Returns the keys of a schema that have a default, with the defaults of its sections."""
     defaults = {}
     for name, field in schema.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             if not issubclass(kind, Component):
                 defaults[name] = defaults_of(kind)
-        elif not field.is_required() and name != "streams":
+        elif not field.is_required():
             default = field.get_default(call_default_factory=True)
             defaults[field.alias or name] = list(default) if isinstance(default, tuple) else default
     return defaults
@@ -157,9 +150,10 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
             raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
         chosen = key in chosen_by_default() and not isinstance(override.value(), dict)
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
-        if key == "executor" and chosen and value["_target_"] == OmegaConf.select(run, "executor._target_"):
+        of_backend = key in ("executor", "streams") and chosen
+        if of_backend and value["_target_"] == OmegaConf.select(run, f"{key}._target_"):
             continue  # it keeps the settings that it had
-        if key in ("model", "streams"):  # the launcher has found what a choice leaves open
+        if key == "model":  # the launcher has found what a choice leaves open
             value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
         OmegaConf.update(run, key, value, merge=False, force_add=True)
     for key, value in before.items():

@@ -29,6 +29,7 @@ MOVED = {
     "executor.backend": "set executor=local or executor=ray",
     "model.demo": "write model=sums, model=thinking, model=guessing or model=word_problems",
     "model.hub": "write model.path=ORG/NAME",
+    "streams.backend": "write streams=files or streams=redis",
     "streams.run": "the launcher names a new run; leave it out",
     "tensorboard": f"set observers=tensorboard, {SEVERAL}",
     "trackers": f"set observers=wandb, trackio or tensorboard, {SEVERAL}",

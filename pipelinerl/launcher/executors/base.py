@@ -14,11 +14,10 @@ from typing import ClassVar, Self
 
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import RunConfig, Section
-from pipelinerl.process import REDIS_VARIABLE
 
-# Secrets, variables for Ray's own workers, and the launcher's own rank in a job of torchrun or SLURM.
+# Secrets (URLs may have some), variables of Ray's workers, and the launcher's rank in torchrun or SLURM.
 WITHHELD = re.compile(
-    rf"{REDIS_VARIABLE}|{TOKEN_VARIABLE}|RAY_\w+"
+    rf"PIPELINERL_\w*URL|{TOKEN_VARIABLE}|RAY_\w+"
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+"
 )
 

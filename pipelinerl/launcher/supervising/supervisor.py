@@ -21,7 +21,6 @@ from pipelinerl.launcher.supervising.ends import JobFailedError, have_ended_well
 from pipelinerl.launcher.supervising.events import RestartLog
 from pipelinerl.launcher.supervising.job_starter import JobStarter
 from pipelinerl.launcher.supervising.observer_jobs import ObserverJobs
-from pipelinerl.launcher.supervising.own_redis import OwnRedis
 from pipelinerl.launcher.supervising.scaling import ServersAsked
 from pipelinerl.launcher.supervising.server_job import Means
 from pipelinerl.launcher.supervising.service_jobs import ServiceJobs
@@ -29,6 +28,7 @@ from pipelinerl.launcher.supervising.serving import Servers
 from pipelinerl.launcher.supervising.worker_jobs import WorkerJobs
 from pipelinerl.launcher.wants import members_of, server_want
 from pipelinerl.streams import Streams, StreamWriter
+from pipelinerl.streams.of_run import StreamsServer
 
 POLL_S = 0.25
 END_POLL_S = 0.02
@@ -36,10 +36,12 @@ KILL_S = 15.0  # beyond its grace, for what is killed to be gone
 
 
 class Supervisor:
-    """streams: of the run. events: the writer of `launcher_events`. redis: the server that keeps them."""
+    """streams: of the run. events: the writer of `launcher_events`. server: that of the streams."""
 
-    def __init__(self, placed: PlacedRun, streams: Streams, events: StreamWriter, redis: OwnRedis):
-        self._redis = redis
+    def __init__(
+        self, placed: PlacedRun, streams: Streams, events: StreamWriter, server: StreamsServer | None
+    ):
+        self._server = server
         self._run_dir = placed.run_dir
         self._config = config = placed.config
         self._streams = streams
@@ -97,9 +99,11 @@ class Supervisor:
         fates = self._executor.look()
         if have_ended_well(fates, self._workers.names):
             return True
-        if self._redis.is_away():
-            return False
-        self._redis.tell(self._told)
+        if self._server:
+            if self._server.is_away():
+                return False
+            for why in self._server.restarts():
+                self._told.record("services", [self._server.name], why)
         self._workers.tend(fates, now)
         fates = self._executor.look()
         self._services.tend(fates, now)

@@ -51,7 +51,7 @@ def jobs_of(tmp_path, *settings: str) -> dict[str, Job]:
         want.name: Slot("node", "10.0.0.1", 90 + number)
         for number, (_, want) in enumerate(members_of(config))
     }
-    return {job.name: job for job in JobPlanner(config, tmp_path, "secret").plan(slots)}
+    return {job.name: job for job in JobPlanner(config, tmp_path, "secret", {}).plan(slots)}
 
 
 def options(job: Job, name: str) -> list[str]:

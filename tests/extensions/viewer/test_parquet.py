@@ -17,12 +17,12 @@ from datasets import load_dataset
 
 from benchmarks.ledger import ledger_of
 from contracts.records import Record, Rollout, Settled, Started, VersionSpan
+from extensions.redis_streams.streams import RedisStreams
 from extensions.viewer.parquet import export_rollouts, main
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.of_run import recorded_streams
-from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.run_directory import InvalidInputError
 from tests.builders import completion, rollout
 from tests.extensions.viewer.browser.poison import byte_level_tokenizer

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from contracts.records import Resumed, Started
+from extensions.redis_streams.server import RedisServer
+from extensions.redis_streams.streams import RedisStreams
 from extensions.viewer.runs.own_directory import OwnDirectory
-from extensions.viewer.runs.source import RedisCopy, Source
+from extensions.viewer.runs.source import Source, StreamsCopy
 from pipelinerl.streams.events import FRESH_RUN, recorded_events
-from pipelinerl.streams.redis import RedisStreams
-from pipelinerl.streams.redis_server import RedisServer
 from tests.extensions.viewer.recorded_run import LAUNCHER, RecordedRun, member_of, published
 from tests.extensions.viewer.viewers import viewing
 from tests.pipeline.runs import finish, resume, start
@@ -35,14 +35,14 @@ def own(tmp_path):
     directory.close()
 
 
-def copied(copy: RedisCopy, name: str) -> list:
+def copied(copy: StreamsCopy, name: str) -> list:
     return [entry.record for entry in copy.streams.reader(name).read(timeout_s=0)]
 
 
 @needs_redis
 def test_what_is_appended_is_copied_once_also_by_the_next_viewer(run, own):
     run.append("rollouts", member_of(0, 0, 0, 1.0))
-    copy = RedisCopy(run.run_dir, own)
+    copy = StreamsCopy(run.run_dir, own)
     copy.update()
     saved = own.positions.read_bytes()
     run.append("rollouts", member_of(1, 0, 0, 1.0))
@@ -53,7 +53,7 @@ def test_what_is_appended_is_copied_once_also_by_the_next_viewer(run, own):
         writer.close()
     own.positions.write_bytes(saved)  # as if it had been killed before it wrote its last positions
     run.append("rollouts", member_of(2, 0, 0, 1.0))
-    again = RedisCopy(run.run_dir, own)
+    again = StreamsCopy(run.run_dir, own)
     again.update()
     assert [record.group_id for record in copied(again, "rollouts")] == [0, 1, 2]
 
@@ -61,7 +61,7 @@ def test_what_is_appended_is_copied_once_also_by_the_next_viewer(run, own):
 @needs_redis
 def test_in_the_copy_a_resumption_has_the_ends_of_the_copies(run, own):
     run.append("actor_events", *(Started(group_id=n, rollouts=1, draw=n, problem=n) for n in range(3)))
-    copy = RedisCopy(run.run_dir, own)
+    copy = StreamsCopy(run.run_dir, own)
     copy.update()
     run.append("trainer_events", published(0), published(1))
     ends = {"actor_events": end_of(run, "actor_events"), "trainer_events": end_of(run, "trainer_events")}
@@ -86,11 +86,11 @@ def test_a_server_that_does_not_run_is_left_alone_once_all_is_copied(tmp_path, o
         run.streams = RedisStreams(server.url, "name")
         run.append("rollouts", member_of(0, 0, 0, 1.0))
         run.close()
-    RedisCopy(run.run_dir, own).update()
+    StreamsCopy(run.run_dir, own).update()
     path = os.environ["PATH"]
     try:
         os.environ["PATH"] = ""
-        source = Source(run.run_dir, {"streams": {"backend": "redis"}}, own)
+        source = Source(run.run_dir, own)
         source.update()  # would start a server
     finally:
         os.environ["PATH"] = path

@@ -2,10 +2,12 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from contracts.records import Restarted
 from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
@@ -13,10 +15,10 @@ from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.placing import PlacedRun, place
 from pipelinerl.launcher.supervising.ends import JobFailedError, failed_worker, have_ended_well
-from pipelinerl.launcher.supervising.own_redis import OwnRedis
 from pipelinerl.launcher.supervising.supervisor import Supervisor
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.of_run import StreamsServer
 
 FOREVER = "exec sleep 1000"
 SLOT = Slot("node", "a")
@@ -42,7 +44,7 @@ def handlers():
         signal.signal(number, handler)
 
 
-def supervise(path: Path, *overrides: str, **lines: str) -> list[int]:
+def supervise(path: Path, *overrides: str, server: StreamsServer | None = None, **lines: str) -> list[int]:
     """Runs the lines to the end of the run; returns how many servers were alive at each look."""
     config = compose_config(["inference=scripted", "trainer=scripted", *overrides])
     executor = LocalExecutor()
@@ -52,7 +54,7 @@ def supervise(path: Path, *overrides: str, **lines: str) -> list[int]:
     shown: list[int] = []
     events = streams.writer("launcher_events")
     try:
-        Supervisor(placed, streams, events, OwnRedis(None, 0)).run(shown.append)
+        Supervisor(placed, streams, events, server).run(shown.append)
     finally:
         events.close()
         executor.close()
@@ -87,3 +89,31 @@ def test_a_worker_on_a_lost_node_is_named_before_those_that_it_takes_along():
     assert failed_worker(fates) == "trainer-1"
     assert failed_worker({"actor": Running(SLOT)}) is None and not have_ended_well(fates, ["actor"])
     assert have_ended_well({"actor": Ended(SLOT, 0)}, ["actor"])
+
+
+class AwayOnce(StreamsServer):
+    """Is away until it was asked twice, and was started again meanwhile."""
+
+    name = "mine"
+    asked = 0
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def is_away(self) -> bool:
+        self.asked += 1
+        return self.asked <= 2
+
+    def restarts(self) -> Iterator[str]:
+        if self.asked == 3:
+            yield "mine was gone"
+
+
+@pytest.mark.usefixtures("handlers")
+def test_while_the_server_of_the_streams_is_away_nothing_is_tended_and_its_restart_is_recorded(tmp_path):
+    server = AwayOnce()
+    until = f"until test -s {tmp_path}/metrics/launcher.jsonl; do sleep 0.05; done"
+    shown = supervise(tmp_path, server=server, **dict.fromkeys(("actor", "preprocessor", "trainer_0"), until))
+    assert server.asked >= 3 and len(shown) <= server.asked - 1
+    told = FileStreams(tmp_path / "streams").reader("launcher_events").read(timeout_s=0)
+    (restarted,) = [entry.record for entry in told if isinstance(entry.record, Restarted)]
+    assert (restarted.kind, restarted.names, restarted.why) == ("services", ["mine"], "mine was gone")

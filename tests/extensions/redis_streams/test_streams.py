@@ -6,12 +6,12 @@ import pytest
 import redis
 
 from contracts.records import SamplerState, encode
+from extensions.redis_streams.server import RedisServer
+from extensions.redis_streams.streams import RedisStreams
 from pipelinerl.streams import StreamBusyError, StreamCorruptError, StreamTrimmedError
-from pipelinerl.streams.redis import RedisStreams
-from pipelinerl.streams.redis_server import RedisServer
+from tests.extensions.redis_streams.records import key, kill_connections
 from tests.small_disk import FILLER, fill
 from tests.streams.records import event, numbers, there
-from tests.streams.redis.records import key, kill_connections
 
 pytestmark = pytest.mark.engines
 

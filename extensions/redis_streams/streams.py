@@ -1,7 +1,7 @@
 """Streams on a Redis server, for the processes of more than one machine.
 
     pipelinerl:<run>:stream:<name>    a Redis Stream; an entry's ID is `<offset after the record>-0`
-    pipelinerl:<run>:writer:<name>    its writer and its end (see `redis_scripts`)
+    pipelinerl:<run>:writer:<name>    its writer and its end (see `scripts`)
     pipelinerl:<run>:names            the set of streams
 
 Offsets are byte positions, so they stay valid after trimming. A writer owns its stream while the server
@@ -22,6 +22,8 @@ from typing import NamedTuple
 import msgspec
 
 from contracts.records import Record, decode, encode
+from extensions.redis_streams.connection import Connection
+from extensions.redis_streams.scripts import APPEND, CLAIM, TRIM
 from pipelinerl.streams.base import (
     Entry,
     StreamBusyError,
@@ -34,8 +36,6 @@ from pipelinerl.streams.base import (
     do_nothing,
 )
 from pipelinerl.streams.full_storage import retry_while_full
-from pipelinerl.streams.redis_connection import Connection
-from pipelinerl.streams.redis_scripts import APPEND, CLAIM, TRIM
 
 LONGEST_BLOCK_S = 5.0  # longest block of an XREAD, well below the time limit of an answer
 READ_ENTRIES = 32  # the most entries of an XREAD; an entry may have megabytes
@@ -141,9 +141,8 @@ class RedisWriter(StreamWriter):
             holder = holder.decode() if holder else ""
             connected = self._connection.call(lambda client: client.client_list())
             if any(client["name"] == holder != "" for client in connected):
-                raise StreamBusyError(
-                    f"stream {self._keys.name} is being written to by {format_holder(holder)}"
-                )
+                writer = format_holder(holder)
+                raise StreamBusyError(f"stream {self._keys.name} is being written to by {writer}")
             claim = [holder, self._holder, self._keys.name]
             end = self._run(CLAIM, [self._keys.writer, self._keys.names], claim)
             if end is not None:
@@ -158,11 +157,8 @@ class RedisWriter(StreamWriter):
 
     def _check_holder(self, holder: bytes | None) -> None:
         if holder is None or holder.decode() != self._holder:
-            now = (
-                f"{format_holder(holder.decode())} has taken it over"
-                if holder
-                else "the server knows no writer of it"
-            )
+            taken = f"{format_holder(holder.decode())} has taken it over" if holder else None
+            now = taken or "the server knows no writer of it"
             raise StreamBusyError(f"stream {self._keys.name} is no longer written by this process: {now}")
 
 
@@ -173,6 +169,7 @@ class RedisReader(StreamReader):
 
     def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
         self._check_within(from_offset)
+        stream = f"stream {self._keys.name}"
         offset = from_offset
         while True:
             until = math.inf if timeout_s is None else time.monotonic() + timeout_s
@@ -182,13 +179,9 @@ class RedisReader(StreamReader):
             for entry_id, fields in found:
                 begin = begin_of(entry_id, fields, self._keys)
                 if begin > offset:
-                    raise StreamTrimmedError(
-                        f"stream {self._keys.name} is trimmed: it begins at {begin}, not at {offset}"
-                    )
+                    raise StreamTrimmedError(f"{stream} is trimmed: it begins at {begin}, not at {offset}")
                 if begin < offset:
-                    raise StreamCorruptError(
-                        f"stream {self._keys.name} has no record that begins at {offset}"
-                    )
+                    raise StreamCorruptError(f"{stream} has no record that begins at {offset}")
                 entry = entry_of(entry_id, fields, self._keys)
                 yield entry
                 offset = entry.next_offset

@@ -14,14 +14,16 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, BusyLoadingError, RedisError
 from redis.retry import Retry
 
-from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamError, StreamFullError, do_nothing
 
+REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # the server, with its password; the user may set it
 RECONNECT_TIMEOUT_S = 60.0  # longest wait for a server that does not answer
 LOADING_TIMEOUT_S = 600.0  # longest wait for a server that loads its data
 CONNECT_TIMEOUT_S = 5.0  # longest time for one attempt to connect
 ANSWER_TIMEOUT_S = 15.0  # longest wait for one answer
 BACKOFF = ExponentialBackoff(base=0.01, cap=0.5)  # seconds between two attempts
+
+REFUSALS = (AuthenticationError, AuthorizationError)  # which another attempt does not change
 
 Answer = TypeVar("Answer")
 State = Literal["ready", "loading", "silent"]
@@ -71,8 +73,10 @@ class Connection:
 
         try:
             retry = Retry(BACKOFF, retries=-1)
-            return retry.call_with_retry(lambda: command(self._client), give_up, _may_pass)
-        except (AuthenticationError, AuthorizationError) as error:
+            return retry.call_with_retry(
+                lambda: command(self._client), give_up, lambda e: not isinstance(e, REFUSALS)
+            )
+        except REFUSALS as error:
             raise StreamError(
                 f"the Redis server {self.server} refuses the user or password of its URL ({error}); "
                 f"give the whole URL in the environment, as {REDIS_VARIABLE}"
@@ -116,7 +120,3 @@ def without_secrets(url: str) -> str:
 def _is_full(error: RedisError) -> bool:
     """Returns whether the server has no memory left, or cannot write to its disk."""
     return isinstance(error, redis.OutOfMemoryError) or str(error).startswith("MISCONF")
-
-
-def _may_pass(error: Exception) -> bool:
-    return not isinstance(error, AuthenticationError | AuthorizationError)

@@ -8,12 +8,12 @@ import threading
 import pytest
 import redis
 
+from extensions.redis_streams.connection import Connection
+from extensions.redis_streams.streams import RedisStreams
 from pipelinerl.streams import StreamBusyError, StreamError
-from pipelinerl.streams.redis import RedisStreams
-from pipelinerl.streams.redis_connection import Connection
+from tests.extensions.redis_streams.records import key
 from tests.ports import free_port
 from tests.streams.records import event, there
-from tests.streams.redis.records import key
 
 pytestmark = pytest.mark.engines
 

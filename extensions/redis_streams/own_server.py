@@ -7,15 +7,16 @@ server has its port, its password and its data as before, and the processes of t
 import queue
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from contracts.support.messages import one_line
+from extensions.redis_streams.server import ASK_TIMEOUT_S, RedisServer
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.supervising.ends import JobFailedError, Restarts, in_words
-from pipelinerl.launcher.supervising.events import RestartLog
-from pipelinerl.streams.redis_server import ASK_TIMEOUT_S, RedisServer
+from pipelinerl.streams.of_run import StreamsServer
 
-NAME = "redis"
 POLL_S = 0.1
 LONGEST_SILENCE_S = 30.0  # of a process that runs; shorter than what a command of the run waits for it
 LONGEST_WAIT_S = 5.0  # before a restart: the whole run waits meanwhile
@@ -41,14 +42,13 @@ class Silence:
         return self.seconds >= LONGEST_SILENCE_S
 
 
-class OwnRedis:
-    """Tends `server` between `__enter__` and `__exit__`. It is None where the streams need no server.
+class OwnServer(RedisServer, StreamsServer):
+    """Is tended between `__enter__` and `__exit__`. most: restarts within ten minutes."""
 
-    most: restarts within ten minutes.
-    """
+    name = "redis"
 
-    def __init__(self, server: RedisServer | None, most: int):
-        self._server = server
+    def __init__(self, directory: Path, address: str, most: int):
+        super().__init__(directory, address)
         self._restarts = Restarts(most, shortest_s=0.5, longest_s=LONGEST_WAIT_S)
         self._untold: queue.SimpleQueue[str] = queue.SimpleQueue()  # why it was started again
         self._silence = Silence(time.monotonic())
@@ -56,29 +56,29 @@ class OwnRedis:
         self._why: str | None = None  # it was killed
         self._over = threading.Event()
         self._idle = threading.Event()  # set when the thread starts nothing more
-        self._thread = threading.Thread(target=self._tend, daemon=True, name=NAME)
-        self.failure: JobFailedError | None = None
+        self._thread = threading.Thread(target=self._tend, daemon=True, name=self.name)
 
-    def __enter__(self) -> "OwnRedis":
-        if self._server:
-            self._thread.start()
+    def __enter__(self) -> "OwnServer":
+        super().__enter__()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        if self._server:
-            self._idle.wait()
+        try:
+            if self._thread.ident is not None:  # its start did not fail
+                self._idle.wait()
+        finally:
+            super().__exit__()
 
     def is_away(self) -> bool:
-        """Returns whether the server is down or reads its data. Raises JobFailedError if it stays down."""
         if self.failure:
             raise self.failure
-        return self._server is not None and not (self._is_back and self._server.status is None)
+        return not (self._is_back and self.status is None)
 
-    def tell(self, told: RestartLog) -> None:
-        """Tells of every restart since the last call. The server must be there: it keeps what it is told."""
+    def restarts(self) -> Iterator[str]:
         while not self._untold.empty():
-            told.record("services", [NAME], self._untold.get())
+            yield self._untold.get()
 
     # --- in its thread ------------------------------------------------------------------------
 
@@ -86,36 +86,38 @@ class OwnRedis:
         """Ends when the server has: a process that this thread has started is killed by its end."""
         try:
             while not (self._over.wait(POLL_S) or self.failure):
-                self._look(self._server)
+                self._look()
         except Exception as error:
-            self.failure = JobFailedError(f"{NAME} cannot be watched or started again: {one_line(error)}")
+            self.failure = JobFailedError(
+                f"{self.name} cannot be watched or started again: {one_line(error)}"
+            )
         self._idle.set()
-        while self._server.status is None:
+        while self.status is None:
             time.sleep(POLL_S)
 
-    def _look(self, server: RedisServer) -> None:
-        if server.status is not None:
+    def _look(self) -> None:
+        if self.status is not None:
             self._is_back = False
-            self._start_again(server, time.monotonic())
+            self._start_again(time.monotonic())
             return
-        state = server.state
+        state = self._connection.state()
         self._silence.observe(time.monotonic(), answers=state != "silent")
         self._is_back = self._is_back or state == "ready"
         if self._silence.is_too_long:
             self._why = f"has not answered for {LONGEST_SILENCE_S:.0f} s, and was killed"
-            server.kill()
+            self.kill()
 
-    def _start_again(self, server: RedisServer, now: float) -> None:
+    def _start_again(self, now: float) -> None:
         if not self._restarts.is_pending:
             self._restarts.ended(now)
-            words = f"{NAME} {self._why or in_words(server.status)}; see {server.log}"
+            words = f"{self.name} {self._why or in_words(self.status)}; see {self.log}"
             if self._restarts.is_spent:
                 spent = self._restarts.spent("restarts.services")
-                self.failure = JobFailedError(f"{words} ({server.last_words}); {spent}")
+                self.failure = JobFailedError(f"{words} ({self.last_words}); {spent}")
                 return
             self._untold.put(words)
             say(f"{words}; it is started again")
         if self._restarts.is_due(now):
             self._why = None
             self._silence = Silence(now)
-            server.start()
+            self.start()

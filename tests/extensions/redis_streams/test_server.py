@@ -9,17 +9,17 @@ import pytest
 import redis
 
 import launch
+from contracts.support.addresses import LOOPBACK
+from extensions.redis_streams.connection import REDIS_VARIABLE, Connection
+from extensions.redis_streams.server import served
+from extensions.redis_streams.streams import RedisStreams
 from pipelinerl.config import ResolvedRun, save_config
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.wants import members_of
-from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams import StreamBusyError, StreamError
-from pipelinerl.streams.of_run import open_streams, recorded_streams, resolve_streams
-from pipelinerl.streams.redis import RedisStreams
-from pipelinerl.streams.redis_connection import Connection
-from pipelinerl.streams.redis_server import served
+from pipelinerl.streams.of_run import locate_streams, open_streams, recorded_streams
 from tests.clock import Clock
 from tests.streams.records import event, there
 
@@ -43,7 +43,7 @@ def test_one_that_is_ending_is_waited_for(server, tmp_path, monkeypatch):
     server.__enter__()
     (tmp_path / "redis" / "url").unlink()
     clock = Clock(on_sleep=lambda: server.status is None and clock.sleeps == 3 and server.__exit__())
-    monkeypatch.setattr("pipelinerl.streams.redis_server.time", clock)
+    monkeypatch.setattr("extensions.redis_streams.server.time", clock)
     with served(tmp_path / "redis") as url:
         assert url != server.url and server.status == 0
     assert clock.sleeps >= 3
@@ -53,7 +53,7 @@ def test_one_that_is_silent_is_not_waited_for_without_end(server, tmp_path, monk
     with server, served(tmp_path / "redis") as url:
         assert url == server.url
         server.kill()
-        monkeypatch.setattr("pipelinerl.streams.redis_server.time", Clock())
+        monkeypatch.setattr("extensions.redis_streams.server.time", Clock())
         silent = pytest.raises(StreamBusyError, match="has not answered for 0.5 s: try again")
         with silent, served(tmp_path / "redis", within_s=0.5):
             pass
@@ -107,12 +107,12 @@ def test_a_wrong_password_is_one_line_before_anything_starts(capsys, redis_url, 
 
 def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_path):
     config = compose_config(["inference=scripted", "streams=redis", f"streams.url='{redis_url}'"])
-    location = resolve_streams(config, tmp_path)
+    located = locate_streams(config, tmp_path, LOOPBACK)
     password = redis.connection.parse_url(redis_url)["password"]
-    save_config(ResolvedRun.of(config, streams=location.options), tmp_path / "config.yaml")
+    save_config(ResolvedRun.of(config, streams=located.section), tmp_path / "config.yaml")
     assert password not in (tmp_path / "config.yaml").read_text()
     slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
-    jobs = JobPlanner(config, tmp_path, "token", location.url).plan(slots)
+    jobs = JobPlanner(config, tmp_path, "token", located.environment).plan(slots)
     assert not any(password in word for job in jobs for word in job.command)
     roles = {job.role for job in jobs if job.environment.get(REDIS_VARIABLE) == redis_url}
     assert roles == {"actor", "preprocessor", "trainer"}
@@ -121,24 +121,26 @@ def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_p
 def test_a_users_server_is_found_again_by_the_environment(redis_url, tmp_path, monkeypatch):
     monkeypatch.setenv(REDIS_VARIABLE, redis_url)
     config = compose_config(["streams=redis"])
-    location = resolve_streams(config, tmp_path)
-    assert location.url == redis_url and location.server is None
-    begun = ResolvedRun.of(config, streams=location.options)
+    located = locate_streams(config, tmp_path, LOOPBACK)
+    assert located.environment == {REDIS_VARIABLE: redis_url} and located.server is None
+    begun = ResolvedRun.of(config, streams=located.section)
     save_config(begun, tmp_path / "config.yaml")
     resuming = config.model_copy(update={"resume": True})
-    with pytest.raises(StreamError, match=f"has no streams of {location.options.run}"):
-        resolve_streams(resuming, tmp_path)
+    with pytest.raises(StreamError, match=f"has no streams of {located.run}"):
+        locate_streams(resuming, tmp_path, LOOPBACK)
     open_streams(begun, tmp_path).writer("events").append(event(0))
     with recorded_streams(tmp_path) as streams:
         assert there(streams) == [0]
-    assert resolve_streams(resuming, tmp_path) == location
+    again = locate_streams(resuming, tmp_path, LOOPBACK)
+    assert (again.section, again.environment) == (located.section, located.environment)
 
 
 def test_a_run_with_a_server_of_its_own_keeps_it_whatever_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     config = compose_config(["streams=redis"])
-    begun = ResolvedRun.of(config, streams=resolve_streams(config, tmp_path).options)
+    begun = ResolvedRun.of(config, streams=locate_streams(config, tmp_path, LOOPBACK).section)
     save_config(begun, tmp_path / "config.yaml")
     monkeypatch.setenv(REDIS_VARIABLE, "redis://127.0.0.1:1/0")
-    location = resolve_streams(config.model_copy(update={"resume": True}), tmp_path)
-    assert location.server is not None and location.options == begun.streams
+    located = locate_streams(config.model_copy(update={"resume": True}), tmp_path, LOOPBACK)
+    assert located.server is not None
+    assert located.section == begun.streams.model_dump(by_alias=True)

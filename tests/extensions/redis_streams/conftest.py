@@ -3,8 +3,8 @@
 import pytest
 import redis
 
-from pipelinerl.streams.redis import RedisStreams
-from pipelinerl.streams.redis_server import RedisServer
+from extensions.redis_streams.server import RedisServer
+from extensions.redis_streams.streams import RedisStreams
 
 
 @pytest.fixture

@@ -20,14 +20,13 @@ from contracts.support.addresses import LOOPBACK, in_url
 from contracts.support.die_with_parent import die_with_parent
 from contracts.support.files import write_atomically
 from contracts.support.ports import ReservedPort
-from pipelinerl.process import REDIS_VARIABLE
-from pipelinerl.streams.base import StreamBusyError, StreamError
-from pipelinerl.streams.redis_connection import (
+from extensions.redis_streams.connection import (
     LOADING_TIMEOUT_S,
     RECONNECT_TIMEOUT_S,
+    REDIS_VARIABLE,
     Connection,
-    State,
 )
+from pipelinerl.streams.base import StreamBusyError, StreamError
 
 CONFIGURATION = """
 bind {address}
@@ -53,6 +52,7 @@ class RedisServer:
 
     def __init__(self, directory: Path, address: str = LOOPBACK):
         self._directory = directory
+        self.log = directory / "log"
         self._address = address
         self._port = ReservedPort(address)
         self._password = secrets.token_urlsafe(24)
@@ -88,7 +88,7 @@ class RedisServer:
         except BaseException:
             self.__exit__()
             raise
-        self._tell_the_user()
+        write_atomically(self._directory / "url", self.url, mode=0o600)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -125,15 +125,6 @@ class RedisServer:
         return self._process.poll()
 
     @property
-    def state(self) -> State:
-        """The state that the process reports within ASK_TIMEOUT_S."""
-        return self._connection.state()
-
-    @property
-    def log(self) -> Path:
-        return self._directory / "log"
-
-    @property
     def last_words(self) -> str:
         """Returns the last line of the log, or "" if it is empty."""
         return "".join(self.log.read_text(errors="replace").strip().splitlines()[-1:])
@@ -143,12 +134,9 @@ class RedisServer:
         self._process.kill()
         self._process.wait()
 
-    def _tell_the_user(self) -> None:
-        write_atomically(self._directory / "url", self.url, mode=0o600)
-
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + LOADING_TIMEOUT_S
-        while self.state != "ready":
+        while self._connection.state() != "ready":
             if self.status is not None or time.monotonic() > deadline:
                 raise StreamError(f"redis-server did not start; see {self.log} ({self.last_words})")
             time.sleep(POLL_S)
