@@ -26,6 +26,7 @@ MOVED = {
     "pipelinerl.judging.verifiers.reasoning_gym": "extensions.reasoning_gym.verifier",
     "pipelinerl.launcher.executors.on_ray": "extensions.cluster.on_ray",
     "pipelinerl.launcher.supervising.own_redis": "extensions.redis_streams.own_server",
+    "pipelinerl.replay": "extensions.tools.replay",
     "pipelinerl.simulate": "extensions.simulator",
     "pipelinerl.streams.__main__": "extensions.viewer.records",
     "pipelinerl.streams.group_history": "extensions.viewer.records.group_history",

@@ -1,4 +1,4 @@
-"""Commands between runs: how hard problems are, which answers are short, and the mean of two models.
+"""Commands between runs: problems' difficulty, short answers, merged models, one process of a run again.
 
-Plugs into nothing: it is called by the user. Must not know a run's processes.
+Plugs into nothing: users call it. Must not know a run's processes, except `replay`.
 """

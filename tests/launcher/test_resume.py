@@ -21,11 +21,11 @@ from contracts.records import (
     VersionSpan,
 )
 from contracts.trainer import SaveHandle
+from extensions.tools.replay import trained_rows
 from pipelinerl.config import ReferenceConfig, StopAtConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.problems import check_same, keep_problems, problems_of
 from pipelinerl.launcher.resume import check_reference_kept, choose, launcher_events, resume, sort_groups
-from pipelinerl.replay import trained_rows
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.streams.events import (

@@ -79,7 +79,7 @@ def test_the_checkpoint_generates_as_well_without_the_pipeline(run_dir, summary)
 
 def test_the_trainer_alone_repeats_its_steps_from_the_recorded_rows(run_dir, tmp_path):
     out = str(tmp_path / "out")
-    printed = run_program("-m", "pipelinerl.replay", "trainer", str(run_dir), "--out", out).stdout
+    printed = run_program("-m", "extensions.tools.replay", "trainer", str(run_dir), "--out", out).stdout
     steps = [line for line in printed.splitlines() if line.startswith("step ")]
     norms = [float(line.split("gradient norm")[1].split()[0]) for line in steps]
     recorded = [m["grad_norm"] for m in read_metrics(metrics_path(run_dir, "trainer")) if "grad_norm" in m]

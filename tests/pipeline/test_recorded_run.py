@@ -86,7 +86,7 @@ def test_it_is_shown(run):
 
 
 def test_it_replays(run, tmp_path):
-    replayed = output_of("pipelinerl.replay", "trainer", run, "--out", tmp_path / "replayed")
+    replayed = output_of("extensions.tools.replay", "trainer", run, "--out", tmp_path / "replayed")
     assert len(replayed.splitlines()) == 6
     assert numbers(replayed) == pytest.approx(numbers(REPLAYED), rel=1e-3, abs=1e-5)
 

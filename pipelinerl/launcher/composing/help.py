@@ -26,7 +26,7 @@ COMMANDS = (  # what one types while working with runs, in the order in which on
     "extensions.tools.shortest",
     "extensions.tools.merge",
     "extensions.demo",
-    "pipelinerl.replay",
+    "extensions.tools.replay",
     "contracts.conformance",
     "contracts.schema",
     "inference_adapters.transformers",

@@ -1,7 +1,7 @@
 """Runs one process of a recorded run without the others, to debug it.
 
-    python -m pipelinerl.replay actor runs/latest --url http://127.0.0.1:8000 --out /tmp/rollouts
-    python -m pipelinerl.replay trainer runs/latest --out /tmp/replayed
+    python -m extensions.tools.replay actor runs/latest --url http://127.0.0.1:8000 --out /tmp/rollouts
+    python -m extensions.tools.replay trainer runs/latest --out /tmp/replayed
 
 `actor` makes a few groups with the run's configuration against a server that is already there. It writes them
 as a run that `python -m extensions.viewer.records show` reads. `trainer` trains on the rows that the run
@@ -120,7 +120,7 @@ def trained_rows(streams: Streams) -> Iterator[MicroBatchRow]:
 
 def main() -> None:
     """Replays one process of a recorded run."""
-    parser = command_parser("pipelinerl.replay", __doc__)
+    parser = command_parser("extensions.tools.replay", __doc__)
     parser.add_argument("process", choices=["actor", "trainer"])
     parser.add_argument("run_dir", type=Path, help="the recorded run")
     parser.add_argument("--out", type=Path, required=True, help="a new directory for what is made")
