@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Set
 
-from contracts.support.files import NO_ROOM
+from contracts.support.files import DISK_FULL
 from extensions.stored_weights.store.written import Written
 from extensions.stored_weights.trainer.stored import EPOCH, VersionStore
 from pipelinerl.errors import GaveUpError
@@ -18,7 +18,7 @@ from pipelinerl.errors import GaveUpError
 log = logging.getLogger(__name__)
 SIGN_EVERY_S = 30.0  # between two signatures of the newest version's name, while there is no newer one
 KEEP_S = 60.0  # for which servers may still be pulling a version that is not among the newest
-PASSING = (*NO_ROOM, errno.EIO, errno.ESTALE, errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+PASSING = (*DISK_FULL, errno.EIO, errno.ESTALE, errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def is_passing(error: BaseException) -> bool:
