@@ -77,7 +77,7 @@ class Channel(abc.ABC):
     async def apply(self, record: UpdateRecord, stored: "AssembledVersion", kv_cache: KvCacheMode) -> None:
         """Has the engine load a version, unless the channel has been left meanwhile."""
         record.progress.transfer_s = time.monotonic() - record.accepted_at
-        await self._ledger.occupy(record)
+        await self._ledger.acquire_exclusive(record)
         if self.left:
             raise RuntimeError("its channel was left")
         record.digest = stored.manifest.digest

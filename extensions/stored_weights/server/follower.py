@@ -42,7 +42,7 @@ class Follower:
         for task in self._tasks:
             task.cancel()
         for record in filter(None, (self._waiting, self._pulled)):
-            self._ledger.give_up(record, why)
+            self._ledger.cancel(record, why)
             await record.wait()
         await asyncio.wait(self._tasks)
 
@@ -69,18 +69,20 @@ class Follower:
         self._newest = latest
         why = f"superseded: version {latest.version} is newer"
         if self._waiting:
-            self._ledger.give_up(self._waiting, why, superseded=True)
+            self._ledger.cancel(self._waiting, why, superseded=True)
         self._waiting = self._record_of(latest)
         if self._pulled and self._pulled.receiving and self._is_early(self._pulled):
             self._dropped = True
-            self._ledger.give_up(self._pulled, why, superseded=True)
+            self._ledger.cancel(self._pulled, why, superseded=True)
         self._news.set()
 
     def _record_of(self, latest: LatestVersion) -> UpdateRecord:
         """Returns a new record of a version that will be pulled."""
         epoch = self._channel.request.epoch
         outcome = WeightUpdateStatus(run=latest.run, epoch=epoch, version=latest.version)
-        record = UpdateRecord(outcome, APPLYING_S, manifest_sha256=latest.manifest_sha256, followed=True)
+        record = UpdateRecord(
+            outcome, APPLYING_S, manifest_sha256=latest.manifest_sha256, is_unrequested=True
+        )
         self._ledger.add(record)
         return record
 
@@ -112,7 +114,7 @@ class Follower:
             await record.wait()
             if not record.superseded:
                 self._dropped = False
-            if record.outcome.state != "failed" or record.called_off or record.hopeless:
+            if record.outcome.state != "failed" or record.cancel_reason or record.is_permanent:
                 return
             if await self._news_within(pause_s):
                 return

@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 
-from inference_adapters import error_answers, generation_routes, places
+from inference_adapters import completion_slots, error_answers, generation_routes
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -154,12 +154,12 @@ class LosesASlotByEachCancelledRequest(Slots):
 
 @mutant("G8", "503", part="requests")
 def loses_the_places_of_refused_requests(options):
-    right = places.Places.held
+    right = completion_slots.CompletionSlots.acquired
 
-    def held(self, count):
+    def acquired(self, count):
         return _Kept(right(self, count), self, count)
 
-    places.Places.held = held
+    completion_slots.CompletionSlots.acquired = acquired
 
 
 class _Kept:

@@ -195,7 +195,7 @@ def retries_the_bad_version(options):
             self._pulled = record
             self._ledger.begin(record, self._obtain(record))
             await record.wait()
-            if record.outcome.state == "live" or record.called_off or await self._news_within(0.1):
+            if record.outcome.state == "live" or record.cancel_reason or await self._news_within(0.1):
                 return
             record = self._record_of(self._newest)
 
