@@ -1,7 +1,7 @@
 """Attention over the paged cache, in batches of requests with the same number of new tokens.
 
 Without flash attention, transformers packs a batch into one row and masks a dense [all queries, all keys]
-product, whose cost is quadratic in the number of requests. Here, requests with the same number of new tokens
+product. Its cost is quadratic in the number of requests. Here, requests with the same number of new tokens
 form a group, whose cached keys are gathered into one tensor. With 64 requests of 100 tokens, a step takes a
 third of the time; with 150 tokens, a fifth. All layers of the model must have full attention.
 """
