@@ -116,7 +116,7 @@ class StoredUpdate:
     version: int
     shapes: Mapping[str, tuple[int, ...]]  # shape of every parameter, by Hugging Face name
     tied: Mapping[str, str]  # tied name -> name under which the weight is stored
-    files: tuple[Path, ...]  # safetensors files that together hold every parameter once
+    files: tuple[Path, ...]  # safetensors files that together have every parameter once
     directory: Path | None  # with config.json and an index, if the version was assembled as a checkpoint
     kv_cache: KvCacheMode
 

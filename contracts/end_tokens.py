@@ -40,7 +40,7 @@ def turn_end_ids(tokenizer: Any) -> list[int]:
         text = tokenizer.apply_chat_template(
             [*QUESTION, {"role": "assistant", "content": MARK}], tokenize=False
         )
-    except Exception:  # templates raise errors of their own for conversations that they refuse
+    except Exception:  # templates raise arbitrary errors for conversations that they refuse
         return []
     _, answered, after = text.rpartition(MARK)
     special = special_ids(tokenizer) if answered else ()

@@ -40,7 +40,6 @@ class OpenedSockets:
 
 
 def _sockets() -> Iterator[tuple[int, int]]:
-    """Yields the file descriptor and the inode of every socket."""
     if not OPEN_FILES.is_dir():
         return
     for name in os.listdir(OPEN_FILES):

@@ -24,7 +24,7 @@ def knows_tools(tokenizer: Any) -> bool:
     try:
         shown = tokenizer.apply_chat_template(OPENING, tools=[TOOL], tokenize=False)
         called = tokenizer.apply_chat_template(CALLED, tools=[TOOL], tokenize=False)
-    except Exception:  # templates raise errors of their own for features that they do not support
+    except Exception:  # templates raise arbitrary errors for features that they do not support
         return False
     token_ids = tokenizer(called.rpartition(QUESTION)[2])["input_ids"]
     _, calls = parse_tool_calls(tokenizer.decode(token_ids, skip_special_tokens=True))

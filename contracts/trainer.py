@@ -203,8 +203,8 @@ class TrainerWorker(abc.ABC):
     `init_worker` creates torch.distributed's default process group, so that the pipeline can create a control
     group beside it.
 
-    period: number of updates between two that also change the weights outside of AdamW, such as an outer
-        optimizer's. None if there are none.
+    period: one in so many updates also changes the weights outside of AdamW, e.g. by an outer optimizer. None
+        if no update does.
     """
 
     needs_model: bool = True  # True if `model_path` must be a Hugging Face model directory

@@ -129,7 +129,6 @@ class HuggingFaceTrainer(TrainerWorker):
         return ((name.removeprefix("model."), p) for name, p in every if p.requires_grad)
 
     def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
-        """Returns the shape of the full parameter."""
         return parameter.shape
 
     def _adamw(self, parameters: list[torch.nn.Parameter]) -> torch.optim.AdamW:
@@ -145,7 +144,6 @@ class HuggingFaceTrainer(TrainerWorker):
 
     @staticmethod
     def _fresh_moments(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns AdamW's initial state of a parameter."""
         moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
         return {"step": torch.zeros((), device=parameter.device), **moments}
 
@@ -161,7 +159,6 @@ class HuggingFaceTrainer(TrainerWorker):
         }
 
     def _parameters(self, shape: ModelShape) -> int:
-        """Returns the number of parameters, adapters included."""
         return shape.parameters + (self._lora.parameters(shape) if self._lora else 0)
 
     def _trained_parameters(self, shape: ModelShape) -> int:

@@ -20,7 +20,6 @@ def describe_bytes(size: float) -> str:
 
 
 def _in_units(amount: float, units: tuple[tuple[float, str], ...]) -> str:
-    """Returns the amount in the largest unit that it reaches, or else in the smallest unit."""
     factor, unit = next((of for of in units if round(abs(amount) / of[0], 1) >= 1), units[-1])
     number = amount / factor
     return f"{number:.1f} {unit}" if round(abs(number), 1) < 100 else f"{number:.0f} {unit}"

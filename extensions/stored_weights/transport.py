@@ -220,10 +220,8 @@ class Shared(WeightTransport):
 
 
 def _channels(sources: Sequence[str]) -> list[str]:
-    """Returns the server's options that allow weight channels with these sources."""
     return ["--weight-channels", CHANNELS, "--weight-sources", *sources]
 
 
 def _pulled(launch: LaunchContext) -> Path:
-    """Returns the parent directory of the servers' weight directories."""
     return launch.run_dir / "pulled"

@@ -188,7 +188,6 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._updating = False
 
     def _command(self, path: str, **body: Any) -> None:
-        """Posts a command to SGLang from the model thread."""
         asyncio.run_coroutine_threadsafe(self._sglang.post(path, **body), self._loop).result()
 
     # --- generation -------------------------------------------------------------------------------

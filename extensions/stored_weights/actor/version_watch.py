@@ -104,7 +104,6 @@ class VersionWatch(ServerGate):
             await asyncio.sleep(EVERY_S)
 
     def _apply(self, urls: Iterable[str]) -> None:
-        """Holds the servers that must not be used, and releases the others."""
         before = [watched.pool.held for watched in self._watched]
         for url in urls:
             for watched in self._watched:

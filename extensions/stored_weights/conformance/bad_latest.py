@@ -81,7 +81,6 @@ async def _looks(at: StoreBench, source: Source, what: str) -> None:
 
 
 async def _idle(at: StoreBench) -> bool:
-    """Returns True if no server is pulling a version."""
     channels = [(await server.contract()).channel for server in at.bench.servers]
     return all(channel is None or channel.target is None for channel in channels)
 

@@ -75,7 +75,6 @@ async def _alone(at: StoreBench, fault: Fault, sources: list[Source], live: Offe
 
 
 async def _again(at: StoreBench, fault: Fault, sources: list[Source]) -> None:
-    """Serves a version without faults. It must become live."""
     for source in sources:
         source.fault = None
     offer = at.offer(at.run.version + 2)

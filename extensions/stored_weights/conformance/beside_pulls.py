@@ -114,7 +114,6 @@ async def _called_off(at: StoreBench, source: Source) -> None:
 
 
 async def _speed(at: StoreBench, source: Source) -> None:
-    """Checks the speed of generation during a slow pull."""
     speeds = [await measure_speed(server, at.bench.reference) for server in at.bench.servers]
     offer = at.offer(at.run.version + 1)
     source.pace = at.store.object_bytes(offer.full) / PULL_S

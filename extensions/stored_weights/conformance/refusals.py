@@ -50,7 +50,6 @@ async def check_refusals(bench: Bench, kinds: Sequence[str]) -> int:
 
 
 async def _refused_before(at: StoreBench, path: str, kind: str, url: str) -> int:
-    """Sends a request of another run to every server that belongs to a run."""
     join = await at.run.join_request(at.store, [url], kind=kind, epoch=1, takeover=False)
     update = at.run.channel_request(at.offer(1))
     body = join if path == JOIN else update

@@ -79,7 +79,6 @@ async def _is_quiet(at: StoreBench, source: Source, what: str) -> None:
 
 
 async def _group_between(at: StoreBench) -> None:
-    """Joins a group after a channel, then a channel again."""
     async with at.sources(1) as (source,):
         await _follow(at, source, "follow a source after another")
         await at.run.join()

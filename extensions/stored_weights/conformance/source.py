@@ -206,6 +206,5 @@ def _first_byte(request: web.Request) -> int:
 
 
 def _hang_up(request: web.Request) -> None:
-    """Closes the connection after sending the written bytes."""
     if request.transport:
         request.transport.close()

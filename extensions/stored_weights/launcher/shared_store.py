@@ -59,7 +59,6 @@ def made_store(store: Path) -> Iterator[None]:
 
 
 def _made(store: Path) -> int:
-    """Creates the directory and returns the descriptor of its locked file. Raises OSError."""
     store.mkdir(mode=OWNER_ALONE, parents=True)
     try:
         return _locked(store)
@@ -78,7 +77,6 @@ def _locked(store: Path) -> int:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Removes the stores of launchers that were killed."""
     for lock in parent.glob(f"{PREFIX}*/{LOCK}"):
         with suppress(OSError):  # it belongs to another user, or is in use
             opened = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)

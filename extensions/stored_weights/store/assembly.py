@@ -109,7 +109,6 @@ class AssembledVersions:
         self._sound.add(name)
 
     def _name_of(self, digest: str) -> str | None:
-        """Returns the directory's name of an assembled version, or None."""
         found = [name for name, each in list(self._manifests.items()) if each.digest == digest]
         return found[0] if found else None
 
@@ -153,7 +152,6 @@ class AssembledVersions:
                 shutil.copyfile(source, scratch / name)
 
     def _root_files(self, plan: Plan) -> dict[str, Path]:
-        """Returns the root's weight files by their new names."""
         if plan.root_is_here:
             name = self._name_of(plan.root.digest) or version_name(plan.root)
             return {path.name: path for path in self._weight_files(name)}

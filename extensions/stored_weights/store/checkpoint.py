@@ -68,7 +68,6 @@ def _full_manifest(store: Path, run: str, version: int, verifier: Verifier | Non
 
 
 def _fill(directory: Path, store: Path, manifest: VersionManifest) -> None:
-    """Copies the manifest's files, and writes the index."""
     assert manifest.full is not None
     parameters = {parameter.name: parameter for parameter in manifest.parameters}
     for file in manifest.model_files:

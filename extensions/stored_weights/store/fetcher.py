@@ -69,7 +69,6 @@ class Fetcher:
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Returns the first error of a group, which may contain groups."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -71,7 +71,6 @@ class LatestWatch:
         return newer
 
     def _newer(self) -> LatestVersion | None:
-        """Returns the newest version if `poll` has not returned it yet."""
         if self.newest is not None and self.newest.version > self._returned:
             return self.newest
         return None

@@ -100,7 +100,7 @@ class Puller:
         """Fetches the missing files of a version, and returns it assembled and verified.
 
         Raises BadDigestError if the version is invalid, and another StoreError if a retry may succeed. If it
-        is cancelled, it returns after all writing has stopped.
+        is cancelled, it ends after all writing has stopped.
         """
         return await self._run(self._fetch_exclusively(manifest, progress))
 
@@ -243,7 +243,6 @@ class Puller:
             raise NoSpaceError(f"{self._path} has {free} bytes free, and {needed} are needed")
 
     def _claim(self) -> None:
-        """Claims the kept versions, and the files of the current plan."""
         kept = list(self._kept.values())
         objects = {file.sha256 for manifest in kept for file in files_of(manifest)}
         plan = self._current

@@ -90,7 +90,6 @@ class SharedStore:
         return path
 
     def _read(self, name: str, most: int) -> bytes:
-        """Returns a small file. Raises StoreError."""
         descriptor = self._open(name)
         with os.fdopen(descriptor, "rb") as file:
             content = file.read(most + 1)

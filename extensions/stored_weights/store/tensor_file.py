@@ -124,7 +124,6 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(name: str, value: dict[str, Any]) -> TensorEntry:
-    """Parses one entry of a header. Raises ValueError, KeyError or TypeError."""
     dtype = DTYPES[value["dtype"]]
     shape = tuple(value["shape"])
     start, end = value["data_offsets"]

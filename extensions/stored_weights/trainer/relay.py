@@ -94,9 +94,9 @@ class RelayPublisher(WeightPublisher):
             self._wait()
 
     def is_stranded(self) -> bool:
-        """Returns whether a server has joined that no publication names, or the version is lacking.
+        """Returns True if a server has joined that is not in the last publication, or the version is lacking.
 
-        The servers of the last publication may be gone, and then no rollout can come.
+        Without a new publication there would be no rollouts if all published servers have left.
         """
         self._check()
         if self._is_lacking:

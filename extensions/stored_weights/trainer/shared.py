@@ -101,7 +101,6 @@ class SharedPublisher(ConfirmingPublisher):
         self._store.retain(1, 0.0)  # every member has copied the previous version
 
     def _choose(self) -> None:
-        """Chooses the members. Raises NoServersError if there are none."""
         while True:
             self._members = list(self._candidates.choose(self._members))
             failures = self._join([s for s in self._members if s not in self._joined])
@@ -208,7 +207,6 @@ class SharedPublisher(ConfirmingPublisher):
         return await server.weight_update(self._version, self._config.weights.live_timeout_s)
 
     def _check_digests(self, live: Mapping[ServerControl, WeightUpdateStatus]) -> None:
-        """Raises DigestMismatchError if a server's weights differ from those of the store."""
         digests = {version: published.manifest.digest for version, published in self._published.items()}
         infos, _ = self._servers.ask(live, lambda server: server.contract())
         for server, info in infos.items():
@@ -227,7 +225,7 @@ class SharedPublisher(ConfirmingPublisher):
             self._candidates.last_failure = f"{server.url}: {' '.join(why.split())}"
 
     def _leave_out(self, servers: list[ServerControl] | Failures) -> None:
-        """Gives these servers a strike, unless they have left the run. They join anew when they return."""
+        """Counts a failure of these servers, unless they have left the run. They join again on return."""
         self._servers.refresh()
         for server in servers:
             self._joined.pop(server, None)

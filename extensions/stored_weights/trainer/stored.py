@@ -83,7 +83,6 @@ class VersionStore:
         return self.writer.write_full_files(version, _raw(self._manifest, weights), self._beside)
 
     def _beside(self) -> dict[str, bytes]:
-        """Returns the further files of a version: its buffers."""
         buffers = {name: tensor.contiguous() for name, tensor in self._buffers().items()}
         return {BUFFERS: save(buffers)} if buffers else {}
 
