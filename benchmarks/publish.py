@@ -33,7 +33,7 @@ from contracts.records import ServerJoined, WeightsPublished
 from contracts.support.addresses import LOOPBACK
 from contracts.support.command_line import command_parser
 from contracts.weights import WeightManifest
-from extensions.stored_weights.places import STORE_VARIABLE
+from extensions.stored_weights.store_location import STORE_VARIABLE
 from extensions.stored_weights.transport import Shared
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.files import FileStreams

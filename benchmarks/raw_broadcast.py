@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from contracts.weights import WeightGroup, WeightStore
+from contracts.weights import RendezvousStore, WeightGroup
 
 PATIENCE_S = 60
 
@@ -19,7 +19,7 @@ def raw_broadcast(size: int, bucket_bytes: int, fresh: bool) -> Iterator[Callabl
 
     fresh: whether each bucket is received into new memory, as by a server that keeps them all.
     """
-    store = WeightStore("127.0.0.1", 0, PATIENCE_S)
+    store = RendezvousStore("127.0.0.1", 0, PATIENCE_S)
     spawn = multiprocessing.get_context("spawn")
     received, theirs = spawn.Pipe(duplex=False)
     arguments = (store.port, size, bucket_bytes, fresh, theirs)

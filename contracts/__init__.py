@@ -1,12 +1,12 @@
-"""The two contracts, and the records that cross a process boundary.
+"""The inference contract, the trainer contract, and the records that cross a process boundary.
 
 `contracts.inference` and `contracts.records` import without torch; `contracts.weights` and
-`contracts.trainer` need it. Nothing here knows an adapter or the pipeline.
+`contracts.trainer` need it. This package must not import an adapter or the pipeline.
 """
 
-from contracts.support.moved import answer_imports
+from contracts.support.moved import install_finder
 
-CONTRACT_VERSIONS = (1, 2)  # versions of the inference contract that the clients here support
-CONTRACT_VERSION = CONTRACT_VERSIONS[-1]  # the version that the servers here implement
+CONTRACT_VERSIONS = (1, 2)  # versions of the inference contract that this project's clients support
+CONTRACT_VERSION = CONTRACT_VERSIONS[-1]  # the version that this project's servers implement
 
-answer_imports()
+install_finder()

@@ -1,4 +1,4 @@
-"""Packs buckets of weights for a broadcast, into buffers that are reused."""
+"""Packs buckets of weights into reusable buffers, for `contracts.weights.send_weights`."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ import torch
 
 
 class BucketPacker:
-    """Packs buckets into two buffers in turn, so that one can be on the wire while the other is filled.
+    """Double-buffered packer: one buffer can be sent while the other is filled.
 
-    The buffers are kept for the next update: allocating memory costs more than the copy into it.
+    Buffers are kept for the next update, because allocating them costs more than the copy into them.
     """
 
     def __init__(self) -> None:
@@ -16,10 +16,10 @@ class BucketPacker:
         self._used = torch.empty(0, dtype=torch.uint8)
 
     def pack(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Returns the raw bytes of the tensors in `dtype`, without padding, as one `[bytes]` uint8 tensor.
+        """Casts the tensors to `dtype` and returns their bytes, without padding, as a `[bytes]` uint8 tensor.
 
-        The result stays valid until the call after the next one. A single tensor that needs no conversion is
-        not copied: the result then shares its memory.
+        The result is valid until the call after the next one. It shares memory with its input if that is a
+        single tensor that needs no conversion.
         """
         if len(tensors) == 1:
             raw = tensors[0].detach().to(device, dtype).contiguous()

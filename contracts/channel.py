@@ -1,7 +1,7 @@
-"""Weight channels: how a server obtains weights from a store instead of a weight group.
+"""Wire models of weight channels, by which a server obtains weights from a store instead of a weight group.
 
-The wire models of `/init_weight_channel` and of updates over a channel, and what an engine is given to load.
-This module does not import torch, nor the packages of the extra `weights`.
+`StoredUpdate` and `PullProgress` are passed to the engine and do not cross the wire. This module must not
+import torch or the packages of the extra `weights`.
 """
 
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ class PublicKey(Request):
 
 
 class InitWeightChannelRequest(Request):
-    """The body of `POST /init_weight_channel`: follow the versions of a run in a store.
+    """The body of `POST /init_weight_channel`: join a channel, whose store has the versions of a run.
 
     A server is in a weight group or in a channel; joining one leaves the other. `run`, `takeover` and `epoch`
-    have the meaning that they have for a group.
+    mean the same as in `InitProcessGroupRequest`.
     """
 
     run: RunName
@@ -45,23 +45,24 @@ class InitWeightChannelRequest(Request):
     )
     public_keys: list[PublicKey] = Field(min_length=1, max_length=MAX_KEYS)
     follow: bool = Field(
-        False, description="relay: pull each newer version unasked; otherwise wait for /request_weight_update"
+        False,
+        description="relay: pull each newer version; otherwise wait for /request_weight_update",
     )
     poll_s: float = Field(
-        1.0, ge=0.01, lt=LONGEST_S, allow_inf_nan=False, description="between two looks at latest.json"
+        1.0, ge=0.01, lt=LONGEST_S, allow_inf_nan=False, description="interval between polls of latest.json"
     )
-    idle_timeout_s: Seconds = Field(30.0, description="a transfer without a byte for so long is given up")
+    idle_timeout_s: Seconds = Field(30.0, description="a transfer is cancelled after so long without a byte")
     min_bytes_per_s: int = Field(
-        65536, ge=0, lt=MAX_INTEGER, description="a transfer that is slower than this is given up"
+        65536, ge=0, lt=MAX_INTEGER, description="a transfer slower than this is cancelled"
     )
-    kv_cache: KvCacheMode = Field("keep", description="of the versions that are pulled unasked")
+    kv_cache: KvCacheMode = Field("keep", description="mode of the versions that `follow` pulls")
     proof: FileName | None = Field(
         None, description="shared: a file in proofs/ of the store, whose SHA-256 the response states"
     )
 
 
 class InitWeightChannelResponse(Answer):
-    """The response to `POST /init_weight_channel`: the channel is joined, and these weights are served."""
+    """The response to `POST /init_weight_channel`, with the weights that the server serves after joining."""
 
     version: int
     digest: str | None = None
@@ -83,12 +84,12 @@ class ChannelUpdateRequest(Request):
 
 
 class SourceInfo(Answer):
-    """How one source of a channel has done so far."""
+    """Transfer statistics of one source of a channel."""
 
     url: str
-    success: float = Field(description="0 to 1: a moving average over its transfers")
-    bytes_per_s: float = Field(description="a moving average; 0: nothing came from it yet")
-    bytes: int = Field(0, description="all bytes that came from it")
+    success: float = Field(description="success rate, 0 to 1: a moving average over its transfers")
+    bytes_per_s: float = Field(description="a moving average; 0 before its first transfer")
+    bytes: int = Field(0, description="all bytes received from it")
     failures: int = 0
 
 
@@ -100,7 +101,7 @@ class ChannelInfo(Answer):
     follow: bool
     newest_seen: int | None = Field(None, description="the newest version whose signature was verified")
     target: int | None = Field(None, description="the version that is being fetched or applied")
-    bytes_done: int = Field(0, description="of the target's files, those that are here")
+    bytes_done: int = Field(0, description="bytes of the target's files that are complete locally")
     bytes_total: int = 0
     stale_s: float | None = Field(
         None, description="seconds since a newer signed `latest.json` was last seen"
@@ -110,20 +111,20 @@ class ChannelInfo(Answer):
 
 @dataclass(frozen=True)
 class StoredUpdate:
-    """A version in verified local files, as `InferenceEngine.load_weights` is given it."""
+    """A version in verified local files: the argument of `InferenceEngine.load_weights`."""
 
     version: int
-    shapes: Mapping[str, tuple[int, ...]]  # of every parameter, by Hugging Face name
+    shapes: Mapping[str, tuple[int, ...]]  # shape of every parameter, by Hugging Face name
     tied: Mapping[str, str]  # tied name -> name under which the weight is stored
-    files: tuple[Path, ...]  # safetensors files that together hold every parameter once
+    files: tuple[Path, ...]  # safetensors files that together have every parameter once
     directory: Path | None  # with config.json and an index, if the version was assembled as a checkpoint
     kv_cache: KvCacheMode
 
 
 @dataclass
 class PullProgress:
-    """How far a fetch has come. What fetches writes it while bytes arrive; other threads may read it."""
+    """Progress of a fetch. The fetching thread writes it; other threads may read it."""
 
-    bytes_done: int = 0  # of the files of the version, those bytes that are here
+    bytes_done: int = 0  # bytes of the version's files that are available locally
     bytes_total: int = 0
-    bytes_fetched: int = 0  # that came over the network, also those that had to come again
+    bytes_fetched: int = 0  # bytes received over the network, repeated transfers included

@@ -1,8 +1,8 @@
-"""Tells which tokens end an answer, from all parts of a model directory that name one.
+"""Collects the end-of-sequence tokens that the parts of a model directory name.
 
 Tokenizer, chat template, generation_config.json and config.json often differ, for example in a base model
-that was given a chat template. Engines read different ones of them by themselves; with this module they all
-stop at the same tokens.
+with a chat template added. Each engine reads other parts by default; with this module all stop at the same
+tokens.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ MARK = "\ue000an answer\ue000"
 
 
 def end_tokens_in(directory: str, tokenizer: Any) -> list[int]:
-    """Returns the ids that end an answer of the model in a directory, whose tokenizer is given."""
+    """Returns the end-of-sequence ids of the model in `directory`. `tokenizer` is its tokenizer."""
     from transformers import AutoConfig, GenerationConfig  # only servers and the launcher need it
 
     configs = []
@@ -35,12 +35,12 @@ def end_token_ids(tokenizer: Any, *configs: Any) -> list[int]:
 
 
 def turn_end_ids(tokenizer: Any) -> list[int]:
-    """Returns the special token that the chat template writes after an answer: one id, or none."""
+    """Returns the special token that the chat template writes after an answer: a list of one id, or empty."""
     try:
         text = tokenizer.apply_chat_template(
             [*QUESTION, {"role": "assistant", "content": MARK}], tokenize=False
         )
-    except Exception:  # templates raise errors of their own for conversations that they refuse
+    except Exception:  # templates raise arbitrary errors for conversations that they refuse
         return []
     _, answered, after = text.rpartition(MARK)
     special = special_ids(tokenizer) if answered else ()
@@ -49,8 +49,8 @@ def turn_end_ids(tokenizer: Any) -> list[int]:
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:
-    """Returns the ids of the tokens that a chat template writes as structure, and text should not contain."""
-    added = getattr(tokenizer, "added_tokens_decoder", {})  # vLLM has tokenizers of its own
+    """Returns the ids of the special tokens, those added to the tokenizer included."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})  # tokenizers implemented by vLLM lack it
     return frozenset(tokenizer.all_special_ids) | {i for i, token in added.items() if token.special}
 
 

@@ -15,11 +15,11 @@ class ErrorCode(Enum):
 
     @property
     def type(self) -> str:
-        """The error type by which OpenAI's API distinguishes a client's error from a server's."""
+        """OpenAI's error type: `invalid_request_error` (4xx) or `server_error` (5xx)."""
         return "server_error" if self.http_status >= 500 else "invalid_request_error"
 
     def status_at(self, path: str) -> int:
-        """Returns the HTTP status on a route: OpenAI's routes have 400 where other routes have 422."""
+        """Returns the HTTP status of the error on a route. OpenAI's routes use 400 instead of 422."""
         return 400 if self.http_status == 422 and path.startswith(OPENAI_ROUTES) else self.http_status
 
     BAD_REQUEST = ("bad_request", 400)  # invalid HTTP, or a body that is not JSON or did not arrive in time
@@ -58,13 +58,13 @@ class ErrorCode(Enum):
 
 
 class CannotContinueError(Exception):
-    """A part of a run cannot continue with this configuration, however often it is started again."""
+    """Raised if a process of a run cannot work with this configuration, so that a restart would not help."""
 
 
 class ContractError(Exception):
-    """A refusal that the contract defines. The app turns it into an HTTP response.
+    """An error with a code of the contract. The app turns it into an HTTP response.
 
-    `param` is the field of the request that is at fault, if it is one field.
+    `param` names the invalid field of the request; None if the error is not about one field.
     """
 
     def __init__(self, code: ErrorCode, message: str, param: str | None = None):
@@ -74,6 +74,5 @@ class ContractError(Exception):
         self.param = param
 
     def body(self) -> dict[str, Any]:
-        """Returns the JSON body of the response."""
         error = {"code": self.code.code, "message": self.message, "type": self.code.type, "param": self.param}
         return {"error": error}

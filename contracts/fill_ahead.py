@@ -1,4 +1,4 @@
-"""Fills buffers in a thread, so that the sender does not wait while a filled buffer is in use."""
+"""Prefetches buffers in a thread, so that the sender does not wait while the receiver uses a buffer."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ AHEAD = 2  # buffers that are full or being filled, in addition to the one in us
 def filled_ahead(
     fill: Callable[[torch.Tensor], None], buffers: Iterator[torch.Tensor]
 ) -> Iterator[torch.Tensor]:
-    """Yields each buffer once `fill` has filled it, in order. Raises what `fill` or `buffers` raises.
+    """Yields each buffer, in order, after `fill` has filled it. Errors of `fill` and `buffers` propagate.
 
-    If the iterator is closed early, a `fill` that is waiting is abandoned. Its buffer must not be used again,
-    and `fill` is not called again.
+    If the iterator is closed early, a `fill` in progress is abandoned: do not reuse its buffer. `fill` is not
+    called again.
     """
     free = threading.Semaphore(AHEAD + 1)
     full: SimpleQueue[torch.Tensor | None] = SimpleQueue()
-    failures: list[BaseException] = []  # emptied on raising: an error in its own frame keeps that alive
+    failures: list[BaseException] = []  # emptied on raising: an error in its own frame is a reference cycle
     is_closed = threading.Event()
 
     def run() -> None:

@@ -1,7 +1,7 @@
-"""Ends a gloo rendezvous or broadcast that another thread waits in.
+"""Aborts a gloo rendezvous or broadcast in which another thread is blocked.
 
-torch's `abort` and `shutdown` of a ProcessGroupGloo leave a broadcast waiting until its timeout. Shutting
-down its connections instead ends the wait, here and at every peer.
+`abort` and `shutdown` of torch's ProcessGroupGloo leave a broadcast blocked until its timeout. Shutting
+down its connections unblocks it, on this rank and on every peer.
 """
 
 import os
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-OPEN_FILES = Path("/dev/fd")  # where it is missing, a wait ends only at its timeout
+OPEN_FILES = Path("/dev/fd")  # on a system without it, nothing is aborted before its timeout
 NO_TIMEOUT = bytes(struct.calcsize("ll"))
 
 
 class OpenedSockets:
-    """The sockets that this process opens between the construction and `close`."""
+    """The sockets that this process opens between the creation of this object and its `close`."""
 
     def __init__(self) -> None:
         self._before = {inode for _, inode in _sockets()}
@@ -30,7 +30,7 @@ class OpenedSockets:
     def shut_down(self, store_port: int) -> None:
         """Shuts down gloo's sockets, and those of the rendezvous store that listens at `store_port`.
 
-        Before `close`, it also shuts down the sockets of a gloo group that another thread forms meanwhile.
+        Before `close`, this includes the sockets of a gloo group that another thread is forming.
         """
         for file, inode in _sockets():
             if inode not in self._before and (self._opened is None or inode in self._opened):
@@ -40,7 +40,6 @@ class OpenedSockets:
 
 
 def _sockets() -> Iterator[tuple[int, int]]:
-    """Yields the file descriptor and the inode of every socket."""
     if not OPEN_FILES.is_dir():
         return
     for name in os.listdir(OPEN_FILES):
@@ -52,7 +51,7 @@ def _sockets() -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def _duplicate(file: int, inode: int) -> Iterator[socket.socket]:
-    """Yields the socket. Raises OSError if the descriptor belongs to another socket by now."""
+    """Yields a duplicate of the socket. Raises OSError if the descriptor now belongs to another socket."""
     with socket.socket(fileno=os.dup(file)) as opened:
         if os.fstat(opened.fileno()).st_ino != inode:
             raise OSError("the socket was closed")
@@ -60,9 +59,9 @@ def _duplicate(file: int, inode: int) -> Iterator[socket.socket]:
 
 
 def _is_connection(opened: socket.socket) -> bool:
-    """Returns whether the socket is a network connection.
+    """Returns True for a network connection, and False for a listening socket.
 
-    The store's listening socket is not one: shutting it down would keep the store's thread busy.
+    Shutting down the store's listening socket would make the store's thread spin.
     """
     is_network = opened.family in (socket.AF_INET, socket.AF_INET6)
     return is_network and not opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
@@ -73,6 +72,6 @@ def _is_concerned(opened: socket.socket, store_port: int) -> bool:
 
 
 def _is_of_gloo(opened: socket.socket) -> bool:
-    """Returns whether the socket has a send timeout: gloo sets one, Python's libraries do not."""
+    """Returns True if the socket has a send timeout. gloo sets one; Python's libraries do not."""
     timeout = opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, len(NO_TIMEOUT))
     return timeout != NO_TIMEOUT

@@ -1,7 +1,7 @@
-"""The inference contract: routes, wire models and the engine behind them.
+"""The inference contract: the wire models of the routes, and the interface of an engine.
 
-It says what a server must offer so that the pipeline can train through it. An adapter implements
-`InferenceEngine`; `inference_adapters.app` serves any engine over HTTP. This module does not import torch.
+An adapter implements `InferenceEngine`, and `inference_adapters.app` serves it over HTTP. A server in another
+language implements the routes. This module must not import torch.
 """
 
 import abc
@@ -43,8 +43,7 @@ from contracts.limits import (
 )
 from contracts.wire import Answer, Request
 
-# The values that a request may have. Responses have plain strings, because a newer server may have more
-# values.
+# Values of requests. Responses have plain strings, because a newer server may have more values.
 ReceiveMode = Literal["paused", "staged"]
 Backend = Literal["gloo", "nccl"]
 LogprobsCount = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
@@ -54,7 +53,7 @@ LogprobsCount = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 
 
 class EngineInfo(Answer):
-    """The properties that an engine declares. They do not change while it runs."""
+    """The properties that an engine declares. They are constant while it runs."""
 
     engine: str
     engine_version: str
@@ -66,12 +65,12 @@ class EngineInfo(Answer):
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
         description="score, staged, truncation, seed, stop_strings, tools, forced_calls, stream, "
-        "top_logprobs, arrays, as_completed, openai, metrics, relay, shared, delta; a reader ignores others"
+        "top_logprobs, arrays, as_completed, openai, metrics, relay, shared, delta; clients ignore others"
     )
 
 
 class GroupInfo(Answer):
-    """The weight group that the server is a member of."""
+    """The server's weight group."""
 
     epoch: int
     rank_offset: int
@@ -79,16 +78,18 @@ class GroupInfo(Answer):
 
 
 class WeightsInfo(Answer):
-    """The weights that the server serves with."""
+    """The weights that the server serves."""
 
     version: int
-    state: str = Field(description="live, receiving or lost; a reader takes another for a passing one")
-    run: str | None = Field(None, description="the run whose update they are; null: of none yet")
-    digest: str | None = Field(None, description="from the signed manifest; null: they came from no store")
+    state: str = Field(
+        description="live, receiving or lost; clients must treat an unknown value as transient"
+    )
+    run: str | None = Field(None, description="the run that sent them; null before the first update")
+    digest: str | None = Field(None, description="from the signed manifest; null: not from a store")
 
 
 class ProcessFigures(Answer):
-    """Figures of the engine's processes, summed over all of them."""
+    """Statistics of the engine, summed over its processes."""
 
     resident_bytes: int
     running: int = Field(description="requests being generated")
@@ -104,18 +105,20 @@ class ContractInfo(EngineInfo):
     channel: ChannelInfo | None = Field(None, description="instead of a group; needs relay or shared")
     weights: WeightsInfo
     process: ProcessFigures
-    limits: Limits | None = Field(None, description="null: a server of version 1, which states none")
+    limits: Limits | None = Field(None, description="null: a server of version 1, which reports none")
 
 
 class Health(Answer):
-    """The response to `GET /health`: status 200 when ready, otherwise 503 with the reason.
+    """The response to `GET /health`: status 200 if ready, otherwise 503 with the reason.
 
-    With `?challenge=`, a server that has a token answers `proof` and `address` (see `contracts.challenge`).
+    With `?challenge=`, a server that has a token sends `proof` and `address` (see `contracts.challenge`).
     """
 
-    status: str = Field(description="ready, loading or unhealthy; a reader takes another for not ready")
+    status: str = Field(
+        description="ready, loading or unhealthy; clients must treat an unknown value as not ready"
+    )
     reason: str | None = None
-    proof: str | None = Field(None, description="shows that the server knows the token")
+    proof: str | None = Field(None, description="proves that the server knows the token")
     address: str | None = Field(None, description="host:port at which this request reached the server")
 
 
@@ -125,9 +128,9 @@ class Health(Answer):
 class InitProcessGroupRequest(Request):
     """The body of `POST /init_process_group`: join the weight group that the trainer hosts."""
 
-    run: Identifier = Field(description="random id that the trainer renews at every start")
+    run: Identifier = Field(description="random id of the trainer's session, new at every trainer start")
     takeover: bool = Field(False, description="accept another run; its requests end with `abort`")
-    epoch: Count = Field(description="grows with every rebuild of the group within a run")
+    epoch: Count = Field(description="the group's generation: grows with every rebuild within a session")
     group_name: Identifier = Field(description="store prefix; contains a one-time secret")
     backend: Backend
     master_address: Identifier
@@ -135,7 +138,7 @@ class InitProcessGroupRequest(Request):
     rank_offset: int = Field(ge=1, le=MAX_RANKS)
     world_size: int = Field(ge=2, le=MAX_RANKS)
     timeout_s: Seconds
-    nccl_version: Identifier | None = Field(None, description="the trainer's NCCL, compared before joining")
+    nccl_version: Identifier | None = Field(None, description="of the trainer; compared before joining")
     probe: bool = Field(False, description="rank 0 broadcasts one byte as part of joining; version 2")
 
 
@@ -156,10 +159,7 @@ class Parameter(Request):
 
 
 class WeightUpdateRequest(Request):
-    """The body of `POST /request_weight_update`.
-
-    It is validated before any collective; then the update is received bucket by bucket.
-    """
+    """The body of `POST /request_weight_update`. The server validates it before any collective."""
 
     run: Identifier
     epoch: Count
@@ -173,34 +173,34 @@ class WeightUpdateRequest(Request):
     bucket_bytes: int = Field(gt=0, lt=MAX_INTEGER)
     kv_cache: KvCacheMode = "keep"
     receive: ReceiveMode = "paused"
-    timeout_s: Seconds = Field(description="longest silence between two buckets, from the 202")
+    timeout_s: Seconds = Field(description="longest wait for a bucket; for the first one, from the 202")
 
 
 class WeightUpdateAccepted(Answer):
-    """The 202 response: the request is valid, and the server is about to join the broadcast."""
+    """The 202 response: the request is valid, and the server joins the broadcast."""
 
     state: str = "receiving"
 
 
 class WeightUpdateStatus(Answer):
-    """The response to `GET /weight_update/{version}`: how that update stands, or ended."""
+    """The response to `GET /weight_update/{version}`: the state of that update."""
 
     run: str
     epoch: int
     version: int
     state: str = Field(
         "receiving",
-        description="receiving, live, failed, or skipped: superseded or bad, and not tried any more",
+        description="receiving, live, failed, or skipped: superseded or invalid, and not retried",
     )
-    touched: bool = Field(False, description="whether any bucket was applied to the served weights")
+    touched: bool = Field(False, description="true if a bucket was applied to the served weights")
     error: str | None = None
-    paused_s: float = Field(0.0, description="seconds for which generation stood still")
+    paused_s: float = Field(0.0, description="seconds for which generation was paused")
     transfer_s: float = Field(0.0, description="seconds from the 202 to the last bucket")
     bytes: int = 0
 
 
 class AbortWeightUpdateRequest(Request):
-    """The body of `POST /abort_weight_update`: cancels an update of which nothing has been sent yet."""
+    """The body of `POST /abort_weight_update`: cancels an update before its first bucket is sent."""
 
     run: Identifier
     epoch: Count
@@ -211,7 +211,7 @@ class AbortWeightUpdateRequest(Request):
 
 
 class StreamOptions(Request):
-    """The field `stream_options`; `include_usage` asks for a last chunk with the usage."""
+    """The field `stream_options`. `include_usage` requests a last chunk with the usage."""
 
     include_usage: bool = False
     include_obfuscation: Literal[False] = False
@@ -219,7 +219,7 @@ class StreamOptions(Request):
 
 
 class GenerationRequest(Request):
-    """The fields that chat and text completions share. A field that is not honoured is refused with 422."""
+    """The fields of chat and text completions. A server refuses a field that it does not support with 422."""
 
     model: ModelName
     max_tokens: int | None = Field(None, ge=1, lt=2**31)
@@ -237,10 +237,10 @@ class GenerationRequest(Request):
     stop: StopString | StopStrings | None = Field(None, description="needs `stop_strings`")
     stream_options: StreamOptions | None = Field(None, description="needs `openai`, and `stream`")
     arrays: bool = Field(
-        False, description="needs `arrays`, and `logprobs: true`; ids and log-probabilities come as base64"
+        False, description="needs `arrays`, and `logprobs: true`; ids and log-probabilities as base64"
     )
     as_completed: bool = Field(
-        False, description="needs `as_completed`, without `stream`; each choice comes when it is complete"
+        False, description="needs `as_completed`, without `stream`; each choice is sent when complete"
     )
 
 
@@ -266,7 +266,7 @@ class CompletionRequest(GenerationRequest):
 
     prompt: Text | PromptIds | Texts | ListsOfIds
     logprobs: bool | LogprobsCount | None = Field(
-        None, description="true, or (`openai`) how many of the likeliest tokens, in the classic form"
+        None, description="true, or (`openai`) the number of most likely tokens, in the classic form"
     )
 
 
@@ -279,16 +279,16 @@ class VersionSpan(Answer):
 
 
 class ScoreRequest(Request):
-    """The body of `POST /score` (a capability): token ids for which to compute log-probabilities."""
+    """The body of `POST /score` (capability `score`): token ids for which to compute log-probabilities."""
 
     sequences: list[TokenIds] = Field(min_length=1, max_length=MAX_SEQUENCES, fail_fast=True)
     temperature: Temperature = Field(1.0, gt=0)
 
 
 class ScoreResponse(Answer):
-    """The response to `POST /score`: log-probabilities in nats, one fewer than the ids of each sequence.
+    """The response to `POST /score`.
 
-    `logprobs[i][j]` is log p(sequences[i][j+1] | sequences[i][:j+1]).
+    `logprobs[i][j]` is log p(sequences[i][j+1] | sequences[i][:j+1]) in nats: one fewer than the ids.
     """
 
     logprobs: list[list[float]]
@@ -300,7 +300,7 @@ class ScoreResponse(Answer):
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """The parameters with which one completion is sampled. `temperature` 0 means greedy."""
+    """The sampling parameters of one completion. `temperature` 0 means greedy."""
 
     max_tokens: int
     temperature: float = 1.0
@@ -313,28 +313,26 @@ class SamplingParameters:
 
 @dataclass(frozen=True)
 class TokenDelta:
-    """Newly sampled tokens of one request; the last delta has a finish reason.
+    """Newly sampled tokens of one request. The last delta has a finish reason.
 
-    Some engines learn only at the end which weights sampled which token. Such an engine puts all `versions`
-    of the request in the last delta.
+    An engine that knows the versions only at the end puts all `versions` of the request in the last delta.
     """
 
     token_ids: Sequence[int]
     logprobs: Sequence[float]  # nats, under the distribution sampled from (temperature 0: unscaled)
     versions: Sequence[int]  # the weight version that sampled each token
     finish_reason: Literal["stop", "length", "abort"] | None = None
-    # The most likely tokens at each position, (id, log-probability), most likely first; empty unless
-    # requested.
+    # (id, log-probability) of the most likely tokens at each position, in descending order; empty by default
     top_logprobs: Sequence[Sequence[tuple[int, float]]] = ()
 
 
-class Enough(Exception):  # noqa: N818 (nothing failed)
-    """Thrown into `generate` by a reader that needs no more tokens, only the versions of those it has."""
+class Enough(Exception):  # noqa: N818 (not an error)
+    """Thrown into `generate` to stop sampling and get the versions of the tokens sampled so far."""
 
 
 @dataclass
 class UpdateProgress:
-    """What an engine reports while it receives weights. The app turns it into `WeightUpdateStatus`."""
+    """Progress of a weight update. The engine writes it; the app turns it into `WeightUpdateStatus`."""
 
     bytes: int = 0
     transfer_s: float = 0.0
@@ -344,35 +342,32 @@ class UpdateProgress:
 
 
 class InferenceEngine(abc.ABC):
-    """One engine behind the contract. All coroutines run in the app's event loop.
+    """Base class of inference engines. All coroutines run in the app's event loop.
 
-    The app validates requests, tracks run, epoch and version, and responds over HTTP. The engine holds a
-    model and moves weights. `receive_weights` is called for one update at a time, after validation. An engine
-    with an HTTP API of its own routes generation requests itself; every other engine is a `TokenEngine`.
+    The app validates requests, tracks run, epoch and version, and serves HTTP. The engine runs the model and
+    receives weights, one update at a time. An engine that has an HTTP API of its own serves generation
+    requests itself; every other engine is a `TokenEngine`.
     """
 
     @abc.abstractmethod
     def info(self) -> EngineInfo:
-        """Returns the engine's properties, which do not change while it runs."""
+        """Returns the engine's constant properties."""
 
     @abc.abstractmethod
     def health(self) -> Health:
-        """Returns whether new requests are accepted, or why not. It is called after `start` has returned."""
+        """Returns the engine's health. The app calls it after `start` has returned."""
 
     @abc.abstractmethod
     def process(self) -> ProcessFigures:
-        """Returns the memory of the engine's processes in bytes, and its running and waiting requests."""
+        """Returns the memory of the engine's processes, and its numbers of running and waiting requests."""
 
     async def metrics(self) -> str:
-        """Returns the engine's own metrics in Prometheus' text format.
-
-        `/metrics` appends them to the contract's.
-        """
+        """Returns further metrics in Prometheus' text format, which `/metrics` appends to the contract's."""
         return ""
 
     @abc.abstractmethod
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns the shape of every weight of an update, by Hugging Face name; tied weights once."""
+        """Returns the shape of every weight of an update by Hugging Face name. Tied weights occur once."""
 
     @abc.abstractmethod
     def tied_parameters(self) -> Mapping[str, str]:
@@ -380,11 +375,11 @@ class InferenceEngine(abc.ABC):
 
     @abc.abstractmethod
     async def start(self, version: int) -> None:
-        """Loads the model. Tokens that are sampled before the first update are labelled `version`."""
+        """Loads the model. `version` is the version of its weights until the first update."""
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Ends the engine and frees what it holds."""
+        """Stops the engine and frees its resources."""
 
     # --- weights
 
@@ -397,23 +392,21 @@ class InferenceEngine(abc.ABC):
 
     @abc.abstractmethod
     def leave_group(self) -> None:
-        """Closes this server's connection to the weight group. It does nothing if there is no group."""
+        """Leaves the weight group. Does nothing if there is no group."""
 
     @abc.abstractmethod
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         """Receives and applies an update, then resumes generation.
 
-        When it returns, the version is live on every rank.
-
-        It raises any error that occurs; `progress.touched` then says whether served weights changed. An
-        engine whose weights are lost keeps its requests waiting until the next complete update.
+        On return, the version is live on every rank. If it raises, `progress.touched` is True if served
+        weights changed. Then the weights are lost, and requests wait until the next complete update.
         """
 
     async def load_weights(self, update: StoredUpdate, progress: UpdateProgress) -> None:
-        """Applies a version that is in local files, then resumes generation. Needs `relay` or `shared`.
+        """Applies a version from local files, then resumes generation. Needs `relay` or `shared`.
 
-        It returns and raises as `receive_weights` does. The files are verified, and must not be written to.
-        They may be deleted once it has returned.
+        Returns and raises as `receive_weights` does. The files are verified. The engine must not write to
+        them, nor read them after returning, because the caller may delete them.
         """
         raise ContractError(ErrorCode.UNSUPPORTED_CHANNEL, "this engine does not load stored weights")
 
@@ -423,15 +416,15 @@ class InferenceEngine(abc.ABC):
 
 
 class TokenEngine(InferenceEngine):
-    """An engine that samples tokens. The app builds the OpenAI-compatible API around it."""
+    """Base class of engines that take and return token ids. The app adds the OpenAI-compatible API."""
 
     @abc.abstractmethod
     def max_context(self) -> int:
-        """Returns the largest number of tokens that a prompt and its completion may have together."""
+        """Returns the maximum number of tokens of a prompt and its completion together."""
 
     @abc.abstractmethod
     def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> list[int]:
-        """Returns the prompt token ids of a conversation, generation prompt included.
+        """Returns the prompt token ids of a conversation, including the generation prompt.
 
         The arguments of tool calls in `messages` are objects, not JSON strings.
         """
@@ -448,12 +441,12 @@ class TokenEngine(InferenceEngine):
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters
     ) -> AsyncGenerator[TokenDelta, None]:
-        """Samples one completion and yields its tokens; closing the iterator cancels the request.
+        """Samples one completion and yields its tokens. Closing the generator cancels the request.
 
-        An engine that learns versions only at the end catches `Enough`, and ends the request with them.
-        Raises ContractError, before anything is sampled, for a request that the engine refuses.
+        An engine that knows the versions only at the end catches `Enough`, and yields a last delta with them.
+        Raises ContractError, before the first token, for a request that the engine refuses.
         """
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
-        """Returns log-probabilities of the given token ids. Raises ContractError if it cannot score."""
+        """Returns log-probabilities of the given token ids. Raises ContractError if it is not supported."""
         raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this engine does not offer /score")

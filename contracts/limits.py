@@ -1,6 +1,7 @@
-"""The limits of the inference contract: the largest values of a request, checked before any work is done.
+"""The limits of the inference contract: the largest values of a request, checked before it is processed.
 
-Servers here enforce these numbers and state them in `/contract`. Another server may state smaller ones.
+The servers of this project enforce these numbers and report them in `/contract`. Other servers may report
+smaller ones.
 """
 
 import math
@@ -14,7 +15,7 @@ from contracts.wire import Answer
 
 MAX_HEADER_BYTES = 32 * 2**10
 MAX_BODY_BYTES = 64 * 2**20  # the body of a weight update's manifest, or of token ids to score
-MAX_GENERATION_BYTES = 16 * 2**20  # the body of a generation request: up to eight bytes for each character
+MAX_GENERATION_BYTES = 16 * 2**20  # the body of a generation request: up to eight bytes per character
 MAX_CONNECTIONS = 4096
 HEADER_TIMEOUT_S = 10.0  # until a request's header is complete
 BODY_TIMEOUT_S = 120.0  # until the request's body is complete
@@ -22,7 +23,7 @@ BODY_TIMEOUT_S = 120.0  # until the request's body is complete
 # --- generation
 
 MAX_N = 128
-MAX_TOKENS_OF_CHOICES = 2**20  # of all choices of a request: a server holds them until the last one ends
+MAX_TOKENS_OF_CHOICES = 2**20  # of all choices of a request: a server stores them until the last one ends
 MIN_TEMPERATURE = 1e-4  # the smallest besides 0 (greedy); dividing logits by less overflows
 MAX_TEMPERATURE = 1e4
 MAX_TEXT_CHARACTERS = 2 * 2**20  # in a prompt, or in all messages and tools together
@@ -42,15 +43,15 @@ MAX_DIMENSIONS = 16
 MAX_ELEMENTS = 2**48  # in one tensor
 MAX_RANKS = 2**16
 LONGEST_S = 86400.0  # upper bound of every timeout
-MAX_INTEGER = 2**53  # upper bound of versions and epochs: a JSON reader may hold numbers as doubles
+MAX_INTEGER = 2**53  # upper bound of versions and epochs: a JSON reader may parse numbers as doubles
 
 
 class Limits(Answer):
     """The limits that a server states in `GET /contract`. Omitted limits have the contract's values."""
 
     max_header_bytes: int = MAX_HEADER_BYTES
-    max_body_bytes: int = Field(MAX_BODY_BYTES, description="of weight updates and /score")
-    max_generation_bytes: int = Field(MAX_GENERATION_BYTES, description="of the other bodies")
+    max_body_bytes: int = Field(MAX_BODY_BYTES, description="size of a body of weight updates and /score")
+    max_generation_bytes: int = Field(MAX_GENERATION_BYTES, description="size of any other body")
     max_connections: int = MAX_CONNECTIONS
     header_timeout_s: float = HEADER_TIMEOUT_S
     body_timeout_s: float = BODY_TIMEOUT_S
@@ -99,15 +100,14 @@ ModelName = Annotated[str, Field(max_length=4096)]
 ParameterName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, pattern=PRINTABLE)]
 Dimension = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
 Shape = Annotated[tuple[Dimension, ...], Field(max_length=MAX_DIMENSIONS), AfterValidator(_shape)]
-# Validation stops at a list's first bad element: an error for each of millions would cost more than the
-# request.
+# `fail_fast` stops at a list's first invalid element: millions of errors would cost more than the request.
 TokenIds = Annotated[list[TokenId], Field(max_length=MAX_TOKENS, fail_fast=True)]
 StopTokenIds = Annotated[list[TokenId], Field(max_length=MAX_STOPS, fail_fast=True)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
-# Strict mode, so that a list of strings of digits is not read as a list of ids.
+# Strict mode: a list of strings of digits is not a list of ids.
 PromptIds = Annotated[
     list[Annotated[TokenId, Field(strict=True)]], Field(max_length=MAX_TOKENS, fail_fast=True)
 ]

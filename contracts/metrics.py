@@ -1,7 +1,7 @@
-"""The metrics that every server with the capability `metrics` has, whatever its engine.
+"""The metrics that every server with the capability `metrics` reports, independent of its engine.
 
-`GET /metrics` returns them in Prometheus' text format. A server may have other metrics too. The adapters and
-the conformance kit read the table; it knows no engine.
+`GET /metrics` returns them in Prometheus' text format, and may return more. The adapters and the conformance
+kit use this table.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. No two metrics may share a `family`: OpenMetrics would see one metric."""
+    """One metric. Each `family` must be unique: OpenMetrics treats metrics of one family as one."""
 
     name: str  # the name in queries
     type: Literal["gauge", "counter"]
     help: str
     label: str | None = None
-    always: tuple[str, ...] = ()  # values of the label that are present from the start
+    always: tuple[str, ...] = ()  # label values that are reported from the start
 
     @property
     def family(self) -> str:
-        """The name by which clients of Prometheus know the metric: without the suffix of a counter."""
+        """The name of the metric family: the metric's name without a counter's suffix."""
         return self.name.removesuffix("_total")
 
 

@@ -1,4 +1,4 @@
-"""The shape of a decoder-only language model, from which memory is estimated before it is loaded."""
+"""The sizes of a decoder-only language model. Memory is estimated from them before the model is loaded."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,20 +20,19 @@ class ModelShape(BaseModel):
 
     @property
     def embedding(self) -> int:
-        """The number of parameters of the embedding. An output head that is not tied has the same number."""
+        """The number of parameters of the embedding, and of an untied output head."""
         return self.vocab_size * self.hidden_size
 
     @property
     def layer(self) -> int:
-        """The number of parameters of one decoder layer, without its few biases."""
+        """The number of parameters of one decoder layer, without biases."""
         attention = 2 * self.hidden_size * self.head_dim * (self.heads + self.kv_heads)
         return attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
 
     @property
     def parameters(self) -> int:
-        """The number of parameters of the model."""
         return self.layers * self.layer + (1 if self.tied else 2) * self.embedding + self.hidden_size
 
     def kv_bytes(self, value_bytes: int) -> int:
-        """Returns the bytes of one token's keys and values in all layers, with `value_bytes` per number."""
+        """Returns the KV cache's bytes per token, over all layers, with `value_bytes` per number."""
         return 2 * self.layers * self.kv_heads * self.head_dim * value_bytes

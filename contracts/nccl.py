@@ -1,17 +1,16 @@
-"""An NCCL process group whose every wait has a deadline, and that torch's watchdog does not watch.
+"""An NCCL process group whose waits all have a deadline, and that torch's watchdog does not monitor.
 
-These facts about ProcessGroupNCCL are read in torch's source. `make gpu-check` tries them on GPUs:
+It relies on these facts about ProcessGroupNCCL, from torch's source. `make gpu-check` verifies them on GPUs:
 
-* Its watchdog ends the process when an operation fails, or takes longer than the group's own timeout. The
-  timeout given to the operation makes no difference. Its heartbeat monitor also ends the process when another
-  rank fails.
-* A group made with TORCH_NCCL_BLOCKING_WAIT has neither: the caller that waits for an operation judges it.
-* An operation's `wait` only orders streams, or in that mode ends at the group's timeout. So the operation is
-  polled. Once it is completed, `wait` raises its error. `is_success` is not implemented for NCCL.
-* The ranks connect at the first operation, inside a call that has no deadline and cannot be aborted. So the
-  call runs in a thread that is abandoned at the deadline. NCCL's non-blocking mode does not help: with it
-  torch waits up to 30 minutes under the lock that `abort` needs. torch also turned the mode off, since NCCL
-  2.26 hung in it.
+* The watchdog aborts the process when an operation fails, or exceeds the group's timeout. The timeout passed
+  to the operation is ignored. The heartbeat monitor also aborts the process when another rank fails.
+* A group created with TORCH_NCCL_BLOCKING_WAIT has neither: the caller that waits for an operation handles
+  its error.
+* `Work.wait` only orders streams, or in that mode ends at the group's timeout. So this module polls the
+  operation. After completion `wait` raises the operation's error. `is_success` is not implemented for NCCL.
+* The ranks connect in the first operation, a call that has no deadline and cannot be aborted. So this module
+  makes it in a thread that it abandons at the deadline. NCCL's non-blocking mode does not help: in it, torch
+  waits up to 30 minutes under the lock that `abort` needs. torch disabled it because NCCL 2.26 hung.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ ABORTED = "the group was aborted"
 
 
 class NcclGroup:
-    """An NCCL process group, as one of its ranks holds it."""
+    """One rank of an NCCL process group."""
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class NcclGroup:
         device: torch.device,
         aborted: threading.Event | None = None,
     ):
-        """Creates the group. Setting `aborted` in another thread ends a broadcast."""
+        """Creates the group. Another thread may set `aborted` to end a broadcast."""
         self._device = device
         self._aborted = aborted or threading.Event()
         self._connected = False
@@ -56,7 +55,7 @@ class NcclGroup:
         if self._connected:
             work = self._group.broadcast([tensor], options)
         else:
-            work = _within(timeout_s, self._on_callers_stream(tensor, options), self._aborted)
+            work = _connect_within(timeout_s, self._on_callers_stream(tensor, options), self._aborted)
             self._connected = True
         while not work.is_completed():
             if self._aborted.is_set():
@@ -64,22 +63,19 @@ class NcclGroup:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no bucket within {timeout_s} s")
             time.sleep(POLL_S)
-        work.wait()  # raises what made it fail, and lets go of the tensor
+        work.wait()  # raises the operation's error, and releases the tensor
 
     def close(self) -> None:
         """Leaves the group, which unblocks its peers."""
         if self._connected:
             self._group.abort()
-        else:  # a thread may still be connecting and hold the lock
+        else:  # a thread may still be connecting, with the lock acquired
             threading.Thread(target=self._group.abort, daemon=True, name="abort NCCL group").start()
 
     def _on_callers_stream(
         self, tensor: torch.Tensor, options: dist.BroadcastOptions
     ) -> Callable[[], dist.Work]:
-        """Returns the broadcast as a function that another thread can call.
-
-        It keeps the caller's device and stream, because another thread has others.
-        """
+        """Returns the broadcast as a function for another thread, with this thread's device and stream."""
         stream = torch.cuda.current_stream(self._device)
 
         def broadcast() -> dist.Work:
@@ -92,9 +88,9 @@ class NcclGroup:
 
 @contextlib.contextmanager
 def _without_watchdog() -> Iterator[None]:
-    """Disables the watchdog of a group that is made inside the block.
+    """Disables the watchdog of a group that is created inside the block.
 
-    torch reads the variable when it makes a group, so other groups of the process keep their watchdogs.
+    torch reads the variable when it creates a group, so other groups of the process keep their watchdogs.
     """
     before = os.environ.get(BLOCKING_WAIT)
     os.environ[BLOCKING_WAIT] = "1"
@@ -107,7 +103,9 @@ def _without_watchdog() -> Iterator[None]:
             os.environ[BLOCKING_WAIT] = before
 
 
-def _within(timeout_s: float, connect: Callable[[], dist.Work], aborted: threading.Event) -> dist.Work:
+def _connect_within(
+    timeout_s: float, connect: Callable[[], dist.Work], aborted: threading.Event
+) -> dist.Work:
     result: Future[dist.Work] = Future()
 
     def run() -> None:

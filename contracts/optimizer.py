@@ -1,7 +1,4 @@
-"""The settings of a trainer's optimizer.
-
-They have their own module because configuration must not import torch.
-"""
+"""The settings of a trainer's optimizer, without torch, which the configuration must not import."""
 
 from typing import Annotated
 
@@ -11,7 +8,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerSpec(BaseModel):
-    """The settings of AdamW with linear warm-up, then a constant or linearly decaying learning rate."""
+    """AdamW with linear warm-up, then a constant or linearly decaying learning rate."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -1,7 +1,7 @@
-"""Records are the messages that streams carry between actor, preprocessor and trainer.
+"""Records: the messages in the streams between actor, preprocessor, trainer and launcher.
 
-They are typed structs, encoded as MessagePack. Per-token arrays travel as raw little-endian bytes, so
-decoding creates no Python object per token. Pickle is not used. Every record carries its schema number.
+Records are typed structs, encoded as MessagePack. Per-token arrays are encoded as raw little-endian bytes, so
+decoding creates no Python object per token. Pickle is not used. Every record has its schema number.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="record"):
-    """Base class of everything that a stream carries."""
+    """Base class of all messages in streams."""
 
     schema: int = 1
 
@@ -41,9 +41,9 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """One response of an inference server, token for token as it was sampled.
+    """One response of an inference server, with the token ids that were sampled.
 
-    An answer that no server sampled, such as one of a data set, has no `logprobs` and no `spans`.
+    An answer from a data set, which no server sampled, has no `logprobs` and no `spans`.
     """
 
     prompt_token_ids: Array  # [P] int32
@@ -52,16 +52,16 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     spans: list[VersionSpan]  # they cover [0, T) exactly once; versions do not decrease within a segment
     temperature: float
     finish_reason: Literal["stop", "length", "abort", "repetition"]
-    segments: list[int] = []  # token indices at which each further request continued the completion
-    server: str = ""  # URL of the server that answered the last request
+    segments: list[int] = []  # token indices at which further requests continued the completion
+    server: str = ""  # URL of the server of the last request
     token_fields: dict[str, Array] = {}  # [T] each, by the name that `contracts.token_fields` declares
     began: float = 0.0  # unix seconds of the first request. 0 in records of earlier code
     ended: float = 0.0  # unix seconds at which the last response was complete
-    reference_prompt: Array | None = None  # [Q] int32 token ids after which the reference scores it; None: P
+    reference_prompt: Array | None = None  # [Q] int32 prompt for the reference; None: `prompt_token_ids`
 
 
 def unsampled(prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> Completion:
-    """Returns the completion of an answer that no server sampled. It is scored at temperature 1."""
+    """Returns the completion of an answer that no server sampled, with temperature 1."""
     return Completion(
         prompt_token_ids=np.array(prompt_token_ids, dtype=np.int32),
         token_ids=np.array(token_ids, dtype=np.int32),
@@ -78,21 +78,21 @@ class Failure(StrEnum):
     A rollout that reached its time limit with tokens sampled is `truncated`, which is not a failure.
     """
 
-    SERVER = "server"  # a server failed, was not there, or refused the request
+    SERVER = "server"  # a server failed, was not reachable, or refused the request
     TIMEOUT = "timeout"
-    BAD_ANSWER = "bad_answer"  # a server's answer breaks the contract
-    JUDGE = "judge"  # the judging service gave no judgement
+    BAD_ANSWER = "bad_answer"  # a server's response violates the contract
+    JUDGE = "judge"  # the judging service returned no judgement
     TOO_LONG = "too_long"  # a server refused a request because of its length
-    DOMAIN = "domain"  # the domain raised an error, or gave a reward or token fields that are not allowed
+    DOMAIN = "domain"  # the domain raised an error, or returned an invalid reward or invalid token fields
 
     @property
     def is_infrastructure(self) -> bool:
-        """Whether the rollout may succeed elsewhere or later."""
+        """True if a retry may succeed, because neither the request's length nor the domain is the cause."""
         return self not in (Failure.TOO_LONG, Failure.DOMAIN)
 
 
 def _recorded_failure(status: str) -> Failure:
-    """Returns the kind of failure of a run that was recorded before there was the field."""
+    """Returns the kind of failure for a record without the field `failure`, from its `status`."""
     reason = status.partition(":")[2]
     if reason in ("server_context_length_exceeded", "server_too_large"):
         return Failure.TOO_LONG
@@ -103,7 +103,7 @@ def _recorded_failure(status: str) -> Failure:
 class Rollout(Record, frozen=True, kw_only=True):
     """One trajectory: a member of a group of attempts at the same problem."""
 
-    run: str
+    run: str  # random id of the trainer's session
     rollout_id: str
     group_id: int  # increases in the order in which groups start; evaluation has its own numbering
     problem_id: str
@@ -111,17 +111,17 @@ class Rollout(Record, frozen=True, kw_only=True):
     draw: int = -1  # index of the group's draw (see `Started`); -1 in evaluation
     completions: list[Completion] = []
     reward: float = 0.0
-    reward_components: dict[str, float] = {}  # parts of `reward` by name, which add up to it; may be empty
-    turn_rewards: list[float] = []  # the part of `reward` that each completion earned
+    reward_components: dict[str, float] = {}  # parts of `reward` by name, which sum to it; may be empty
+    turn_rewards: list[float] = []  # part of `reward` of each completion
     success: float | None = None  # 1 if the problem was solved, else 0; None if the rollout failed
     metrics: dict[str, float] = {}
     started_at: float = 0.0  # unix seconds
     finished_at: float = 0.0
     status: str = "ok"  # ok | truncated | failed:<why>
-    failure: Failure | None = None  # the kind of error; None if it is not known, or the rollout did not fail
+    failure: Failure | None = None  # kind of error; None if the rollout did not fail
 
     def __post_init__(self) -> None:
-        """Fills in the fields that runs of before recorded in other fields."""
+        """Fills in fields that earlier versions recorded in other fields."""
         if self.success is None and "success" in self.metrics:
             msgspec.structs.force_setattr(self, "success", self.metrics["success"])
         if self.failure is None and self.failed:
@@ -129,12 +129,12 @@ class Rollout(Record, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the rollout ended in an error and has no reward."""
+        """True if the rollout ended in an error and has no reward."""
         return self.status.startswith("failed")
 
     @property
     def failed_by_infrastructure(self) -> bool:
-        """Whether the rollout failed, and its model, problem and domain are not the cause."""
+        """True if the rollout failed, and its model, problem and domain are not the cause."""
         return self.failure is not None and self.failure.is_infrastructure
 
     @property
@@ -144,7 +144,7 @@ class Rollout(Record, frozen=True, kw_only=True):
 
     @property
     def versions(self) -> list[int]:
-        """The distinct weight versions that sampled this rollout, in increasing order."""
+        """The distinct weight versions that sampled this rollout, in ascending order."""
         return sorted({s.version for c in self.completions for s in c.spans if s.end > s.start})
 
 
@@ -152,7 +152,7 @@ class Rollout(Record, frozen=True, kw_only=True):
 
 
 class ReferencePrompt(msgspec.Struct, frozen=True, array_like=True):
-    """Another prompt, after which the reference server scores the tokens [start, end) of a sequence."""
+    """A different prompt for the reference server when it scores the tokens [start, end) of a sequence."""
 
     start: int
     end: int
@@ -162,8 +162,8 @@ class ReferencePrompt(msgspec.Struct, frozen=True, array_like=True):
 class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence with the per-token data that the objective needs. All arrays have length T.
 
-    A token field of one domain travels in `token_fields`. To add a field for every run, add it here, in
-    `pipelinerl.batching.sequences`, and in `contracts.trainer.PackedBatch` and its `_ARRAYS`.
+    `token_fields` has the fields that the configuration declares. To add a field for every run, add it here,
+    in `pipelinerl.batching.sequences`, and in `contracts.trainer.PackedBatch` and its `_ARRAYS`.
     """
 
     rollout_id: str
@@ -176,7 +176,7 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     versions: Array  # [T] int32, -1 where not sampled
     advantages: Array  # [T] float32, 0 where not sampled
     reference_logprobs: Array | None = None  # [T] float32
-    reference_prompts: list[ReferencePrompt] = []  # of those completions that have one, in their order
+    reference_prompts: list[ReferencePrompt] = []  # in the order of the completions; not all have one
     token_fields: dict[str, Array] = {}  # [T] each, as declared; the declared fill where not sampled
 
     @property
@@ -186,30 +186,27 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MicroBatchRow(Record, frozen=True, kw_only=True):
-    """One packed micro-batch per data-parallel rank. The rows of a step are sent as they fill."""
+    """One packed micro-batch per data-parallel rank. A step has several rows, each sent when it is full."""
 
     step: int  # the step that trains on these sequences, and the version of its initial weights
     index: int  # index of the row within the step
     micro_batches: list[list[TrainingSequence]]  # [rank][sequence], possibly empty
     closes_step: bool
     group_ids: list[int] = []  # the groups of the step; only the closing row has them
-    masked: dict[str, list[str]] = {}  # filter's reason -> the group's rollouts that it removed from the loss
+    masked: dict[str, list[str]] = {}  # filter's reason -> rollouts that it removed from the loss
     masked_tokens: int = 0  # sampled tokens that `on_stale: mask` removed from the loss
-    reference_version: int | None = None  # version of the weights that scored the row; None if none did
-    rollouts_offset: int = 0  # offset in `rollouts`: all records that no closed step has used lie after it
+    reference_version: int | None = None  # weight version of the reference that scored the row, if one did
+    rollouts_offset: int = 0  # offset in `rollouts`: every record not yet used by a closed step is after it
 
 
 # --- events -----------------------------------------------------------------------------------
 
 
 class DropReason(StrEnum):
-    """The reason why a group was not trained on.
-
-    Every dropped group has one; a custom filter uses its own word.
-    """
+    """The reason why a group was dropped, that is, not trained on. A custom filter uses its own word."""
 
     ZERO_ADVANTAGE = "zero_advantage"  # all rewards are equal, so there is no signal
-    OVERLONG = "overlong"  # members were truncated: at the token limit, or when their time was over
+    OVERLONG = "overlong"  # members were truncated at the token limit or the time limit
     ADVANTAGE_RANGE = "advantage_range"  # an advantage is larger than the rewards can explain
     STALE = "stale"  # tokens were sampled by weights older than max_lag allows
     FAILED = "failed"  # fewer members ended without failure than the advantage needs
@@ -217,50 +214,50 @@ class DropReason(StrEnum):
     TRAINING_DONE = "training_done"  # the group was in the pipeline when the last step ended
     INTERRUPTED = "interrupted"  # the group was in flight when the run stopped
     ROLLED_BACK = "rolled_back"  # tokens were sampled by weights newer than those the run resumed from
-    TOKEN_FIELDS = "token_fields"  # the group was sampled under another declaration of token fields
-    TOO_LONG = "too_long"  # a rollout has more tokens than a micro-batch holds
+    TOKEN_FIELDS = "token_fields"  # the group was sampled with another declaration of token fields
+    TOO_LONG = "too_long"  # a rollout has more tokens than fit in a micro-batch
 
 
 class Dated(Record, frozen=True, kw_only=True):
-    """Base class of events that say when they were written."""
+    """Base class of events with a timestamp."""
 
-    at: float = 0.0  # unix seconds, filled in by the stream's writer. 0 in records of earlier code
+    at: float = 0.0  # unix seconds, set by the stream's writer. 0 in records of earlier code
 
 
 class Started(Dated, frozen=True, kw_only=True):
-    """Says that a group was admitted. It is written before the group's first request."""
+    """A group was admitted. The actor writes this event before the group's first request."""
 
     group_id: int
     rollouts: int
     draw: int  # index in the sampler's order; repeated if the run stops before the group ends
     problem: int  # index of the training problem
-    version: int = 0  # weight version that was live at that time
+    version: int = 0  # live weight version at that time
 
 
 class Settled(Dated, frozen=True, kw_only=True):
-    """Names groups that have ended: trained on (`reason` is null) or dropped."""
+    """Groups have ended: they were trained on (`reason` is null) or dropped."""
 
     group_ids: list[int]
     rollouts: int
     reason: str | None = None  # a DropReason, or a custom filter's own reason
-    why: str = ""  # what the reason alone does not say: which rollout, and by how much
+    why: str = ""  # details of the reason: which rollout, and by how much
     version: int | None = None  # weight version that the groups' step produced, if they were trained on
 
 
 class PublishWanted(Record, frozen=True, kw_only=True):
-    """Says that the trainer waits until the actor has no open request (`schedule: async`)."""
+    """The trainer is about to publish, and waits until the actor has no open request (`schedule: async`)."""
 
     version: int
 
 
 class Quiesced(Record, frozen=True, kw_only=True):
-    """Says that no request is open and none starts until `version` is live (`schedule: async`)."""
+    """The actor has no open request, and starts none until `version` is live (`schedule: async`)."""
 
     version: int
 
 
 class ServerUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements that one server reports of a publication."""
+    """The durations that one server reports for a publication."""
 
     url: str
     paused_s: float  # seconds for which its generation was paused
@@ -268,33 +265,33 @@ class ServerUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightsPublished(Dated, frozen=True, kw_only=True):
-    """Says that `version` has been published, and which servers may get requests.
+    """The trainer has published `version`. The actor may send requests to `servers`.
 
-    Without `live`, the version is live on `servers`, and on no others. With `live`, servers pull weights by
-    themselves: these belong to the run's weight channel, and each may serve an older version for a while.
-    Then `servers` may be empty, because the publication waits for no server.
+    If `live` is None, the version is live on `servers` only. Otherwise servers pull weights by themselves:
+    `servers` are those of the run's weight channel, and each may serve an older version for a while. The
+    list may then be empty, because the publication does not wait for servers.
     """
 
-    run: str
+    run: str  # random id of the trainer's session
     version: int
-    servers: list[str]
+    servers: list[str]  # URLs
     joinings: list[int] = []  # `number` of each server's `ServerJoined`. Empty in records of earlier code
     seconds: float
     bytes: int
     paused_s: float  # the longest pause of any server, in seconds
     phases: dict[str, float] = {}  # seconds of open, gather, send and confirm. Empty in earlier records
     updates: list[ServerUpdate] = []  # one per server, in the order of `servers`
-    live: list[int] | None = None  # version that each of `servers` served then; -1 if none of this run's
+    live: list[int] | None = None  # version that each of `servers` served; -1 for weights of another run
 
 
 class StepClosed(Dated, frozen=True, kw_only=True):
-    """Says that an optimizer step ended and produced `version`."""
+    """A training step ended and produced `version`."""
 
     version: int
     rollouts: int
     tokens: int  # unmasked tokens trained on
     lag_histogram: dict[int, int]  # lag in versions -> number of tokens
-    skipped: bool = False  # whether the update was skipped because the gradient was not finite
+    skipped: bool = False  # True if the update was skipped because the gradient was not finite
 
 
 class SetResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,62 +299,59 @@ class SetResult(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     problems: int
-    attempts: int  # attempts at each problem
+    attempts: int  # per problem
     success: float  # mean over the problems of the mean over the attempts: avg@attempts
-    failed: int = 0  # attempts that failed, which count as unsolved
+    failed: int = 0  # number of failed attempts, which count as unsolved
 
 
 class Evaluated(Dated, frozen=True, kw_only=True):
-    """The result of attempts at held-out problems, sampled at temperature 1."""
+    """The result of an evaluation on held-out problems, sampled at temperature 1."""
 
     version: int  # weight version of the servers when the evaluation began
     problems: int
-    success: float  # mean over all problems of the mean over the attempts at each
-    first_version: int  # oldest version that sampled any of its tokens; `last_version` is the newest
-    last_version: int
-    failed: int = 0  # attempts that failed, which count as unsolved
-    pinned: bool = False  # whether it was sampled by a server outside the weight group
+    success: float  # mean over the problems of the mean over the attempts
+    first_version: int  # oldest version that sampled any of its tokens
+    last_version: int  # newest version that sampled any of its tokens
+    failed: int = 0  # number of failed attempts, which count as unsolved
+    pinned: bool = False  # True if a server outside the weight group sampled it
     sets: list[SetResult] = []
-    due: int | None = None  # version that was to be evaluated, if servers that pull weights had a later one
+    due: int | None = None  # version due for evaluation, if servers that pull weights had a newer one
 
 
 class Pinned(Record, frozen=True, kw_only=True):
-    """Says that an evaluation needs this server to keep its weights.
-
-    The next publication leaves out the server.
-    """
+    """An evaluation needs this server to keep its weights. The next publication excludes the server."""
 
     server: str
 
 
 class Released(Record, frozen=True, kw_only=True):
-    """Says that the evaluation has ended. The next publication includes the server again."""
+    """The evaluation on this server has ended. The next publication includes the server again."""
 
     server: str
 
 
 class ActorStopped(Record, frozen=True, kw_only=True):
-    """The actor's last event: nothing is written to `rollouts` after it."""
+    """The actor's last event. No rollout is written after it."""
 
 
 class TrainingDone(Record, frozen=True, kw_only=True):
-    """Says that the last step has closed and its weights are published."""
+    """The last step has closed, and its weights are published."""
 
     version: int
-    solved: int | None = None  # version whose evaluation met `stop_at`; None where `max_steps` ended the run
+    solved: int | None = None  # version whose evaluation met `stop_at`; None if `max_steps` ended the run
 
 
 class CheckpointSaved(Dated, frozen=True, kw_only=True):
-    """Says that the checkpoint of `version` is complete on disk."""
+    """The checkpoint of `version` is complete on disk."""
 
     version: int
     rollouts_offset: int  # offset in `rollouts` that the oldest kept checkpoint needs
 
 
 class SamplerState(Record, frozen=True, kw_only=True):
-    """The state of the sampler after `draws` draws, as its `state_dict` returns it.
+    """The `state_dict` of the sampler after `draws` draws.
 
-    A run that resumes reads the newest one, whichever checkpoint it resumes from: draws are never undone.
+    A run that resumes reads the newest one, whatever its checkpoint, because draws are not undone.
     """
 
     draws: int
@@ -365,44 +359,46 @@ class SamplerState(Record, frozen=True, kw_only=True):
 
 
 class Resumed(Dated, frozen=True, kw_only=True):
-    """Says that the run resumes from `version`, and that training after that version is undone.
+    """The run resumes from `version`. Training after that version is undone.
 
-    The launcher writes it before any process starts. It contains everything that the processes need to know
-    in order to resume.
+    The launcher writes it before it starts the processes, which resume from this event alone. It begins a
+    new incarnation of the run.
     """
 
     version: int
-    ends: dict[str, int]  # stream -> offset at which the records of earlier launches end
+    ends: dict[str, int]  # stream -> offset at which the records of earlier incarnations end
     rollouts_offset: int  # offset from which `rollouts` is replayed
-    kept_offset: int | None  # offset in `rollouts` that the oldest kept checkpoint needs; None without one
-    replayed: list[int]  # complete groups of earlier launches that are used as if they had just been sampled
+    kept_offset: int | None  # offset in `rollouts` that the oldest kept checkpoint needs, if there is one
+    replayed: list[int]  # complete groups of earlier incarnations, which are used as if sampled now
     interrupted: list[int]  # groups dropped as `DropReason.INTERRUPTED`
-    rolled_back: list[int]
+    rolled_back: list[int]  # groups dropped as `DropReason.ROLLED_BACK`
     next_group: int
     draws: int  # draws of the sampler so far
     redraws: list[tuple[int, int]]  # (draw, problem) of each group that was lost when the run stopped
-    sampler: SamplerState | None = None  # the last recorded state
+    sampler: SamplerState | None = None  # last recorded state
 
 
 # --- servers, which the launcher starts, ends and replaces ------------------------------------
 
 
 class ServerJoined(Dated, frozen=True, kw_only=True):
-    """Says that the launcher has started a server, which is loading and has no weights of the run yet.
+    """The launcher has started a server instance, which is loading and has no weights of the run yet.
 
-    The launcher is the only writer of `launcher_events`. These records define the run's servers, whichever
-    servers respond.
+    The launcher is the only writer of `launcher_events`. These events define the run's servers, whether or
+    not the servers respond.
     """
 
-    number: int = 0  # counts the joinings of this launch of the run, from 1. 0 in records of earlier code
-    name: str  # name of the job; a replacement server has the name of the server it replaces
+    number: int = (
+        0  # number of the server instance, from 1 per launcher process. 0 in records of earlier code
+    )
+    name: str  # name of the job; a replacement has the name of the server it replaces
     url: str
     node: str  # name of the server's node
     engine: str  # the adapter's module
 
 
 class ServerLeft(Dated, frozen=True, kw_only=True):
-    """Says that a server no longer belongs to the run, whether or not it still responds."""
+    """A server no longer belongs to the run, whether or not it still responds."""
 
     name: str
     url: str
@@ -410,13 +406,13 @@ class ServerLeft(Dated, frozen=True, kw_only=True):
 
 
 class SaveWanted(Dated, frozen=True, kw_only=True):
-    """Says that the launcher is about to restart the workers: the trainer saves its state and ends."""
+    """The launcher is about to restart the workers. The trainer saves its state and exits."""
 
 
 class Restarted(Dated, frozen=True, kw_only=True):
-    """Says that the launcher restarts processes of the run.
+    """The launcher restarts processes of the run.
 
-    Workers are restarted together, and resume from the `Resumed` that precedes this record.
+    Workers (actor, preprocessor and trainer) restart together, from the `Resumed` before this event.
     """
 
     kind: Literal["workers", "services"]
@@ -425,10 +421,9 @@ class Restarted(Dated, frozen=True, kw_only=True):
 
 
 class ServerCondemned(Dated, frozen=True, kw_only=True):
-    """Says that the trainer cannot publish to a server. The launcher ends it.
+    """The trainer cannot publish to a server. The launcher ends it.
 
-    `replaceable` tells whether a new process may succeed in its place. It is false for a server that refuses
-    permanently.
+    `replaceable` is True if a new process may succeed, and False if the server refuses permanently.
     """
 
     joining: int = 0  # `number` of its ServerJoined, because a later server may have the same URL
@@ -438,7 +433,7 @@ class ServerCondemned(Dated, frozen=True, kw_only=True):
 
 
 class ReferenceCondemned(Dated, frozen=True, kw_only=True):
-    """Says that the reference server no longer responds. The launcher restarts it."""
+    """The reference server does not respond. The launcher restarts it."""
 
     why: str
 
@@ -478,21 +473,15 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(
 
 
 def encode(record: Record) -> bytes:
-    """Returns the record as MessagePack bytes.
-
-    Raises NotImplementedError for a value that records cannot carry.
-    """
+    """Returns the record as MessagePack bytes. Raises NotImplementedError for an unsupported value."""
     return _encoder.encode(record)
 
 
 def encode_into(buffer: bytearray, offset: int, record: Record) -> None:
-    """Writes the bytes that `encode` returns into `buffer` at `offset`, and truncates the buffer after it."""
+    """Writes the encoded record into `buffer` at `offset`, and truncates the buffer after it."""
     _encoder.encode_into(record, buffer, offset)
 
 
 def decode(data: bytes | memoryview) -> Record:
-    """Returns the record that `encode` encoded as `data`. Raises msgspec.ValidationError for anything else.
-
-    The record's arrays are views of `data`.
-    """
+    """Returns the record; its arrays are views of `data`. Raises msgspec.ValidationError for other bytes."""
     return _decoder.decode(data)

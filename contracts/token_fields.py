@@ -1,7 +1,7 @@
 """Token fields: per-token arrays that a domain returns and an objective reads, declared in the configuration.
 
-`token_fields: {NAME: {dtype, fill}}` declares them. This module is used where such arrays are accepted: from
-a domain, from a record, into a batch. It must not know torch, servers or streams.
+`token_fields: {NAME: {dtype, fill}}` declares them. Arrays are checked when a domain returns them, when a
+record is read, and when a batch is packed. This module must not import torch, servers or streams.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from contracts.records import Array
 
 
 class TokenFieldError(ValueError):
-    """Token fields differ from their declaration; the message says what to do."""
+    """Raised if token fields differ from their declaration."""
 
 
 class TokenField(BaseModel):
-    """The declaration of one field."""
+    """The declaration of one token field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,9 +55,9 @@ def _holds(dtype: np.dtype, fill: object) -> bool:
 
 
 def check_token_fields(declared: Mapping[str, TokenField], given: Any, tokens: int) -> None:
-    """Checks that `given` has exactly the declared fields, with one value for each of `tokens`.
+    """Raises TokenFieldError unless `given` has exactly the declared fields, each with `tokens` values.
 
-    Raises TokenFieldError with a one-line message for the author of the domain.
+    The message is one line, written for the author of the domain.
     """
     if not isinstance(given, Mapping):
         raise TokenFieldError(f"token_fields is a {type(given).__name__}, not a dict of arrays by name")
@@ -77,7 +77,7 @@ def check_token_fields(declared: Mapping[str, TokenField], given: Any, tokens: i
 
 
 def _check_array(name: str, field: TokenField, array: Array, tokens: int) -> None:
-    if type(array) is not np.ndarray:  # a masked array hides values from the checks below
+    if type(array) is not np.ndarray:  # also refuses subclasses: a masked array hides values from the checks
         raise TokenFieldError(
             f"the token field {name} is a {type(array).__name__}, not a NumPy array: give "
             f"np.array(values, dtype={field.dtype!r})"

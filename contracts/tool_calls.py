@@ -1,8 +1,7 @@
-"""Converts tool calls: from sampled text to OpenAI's format, and back into a chat template.
+"""Converts tool calls from sampled text to OpenAI's format, and from there to the input of chat templates.
 
 The text format is Hermes', which Qwen's chat templates also write: `<tool_call>{"name": ..., "arguments":
-{...}} </tool_call>`. Servers use this module for their responses, and the pipeline for turns that it receives
-as text.
+{...}} </tool_call>`. Servers parse their responses with it, and the pipeline parses turns that are text.
 """
 
 import json
@@ -20,7 +19,7 @@ THOUGHT_END = "</think>"
 
 
 class FunctionCall(BaseModel):
-    """The `function` of a tool call: its name and its arguments."""
+    """The `function` of a tool call."""
 
     name: str
     arguments: str  # a JSON object
@@ -35,10 +34,9 @@ class ToolCall(BaseModel):
 
 
 def parse_tool_calls(text: str) -> tuple[str, list[ToolCall]]:
-    """Returns the text before the first call, and the calls. A call in a thought is text.
+    """Returns the text before the first call, and the calls. A call inside a thought counts as text.
 
-    If one call is malformed, everything is text and there are no calls. vLLM's parser of this format does the
-    same.
+    If a call is malformed, returns the complete text and no calls, as vLLM's parser of this format does.
     """
     answer = without_thoughts(text)
     try:
@@ -49,10 +47,10 @@ def parse_tool_calls(text: str) -> tuple[str, list[ToolCall]]:
 
 
 def without_thoughts(text: str) -> str:
-    """Returns the text with spaces in place of thoughts, as long as it is.
+    """Returns the text with each character of a thought replaced by a space.
 
-    A thought is what stands between `<think>` and the next `</think>`, or the end. Before a `</think>` that
-    ends no such thought, everything is one: the prompt may have begun it, and thoughts may be nested.
+    A thought extends from `<think>` to the next `</think>` or to the end of the text. All text before an
+    unmatched `</think>` is a thought too, because the prompt may have opened it, or thoughts may be nested.
     """
     text = THOUGHT.sub(lambda found: " " * len(found[0]), text)
     thought, end, answer = text.rpartition(THOUGHT_END)
@@ -72,7 +70,7 @@ def _no_constant(name: str) -> None:
 
 
 def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns OpenAI's messages as chat templates expect them: the arguments of a call as an object.
+    """Returns OpenAI's messages with the arguments of calls parsed into objects, as chat templates expect.
 
     Raises ValueError if the arguments are not JSON.
     """

@@ -1,7 +1,7 @@
-"""Tells whether a model can use tools, by rendering its chat template.
+"""Determines if a model supports tools, by rendering its chat template.
 
-Engines call it when they declare their capabilities; the launcher calls it before a run that needs tools. The
-tokenizer is a Hugging Face one, but this module imports nothing of Hugging Face.
+Engines call `knows_tools` to declare their capabilities, and the launcher before a run that needs tools. The
+tokenizer is one of Hugging Face, whose packages this module must not import.
 """
 
 from typing import Any
@@ -17,14 +17,14 @@ CALLED = [*OPENING, {"role": "assistant", "content": "", "tool_calls": [CALL]}]
 
 
 def knows_tools(tokenizer: Any) -> bool:
-    """Returns whether the chat template shows tools and writes calls as `parse_tool_calls` reads them.
+    """Returns True if the chat template lists tools and writes calls that `parse_tool_calls` can parse.
 
-    The calls must survive encoding and decoding: a tag that is a special token would be lost.
+    The calls must survive encoding and decoding, in which a tag that is a special token is lost.
     """
     try:
         shown = tokenizer.apply_chat_template(OPENING, tools=[TOOL], tokenize=False)
         called = tokenizer.apply_chat_template(CALLED, tools=[TOOL], tokenize=False)
-    except Exception:  # templates raise errors of their own for features that they do not support
+    except Exception:  # templates raise arbitrary errors for features that they do not support
         return False
     token_ids = tokenizer(called.rpartition(QUESTION)[2])["input_ids"]
     _, calls = parse_tool_calls(tokenizer.decode(token_ids, skip_special_tokens=True))

@@ -1,7 +1,7 @@
-"""The trainer contract: what a training backend must offer, as one `TrainerWorker` per rank.
+"""The trainer contract: the interface of a training backend, with one `TrainerWorker` per rank.
 
-Every rank calls every method in the same order. RL mathematics stays outside: `loss = objective(scores,
-batch)` is plain PyTorch on `[T]` tensors, so an objective runs on every backend.
+The pipeline calls every method on every rank, in the same order. The loss is not part of it: `loss =
+objective(scores, batch)` is plain PyTorch on `[T]` tensors, so an objective runs on every backend.
 """
 
 import abc
@@ -22,7 +22,7 @@ from contracts.weights import WeightManifest
 
 
 class WorkerSpec(BaseModel):
-    """The arguments with which a worker is initialised. The worker with `rank` 0 is the coordinator."""
+    """The arguments of `TrainerWorker.init_worker`. The worker with `rank` 0 is the coordinator."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,11 +31,11 @@ class WorkerSpec(BaseModel):
     rank: int = 0
     world_size: int = 1
     master_address: str = "127.0.0.1"
-    master_port: int = Field(29500, description="where rank 0 listens, with SO_REUSEADDR: it is reserved")
+    master_port: int = Field(29500, description="rank 0 listens here, with SO_REUSEADDR: it is reserved")
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
-    timeout_s: float = Field(1800, gt=0, description="longest wait of one rank for another")
-    alone: bool = Field(False, description="whether it must not take part in anything outside of this run")
+    timeout_s: float = Field(1800, gt=0, description="timeout of one rank's wait for another")
+    alone: bool = Field(False, description="if true, the worker must not contact other runs, e.g. islands")
 
 
 class TokenFields(dict[str, torch.Tensor]):
@@ -46,7 +46,7 @@ class TokenFields(dict[str, torch.Tensor]):
         raise KeyError(f"token_fields.{name} is not declared: add its dtype and fill (declared: {declared})")
 
 
-_ARRAYS = {  # the arrays of every training sequence, and their dtypes in a batch
+_ARRAYS = {  # array of `TrainingSequence` -> its dtype in a batch
     "token_ids": torch.int64,
     "loss_mask": torch.bool,
     "behaviour_logprobs": torch.float32,
@@ -57,12 +57,12 @@ _ARRAYS = {  # the arrays of every training sequence, and their dtypes in a batc
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """One rank's micro-batch: sequences laid end to end, with T tokens in total. T may be 0."""
+    """One rank's micro-batch: S concatenated sequences with T tokens in total. T may be 0."""
 
     token_ids: torch.Tensor  # [T] int64
     position_ids: torch.Tensor  # [T] int64, from 0 in each sequence
     sequence_ids: torch.Tensor  # [T] int64, index of the sequence, 0 to S - 1
-    rollout_ids: torch.Tensor  # [T] int64, index of the rollout, 0 to R - 1; no rollout is split over batches
+    rollout_ids: torch.Tensor  # [T] int64, index of the rollout, 0 to R - 1; batches do not split a rollout
     cu_seqlens: torch.Tensor  # [S + 1] int32, offset of each sequence's first token; the last is T
     temperature: torch.Tensor  # [T] float32
     loss_mask: torch.Tensor  # [T] bool
@@ -73,8 +73,8 @@ class PackedBatch:
     reference_logprobs: torch.Tensor | None  # [T] float32
     num_rollouts: int  # R
     proximal_logprobs: torch.Tensor | None = None  # [T] float32, under the weights before the step
-    start_values: torch.Tensor | None = None  # [T] float32, of the value head before the step
-    step: int = 0  # weight version that the step starts from: a token's lag is step - versions
+    start_values: torch.Tensor | None = None  # [T] float32, value head's output before the step
+    step: int = 0  # weight version before the step: a token's lag is step - versions
     token_fields: TokenFields = field(default_factory=TokenFields)  # [T] each, in the declared dtype
 
     @classmethod
@@ -84,11 +84,10 @@ class PackedBatch:
         step: int = 0,
         token_fields: Mapping[str, TokenField] = {},
     ) -> "PackedBatch":
-        """Returns the sequences as one batch of CPU tensors, in their order.
+        """Concatenates the sequences, in order, into a batch of CPU tensors.
 
-        `loss_weights` is 0 where a sequence's `loss_mask` is off. `reference_logprobs` is None unless every
-        sequence has them. `token_fields` are the declared fields; a batch without sequences has them too.
-        Raises TokenFieldError if a sequence has other fields.
+        `reference_logprobs` is None unless every sequence has them. `token_fields` are the declared fields;
+        an empty batch has them too. Raises TokenFieldError if a sequence has other fields.
         """
         for sequence in sequences:
             check_token_fields(token_fields, sequence.token_fields, len(sequence.token_ids))
@@ -134,7 +133,7 @@ class PackedBatch:
         return self.cu_seqlens.shape[0] - 1
 
     def to(self, device: torch.device | str) -> "PackedBatch":
-        """Returns a copy of the batch whose tensors are on `device`. The host does not wait for a GPU."""
+        """Returns a copy of the batch with its tensors on `device`. Copies to a GPU are asynchronous."""
         moved: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in moved.items():
             if isinstance(value, torch.Tensor):
@@ -158,24 +157,24 @@ def _end_to_end(sequences: Sequence[TrainingSequence], name: str, field: TokenFi
 class TokenScores:
     """The scores of each token of a `PackedBatch`. With `grad=True` all are differentiable."""
 
-    logprobs: torch.Tensor  # [T] float32: log p(token | before it in its sequence); 0 at its first token
-    entropy: torch.Tensor | None = None  # [T] float32 nats, of the distribution the token was drawn from
+    logprobs: torch.Tensor  # [T] float32 nats, log p(token | tokens before it); 0 at a sequence's first token
+    entropy: torch.Tensor | None = None  # [T] float32 nats, of the distribution over the token
     values: torch.Tensor | None = None  # [T] float32, value of the state before the token; needs a value head
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """The report of one optimizer step. All but `measures` is the same on every rank."""
+    """The report of one optimizer step. All fields except `measures` are equal on every rank."""
 
     grad_norm: float  # global norm over all ranks, before clipping
-    learning_rate: float  # the learning rate that this step used
-    skipped: bool  # whether a gradient that was not finite was discarded, without an update
-    measures: Mapping[str, float] = field(default_factory=dict)  # further metrics, from rank 0 alone
+    learning_rate: float  # learning rate of this step
+    skipped: bool  # True if the gradient was not finite and there was no update
+    measures: Mapping[str, float] = field(default_factory=dict)  # further metrics; rank 0's are recorded
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """The trained float32 factors of a `[out, in]` weight, which is `frozen + scale * b @ a`."""
+    """The trained float32 LoRA factors of a `[out, in]` weight, which is `frozen + scale * b @ a`."""
 
     a: torch.Tensor  # [r, in]
     b: torch.Tensor  # [out, r]
@@ -187,45 +186,46 @@ class LowRank:
 
 
 class SaveHandle(abc.ABC):
-    """A handle on a checkpoint that may still be being written."""
+    """A handle to a checkpoint that a worker writes in the background."""
 
     @abc.abstractmethod
     def wait(self) -> None:
-        """Waits until the checkpoint is complete on disk. Raises an error if it could not be written.
+        """Waits until the checkpoint is complete on disk. Raises an error if writing failed.
 
-        If a disk or a quota is full, it raises an OSError with ENOSPC or EDQUOT. Training then continues
-        without this checkpoint.
-
-        It is not a collective: rank 0 may wait alone, and in another thread.
+        If a disk or a quota is full, it raises an OSError with ENOSPC or EDQUOT, and training continues
+        without this checkpoint. `wait` is not a collective: rank 0 may call it alone, in any thread.
         """
 
 
 class TrainerWorker(abc.ABC):
     """One rank of a training backend.
 
-    `init_worker` creates torch.distributed's default process group, so that the pipeline can open a control
-    group of its own.
+    `init_worker` creates torch.distributed's default process group, so that the pipeline can create a control
+    group beside it.
+
+    period: one in so many updates also changes the weights outside of AdamW, e.g. by an outer optimizer. None
+        if no update does.
     """
 
-    needs_model: bool = True  # whether `model_path` must be a Hugging Face model directory
-    missing: str | None = None  # why it cannot run on this machine and what to install; None if it can
-    trains_low_rank: bool = False  # whether it trains only the factors that `gather_low_rank` yields
-    period: int | None = None  # every so many steps, one also changes weights in another way; None: none does
-    longest_wait_s: float = 0.0  # the longest time that a step waits for more than its own ranks
+    needs_model: bool = True  # True if `model_path` must be a Hugging Face model directory
+    missing: str | None = None  # message: missing dependency, and what to install; None if nothing is missing
+    trains_low_rank: bool = False  # True if it trains only the factors that `gather_low_rank` yields
+    period: int | None = None
+    longest_wait_s: float = 0.0  # upper bound of a step's wait for processes other than its own ranks
     device: torch.device
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:
-        """Estimates a rank's device memory in bytes, by purpose, for a micro-batch of `tokens`.
+        """Estimates a rank's device memory in bytes, by purpose, for a micro-batch of `tokens` tokens.
 
-        It uses only the constructor's options, so it can be called before anything is loaded. It returns None
-        if the backend makes no estimate.
+        Uses only the constructor's options, and is called before `init_worker`. Returns None if the backend
+        has no estimate.
         """
         return None
 
     def unfit(self, model_path: str) -> str | None:
-        """Returns why it cannot train the model in a directory, as far as `config.json` tells, or None.
+        """Returns a message if `config.json` shows that the backend cannot train the model, else None.
 
-        It uses only the constructor's options, so it can be called before anything is loaded.
+        Uses only the constructor's options, and is called before `init_worker`.
         """
         return None
 
@@ -233,22 +233,22 @@ class TrainerWorker(abc.ABC):
     def init_worker(self, spec: WorkerSpec) -> None:
         """Loads and shards the weights and the optimizer state, and joins the trainer's process group.
 
-        Weights are float32, with the values of the checkpoint's files whatever dtype its config names. Raises
-        ValueError, on every rank, for a model whose scores would not be those of its own logits. If a rank
-        raises, no other rank is left waiting.
+        Weights are float32, with the exact values of the checkpoint's files, whatever dtype its config names.
+        Raises ValueError, on every rank, if the backend's scores would differ from the model's own logits. If
+        a rank raises, the other ranks do not block.
         """
 
     @abc.abstractmethod
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         """Returns the `[T]` log-probability of every token, in nats, at its sequence's temperature.
 
-        Entropies are returned if requested. With `grad=True` a gradient flows through every score, otherwise
-        through none. Packed sequences do not attend to each other, and dropout is off. The full `[T, vocab]`
-        logits never exist at once, with a gradient or without. The batch is not modified. An empty batch
-        takes part in the ranks' collectives and returns empty scores that `backward` accepts.
+        Entropies are returned if `entropy` is set. With `grad=True` all scores are differentiable, otherwise
+        none. Packed sequences do not attend to each other, and dropout is off. The full `[T, vocab]` logits
+        are never materialised. The batch is not modified. An empty batch takes part in the ranks' collectives
+        and returns empty scores that `backward` accepts.
 
         Several forwards may precede the first backward, and a forward with `grad=False` may come at any time.
-        None changes a gradient. A backend that needs each backward before the next forward raises
+        A forward does not change gradients. A backend that needs each backward before the next forward raises
         NotImplementedError on every rank. Every forward uses the weights after the last step.
         """
 
@@ -256,18 +256,18 @@ class TrainerWorker(abc.ABC):
     def backward(self, loss: torch.Tensor) -> None:
         """Accumulates the gradient of this rank's share of the loss, a scalar.
 
-        Over micro-batches and ranks the gradient is the plain sum: it is not divided by accumulation steps or
-        world size. A loss may use scores where the mask is off or advantages are 0. `forward`,
-        `gather_weights`, `export` and `save` do not change the gradient before `step`.
+        Gradients are summed over micro-batches and ranks, not averaged. A loss may use scores at positions
+        where the mask is off or advantages are 0. `forward`, `gather_weights`, `export` and `save` do not
+        change the accumulated gradient.
         """
 
     @abc.abstractmethod
     def step(self) -> StepReport:
-        """Clips the gradient, steps the optimizer and the learning rate, and zeroes the gradient.
+        """Clips the gradient, steps the optimizer and the learning rate schedule, and zeroes the gradient.
 
-        If the gradient is not finite, only the update is skipped: the step still ends, and counts for the
-        learning rate. Weight decay applies to every parameter, including biases and norms. If all batches
-        were empty, the gradient is zero, but the moments still change the weights.
+        If the gradient is not finite, the update is skipped, but the learning rate schedule advances. Weight
+        decay applies to every parameter, including biases and norms. If all batches were empty, the gradient
+        is zero, but the moments still change the weights.
         """
 
     @abc.abstractmethod
@@ -276,36 +276,36 @@ class TrainerWorker(abc.ABC):
 
     @abc.abstractmethod
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
-        """Yields names with full, contiguous tensors on rank 0, and with None on the other ranks.
+        """Yields (name, full contiguous tensor) on rank 0, and (name, None) on the other ranks.
 
         At most one layer is gathered at a time. All ranks must iterate in lockstep, to the end. A tensor
-        stays valid until the iteration ends.
+        is valid until the iteration ends.
         """
 
     def buffers(self) -> Mapping[str, torch.Tensor]:
         """Returns the model's persistent buffers on the CPU, by name, with their current values.
 
-        They are the same on every rank. No server receives them, but stored versions contain them. By default
-        there are none.
+        They are equal on every rank. Servers do not receive them, but stored versions contain them. By
+        default there are none.
         """
         return {}
 
     def gather_low_rank(self) -> Iterator[tuple[str, LowRank | None]]:
-        """Yields names of weights with their low-rank factors on rank 0, and with None on the other ranks.
+        """Yields (weight's name, low-rank factors) on rank 0, and (name, None) on the other ranks.
 
-        By default there are none. If there are, they alone are trained: `gather_weights` yields these weights
-        `merged` from what was loaded, and all others as they were loaded. Gradients, their norm and AdamW are
-        those of the factors. The names and scales stay the same. All ranks iterate in lockstep, to the end.
+        By default there are none. If there are, only the factors are trained: gradients, their norm and AdamW
+        are those of the factors. `gather_weights` then yields these weights `merged` with the loaded ones,
+        and all others as loaded. Names and scales do not change. All ranks iterate in lockstep, to the end.
         """
         return iter(())
 
     def shards(self) -> list[torch.Tensor] | None:
-        """Returns this rank's own elements of what is trained, or None if the backend has no such access.
+        """Returns this rank's shards of the trained parameters, or None if the backend cannot expose them.
 
-        The tensors are float32 and contiguous, and have no gradient. Over all ranks they hold each trained
-        element once: a value head too, and factors in place of the weights that they adapt. Tensors may be
-        empty, or padded with zeros that have no effect. Order and sizes follow from the model, the
-        constructor's options, and the numbers of the rank and of all ranks.
+        The tensors are float32 and contiguous, and have no gradient. Over all ranks they contain each trained
+        element once, including a value head, and factors in place of the weights that they adapt. Tensors may
+        be empty, or padded with zeros that have no effect. Order and sizes depend only on the model, the
+        constructor's options, the rank and the world size.
 
         Between two steps, a caller may write to them and then call `adopt`. The next `step` or `load` may
         replace them.
@@ -313,40 +313,40 @@ class TrainerWorker(abc.ABC):
         return None
 
     def adopt(self) -> None:
-        """Makes the worker compute and train with what was written to `shards`. It is a collective.
+        """Makes the worker use the values that were written to `shards`. It is a collective.
 
-        Moments, the number of steps and the learning rate stay as they are.
+        Moments, the number of steps and the learning rate do not change.
         """
         raise NotImplementedError(f"{type(self).__name__} has no shards to write to")
 
     @abc.abstractmethod
     def save(self, directory: Path) -> SaveHandle:
-        """Saves everything that the next step depends on, in its current state.
+        """Saves the current state of everything that the next step depends on.
 
-        Write errors are raised by the handle's `wait`, so that all ranks continue alike. Steps and other
-        saves may follow before `wait` returns, and `close` may be called without waiting. If several saves go
-        to the same directory, the last one remains.
+        The handle's `wait` raises write errors, so that no rank diverges from the others here. Steps and
+        other saves may follow before `wait` returns, and `close` may be called without waiting. If several
+        saves go to one directory, it contains the last one.
         """
 
     @abc.abstractmethod
     def load(self, directory: Path) -> None:
-        """Restores what `save` wrote, whatever steps the worker has made since it started.
+        """Restores the state that `save` wrote. The worker may have made steps before.
 
-        Raises an error, on every rank, if the checkpoint does not fit this model.
+        Raises an error, on every rank, if the checkpoint does not match this model.
         """
 
     @abc.abstractmethod
     def export(self, directory: Path) -> None:
-        """Writes a Hugging Face checkpoint of the current weights, rounded to a dtype of its own choice.
+        """Writes a Hugging Face checkpoint of the current weights, in a dtype that the backend chooses.
 
-        It contains everything needed to serve it: config, generation config, tokenizer and its chat template.
-        It replaces an earlier export of this worker in the directory.
+        The checkpoint can be served: it has config, generation config, tokenizer and its chat template. It
+        replaces an earlier export of this worker in the directory.
         """
 
     @abc.abstractmethod
     def reset_optimizer(self) -> None:
-        """Discards the optimizer's moments, as if no step had been made."""
+        """Discards the optimizer's moments."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Finishes checkpoints that are still being written, then frees what the worker holds."""
+        """Finishes checkpoints that are still being written, then frees the worker's resources."""

@@ -1,8 +1,8 @@
-"""The parts that both contracts share: the weight manifest, its buckets, and the weight group.
+"""The weight manifest, its buckets, and the weight group, which trainers and inference engines share.
 
-A weight group is a torch process group separate from the default one. The trainer's rank 0 is its rank 0 and
-the source of every broadcast. The workers of the inference servers are the other ranks. Its store keys are
-those of torch's own `new_group`, so engines that join such groups natively can join it.
+A weight group is a torch process group separate from the default one. Its rank 0 is the trainer's rank 0, and
+the source of every broadcast. Its other ranks are the engine processes of the inference servers. Its store
+keys are those of torch's `new_group`, so an engine that can join such groups natively can join it.
 """
 
 import socket
@@ -29,24 +29,24 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class PeerLostError(RuntimeError):
-    """A broadcast failed because a peer is gone or silent. Other failures raise other errors."""
+    """Raised if a broadcast fails because a peer disconnected or timed out."""
 
     def __init__(self, message: str, timed_out: bool):
-        """Creates the error. `timed_out`: the peer sent nothing within the broadcast's timeout."""
+        """Creates the error. `timed_out`: the broadcast reached its timeout."""
         super().__init__(message)
         self.timed_out = timed_out
 
 
 @dataclass(frozen=True)
 class WeightManifest:
-    """The weights of a model in the order of the broadcast. A tied weight is sent once."""
+    """The weights of a model in the order of the broadcast. Tied weights are sent once."""
 
     parameters: tuple[Parameter, ...]
     tied: dict[str, str]  # tied name -> name under which its weight is sent
 
     @property
     def total_bytes(self) -> int:
-        """The number of bytes that one broadcast sends."""
+        """The number of bytes of one update."""
         return sum(parameter_bytes(p) for p in self.parameters)
 
 
@@ -72,9 +72,9 @@ def parameter_bytes(parameter: Parameter) -> int:
 
 
 def plan_buckets(parameters: Iterable[Parameter], bucket_bytes: int) -> list[list[Parameter]]:
-    """Splits consecutive parameters into buckets of one dtype each. Both ends compute the same plan.
+    """Splits consecutive parameters into buckets of one dtype each. Sender and receivers compute the same.
 
-    A bucket ends before it would exceed `bucket_bytes`; a larger tensor has a bucket of its own.
+    A bucket has at most `bucket_bytes` bytes, unless it is a single larger tensor.
     """
     buckets: list[list[Parameter]] = []
     filled = 0
@@ -91,7 +91,7 @@ def plan_buckets(parameters: Iterable[Parameter], bucket_bytes: int) -> list[lis
 
 
 def pack_bucket(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Returns the raw bytes of consecutive tensors, without padding, as one `[bytes]` uint8 tensor."""
+    """Concatenates the bytes of the tensors, without padding, into one `[bytes]` uint8 tensor."""
     return torch.cat([t.contiguous().reshape(-1).view(torch.uint8) for t in tensors])
 
 
@@ -115,21 +115,21 @@ def send_weights(
     timeout_s: float,
     packer: BucketPacker | None = None,
 ) -> None:
-    """Broadcasts `weights`, which must yield the manifest's parameters in its order.
+    """Broadcasts `weights`, which must yield the manifest's parameters in order.
 
-    Each bucket is packed while the previous one is on the wire. `packer` keeps its memory for the next
-    update. Raises ValueError if `weights` yields others, and PeerLostError if a peer is gone or takes longer
-    than `timeout_s`. An error that `weights` raises is not wrapped.
+    Each bucket is packed while the previous one is sent. `packer` keeps its buffers for the next update.
+    Raises ValueError if `weights` does not match the manifest, and PeerLostError if a peer disconnects or
+    takes longer than `timeout_s`. Errors that `weights` raises propagate.
     """
     packer = packer or BucketPacker()
-    with closing(_Wire(group, timeout_s)) as wire:
+    with closing(_Broadcaster(group, timeout_s)) as broadcaster:
         for bucket in plan_buckets(manifest.parameters, bucket_bytes):
-            tensors = _following(weights, bucket)
-            wire.send(packer.pack(tensors, torch_dtype(bucket[0].dtype), group.device))
-        wire.wait()
+            tensors = _next_tensors(weights, bucket)
+            broadcaster.send(packer.pack(tensors, torch_dtype(bucket[0].dtype), group.device))
+        broadcaster.wait()
 
 
-def _following(weights: Iterator[tuple[str, torch.Tensor]], bucket: list[Parameter]) -> list[torch.Tensor]:
+def _next_tensors(weights: Iterator[tuple[str, torch.Tensor]], bucket: list[Parameter]) -> list[torch.Tensor]:
     """Returns the next tensors of `weights`. Raises ValueError if they are not the bucket's parameters."""
     tensors = []
     for parameter in bucket:
@@ -143,8 +143,8 @@ def _following(weights: Iterator[tuple[str, torch.Tensor]], bucket: list[Paramet
     return tensors
 
 
-class _Wire:
-    """Broadcasts buckets one by one in a thread, so that the next one can be packed meanwhile.
+class _Broadcaster:
+    """Broadcasts one bucket at a time in a thread, so that the caller can pack the next one.
 
     NCCL broadcasts run in the caller's thread, because another thread has another device and stream.
     """
@@ -156,7 +156,7 @@ class _Wire:
         self._under_way: list[Future[None]] = []
 
     def send(self, bucket: torch.Tensor) -> None:
-        """Waits for the previous bucket, raises its error if it failed, and starts to broadcast this one."""
+        """Waits for the previous bucket, raises its error if there is one, and starts to send this one."""
         if self._group.backend == "nccl":
             self._group.broadcast(bucket, self._timeout_s)
             return
@@ -164,7 +164,7 @@ class _Wire:
         self._under_way.append(self._thread.submit(self._group.broadcast, bucket, self._timeout_s))
 
     def wait(self) -> None:
-        """Waits until the current bucket is sent. Raises its error if that failed."""
+        """Waits until the current bucket is sent. Raises an error if sending failed."""
         if self._under_way:
             self._under_way.pop().result()
 
@@ -180,10 +180,10 @@ def receive_weights(
     timeout_s: float,
     allocate: Callable[[int], torch.Tensor] | None = None,
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Yields what `send_weights` sends: one dict of tensors per bucket, in order.
+    """Receives an update of `send_weights`. Yields one dict of tensors per bucket, in order.
 
-    `allocate` returns a buffer of the given number of bytes to receive a bucket into; new memory by default.
-    Raises PeerLostError if no bucket arrives within `timeout_s`, or a peer is gone.
+    `allocate` returns the receive buffer of a bucket, given its bytes; by default, new memory. Raises
+    PeerLostError if no bucket arrives within `timeout_s`, or a peer disconnects.
     """
 
     def new(size: int) -> torch.Tensor:
@@ -197,17 +197,14 @@ def receive_weights(
 
 
 def nccl_version() -> str | None:
-    """Returns the NCCL version of this process, e.g. "2.27.3"; None if torch has no NCCL."""
+    """Returns the NCCL version of this process, e.g. "2.27.3". Returns None without NCCL or a GPU."""
     if not (torch.cuda.is_available() and dist.is_nccl_available()):
         return None
     return ".".join(str(part) for part in torch.cuda.nccl.version())
 
 
 def listening_store(address: str, port: int, timeout_s: float) -> dist.TCPStore:
-    """Returns the master of a rendezvous store that listens on `address` only.
-
-    torch's own master listens on all addresses.
-    """
+    """Returns the master of a TCPStore that listens on `address` only. torch's listens on all addresses."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -230,10 +227,10 @@ def connected_store(address: str, port: int, timeout_s: float) -> dist.TCPStore:
     return dist.TCPStore(address, port, is_master=False, timeout=timeout, wait_for_workers=False)
 
 
-class WeightStore:
-    """The rendezvous store that trainer rank 0 hosts for one epoch of the weight group.
+class RendezvousStore:
+    """The rendezvous store that trainer rank 0 hosts for one epoch (generation) of the weight group.
 
-    It listens on `address` only; `port` 0 takes a free one.
+    It listens on `address` only. `port` 0 chooses a free port.
     """
 
     def __init__(self, address: str, port: int, timeout_s: float):
@@ -246,9 +243,9 @@ class WeightStore:
     def group(
         self, name: str, world_size: int, backend: str, timeout_s: float, probe: bool = False
     ) -> "WeightGroup":
-        """Returns the weight group with this process as rank 0.
+        """Returns the weight group, with this process as rank 0, when every rank has joined.
 
-        Blocks until every rank has joined. Raises RuntimeError at the timeout.
+        Raises RuntimeError at the timeout.
         """
         group = WeightGroup(
             self._store, self.address, name, 0, world_size, backend, timeout_s, probe, self._aborted
@@ -257,20 +254,20 @@ class WeightStore:
         return group
 
     def abort(self) -> None:
-        """Breaks the group, or its rendezvous, from another thread: waits in it end, here and at the peers.
+        """Aborts the group or its rendezvous from another thread: blocked calls on all ranks raise.
 
-        If another thread is about to wait, it may have to be called again. For gloo it needs /dev/fd; where
-        that is missing, a wait ends at its timeout.
+        Call it again if another thread may have begun to wait after the call. For gloo it needs /dev/fd. On a
+        system without it, blocked calls end at their timeout.
         """
         self._aborted.set()
         self._sockets.shut_down(self.port)
 
 
 class WeightGroup:
-    """The weight group, as one of its ranks holds it. Rank 0 is the source of every broadcast.
+    """One rank of the weight group. Rank 0 is the source of every broadcast.
 
-    A rank leaves by `close`, which drops the last reference. No message is sent; its peers stop waiting at
-    once.
+    A rank leaves by `close`, which drops the last reference to the process group. It sends no message; the
+    peers' blocked calls raise at once.
     """
 
     def __init__(
@@ -287,8 +284,8 @@ class WeightGroup:
     ):
         """Joins the group.
 
-        `probe`: whether rank 0 broadcasts a byte at once. It must be the same on every rank of the group.
-        `aborted`: set when the group is broken from another thread.
+        `probe`: if True, rank 0 broadcasts a byte at once. It must be equal on all ranks.
+        `aborted`: event by which another thread aborts an NCCL group.
         """
         self.rank = rank
         self.world_size = world_size
@@ -332,7 +329,7 @@ class WeightGroup:
     def broadcast(self, buffer: torch.Tensor, timeout_s: float) -> None:
         """Sends `buffer` (rank 0) or fills it in place (other ranks).
 
-        Raises PeerLostError if a peer is gone, or takes longer than `timeout_s`.
+        Raises PeerLostError if a peer disconnects or takes longer than `timeout_s`.
         """
         group = self._group
         if group is None:
@@ -350,16 +347,16 @@ class WeightGroup:
                 group.broadcast(on_device, options, timeout_s)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:  # torch raises it when a peer is gone or silent
+        except RuntimeError as error:  # torch's error for a lost connection and for a timeout
             raise PeerLostError(str(error), time.monotonic() - started >= timeout_s) from error
 
     def receive(
         self, buffers: Iterator[torch.Tensor], timeout_s: float
     ) -> Generator[torch.Tensor, None, None]:
-        """Fills each buffer by a broadcast, and yields it once it is full.
+        """Receives a broadcast into each buffer, and yields the buffer.
 
-        With gloo, the next buffers are filled meanwhile. If the generator is closed early, the broadcast
-        under way is abandoned and ends at its own timeout. Raises PeerLostError as `broadcast` does.
+        With gloo, a thread fills the next buffers in advance. If the generator is closed early, a broadcast
+        in progress is abandoned and ends at its timeout. Raises PeerLostError as `broadcast` does.
         """
         if self.backend == "gloo":
             yield from filled_ahead(partial(self.broadcast, timeout_s=timeout_s), buffers)
@@ -378,7 +375,7 @@ class WeightGroup:
 def _gloo_group(
     store: dist.Store, address: str, rank: int, world_size: int, timeout: timedelta
 ) -> dist.ProcessGroupGloo:
-    """Returns a gloo group on the loopback interface if the store is there, else on the host's own."""
+    """Returns a gloo group on the loopback interface if the store is on it, else on the host's default."""
     if address not in LOOPBACK:
         return dist.ProcessGroupGloo(store, rank, world_size, timeout)
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""Tells why the files of a directory are not the whole model that its `config.json` describes.
+"""Checks that the files of a directory are the complete model that its `config.json` describes.
 
-transformers fills tensors that are not there with random numbers, and leaves out those that it does not know.
-Only its log says so. The launcher, the trainers and the transformers engine refuse such a model. Which names
-belong together is what transformers reports: nothing here compares names.
+transformers initialises missing tensors randomly and ignores unknown ones, with only a warning in the log.
+The launcher, the trainers and the transformers engine refuse such a model. Each check returns a message, or
+None. Tensor names are matched by transformers' own report, not here.
 """
 
 import json
@@ -14,23 +14,23 @@ from safetensors import SafetensorError, safe_open
 
 from contracts.support.messages import one_line
 
-FLOATS = ("F64", "F32", "F16", "BF16")  # dtypes of weights, in the words of safetensors
-CODES = ("F8_", "F6_", "F4")  # beginnings of dtypes that are numbers only with a scale
+FLOATS = ("F64", "F32", "F16", "BF16")  # dtypes of weights, by their safetensors names
+CODES = ("F8_", "F6_", "F4")  # prefixes of quantised dtypes, whose values need a scale
 TIED = "{} and {} differ in its files, and config.json ties them (tie_word_embeddings)"
 POINTER = b"version https://git-lfs"
-POINTER_BYTES = 1024  # the most that a pointer has
-READ = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt", "model*.safetensors")  # besides older weights
-BESIDE = ("generation_config.json", "special_tokens_map.json", "added_tokens.json")
-SINGLE = ("model.safetensors", "pytorch_model.bin")  # transformers takes the first that is there,
+POINTER_BYTES = 1024  # upper bound of a pointer's size
+READ = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt", "model*.safetensors")  # files that are loaded
+OPTIONAL = ("generation_config.json", "special_tokens_map.json", "added_tokens.json")
+SINGLE = ("model.safetensors", "pytorch_model.bin")  # transformers loads the first that exists,
 INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")  # each before its index
 
 
 class IncompleteModelError(ValueError):
-    """What a model's files lack or have too much, in one line."""
+    """Raised if a model's files are not the complete model. The message is one line."""
 
 
 def fault_of_kind(directory: Path) -> str | None:
-    """Returns which file says that the directory has something else than a model, or None."""
+    """Returns a message if the directory has a PEFT adapter, a GGUF file or a Git LFS pointer, else None."""
     if adapter := _first(directory, "adapter_config.json"):
         return f"{adapter.name} is that of a PEFT adapter: merge it into its model, and name that"
     there = [name for name in (*SINGLE, *INDICES) if (directory / name).exists()]
@@ -44,8 +44,11 @@ def fault_of_kind(directory: Path) -> str | None:
 
 
 def fault_in_files(directory: Path) -> str | None:
-    """Returns which file or tensor keeps the directory from being a model, as headers tell, or None."""
-    if why := fault_of_kind(directory) or _fault_beside(directory):
+    """Returns a message that names a missing, unreadable or unsupported file or tensor, else None.
+
+    Reads only the headers of weight files.
+    """
+    if why := fault_of_kind(directory) or _fault_of_optional(directory):
         return why
     try:
         files = _weight_files(directory)
@@ -69,9 +72,9 @@ def fault_in_files(directory: Path) -> str | None:
     return None
 
 
-def _fault_beside(directory: Path) -> str | None:
-    """Returns which file is torn, of those that transformers would then leave out."""
-    for name in BESIDE:
+def _fault_of_optional(directory: Path) -> str | None:
+    """Checks the optional files. If one is truncated, transformers ignores it silently."""
+    for name in OPTIONAL:
         try:
             json.loads((directory / name).read_bytes())
         except FileNotFoundError:
@@ -82,9 +85,9 @@ def _fault_beside(directory: Path) -> str | None:
 
 
 def fault_of_loading(model: Any, report: Mapping[str, Any]) -> str | None:
-    """Returns which tensor differs between a model and its files, or None.
+    """Returns a message that names a tensor by which a loaded model and its files differ, else None.
 
-    `report` is what transformers says with `output_loading_info`.
+    `report` is the result of transformers' `output_loading_info`.
     """
     kind = type(model).__name__
     unknown = sorted(report["unexpected_keys"])
@@ -98,13 +101,13 @@ def fault_of_loading(model: Any, report: Mapping[str, Any]) -> str | None:
         return f"{unknown[0]} is in its files, and is no tensor of {kind} by config.json"
     declared = model.get_expanded_tied_weights_keys(all_submodels=True)
     for name, source in declared.items():
-        if name not in model.all_tied_weights_keys:  # transformers has found other values, and has not tied
+        if name not in model.all_tied_weights_keys:  # transformers does not tie weights whose values differ
             return TIED.format(name, source)
     return None
 
 
 def fault_of_ties(model: Any, directory: Path) -> str | None:
-    """Returns which tied tensors differ in the files, for a model that was loaded without values."""
+    """Returns a message if tied tensors differ in the files, else None. `model` may be on the meta device."""
     there = {
         name: file
         for file in _weight_files(directory)
@@ -120,13 +123,13 @@ def fault_of_ties(model: Any, directory: Path) -> str | None:
 
 
 def is_quantised(config: Mapping[str, Any]) -> bool:
-    """Returns whether a `config.json` describes weights that are codes, with scales beside them."""
+    """Returns True if a `config.json` describes quantised weights."""
     parts = (config, config.get("text_config") or {})
     return any(part.get("quantization_config") or part.get("compression_config") for part in parts)
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """Returns the files that transformers reads. Raises IncompleteModelError if they cannot be told."""
+    """Returns the weight files that transformers loads. Raises IncompleteModelError if that is ambiguous."""
     for single, index in zip(SINGLE, INDICES, strict=True):
         named = _indexed(directory / index) if (directory / index).exists() else set()
         if (directory / single).exists():
@@ -151,7 +154,7 @@ def _indexed(index: Path) -> set[str]:
 
 
 def _dtypes(file: Path) -> Iterator[tuple[str, str]]:
-    """Yields names and dtypes of a safetensors file. Of others torch tells when it loads them."""
+    """Yields names and dtypes of a safetensors file, and nothing for another file."""
     if file.suffix == ".safetensors":
         with safe_open(file, framework="numpy") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - it is no mapping
@@ -172,7 +175,7 @@ def _is_pointer(file: Path) -> bool:
         return False
     try:
         return file.read_bytes().startswith(POINTER)
-    except OSError:  # whoever needs the file says that it cannot be read
+    except OSError:  # reported when the file is loaded
         return False
 
 

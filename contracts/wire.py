@@ -1,6 +1,6 @@
-"""The base classes of all request and response models. Requests are validated strictly, responses leniently.
+"""Base classes of all request and response models. Requests are validated strictly, responses leniently.
 
-So a response may gain fields, and a request may gain fields with defaults: `wire` does not send a default.
+So a response may gain fields, and a request may gain fields with defaults, because `wire` omits defaults.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ MAX_FIELDS = 64  # in one object of a request; each unknown field costs the serv
 
 
 class Request(BaseModel):
-    """Base class of the bodies that a client sends. An unknown field is refused, never ignored."""
+    """Base class of the bodies that a client sends. An unknown field is a validation error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -23,18 +23,15 @@ class Request(BaseModel):
         return given
 
     def wire(self) -> dict[str, Any]:
-        """Returns the JSON object to send, without the fields that have their default value.
-
-        So a strict server with an older version of the contract accepts it.
-        """
+        """Returns the JSON object to send, without defaults, so that an older server accepts it."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class Answer(BaseModel):
-    """Base class of the bodies that a server sends. A reader ignores unknown fields.
+    """Base class of the bodies that a server sends. Clients ignore unknown fields.
 
-    A field whose set of values may grow is a plain string. Its description says how a reader handles an
-    unknown value.
+    A field whose set of values may grow is a plain string. Its description says how clients treat an unknown
+    value.
     """
 
     model_config = ConfigDict(extra="ignore")

@@ -20,7 +20,7 @@ from contracts.inference import InitProcessGroupRequest, WeightUpdateRequest
 from contracts.records import Rollout
 from contracts.support.die_with_parent import die_with_parent
 from contracts.trainer import OptimizerSpec, PackedBatch, TrainerWorker, WorkerSpec
-from contracts.weights import WeightGroup, WeightStore, send_weights
+from contracts.weights import RendezvousStore, WeightGroup, send_weights
 from extensions.demo.registry import Demo
 from pipelinerl.advantages import LeaveOneOut
 from pipelinerl.batching.sequences import training_sequences
@@ -98,7 +98,7 @@ async def inference_server(session: aiohttp.ClientSession) -> AsyncIterator[Serv
 
 async def join(server: ServerControl) -> WeightGroup:
     """Returns the weight group of this process, which is rank 0, and the server."""
-    store = WeightStore("127.0.0.1", 0, TIMEOUT_S)
+    store = RendezvousStore("127.0.0.1", 0, TIMEOUT_S)
     meeting = {"group_name": "minimal", "master_address": store.address, "master_port": store.port}
     request = InitProcessGroupRequest(**RUN, **meeting, backend="gloo", rank_offset=1, world_size=2)
     forming = asyncio.to_thread(store.group, request.group_name, 2, "gloo", TIMEOUT_S)

@@ -1,6 +1,6 @@
-"""The HTTP server around any `InferenceEngine`: routes, token, errors, startup and shutdown.
+"""The HTTP app of any `InferenceEngine`: routes, token, errors, startup and shutdown. `serve` creates it.
 
-`serve` calls it. It knows no engine and decides nothing about weights.
+This module must not depend on a particular engine, and makes no decisions about weights.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ def create_app(
     add_generation: AddGeneration | None = None,
     served_names: Sequence[str] = (),
 ) -> FastAPI:
-    """Returns the HTTP app around the engine of `updates`.
+    """Returns the HTTP app of the engine of `updates`.
 
-    version: the label of the weights that the engine starts with.
-    on_start_failure: called if the model does not load. It loads while `/health` reports `loading`.
-    add_generation: adds the OpenAI-compatible routes for an engine that is not a `TokenEngine`.
+    version: version of the engine's initial weights.
+    on_start_failure: called if loading the model fails. `/health` reports `loading` until it has loaded.
+    add_generation: adds the OpenAI-compatible routes of an engine that is not a `TokenEngine`.
     served_names: additional names of a `TokenEngine`'s model.
     """
     engine = updates.engine
@@ -61,9 +61,9 @@ def create_app(
             await engine.close()
 
     app = FastAPI(title="inference contract", lifespan=lifespan, redirect_slashes=False)
-    app.state.end_requests = updates.end_requests  # before the server closes their connections
+    app.state.end_requests = updates.end_requests  # called before the server closes connections
     names = ModelNames(engine, served_names)
-    if add_generation is None:  # first, because routes are tried in order and most requests match these
+    if add_generation is None:  # first, because routes are matched in order and most requests are for these
         app.include_router(generation_routes(engine, updates, names))
     app.include_router(health_routes(updates, token))
     app.include_router(control_routes(updates))
@@ -82,7 +82,7 @@ def create_app(
 
 
 class RouteMethods:
-    """Middleware that refuses a wrong method on a route, even if an adapter mounts an app over all paths."""
+    """Middleware that refuses a wrong method on a route, even if an adapter mounts an app at `/`."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]):
         self.app = app
@@ -107,7 +107,7 @@ class RouteMethods:
 
 
 class BearerToken:
-    """Middleware that requires `Authorization: Bearer <token>` on every route but `/health`."""
+    """Middleware that requires `Authorization: Bearer <token>` on every route except `/health`."""
 
     def __init__(self, app: ASGIApp, token: str):
         self.app = app

@@ -1,4 +1,4 @@
-"""Reads the body of each request within limits, and refuses invalid JSON, before a route sees it."""
+"""Middleware that reads request bodies, and refuses those that are too large, too slow or invalid JSON."""
 
 import asyncio
 
@@ -12,12 +12,12 @@ from contracts.schema.routes import ROUTES
 from inference_adapters.error_answers import error_answer
 
 LARGE = {route.path for route in ROUTES if route.body_limit == "max_body_bytes"}
-OPEN = "/health"  # needs no token, so its body is neither kept nor read
+OPEN = "/health"  # needs no token, so a body is not accepted
 MAX_RECEIVING_BYTES = 2**29  # total of all bodies that are being received
 
 
 class BodyLimits:
-    """Middleware that passes on a request once its complete body has arrived and is valid JSON."""
+    """Middleware that calls the app after the complete body has arrived and is valid JSON."""
 
     def __init__(self, app: ASGIApp, limits: Limits):
         self.app = app
@@ -36,7 +36,7 @@ class BodyLimits:
         except ClientDisconnect:
             pass
         else:
-            await self.app(scope, _again(body, receive), send)
+            await self.app(scope, _replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """Returns the body. Raises ContractError if it is too large or too slow."""
@@ -71,7 +71,7 @@ class BodyLimits:
 
 
 def check_json(scope: Scope, body: bytes) -> None:
-    """Raises ContractError for a body that is not JSON, nested too deeply, or with half a surrogate pair."""
+    """Raises ContractError if the body is invalid JSON, nested too deeply, or has half a surrogate pair."""
     headers = dict(scope["headers"])
     if not body or headers.get(b"content-type", b"").startswith(b"multipart/"):
         return
@@ -96,8 +96,8 @@ async def _chunks(receive: Receive):
             return
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Returns a `receive` that returns the complete body first."""
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Returns a `receive` whose first message is the complete body."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:

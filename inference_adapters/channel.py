@@ -1,7 +1,7 @@
-"""The interface behind which weight channels stand: ways other than a group by which a server gets weights.
+"""The interface of weight channels, by which a server gets weights without a weight group.
 
-The command line names the class of channels that a server offers (`--weight-channels`). `serve` makes it, and
-`membership` joins its channels. The wire models are in `contracts.channel`.
+The option `--weight-channels` names a subclass of `WeightChannels`. `serve` creates it, and `membership`
+joins its channels. The wire models are in `contracts.channel`.
 """
 
 import abc
@@ -19,53 +19,53 @@ from inference_adapters.update_record import UpdateRecord
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request: the address that it came from, and the one at which it reached the server."""
+    """The addresses of a request's connection."""
 
-    host: str
-    reached: str
+    host: str  # address of the client
+    reached: str  # address of the server at which the request arrived
 
 
 LOCAL = Caller("127.0.0.1", "127.0.0.1")
 
 
 class WeightChannel(abc.ABC):
-    """One channel of a server. Its methods are called in the server's event loop, and do not block it.
+    """One channel of a server. Methods run in the server's event loop and must not block it.
 
-    A version is given to the engine after `UpdateLedger.occupy`, and only while the channel is not closed.
-    A channel that pulls no version by itself, and holds nothing open, has only to `pull`.
+    Call `UpdateLedger.acquire_exclusive` before the engine's `load_weights`, and neither after `close`. Only
+    `pull` is required if the channel pulls no version by itself and keeps no resource open.
     """
 
-    request: InitWeightChannelRequest  # that it was made for
+    request: InitWeightChannelRequest
 
     async def open(self) -> str | None:
-        """Makes the channel usable, and returns the proof that its request asks for.
+        """Opens the channel, and returns the proof that its request asks for.
 
-        Raises ContractError if that is not possible. Nothing is left to be closed then.
+        Raises ContractError if that fails. Then `close` is not called, so release all resources first.
         """
         return None
 
     def begin(self) -> None:  # noqa: B027
-        """Begins to pull versions if the request says `follow`. The server has joined the channel."""
+        """Starts to pull versions if the request says `follow`. Called after the server has joined."""
 
     async def close(self, why: str) -> None:  # noqa: B027
-        """Ends the channel with all of its tasks. Versions that it pulls are given up, and `why` is told."""
+        """Closes the channel and ends its tasks. Cancels versions being pulled, with `why` as the reason."""
 
     def info(self) -> ChannelInfo:
-        """Returns what `/contract` says of the channel."""
+        """Returns the channel's state for `/contract`."""
         asked = self.request
         return ChannelInfo(kind=asked.kind, epoch=asked.epoch, follow=asked.follow)
 
     @abc.abstractmethod
     async def pull(self, record: UpdateRecord, kv_cache: KvCacheMode) -> None:
-        """Obtains a requested version and has the engine load it, within the timeout of its record.
+        """Fetches version `record.outcome.version` and passes it to the engine, within the record's timeout.
 
-        The version is `record.outcome.version`. `load_weights` of the engine gets it as a StoredUpdate, with
-        `record.progress`. Raises UpdateError (`update_record`) if the version cannot be obtained.
+        Calls the engine's `load_weights` with a StoredUpdate and `record.progress`. Raises UpdateError
+        (`update_record`) if the version cannot be fetched.
         """
 
 
 class WeightChannels(abc.ABC):
-    """The channels that a server offers. There is one object of this class in a server."""
+    """Factory of the channels of a server. A server has one object of this class."""
 
     @classmethod
     @abc.abstractmethod
@@ -75,24 +75,24 @@ class WeightChannels(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def of(cls, args: argparse.Namespace) -> Self:
-        """Returns the channels that the command line describes.
+        """Creates the object from the command line.
 
-        Raises OSError or ValueError, with a message of one line, if it cannot be followed.
+        Raises OSError or ValueError, with a one-line message, if an option is invalid.
         """
 
     @abc.abstractmethod
     def capabilities(self, engine: InferenceEngine) -> Sequence[str]:
-        """Returns the capabilities that these channels add to those of the engine, also before it starts."""
+        """Returns the capabilities that these channels add. May be called before the engine has started."""
 
     @abc.abstractmethod
     def check(self, request: InitWeightChannelRequest, engine: InferenceEngine, caller: Caller) -> None:
-        """Raises ContractError if the channel must not be joined, or cannot be. Changes nothing."""
+        """Raises ContractError if the channel cannot or must not be joined. Must not have side effects."""
 
     @abc.abstractmethod
     def channel(
         self, request: InitWeightChannelRequest, engine: InferenceEngine, ledger: UpdateLedger
     ) -> WeightChannel:
-        """Returns a channel that is not open yet. The ledger gets the versions that it pulls unasked."""
+        """Returns a channel that is not open yet. It adds versions that it pulls by itself to the ledger."""
 
     def close(self) -> None:  # noqa: B027
-        """Deletes what is temporary. No channel is open any more."""
+        """Deletes temporary files. Called after all channels are closed."""

@@ -1,7 +1,4 @@
-"""One choice of a growing completion, and its representation in OpenAI's two APIs.
-
-The chat and the text API differ only in the names of a few fields (`Chat`, `Text`).
-"""
+"""One choice of a completion, and its representation in OpenAI's chat and text APIs (`Chat`, `Text`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,17 +46,17 @@ class Text:
 
 @dataclass
 class Choice:
-    """One completion, up to the tokens sampled so far."""
+    """The tokens of one choice that have been sampled so far."""
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     top_logprobs: list[Sequence[tuple[int, float]]] = field(default_factory=list)
     finish_reason: str | None = None
-    begun: bool = False  # whether a chunk of it has been sent
+    begun: bool = False  # True if a chunk of it has been sent
 
     def extend(self, delta: TokenDelta) -> None:
-        """Adds newly sampled tokens. Raises ContractError if a log-probability is not a number."""
+        """Adds newly sampled tokens. Raises ContractError if a log-probability is not finite."""
         if not isfinite(sum(delta.logprobs)):
             raise ContractError(
                 ErrorCode.ENGINE_FAILED, "the engine sampled a token of no finite log-probability"
@@ -72,10 +69,7 @@ class Choice:
 
 
 def spans(versions: Sequence[int]) -> list[dict]:
-    """Returns the half-open spans of equal versions.
-
-    [3, 3, 4] gives version 3 from 0 to 2, and version 4 from 2 to 3.
-    """
+    """Returns half-open spans of equal versions: for [3, 3, 4], version 3 in [0, 2) and 4 in [2, 3)."""
     found = []
     start = 0
     for version, alike in groupby(versions):

@@ -1,6 +1,6 @@
-"""Builds OpenAI-compatible responses, with the fields that the contract adds to them.
+"""Builds OpenAI-compatible responses with the contract's fields, from deltas, for `generation_routes`.
 
-`generation_routes` calls it. It does no I/O: it converts deltas to dicts.
+This module does no I/O.
 """
 
 import random
@@ -20,26 +20,23 @@ from inference_adapters.logprob_forms import Classic, Likeliest, TokenTexts
 from inference_adapters.stop_strings import StopText, text_before
 
 LogprobsForm = Literal["none", "content", "classic", "arrays"]
-NAMES = random.Random()  # for response ids; the system's random source costs a switch of threads for each
+NAMES = random.Random()  # for response ids: os.urandom would cost a thread switch for each
 
 
 @dataclass(frozen=True)
 class Form:
-    """The form in which a request wants its response."""
+    """The response format that a request asks for."""
 
     api: type[Chat] | type[Text]
     model: str
     logprobs: LogprobsForm = "none"
     stops: tuple[str, ...] = ()
-    with_calls: bool = False  # whether tool calls are parsed from the text
-    with_usage: bool = False  # whether a stream ends with its usage
+    with_calls: bool = False  # True if tool calls are parsed from the text
+    with_usage: bool = False  # True if a stream ends with its usage
 
 
 class Completion:
-    """Builds the response to one request, complete or in chunks.
-
-    Choice j of prompt p has the index p * n + j.
-    """
+    """Builds the response to one request, complete or in chunks. Choice j of prompt p has index p * n + j."""
 
     def __init__(self, form: Form, prompts: list[list[int]], n: int, texts: TokenTexts):
         self.form = form
@@ -59,7 +56,6 @@ class Completion:
         self._started = False
 
     def append_delta(self, index: int, delta: TokenDelta) -> None:
-        """Adds newly sampled tokens to the choice `index`."""
         self.choices[index].extend(delta)
 
     def whole(self) -> dict:
@@ -67,7 +63,7 @@ class Completion:
         return self._with(range(len(self.choices))) | {"usage": self.usage()}
 
     def alone(self, index: int) -> dict:
-        """Returns a response that contains only the choice `index`, which is complete."""
+        """Returns a response that contains only the completed choice `index`."""
         return self._with([index])
 
     def _with(self, indices: Sequence[int]) -> dict:
@@ -89,7 +85,7 @@ class Completion:
         return self.form.api.whole(text, calls) | body | spanned
 
     def usage(self) -> dict[str, int]:
-        """Returns the numbers of tokens, each prompt counted once."""
+        """Returns the token counts. A prompt counts once, however many choices it has."""
         sampled = sum(len(choice.token_ids) for choice in self.choices)
         prompt = sum(map(len, self.prompts))
         return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
@@ -97,8 +93,8 @@ class Completion:
     def chunks(self, index: int, delta: TokenDelta) -> list[dict]:
         """Returns the next chunks of a stream.
 
-        The first chunk of a choice has its prompt, and the last one its spans. If a conversation has several
-        choices, each begins with a chunk of its own, because OpenAI's client wants them in order.
+        The first chunk of a choice has its prompt ids, and the last one its version spans. A chat with
+        several choices begins with an empty chunk of each, because OpenAI's client expects them in order.
         """
         found = []
         if not self._started and self.form.api is Chat and self.n > 1:
@@ -132,7 +128,7 @@ class Completion:
         return chunk | {"choices": [self.form.api.delta(text, calls, first_of_choice) | body]}
 
     def usage_chunk(self) -> dict:
-        """Returns the chunk that ends a stream whose usage was requested."""
+        """Returns the last chunk of a stream whose usage was requested."""
         return self._head | {"object": self.form.api.chunk_object, "choices": [], "usage": self.usage()}
 
     def _common_prompt(self) -> dict[str, Any]:
@@ -170,12 +166,12 @@ def _reason(finish_reason: str | None, calls: Sequence[ToolCall]) -> str | None:
 
 
 def int32(values: Sequence[int]) -> str:
-    """Returns token ids as a base64 array."""
+    """Returns token ids as base64 of little-endian int32."""
     return _base64(struct.pack(f"<{len(values)}i", *values))
 
 
 def float32(values: Sequence[float]) -> str:
-    """Returns log-probabilities as a base64 array, each rounded to the nearest float32."""
+    """Returns log-probabilities as base64 of little-endian float32."""
     return _base64(struct.pack(f"<{len(values)}f", *values))
 
 

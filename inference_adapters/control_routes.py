@@ -1,6 +1,6 @@
 """The routes by which a trainer inspects, joins and updates a server. Every adapter serves them.
 
-They are HTTP only: `membership` and `weight_updates` decide what is accepted and what it means.
+This module only translates HTTP: `membership` and `weight_updates` accept or refuse the requests.
 """
 
 from typing import Annotated
@@ -30,7 +30,7 @@ Wait = Annotated[float, Query(ge=0, lt=LONGEST_S, allow_inf_nan=False)]
 
 
 def health_routes(updates: WeightUpdates, token: str | None) -> APIRouter:
-    """Returns the route that reports whether the server is ready, and proves that it knows `token`."""
+    """Returns the route `/health`, which also proves that the server knows `token`."""
     router = APIRouter()
 
     @router.head("/health", include_in_schema=False)

@@ -1,8 +1,7 @@
-"""The weight updates of an engine whose model is in the server's own process.
+"""Base class of engines whose model is in the server's process: joins weight groups and receives updates.
 
-An adapter derives from `EmbeddedEngine`. It implements how to stop its forward passes, how to copy tensors
-into its model, and how to generate. Joining, receiving and failures are implemented here. This module knows
-neither HTTP nor which requests are allowed when: `weight_updates` decides that.
+An adapter derives from `EmbeddedEngine`, and implements pausing, copying tensors into its model, and
+generation. This module must not depend on HTTP; `weight_updates` decides which requests are allowed.
 """
 
 import abc
@@ -40,8 +39,8 @@ __all__ = ["EmbeddedEngine", "resident_bytes"]
 class EmbeddedEngine(TokenEngine):
     """An engine of one rank in one process.
 
-    All buckets are checked and buffered before any is applied. So an update that fails midway, or that
-    contains a NaN, has changed nothing, and generation continues. Only a failing `apply_weights` loses the
+    All buckets are checked and buffered before the first is applied. So if an update fails midway, or has a
+    NaN, the served weights are unchanged, and generation continues. Only a failing `apply_weights` loses the
     weights. Generation then stays paused, and `health` reports unhealthy, until the next complete update.
     """
 
@@ -50,16 +49,14 @@ class EmbeddedEngine(TokenEngine):
         self._pause: contextlib.AbstractContextManager[None] | None = None  # the current pause
         self._memory = ReceiveMemory()
         self._lost: str | None = None  # why the served weights are incomplete
-        # One thread for everything that touches the model: a pause must be entered, used and left in the same
-        # thread.
+        # A single thread enters and exits pauses, and applies weights.
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     @abc.abstractmethod
     def pause_generation(self) -> contextlib.AbstractContextManager[None]:
-        """Pauses generation while the block runs. It is entered in a worker thread.
+        """Returns a context manager that pauses generation. It is entered and exited in a worker thread.
 
-        On entry no forward pass is running any more, and none starts before the exit. Requests in flight then
-        continue.
+        Inside the block no forward pass runs. Requests in flight continue after it.
         """
 
     @abc.abstractmethod
@@ -72,23 +69,23 @@ class EmbeddedEngine(TokenEngine):
     ) -> None:
         """Copies `tensors` into the model, casting to its dtype. Called inside the pause, in the same thread.
 
-        If `serves_received` is true, it makes them the model's weights instead, and copies nothing.
+        If `serves_received` returns True, uses the tensors as the model's weights instead of copying them.
 
         tensors: views into receive buffers, by Hugging Face name.
         tied: tied name -> name under which the weight is sent; every copy of a tied weight must be filled.
-        version: the label of tokens sampled from now on.
-        kv_cache: with "recompute", requests in flight compute their keys and values again.
+        version: version of tokens sampled from now on.
+        kv_cache: with "recompute", requests in flight recompute their keys and values.
         """
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Returns a bucket to keep until all are here; an engine may move it to other memory."""
+        """Returns the bucket to keep until the update is complete. An engine may copy it to other memory."""
         return bucket
 
     def serves_received(self, parameters: list[Parameter]) -> bool:
-        """Returns whether `apply_weights` uses the tensors it is given as the model's weights.
+        """Returns True if `apply_weights` uses the received tensors themselves as the model's weights.
 
-        An update is then received into the memory of the weights that the previous update replaced. So the
-        model must no longer refer to those, and must keep using all tensors of the last update.
+        Then each update is received into the memory of the weights that the previous update replaced. So the
+        model must use all tensors of the last update, and must not refer to older ones.
         """
         return False
 
@@ -99,7 +96,7 @@ class EmbeddedEngine(TokenEngine):
 
     async def join_group(self, request: InitProcessGroupRequest) -> list[int]:
         try:
-            # torch's own timeouts do not end the wait for a store whose process is stopped (SIGSTOP).
+            # torch's timeouts do not apply if the store's process is stopped (SIGSTOP).
             async with asyncio.timeout(request.timeout_s):
                 group = await in_daemon_thread(
                     WeightGroup.join,
@@ -129,9 +126,9 @@ class EmbeddedEngine(TokenEngine):
             self._group = None
 
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
-        assert self._group is not None, "the app calls this only for a member of a group"
+        assert self._group is not None, "the app calls this only after join_group"
         tensors: dict[str, torch.Tensor] = {}
-        spoilt: list[str] = []  # reasons why this update's weights cannot be used
+        not_finite: list[str] = []  # messages about weights that are not finite
         started = time.monotonic()
         memory = self._memory.begin() if self.serves_received(request.parameters) else None
         buckets = receive_weights(
@@ -142,41 +139,42 @@ class EmbeddedEngine(TokenEngine):
             for bucket in islice(buckets, count):
                 if progress.cancelled:
                     return
-                spoilt.extend(filter(None, [why_not_finite(bucket)]))
-                if not spoilt:  # otherwise the rest is still received, for the other members
+                not_finite.extend(filter(None, [why_not_finite(bucket)]))
+                if not not_finite:  # otherwise the rest is received only for the other members' sake
                     tensors.update(self.buffered(bucket))
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 progress.transfer_s = time.monotonic() - started
-                del bucket  # a failure's traceback would keep it alive
+                del bucket  # an error's traceback would keep it alive
 
         try:
-            # "paused" stops generation as late as possible: once the first bucket has arrived.
+            # "paused" pauses generation as late as possible: when the first bucket has arrived.
             await in_daemon_thread(receive, 1 if request.receive == "paused" else None)
-            async with self._generation_held(progress):
+            async with self._generation_paused(progress):
                 await in_daemon_thread(receive, None)
-                if spoilt:
-                    raise ValueError(spoilt[0])
+                if not_finite:
+                    raise ValueError(not_finite[0])
                 await self._apply(tensors, request, progress)
             if memory is not None:
                 self._memory.serve()
         finally:
-            tensors.clear()  # a failure's traceback would keep this copy of the model alive
+            tensors.clear()  # an error's traceback would keep this copy of the model alive
 
     async def load_weights(self, update: StoredUpdate, progress: UpdateProgress) -> None:
         tensors: dict[str, torch.Tensor] = {}
         try:
             adopted = await in_daemon_thread(self._read, update, tensors, progress)
-            async with self._generation_held(progress):
+            async with self._generation_paused(progress):
                 await self._apply(tensors, update, progress)
             if adopted:
                 self._memory.serve()
         finally:
-            tensors.clear()  # a failure's traceback would keep the files mapped
+            tensors.clear()  # an error's traceback would keep the files mapped
 
     def _read(self, update: StoredUpdate, tensors: dict[str, torch.Tensor], progress: UpdateProgress) -> bool:
-        """Reads and checks a stored version. Returns whether the engine will serve the tensors themselves.
+        """Reads and checks a stored version into `tensors`.
 
-        If so they are copies, because mapped files may be deleted.
+        Returns True if the engine will serve the tensors themselves. Then they are copies of the mapped
+        files, which may be deleted.
         """
         stored = stored_tensors(update.version, update.files, update.shapes)
         parameters = [
@@ -206,12 +204,12 @@ class EmbeddedEngine(TokenEngine):
         await self._in_model_thread(self.apply_weights, tensors, update.tied, update.version, update.kv_cache)
 
     @contextlib.asynccontextmanager
-    async def _generation_held(self, progress: UpdateProgress):
+    async def _generation_paused(self, progress: UpdateProgress):
         """Pauses generation and resumes it afterwards, unless the weights are lost."""
-        held_at = time.monotonic()
+        paused_at = time.monotonic()
         try:
-            await self._in_model_thread(self._hold)
-            held_at = time.monotonic()
+            await self._in_model_thread(self._enter_pause)
+            paused_at = time.monotonic()
             yield
             self._lost = None
         except Exception as error:
@@ -220,26 +218,23 @@ class EmbeddedEngine(TokenEngine):
             raise
         finally:
             if self._lost is None:
-                await self._in_model_thread(self._release)
-            progress.paused_s = time.monotonic() - held_at
+                await self._in_model_thread(self._exit_pause)
+            progress.paused_s = time.monotonic() - paused_at
 
-    def _hold(self) -> None:
+    def _enter_pause(self) -> None:
         if self._pause is None:  # still open if the previous update lost the weights
             pause = self.pause_generation()
             pause.__enter__()
             self._pause = pause
 
-    def _release(self) -> None:
+    def _exit_pause(self) -> None:
         if self._pause is not None:
             pause = self._pause
             self._pause = None
             pause.__exit__(None, None, None)
 
     async def _in_model_thread(self, function: Callable[..., None], *args: object) -> None:
-        """Runs `function` to its end, even if the caller is cancelled.
-
-        A pause that is only half entered could not be left.
-        """
+        """Runs `function` to completion even if the caller is cancelled: a half-entered pause has no exit."""
         future = asyncio.get_running_loop().run_in_executor(self._model_thread, function, *args)
         try:
             await asyncio.shield(future)

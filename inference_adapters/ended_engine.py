@@ -1,4 +1,4 @@
-"""Ends a server whose engine has ended, because only the server can be restarted."""
+"""Ends a server whose engine process has ended, because the launcher can only restart the server."""
 
 import logging
 import signal
@@ -7,9 +7,9 @@ log = logging.getLogger(__name__)
 
 
 def end_server(why: str) -> None:
-    """Ends this process by SIGTERM, so that its status is not 0. Requests in flight are answered first.
+    """Logs `why`, one line, and ends this process by SIGTERM, so that its exit status is not 0.
 
-    `why` is one line for the log.
+    Requests in flight get a response first.
     """
     log.error("%s, and so this server ends; start it again", why)
     signal.raise_signal(signal.SIGTERM)

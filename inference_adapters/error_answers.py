@@ -1,4 +1,4 @@
-"""Turns every error of a server into an HTTP response in the contract's form, with its proper status."""
+"""Converts every error of a server to an HTTP response of the contract."""
 
 import json
 
@@ -8,9 +8,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from contracts.errors import ContractError, ErrorCode
-from inference_adapters.neutral_values import only_neutral
+from inference_adapters.neutral_values import accepted_values
 
-LONGEST_MESSAGE = 1000  # characters; a message may name a field, which a client may make long
+LONGEST_MESSAGE = 1000  # characters; a message may contain a field's name, which the client chooses
 
 
 def add_error_answers(app: FastAPI) -> None:
@@ -25,7 +25,7 @@ def error_answer(error: ContractError, path: str, headers: dict[str, str] | None
 
 
 def error_body(error: ContractError) -> bytes:
-    """Returns the JSON of an error, in ASCII: a message may quote half of a surrogate pair."""
+    """Returns the JSON of an error, in ASCII because a message may quote half of a surrogate pair."""
     param = error.param and error.param[:LONGEST_MESSAGE]
     return json.dumps(ContractError(error.code, error.message[:LONGEST_MESSAGE], param).body()).encode()
 
@@ -34,7 +34,7 @@ async def _contract_error(request: Request, error: ContractError) -> Response:
     return error_answer(error, request.url.path)
 
 
-# A value that no server supports is refused like a value that this server does not support.
+# The code of a value that no server supports is that of a value which this server does not support.
 UNSUPPORTED_VALUE = {
     "backend": ErrorCode.UNSUPPORTED_BACKEND,
     "kind": ErrorCode.UNSUPPORTED_CHANNEL,
@@ -53,11 +53,11 @@ async def _validation_error(request: Request, error: RequestValidationError) -> 
         code = UNSUPPORTED_VALUE.get(where, code)
     elif first["type"] == "extra_forbidden" and request.url.path.startswith("/v1/"):
         code = ErrorCode.UNSUPPORTED_PARAMETER
-        why = only_neutral(where) or why
+        why = accepted_values(where) or why
     elif first["type"] == "missing" and not where:
         code = ErrorCode.BAD_REQUEST
     where = where or "the body (sent as application/json?)"
-    param = within[0] if within else None  # deeper elements may be pydantic's own names of types
+    param = within[0] if within else None  # deeper elements may be pydantic's names of types
     return error_answer(ContractError(code, f"{where}: {why}", param), request.url.path)
 
 
@@ -73,6 +73,6 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def _failure(request: Request, error: Exception) -> Response:
-    """Returns the response to an unexpected error. The server's log has the traceback."""
+    """Returns the response to an unexpected error, whose traceback is in the server's log."""
     why = ContractError(ErrorCode.ENGINE_FAILED, f"{type(error).__name__}; see the server's log")
     return error_answer(why, request.url.path)

@@ -1,7 +1,6 @@
-"""Finds received weights that are not finite, before an update is applied.
+"""Checks received weights for NaN and infinity, which a diverged trainer may send.
 
-With such a weight every token of every request would be undefined. A trainer that has diverged sends such
-weights. Every adapter checks each bucket as it arrives.
+Every adapter checks each bucket on arrival, before an update is applied.
 """
 
 import math
@@ -11,13 +10,13 @@ import torch
 
 
 class NotFiniteError(ValueError):
-    """Weights with a NaN or an infinite value. Nothing of them was applied."""
+    """Raised if weights have a NaN or an infinite value."""
 
 
 def why_not_finite(bucket: Mapping[str, torch.Tensor]) -> str | None:
-    """Returns a description of a weight in the bucket with a NaN or an infinite value, or None."""
+    """Returns a message that names a weight with a NaN or an infinite value, or None if there is none."""
     for name, tensor in bucket.items():
-        # A sum is finite only if all its terms are. A sum that is not may have overflowed.
+        # If the sum is finite, all terms are. If it is not, it may have overflowed.
         if not math.isfinite(tensor.sum().item()) and not _is_finite(tensor):
             return f"{name} holds values that are not finite (NaN or infinite)"
     return None

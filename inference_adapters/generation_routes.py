@@ -1,7 +1,7 @@
-"""The OpenAI-compatible routes over an engine's `generate`, and `/score`.
+"""The OpenAI-compatible routes of a `TokenEngine`, and `/score`.
 
-They serve engines without an HTTP server of their own. They know nothing of weight groups. They only ask
-`weight_updates` whether requests are accepted, and whether lost weights have been given up.
+This module must not depend on weight groups. `weight_updates` tells it if requests are accepted, and if the
+timeout of lost weights has passed.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from contracts.inference import (
     TokenEngine,
 )
 from inference_adapters.bodies import ChatBody, TextBody
+from inference_adapters.completion_slots import CompletionSlots
 from inference_adapters.completions import Chat, Completion, Form, LogprobsForm, Text
 from inference_adapters.logprob_forms import TokenTexts
 from inference_adapters.model_routes import ModelNames
-from inference_adapters.places import Places
 from inference_adapters.prompts import ChatPrompts, prompts_of, text_prompts
 from inference_adapters.request_checks import (
     calls_tools,
@@ -42,13 +42,13 @@ from inference_adapters.weight_updates import WeightUpdates
 
 
 def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelNames) -> APIRouter:
-    """Returns the routes that generate and score with `engine`, whose model has these names."""
+    """Returns the routes that generate and score with `engine`. `names`: the names of its model."""
 
     async def ready() -> None:
         updates.require_ready()
 
     router = APIRouter(dependencies=[Depends(ready)])
-    places = Places()
+    slots = CompletionSlots()
     chats = ChatPrompts(engine)
     texts = TokenTexts(engine.decode)
 
@@ -70,24 +70,24 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
             with_calls=calls_tools(body),
             **_shared(body),
         )
-        with ExitStack() as held:
-            held.enter_context(places.held(body.n))
+        with ExitStack() as stack:
+            stack.enter_context(slots.acquired(body.n))
             prompt = await chats.of(body)
-            return await answer(request, held, body, form, [prompt], max_tokens)
+            return await answer(request, stack, body, form, [prompt], max_tokens)
 
     @router.post("/v1/completions")
     async def completions(body: TextBody, request: Request) -> Response:
         check(body, body.max_tokens)
         form = Form(Text, body.model, logprobs=_logprobs_form(body), **_shared(body))
         given = prompts_of(body.prompt)
-        places.check_prompts(len(given), body.n)
-        with ExitStack() as held:
-            held.enter_context(places.held(len(given) * body.n))
+        slots.check_prompts(len(given), body.n)
+        with ExitStack() as stack:
+            stack.enter_context(slots.acquired(len(given) * body.n))
             prompts = await text_prompts(given, engine)
-            return await answer(request, held, body, form, prompts, body.max_tokens)
+            return await answer(request, stack, body, form, prompts, body.max_tokens)
 
     def check(body: GenerationRequest, max_tokens: int | None) -> None:
-        """Checks what can be checked before the prompt is tokenized."""
+        """Makes the checks that do not need the prompt's tokens."""
         names.check(body.model)
         check_options(body)
         check_capabilities(body, updates.capabilities())
@@ -95,7 +95,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
 
     async def answer(
         request: Request,
-        held: ExitStack,
+        stack: ExitStack,
         body: GenerationRequest,
         form: Form,
         prompts: list[list[int]],
@@ -111,20 +111,20 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         ]
         if form.stops:
             sources = [until_stop(source, form.stops, engine.decode) for source in sources]
-        deltas = updates.totals.counted(merged(sources, updates.ledger.weights_given_up))
+        deltas = updates.totals.counted(merged(sources, updates.ledger.hold_timed_out))
         completion = Completion(form, prompts, body.n, texts)
         if body.stream:
-            return EventStream(_events(completion, deltas), held.pop_all())
+            return EventStream(_events(completion, deltas), stack.pop_all())
         if body.as_completed:
-            return LineStream(_lines(completion, deltas), held.pop_all())
+            return LineStream(_lines(completion, deltas), stack.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
 
-    _add_score_route(router, engine, places)
+    _add_score_route(router, engine, slots)
     return router
 
 
 def _shared(body: GenerationRequest) -> dict[str, Any]:
-    """Returns the fields of `Form` that both routes have."""
+    """Returns the fields of `Form` that chat and text completions share."""
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     return {"stops": stops, "with_usage": bool(body.stream_options and body.stream_options.include_usage)}
 
@@ -136,7 +136,7 @@ def _logprobs_form(body: ChatBody | TextBody) -> LogprobsForm:
 
 
 def _text_logprobs(asked: int | None) -> LogprobsForm:
-    """Returns the form that a number requests. False, which equals 0, requests nothing."""
+    """Returns "classic" for a number, 0 included, and "none" for None and False."""
     return "none" if asked is None or asked is False else "classic"
 
 
@@ -148,17 +148,14 @@ async def _whole(completion: Completion, deltas: AsyncIterator[tuple[int, TokenD
 
 
 def response_of(completion: Completion) -> Response:
-    """Returns the response with the complete answer."""
+    """Returns the complete response."""
     return Response(msgspec.json.encode(completion.whole()), media_type="application/json")
 
 
 async def _lines(
     completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]
 ) -> AsyncIterator[bytes]:
-    """Yields each choice as a line once it is complete.
-
-    An error is sent as the last line, because the status has already been sent.
-    """
+    """Yields each choice as a line when it is complete. An error is the last line, after the status 200."""
     try:
         async with aclosing(deltas):
             async for index, delta in deltas:
@@ -172,10 +169,7 @@ async def _lines(
 async def _events(
     completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]
 ) -> AsyncIterator[str]:
-    """Yields server-sent events.
-
-    An error after the first event is sent as an event, because the status has already been sent.
-    """
+    """Yields server-sent events. An error is sent as an event, after the status 200."""
     try:
         async with aclosing(deltas):
             async for index, delta in deltas:
@@ -189,8 +183,8 @@ async def _events(
         yield "data: [DONE]\n\n"
 
 
-def _add_score_route(router: APIRouter, engine: TokenEngine, places: Places) -> None:
-    """Adds the route to `router`. A request to score occupies one of the slots."""
+def _add_score_route(router: APIRouter, engine: TokenEngine, slots: CompletionSlots) -> None:
+    """Adds `/score` to `router`. A request occupies one slot."""
     scoring = asyncio.Lock()
 
     @router.post("/score")
@@ -206,6 +200,6 @@ def _add_score_route(router: APIRouter, engine: TokenEngine, places: Places) -> 
                     f"sequences: {len(token_ids)} tokens; the context is {engine.max_context()}",
                     "sequences",
                 )
-        with places.held(1):
-            async with scoring:  # one request after the other: each fills the engine's batches by itself
+        with slots.acquired(1):
+            async with scoring:  # one request at a time, because each fills the engine's batches
                 return await engine.score(request)

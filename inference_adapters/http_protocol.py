@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with the contract's limits on connections and headers, and its form of errors."""
+"""uvicorn's HTTP protocol with the contract's limits on connections and headers, and its error bodies."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,13 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.limits import Limits
 from inference_adapters.error_answers import error_answer, error_body
 
-OTHER_FILES = 256  # descriptors that a server needs in addition to its connections
-SPARE = 256  # connections beyond the limit that still get a response; any more are closed at once
+OTHER_FILES = 256  # file descriptors that a server needs besides its connections
+SPARE = 256  # connections beyond the limit that get an error response; further ones are closed at once
 OVERLOADED = ContractError(ErrorCode.OVERLOADED, "too many connections; ask again later")
 
 
 def limits_here(limits: Limits) -> Limits:
-    """Returns `limits` with as many connections as this process may have, after raising its own limit."""
+    """Raises RLIMIT_NOFILE as far as needed and allowed. Returns `limits` with the possible connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.max_connections + OTHER_FILES + SPARE
     if soft < wanted:
@@ -30,12 +30,12 @@ def limits_here(limits: Limits) -> Limits:
 
 
 async def overloaded(scope: Scope, receive: Receive, send: Send) -> None:
-    """Responds with `overloaded` to every request of a connection beyond the limit."""
+    """The ASGI app of a connection beyond the limit: it responds with `overloaded`."""
     await error_answer(OVERLOADED, scope["path"], {"Connection": "close"})(scope, receive, send)
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection. It is closed if a header, or the rest of a refused body, does not arrive in time."""
+    """One connection, with a timeout for headers and for the rest of a refused body."""
 
     def __init__(self, limits: Limits, **options: Any):
         super().__init__(**options)
@@ -73,7 +73,7 @@ class LimitedProtocol(H11Protocol):
         self.transport.close()
 
     def _watch(self) -> None:
-        """Starts the timer if the client must send a header, or the rest of a body that was refused."""
+        """Starts the timer if the client must send a header or the rest of a refused body, else stops it."""
         refused = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
         if self.conn.their_state is not h11.IDLE and not refused:
             self._stop_watching()
@@ -92,4 +92,4 @@ class LimitedProtocol(H11Protocol):
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Logs nothing, because a request to upgrade is answered like any other."""
+        """Logs nothing: a request to upgrade gets a normal response."""

@@ -1,7 +1,4 @@
-"""The checks of a request to join a weight group or a weight channel, before anything is done.
-
-`membership` calls them. Each raises ContractError, and none changes anything.
-"""
+"""Validates requests to join a weight group or a weight channel, for `membership`. It has no side effects."""
 
 from contracts.channel import InitWeightChannelRequest
 from contracts.errors import ContractError, ErrorCode
@@ -11,7 +8,7 @@ AnyJoinRequest = InitProcessGroupRequest | InitWeightChannelRequest
 
 
 def check_claim(request: AnyJoinRequest, run: str | None, epoch: int | None) -> None:
-    """Raises ContractError if the run or the epoch that holds the server does not admit the request."""
+    """Raises ContractError if the server belongs to another run, or to the same or a newer epoch."""
     if run not in (None, request.run) and not request.takeover:
         raise ContractError(ErrorCode.OTHER_RUN, f"this server belongs to run {run}, not {request.run}")
     if run == request.run and epoch is not None and request.epoch <= epoch:

@@ -1,7 +1,7 @@
-"""The two forms of log-probabilities: that of chat completions, and the classic form of text completions.
+"""The JSON forms of log-probabilities: that of chat completions, and the classic one of text completions.
 
-`completions` calls them; they have no side effects. `likeliest` has, for each token, the most likely tokens
-at its position as (id, log-probability), most likely first; it is empty unless they were requested.
+`completions` uses it. `likeliest` has, for each sampled token, the most likely tokens at its position as (id,
+log-probability) in descending order. It is empty if they were not requested.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MOST_KEPT = 2**14  # texts: a few megabytes
 
 
 class TokenTexts:
-    """The texts of single tokens. The latest are cached, because decoding one costs more than sending it."""
+    """The texts of single tokens, with a cache, because decoding a token costs more than sending it."""
 
     def __init__(self, decode: Decode):
         self.decode = decode
@@ -23,7 +23,7 @@ class TokenTexts:
 
     def _read(self, token_id: int) -> tuple[str, list[int] | None]:
         token = self.decode([token_id])
-        # The text of a token that is part of a character does not reveal its bytes.
+        # The bytes of a token that is part of a character are unknown.
         return token, None if "\ufffd" in token else list(token.encode())
 
     def content(self, token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Likeliest) -> dict:
@@ -43,7 +43,7 @@ class TokenTexts:
 
 
 class Classic:
-    """The classic form of a growing completion: it counts the characters of the text so far."""
+    """Builds the classic form of one streamed completion. It counts characters for `text_offset`."""
 
     def __init__(self, decode: Decode):
         self._decode = decode
@@ -69,7 +69,7 @@ class Classic:
         return offset
 
     def _by_text(self, token: str, logprob: float, others: Sequence[tuple[int, float]]) -> dict[str, float]:
-        """Returns log-probabilities by text. If two tokens have the same text, the first counts."""
+        """Returns log-probabilities by text. If tokens have the same text, the first one is kept."""
         found = {token: logprob}
         for other, its_logprob in others:
             found.setdefault(self._decode([other]), its_logprob)

@@ -1,7 +1,6 @@
-"""Checks whether a weight update can be received at all, before any collective.
+"""Validates the request of a weight update against the engine's declarations, before any collective.
 
-`weight_updates` calls it. Every refusal names the parameter and changes nothing. It reads only the engine's
-declarations.
+`weight_updates` calls it. It has no side effects.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from contracts.inference import EngineInfo, InferenceEngine, Parameter, WeightUp
 
 
 def check_manifest(request: WeightUpdateRequest, engine: InferenceEngine) -> None:
-    """Raises ContractError unless the engine can receive the update's parameters in the requested mode."""
+    """Raises ContractError, which names the parameter, unless the engine can receive the update."""
     info = engine.info()
     check_kv_cache(request.kv_cache, info)
     if request.receive == "staged" and "staged" not in info.capabilities:
@@ -25,7 +24,7 @@ def check_manifest(request: WeightUpdateRequest, engine: InferenceEngine) -> Non
 
 
 def check_kv_cache(kv_cache: str, info: EngineInfo) -> None:
-    """Raises ContractError unless the engine offers the mode."""
+    """Raises ContractError unless the engine supports the mode."""
     if kv_cache not in info.kv_cache:
         why = f"kv_cache {kv_cache}: this server offers {info.kv_cache}"
         raise ContractError(ErrorCode.UNSUPPORTED_KV_CACHE, why)
@@ -59,7 +58,7 @@ def _check_complete(names: list[str], shapes: Mapping[str, tuple[int, ...]]) -> 
 
 
 def _check_tied(sent: Mapping[str, str], tied: Mapping[str, str]) -> None:
-    """Checks that both ends tie the same weights; otherwise a copy would keep its old values."""
+    """Checks that trainer and server tie the same weights. Otherwise a copy would keep its old values."""
     for name in sorted(sent.keys() | tied.keys()):
         if name not in sent:
             raise ContractError(

@@ -1,7 +1,7 @@
-"""Decides which run a server belongs to, and which weight group or weight channel it is in.
+"""A server's membership in a run, and in a weight group or weight channel of that run.
 
-It decides about joins: run, takeover, epoch and idempotent retries. One join is under way at a time; a newer
-one takes its place. A join that fails changes nothing. `control_routes` and `weight_updates` call it.
+It handles joins: run, takeover, epoch and idempotent retries. One join is in progress at a time; a newer one
+replaces it. A failed join changes nothing. `control_routes` and `weight_updates` call it.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ class _Join:
     """A weight group or channel that is being joined, or was joined."""
 
     request: AnyJoinRequest
-    task: asyncio.Task[Any]  # of the answer
-    formed: bool = False  # whether it can no longer fail, and so is not given up for a newer one
+    task: asyncio.Task[Any]  # its result is the response
+    formed: bool = False  # True if it can no longer fail, so that a newer join does not cancel it
 
 
 class Membership:
-    """A server's membership in a run, and in one of its groups or channels."""
+    """The run, group or channel of a server, and its joins."""
 
     def __init__(self, engine: InferenceEngine, ledger: UpdateLedger, channels: WeightChannels | None):
         self.channels = channels
@@ -40,7 +40,7 @@ class Membership:
         self.channel: WeightChannel | None = None
         self._engine = engine
         self._ledger = ledger
-        self._epoch: int | None = None  # of the last one joined in this run, even if it has ended
+        self._epoch: int | None = None  # last epoch joined in this run, even if the group has ended
         self._joined: _Join | None = None
         self._joining: _Join | None = None
 
@@ -48,40 +48,40 @@ class Membership:
 
     async def join(self, request: InitProcessGroupRequest) -> list[int]:
         """Joins a newer weight group and returns this server's ranks."""
-        return await self._enter(request, self._check_join, self._join)
+        return await self._join_once(request, self._check_join, self._join)
 
     async def join_channel(
         self, request: InitWeightChannelRequest, caller: Caller = LOCAL
     ) -> InitWeightChannelResponse:
-        """Joins a newer weight channel, for a caller whose own host may be a source."""
-        return await self._enter(request, partial(self._check_channel, caller=caller), self._join_channel)
+        """Joins a newer weight channel. The host of `caller` may be a source."""
+        return await self._join_once(request, partial(self._check_channel, caller=caller), self._join_channel)
 
-    async def _enter(
+    async def _join_once(
         self,
         request: AnyJoinRequest,
         check: Callable[[Any], None],
         form: Callable[[Any], Coroutine[Any, Any, Any]],
     ) -> Any:
-        """Returns the answer of a join, which is new or repeats one."""
+        """Returns the response of a join. A retry gets the response of the join that it repeats."""
         while True:
             for known in (self._joining, self._joined):
                 if known and known.request == request:  # an HTTP retry
-                    return await self._answer_of(known)
+                    return await self._result_of(known)
             check(request)
             if self._joining and self._joining.formed:
                 await asyncio.wait([self._joining.task])
             elif update := self._ledger.receiving:
-                await self._end_of(update, request)
+                await self._wait_for_update(update, request)
             else:
-                break  # without a wait since the checks
+                break  # no await since the checks
         if self._joining:
             self._joining.task.cancel()
         self._joining = _Join(request, asyncio.create_task(form(request)))
         self._ledger.join = self._joining.task
-        return await self._answer_of(self._joining)
+        return await self._result_of(self._joining)
 
-    async def _answer_of(self, join: _Join) -> Any:
-        await asyncio.wait([join.task])  # not cancelled with the HTTP request that started it
+    async def _result_of(self, join: _Join) -> Any:
+        await asyncio.wait([join.task])  # does not cancel the task if the HTTP request is cancelled
         if join.task.cancelled():
             raise ContractError(
                 ErrorCode.STALE_EPOCH,
@@ -101,19 +101,16 @@ class Membership:
         self.channels.check(request, self._engine, caller)
 
     def _check_claim(self, request: AnyJoinRequest) -> None:
-        # A group or channel that is still forming already claims the server.
+        # A join in progress already claims the server.
         if self._joining:
             check_claim(request, self._joining.request.run, self._joining.request.epoch)
         else:
             check_claim(request, self.run, self._epoch)
 
-    async def _end_of(self, update: UpdateRecord, request: AnyJoinRequest) -> None:
-        """Waits for the current update, for at most its own timeout.
-
-        A takeover does not wait, because it means that the other run is over.
-        """
+    async def _wait_for_update(self, update: UpdateRecord, request: AnyJoinRequest) -> None:
+        """Waits for the current update, at most its timeout. A takeover cancels the update instead."""
         if request.run != self.run:
-            await self._ledger.call_off(update, f"run {request.run} took over")
+            await self._ledger.cancel_and_wait(update, f"run {request.run} took over")
             return
         waited_s = update.timeout_s + NOTICE_S
         await update.wait(waited_s)
@@ -129,13 +126,13 @@ class Membership:
             ranks = await self._engine.join_group(request)
             join.formed = True
             await self.leave_channel(f"the group of epoch {request.epoch} was joined")
-            await self._joined_by(join)
+            await self._set_joined(join)
             self.group = GroupInfo(
                 epoch=request.epoch, rank_offset=request.rank_offset, world_size=request.world_size
             )
             return ranks
         finally:
-            self._no_longer_joining(join)
+            self._clear_joining(join)
 
     async def _join_channel(self, request: InitWeightChannelRequest) -> InitWeightChannelResponse:
         join = self._joining
@@ -146,25 +143,25 @@ class Membership:
             why = f"the channel of epoch {request.epoch} was joined"
             try:
                 await self.leave_channel(why)
-                await self._joined_by(join)
+                await self._set_joined(join)
             except BaseException:
                 await channel.close(why)
                 raise
             self.leave_group()
             self.channel = channel
-            channel.begin()  # last, because it may begin to pull at once
+            channel.begin()  # last, because it may start to pull at once
             weights = self._ledger.weights_info(self.run)
             return InitWeightChannelResponse(version=weights.version, digest=weights.digest, proof=proof)
         finally:
-            self._no_longer_joining(join)
+            self._clear_joining(join)
 
-    async def _joined_by(self, join: _Join) -> None:
+    async def _set_joined(self, join: _Join) -> None:
         if join.request.run != self.run:
             await self._change_run(join.request)
         self._joined = join
         self._epoch = join.request.epoch
 
-    def _no_longer_joining(self, join: _Join) -> None:
+    def _clear_joining(self, join: _Join) -> None:
         if self._joining is join:  # not replaced by a newer join
             self._joining = self._ledger.join = None
 
@@ -183,27 +180,27 @@ class Membership:
             self.group = None
 
     async def leave_channel(self, why: str) -> None:
-        """Leaves the weight channel, if there is one. `why` is told of versions that it pulls."""
+        """Leaves the weight channel, if there is one. `why`: reason for cancelling versions being pulled."""
         channel = self.channel
         self.channel = None
         if channel is not None:
             await channel.close(why)
 
     async def end_joining(self) -> None:
-        """Gives up a join that can still fail, and waits for the end of one that is formed."""
+        """Cancels a join in progress, or waits for its end if it has formed."""
         while join := self._joining:
             if not join.formed:
                 join.task.cancel()
             await asyncio.wait([join.task])
 
     async def close(self) -> None:
-        """Leaves the weight channel, and deletes what was fetched unless the directory is to be kept."""
+        """Ends joining, leaves the weight channel, and closes the server's `WeightChannels`."""
         await self.end_joining()
         await self.leave_channel("the server is closing")
         if self.channels is not None:
             self.channels.close()
 
-    # --- what updates need ------------------------------------------------------------------------
+    # --- checks of updates ------------------------------------------------------------------------
 
     def check_run(self, run: str) -> None:
         """Raises ContractError if the server belongs to another run."""
@@ -211,7 +208,7 @@ class Membership:
             raise ContractError(ErrorCode.OTHER_RUN, f"this server belongs to run {self.run}, not {run}")
 
     def check_no_join(self, run: str) -> None:
-        """Raises ContractError if a join is under way, from which `run` has to expect a new epoch."""
+        """Raises ContractError if a join is in progress, and `run` is the current or the joining run."""
         if self._joining and run in (self.run, self._joining.request.run):
             raise ContractError(
                 ErrorCode.JOINING, f"epoch {self._joining.request.epoch} is still being joined"
@@ -224,7 +221,7 @@ class Membership:
         return self.group.epoch
 
     def epoch_of_channel(self) -> int:
-        """Returns the epoch of the channel. Raises ContractError unless there is one that takes requests."""
+        """Returns the epoch of the channel. Raises ContractError if there is none, or it follows the run."""
         if self.channel is None:
             raise ContractError(ErrorCode.NO_CHANNEL, "this server is in no weight channel: join one first")
         request = self.channel.request

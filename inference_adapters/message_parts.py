@@ -1,7 +1,6 @@
-"""Joins the text parts of a message, and refuses every other part by its type.
+"""Joins the text parts of a message, and refuses parts of other types.
 
-It is called for every engine, before a chat template sees the messages. A template would format a list of
-parts in its own way, or as Python's `str` does.
+It is called for every engine, before the chat template, because templates format lists of parts differently.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ BETWEEN = "\n"  # between two text parts, as vLLM joins them
 
 
 def with_text(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the messages with text as their content. Raises ContractError for a part that is not text."""
+    """Returns the messages with strings as content. Raises ContractError for a part that is not text."""
     joined = []
     for number, message in enumerate(messages):
         content = message.get("content")

@@ -1,6 +1,6 @@
-"""The route `/metrics`: a server's counters and gauges in Prometheus' text format. Every adapter serves it.
+"""The route `/metrics`: the contract's metrics and then the engine's, in Prometheus' text format.
 
-Its names are the contract's, whatever the engine; the engine's own metrics come after them.
+Every adapter serves it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
 def metrics_routes(updates: WeightUpdates) -> APIRouter:
-    """Returns the route that reports the server's metrics. Its registry belongs to the app."""
+    """Returns the route `/metrics`, with a registry of its own for each app."""
     registry = CollectorRegistry()
     registry.register(ContractMetrics(updates))
 
@@ -29,7 +29,7 @@ def metrics_routes(updates: WeightUpdates) -> APIRouter:
     router = APIRouter(dependencies=[Depends(loaded)])
 
     @router.get("/metrics")
-    async def told() -> Response:
+    async def exposition() -> Response:
         of_engine = await updates.engine.metrics()
         text = generate_latest(registry).decode() + of_engine
         return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
@@ -38,7 +38,7 @@ def metrics_routes(updates: WeightUpdates) -> APIRouter:
 
 
 class ContractMetrics(Collector):
-    """Collects the contract's metrics on request, from the server's state."""
+    """Collects the contract's metrics from the server's state, on each request."""
 
     def __init__(self, updates: WeightUpdates):
         self.updates = updates
@@ -58,7 +58,7 @@ class ContractMetrics(Collector):
 
 
 def _family(metric: metrics.Metric, value: float | Mapping[str, float]) -> Metric:
-    """Returns a metric with its value, or with one value per label value."""
+    """Returns a metric with its value, or with one value per label."""
     family = FAMILIES[metric.type](metric.family, metric.help, labels=[metric.label] if metric.label else [])
     for labels, number in [([label], n) for label, n in value.items()] if metric.label else [([], value)]:
         family.add_metric(labels, number)

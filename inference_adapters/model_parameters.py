@@ -1,4 +1,4 @@
-"""Lists a model's weights by Hugging Face name, for engines that store them in another form."""
+"""Lists a model's weights by Hugging Face name, for engines that store them differently."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +13,9 @@ def model_parameters(
     trust_remote_code: bool = False,
     overrides: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Returns the shapes of the weights that an update must contain, and the tied names.
+    """Returns the shapes of the weights of an update, and tied name -> sent name.
 
-    It allocates no memory for the weights.
+    The model is created on the meta device, without memory for its weights.
     """
     config = AutoConfig.from_pretrained(
         model, revision=revision, trust_remote_code=trust_remote_code, **(overrides or {})

@@ -1,6 +1,6 @@
-"""The routes that describe a server's model and engine, and the names of the model.
+"""The routes `/v1/models` and `/version`, and the names of a server's model. Every adapter serves them.
 
-Every adapter serves them. A request names the model as `/contract` does, or by one of its other served names.
+A request names the model as `/contract` does, or by one of its other served names.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ Cards = Callable[[], Awaitable[list[dict[str, Any]]]]  # OpenAI's description of
 
 
 class ModelNames:
-    """The names that a request may use for an engine's model; the engine's own name comes first."""
+    """The names that a request may use for an engine's model: first the engine's, then `served`."""
 
     def __init__(self, engine: InferenceEngine, served: Sequence[str] = ()):
         self._engine = engine
@@ -42,7 +42,7 @@ def no_such_model(name: str, names: Sequence[str]) -> ContractError:
 
 
 def model_routes(updates: WeightUpdates, cards: Cards) -> APIRouter:
-    """Returns the routes that describe the engine and, by `cards`, the model."""
+    """Returns the routes. `cards` returns OpenAI's description of each model."""
 
     async def loaded() -> None:
         updates.require_loaded()

@@ -1,13 +1,13 @@
-"""Removes fields without effect from a request: nulls, and fields at their neutral value.
+"""Removes nulls and fields with a neutral value, which has no effect, from a request.
 
-Clients of OpenAI's API send many fields at their defaults. It is called before a body is parsed, for every
-engine. A field with another value stays, and is honoured or refused by name.
+Clients of OpenAI's API send many fields at their defaults. Every server calls it before parsing a body. It
+keeps fields with other values, which the server then honours or refuses by name.
 """
 
 import json
 from typing import Any
 
-NEUTRAL: dict[str, tuple[Any, ...]] = {  # the values without effect, for each field
+NEUTRAL: dict[str, tuple[Any, ...]] = {  # field -> its values without effect
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
     "logit_bias": ({},),
@@ -36,12 +36,12 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # the values without effect, for each f
     "include_stop_str_in_output": (False,),
     "use_beam_search": (False,),
 }
-LABELS = ("user", "safety_identifier", "prompt_cache_key")  # texts that name the client, without effect
+LABELS = ("user", "safety_identifier", "prompt_cache_key")  # strings that identify the client
 
 
-def asked_for(body: dict[str, Any]) -> dict[str, Any]:
+def without_neutral(body: dict[str, Any]) -> dict[str, Any]:
     """Returns the body without fields that have no effect."""
-    asked = {name: value for name, value in body.items() if not _asks_for_nothing(name, value)}
+    asked = {name: value for name, value in body.items() if not _is_neutral(name, value)}
     if type(asked.get("best_of")) is int and asked["best_of"] == asked.get("n", 1):
         del asked["best_of"]
     if "tools" not in asked and asked.get("tool_choice") in ("auto", "none"):
@@ -49,19 +49,19 @@ def asked_for(body: dict[str, Any]) -> dict[str, Any]:
     return asked
 
 
-def only_neutral(name: str) -> str | None:
-    """Returns a line with the field's accepted values, or None if none is accepted."""
+def accepted_values(name: str) -> str | None:
+    """Returns a message with the field's accepted values, or None if it has none."""
     if name not in NEUTRAL:
         return None
     return f"this server takes only {' or '.join(map(json.dumps, NEUTRAL[name]))}"
 
 
-def _asks_for_nothing(name: str, value: Any) -> bool:
+def _is_neutral(name: str, value: Any) -> bool:
     if value is None:
         return True
     if name in LABELS:
         return isinstance(value, str)
-    # In Python, false equals 0 and true equals 1; in JSON they do not.
+    # False == 0 in Python, but false and 0 differ in JSON.
     return any(
         value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
         for neutral in NEUTRAL.get(name, ())

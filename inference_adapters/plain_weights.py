@@ -1,7 +1,7 @@
-"""Refuses models whose weights an update would not replace, before an engine loads them.
+"""Refuses models that an update cannot replace completely, before an engine loads them.
 
-An update sends the tensors that the trainer has. Scales of quantised weights and weights that draft are not
-among them: they would stay those of the first version without a word.
+An update sends the trainer's tensors. These do not include scales of quantised weights and weights of a
+speculative draft model, which would silently stay those of the first version.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from transformers.utils import cached_file
 
 QUANTISED = ("quantization_config", "compression_config")  # entries of config.json
 QUANTISED_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
-DRAFTING = "speculators_config"  # entry of a config.json that names a model, and what drafts for it
-# Why an engine's options for them cannot be set:
+DRAFTING = "speculators_config"  # entry of the config.json of a draft model
+# Reasons why an engine's options cannot be set:
 DRAFTS = "an update would not reach the weights of what drafts"
 SCALES = "an update does not send the scales of quantised values"
 
@@ -21,7 +21,7 @@ SCALES = "an update does not send the scales of quantised values"
 def check_plain_weights(
     model: str, revision: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> None:
-    """Raises ValueError, with a message of one line, if the model is quantised, or drafts for another.
+    """Raises ValueError, with a one-line message, if the model is quantised or a draft model.
 
     overrides: entries that replace those of its config.json.
     """
@@ -40,7 +40,7 @@ def check_plain_weights(
 
 
 def _quantised(config: Mapping[str, Any], path: str = "config.json") -> str | None:
-    """Returns the entry that quantises the model or a part of it, such as the text model."""
+    """Returns the path of an entry that quantises the model or a part of it, such as the text model."""
     for name, value in config.items():
         if name in QUANTISED and value:
             return f"{path}: {name}"

@@ -1,4 +1,4 @@
-"""Converts the prompts of a request to token ids. `generation_routes` calls it."""
+"""Tokenizes the prompts of a request, for `generation_routes`."""
 
 from collections import OrderedDict
 
@@ -14,7 +14,7 @@ Prompt = str | list[int]
 
 
 class ChatPrompts:
-    """The token ids of conversations. Short ones are cached, because a group repeats a conversation."""
+    """Tokenizes conversations. Short ones are cached, because the rollouts of a group share a prompt."""
 
     def __init__(self, engine: TokenEngine):
         self._engine = engine
@@ -40,12 +40,12 @@ class ChatPrompts:
 
         try:
             return await tokenised(encode, characters=characters)
-        except Exception as error:  # chat templates raise errors of their own to refuse a conversation
+        except Exception as error:  # chat templates raise arbitrary errors to refuse a conversation
             raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}", "messages") from error
 
 
 def prompts_of(given: Prompt | list[str] | list[list[int]]) -> list[Prompt]:
-    """Returns the prompts of a text completion: one, or each of a list."""
+    """Returns the prompts of a text completion as a list."""
     several = isinstance(given, list) and given and not isinstance(given[0], int)
     return given if several else [given]
 

@@ -1,7 +1,6 @@
-"""Memory into which weights are received and from which they are served, without a copy.
+"""Double buffers for engines that serve the received tensors themselves, without a copy.
 
-An engine that serves the received tensors themselves needs two sets of buffers, used in turn. Allocating
-memory for each update would take longer than receiving it.
+Allocating new memory for each update would take longer than receiving the update.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,7 @@ import torch
 
 
 class ReceiveMemory:
-    """The buffers of the served weights, and of those that they replaced."""
+    """The buffers of the served weights, and the spare buffers of the weights that they replaced."""
 
     def __init__(self) -> None:
         self._spare: list[torch.Tensor] = []
@@ -18,9 +17,9 @@ class ReceiveMemory:
         self._received: list[torch.Tensor] = []
 
     def begin(self) -> Callable[[int], torch.Tensor]:
-        """Begins an update. Returns an allocator, which returns a buffer of a given number of bytes.
+        """Begins an update. Returns a function that allocates a buffer of a given number of bytes.
 
-        If the update fails, its memory is not reused: an abandoned thread may still receive into it.
+        Memory of a failed update is not reused, because an abandoned thread may still receive into it.
         """
         spare = self._spare
         self._spare = []
@@ -35,7 +34,7 @@ class ReceiveMemory:
         return allocate
 
     def serve(self) -> None:
-        """Records that the update's weights are served, so that the previous ones' memory can be reused."""
+        """Call it when the update's weights are served, so that the previous weights' memory is reused."""
         self._spare = self._served
         self._served = self._received
         self._received = []

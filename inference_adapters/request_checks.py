@@ -1,7 +1,7 @@
-"""Converts a generation request to sampling parameters, or raises the refusal that the contract defines.
+"""Validates generation requests and converts them to sampling parameters, for `generation_routes`.
 
-`generation_routes` calls it. A parameter that the engine does not honour is refused, never ignored. Its
-neutral value (top_p 1, top_k 0 or -1, an empty list) has no effect and is always accepted.
+A parameter that the engine does not support is refused, never ignored. Its neutral value (top_p 1, top_k 0
+or -1, an empty list) is always accepted.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from contracts.limits import MAX_TOKENS_OF_CHOICES
 def sampling_parameters(
     request: GenerationRequest, max_tokens: int | None, prompt_length: int, max_context: int
 ) -> list[SamplingParameters]:
-    """Returns the parameters of each completion; with a seed, the i-th is sampled with seed + i.
+    """Returns the parameters of each of the `n` completions. The i-th is sampled with seed + i.
 
-    Raises ContractError if the prompt is empty or does not fit into `max_context`.
+    Raises ContractError if the prompt is empty or does not fit into `max_context` tokens.
     """
     if prompt_length == 0:
         raise ContractError(ErrorCode.INVALID_REQUEST, "the prompt is empty", "prompt")
@@ -44,7 +44,7 @@ def sampling_parameters(
 
 
 def check_context(prompt_length: int, max_tokens: int | None, max_context: int) -> None:
-    """Raises ContractError unless a prompt of that length and its completion fit into the context."""
+    """Raises ContractError unless the prompt and its completion fit into the context."""
     if prompt_length + (max_tokens or 1) > max_context:
         raise ContractError(
             ErrorCode.CONTEXT_LENGTH,
@@ -55,7 +55,7 @@ def check_context(prompt_length: int, max_tokens: int | None, max_context: int) 
 
 
 def check_total(n: int, max_tokens: int) -> None:
-    """Raises ContractError if the choices of one request may together have too many tokens."""
+    """Raises ContractError if `n` choices of `max_tokens` exceed the contract's limit."""
     if n * max_tokens > MAX_TOKENS_OF_CHOICES:
         raise ContractError(
             ErrorCode.INVALID_REQUEST,
@@ -65,7 +65,7 @@ def check_total(n: int, max_tokens: int) -> None:
 
 
 def number_of_likeliest(request: GenerationRequest) -> int:
-    """Returns how many of the most likely tokens are requested with each token."""
+    """Returns the number of most likely tokens that are requested with each sampled token."""
     if isinstance(request, ChatCompletionRequest):
         return request.top_logprobs or 0
     asked = request.logprobs if isinstance(request, CompletionRequest) else None
@@ -73,7 +73,7 @@ def number_of_likeliest(request: GenerationRequest) -> int:
 
 
 def check_options(request: GenerationRequest) -> None:
-    """Raises ContractError for an option without the field that it belongs to."""
+    """Raises ContractError for an option without another field that it needs."""
     if request.stream_options and not request.stream:
         raise _without("stream_options", "stream: true")
     if request.stream_options and request.stream_options.continuous_usage_stats:
@@ -120,7 +120,10 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
 
 
 def calls_tools(request: ChatCompletionRequest) -> bool:
-    """Returns whether a call in the sampled text is to be returned as a tool call."""
+    """Returns True if calls in the sampled text are returned as tool calls.
+
+    Raises ContractError if `tool_choice` forces a call.
+    """
     if request.tool_choice not in (None, "auto", "none"):
         raise ContractError(
             ErrorCode.UNSUPPORTED_PARAMETER,

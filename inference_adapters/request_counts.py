@@ -1,4 +1,4 @@
-"""Counts the requests for completions and scores by the status of their response, in every adapter's app."""
+"""Counts the requests for completions and scores by the status of their response, for `/metrics`."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,31 +16,31 @@ class CountRequests:
         self.totals = totals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not _asks_for_work(scope):
+        if not _is_counted(scope):
             await self.app(scope, receive, send)
             return
         status: str | None = None
 
-        async def noticing() -> Message:
+        async def receive_and_note() -> Message:
             nonlocal status
             message = await receive()
             if message["type"] == "http.disconnect":
                 status = status or CLOSED
             return message
 
-        async def noting(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = status or str(message["status"])
             await send(message)
 
         try:
-            await self.app(scope, noticing, noting)
-        finally:  # a request without a status failed: its response is sent outside of all middleware
+            await self.app(scope, receive_and_note, send_and_note)
+        finally:  # no status means an unexpected error, whose response is sent outside of all middleware
             self.totals.requests[status or FAILED] += 1
 
 
-def _asks_for_work(scope: Scope) -> bool:
+def _is_counted(scope: Scope) -> bool:
     if scope["type"] != "http" or scope["method"] != "POST":
         return False
     return scope["path"].startswith("/v1/") or scope["path"] == "/score"

@@ -1,6 +1,6 @@
-"""The memory of an engine's processes, which `/contract` reports.
+"""The resident memory of an engine's processes, for `/contract` and `/metrics`.
 
-Pages of mapped files do not count: the system can take them back, and stored weights are mapped.
+Pages of mapped files, such as stored weights, do not count, because the system can reclaim them.
 """
 
 import contextlib
@@ -8,16 +8,15 @@ from pathlib import Path
 
 import psutil
 
-OWN_PAGES = ("RssAnon:", "RssShmem:")  # of /proc/PID/status, in kB
+OWN_PAGES = ("RssAnon:", "RssShmem:")  # fields of /proc/PID/status, in kB
 
 
 def resident_bytes() -> int:
-    """Returns the resident memory of this process in bytes."""
     return _resident(psutil.Process())
 
 
 def resident_bytes_of_family(pid: int | None = None) -> int:
-    """Returns the resident memory of a process (this one by default) and of its descendants, in bytes."""
+    """Returns the resident memory of a process (by default this one) and its descendants, in bytes."""
     resident = 0
     with contextlib.suppress(psutil.NoSuchProcess):
         first = psutil.Process(pid)
@@ -28,7 +27,7 @@ def resident_bytes_of_family(pid: int | None = None) -> int:
 
 
 def _resident(process: psutil.Process) -> int:
-    """Returns the memory of one process. Where the system does not tell the kinds apart, files count too."""
+    """Returns the memory of one process. Without /proc, mapped files count too."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
         fields = [line.split() for line in lines]

@@ -1,12 +1,12 @@
-"""Serves an engine without a real model: the worked example of an adapter, which the tests run against.
+"""A tiny engine for tests, and the worked example of an adapter.
 
-Its "language model" is a recurrent net of about a thousand weights over characters. So weights,
-log-probabilities, a tied head and stale keys and values mean what they mean for a real model:
+Its language model is a recurrent net of about a thousand weights over characters:
 
     h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
 
-The running state h is its "KV cache": "keep" carries it over an update, "recompute" rebuilds it. It knows no
-HTTP and no rule of the contract. Run it by `python -m inference_adapters.scripted --port 8001`.
+So it has weights, log-probabilities and a tied head like a real model. The state h is its KV cache: "keep"
+preserves it over an update, "recompute" rebuilds it. HTTP and the contract's rules are implemented elsewhere.
+Run it by `python -m inference_adapters.scripted --port 8001`.
 """
 
 import asyncio
@@ -47,16 +47,13 @@ NORM = "model.norm.weight"
 class RunningRequest:
     """One request in flight."""
 
-    token_ids: list[int]  # tokens of the prompt and those sampled so far
+    token_ids: list[int]  # prompt and sampled tokens
     state: torch.Tensor  # [HIDDEN] state after the last token
     aborted: bool = False
 
 
 class ScriptedEngine(EmbeddedEngine):
-    """The scripted engine.
-
-    A delay of `token_delay_s` after each token keeps requests in flight for a test.
-    """
+    """The scripted engine. It sleeps `token_delay_s` after each token, to keep requests in flight."""
 
     def __init__(self, token_delay_s: float = 0.0, seed: int = 0):
         super().__init__()
@@ -70,7 +67,7 @@ class ScriptedEngine(EmbeddedEngine):
 
     @staticmethod
     def initial_weights(seed: int) -> dict[str, torch.Tensor]:
-        """Returns the float32 weights of an update, by Hugging Face-like name, without the tied head."""
+        """Returns float32 weights by Hugging Face-like name, without the tied head."""
         generator = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> torch.Tensor:
@@ -116,11 +113,11 @@ class ScriptedEngine(EmbeddedEngine):
     async def close(self) -> None:
         await self.abort_requests()
 
-    # --- weights: the two methods that an embedded engine adds ------------------------------------
+    # --- weights: the two methods that `EmbeddedEngine` needs -------------------------------------
 
     @contextlib.contextmanager
     def pause_generation(self) -> Iterator[None]:
-        # Forward passes run on the event loop, so after this call none is running.
+        # Forward passes run on the event loop, so none is running after this call.
         asyncio.run_coroutine_threadsafe(self._set_paused(True), self._loop).result()
         try:
             yield
@@ -143,7 +140,7 @@ class ScriptedEngine(EmbeddedEngine):
             weight.copy_(tensors[name])  # casts to the model's dtype; the head shares the embedding's memory
         self._version = version
         if kv_cache == "recompute":
-            for sequence in list(self._sequences):  # new requests may arrive meanwhile
+            for sequence in list(self._sequences):  # a copy, because new requests may arrive
                 sequence.state = self._states(sequence.token_ids)[-1]
 
     async def abort_requests(self) -> None:
@@ -220,7 +217,7 @@ class ScriptedEngine(EmbeddedEngine):
                 if sequence.aborted:
                     yield TokenDelta([], [], [], "abort")
                     return
-                if sampled == 1:  # the prompt is processed by the weights that sample the first token
+                if sampled == 1:  # after the wait, so that one version processes the prompt and samples
                     sequence.state = self._states(prompt)[-1]
                 logits = self._logits(sequence.state)
                 token_id, logprob = self.sample(logits, sampling, generator)
@@ -259,14 +256,14 @@ def _check_ids(token_ids: Sequence[int], param: str = "prompt") -> None:
 
 
 def distribution(logits: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
-    """Returns the log-probabilities `[VOCABULARY]` from which a token is drawn, or greedily chosen."""
+    """Returns the log-probabilities `[VOCABULARY]` from which a token is sampled, or greedily chosen."""
     if sampling.temperature == 0:
         return torch.log_softmax(logits, -1)
     return truncated(torch.log_softmax(logits / sampling.temperature, -1), sampling)
 
 
 def truncated(log_p: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
-    """Renormalises over the `top_k` most likely tokens, then over the fewest that hold `top_p`."""
+    """Renormalises over the `top_k` most likely tokens, then over the smallest set with mass `top_p`."""
     if sampling.top_k is not None and sampling.top_k < len(log_p):
         kept = torch.full_like(log_p, -torch.inf)
         top = log_p.topk(sampling.top_k)

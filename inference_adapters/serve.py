@@ -1,6 +1,6 @@
-"""The command line that every adapter shares: options, the listening socket, the server's end.
+"""The command line that all adapters share, and the server's start and end.
 
-An adapter's `__main__` calls `arguments`, adds its own options, builds its engine and calls `run`.
+An adapter's `__main__` calls `arguments`, adds its own options, creates its engine and calls `run`.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from inference_adapters.channel import WeightChannels
 from inference_adapters.http_protocol import LimitedProtocol, limits_here
 from inference_adapters.weight_updates import WeightUpdates
 
-IDLE_TIMEOUT_S = 5  # after which a connection without a request is closed
-OF_CHANNELS = ("--weight-sources", "--weight-directory")  # without channels, engines would be given them
-YOUNG_OBJECTS = 100_000  # new containers that start a collection; Python's default is 700
-YOUNGER_PASSES = 50  # collections of one generation before the next generation is collected
+IDLE_TIMEOUT_S = 5  # keep-alive timeout of a connection without a request
+CHANNEL_OPTIONS = ("--weight-sources", "--weight-directory")  # refused without --weight-channels
+GC_OBJECTS = 100_000  # new objects that start a collection; Python's default is 700
+GC_PASSES = 50  # collections of one generation before the next generation is collected
 
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """Returns the parser of an adapter's command line, which is `argv` or that of this process."""
+    """Returns the parser of an adapter's command line. `argv`: by default `sys.argv[1:]`."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -47,7 +47,7 @@ def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.A
 
 
 def add_contract_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> None:
-    """Adds the options that the contract needs to a parser that already has a host and a port."""
+    """Adds the options of the contract to a parser that already has `--host` and `--port`."""
     add_token_arguments(parser)
     parser.add_argument("--version", type=_version, default=0, help="version of the weights it starts with")
     parser.add_argument(
@@ -61,14 +61,14 @@ def add_contract_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] 
 
 
 def _add_channel_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> None:
-    """Adds the option that names the class of weight channels, and the options of the class that is named."""
+    """Adds `--weight-channels`, and the options of the class that it names."""
     first = argparse.ArgumentParser(
         prog=parser.prog, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False
     )
     for each in (first, parser):
         each.add_argument(
             "--weight-channels",
-            "--weight_channels",  # as vLLM's own options may be written
+            "--weight_channels",  # vLLM's parser allows underscores in all options
             type=_channels,
             metavar="CLASS",
             help="class of the weight channels that the server offers; it adds options of its own. By "
@@ -77,7 +77,7 @@ def _add_channel_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] 
     named, others = first.parse_known_args(argv)
     if named.weight_channels is not None:
         named.weight_channels.add_arguments(parser)
-    elif stray := next((each for each in others if each.split("=")[0] in OF_CHANNELS), None):
+    elif stray := next((each for each in others if each.split("=")[0] in CHANNEL_OPTIONS), None):
         first.error(f"{stray} is of weight channels: name their class with --weight-channels")
 
 
@@ -85,7 +85,7 @@ def _channels(path: str) -> type[WeightChannels]:
     module, _, name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # of a module of one's own, while it is imported
+    except Exception as error:  # importing a user's module may raise any error
         raise argparse.ArgumentTypeError(f"{path} cannot be imported: {error}") from error
     if not isinstance(found, type) or not issubclass(found, WeightChannels):
         raise argparse.ArgumentTypeError(f"{path} is no class of weight channels")
@@ -119,13 +119,13 @@ def run(
 ) -> None:
     """Serves until SIGTERM. Exits with status 1 if the port is in use or the model does not load.
 
-    The default of `limits` is the contract's.
+    limits: by default those of the contract.
     """
     try:
         token = token_of(args.token_file)
         channels = args.weight_channels.of(args) if args.weight_channels else None
         if channels is not None:
-            channels.capabilities(engine)  # an error in it ends the server, which would answer nothing
+            channels.capabilities(engine)  # raises its errors now instead of in every request
     except (TokenError, OSError, ValueError) as error:
         sys.exit(f"cannot serve: {error}")
     listener = listening_socket(args.host, args.port)
@@ -140,7 +140,7 @@ def run(
     app = create_app(updates, token, args.version, end, add_generation, args.served_model_name or ())
     server = server_of(app, limits)
     print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
-    _spare_collector()
+    _tune_garbage_collector()
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
     if failures:
@@ -151,25 +151,25 @@ def run(
 
 
 def server_of(app: FastAPI, limits: Limits) -> "Server":
-    """Returns the server of an app, with these limits on connections and headers."""
+    """Returns the HTTP server of `app`, with `limits` on connections and headers."""
     return Server(
         uvicorn.Config(
             app,
             http=partial(LimitedProtocol, limits),
             ws="none",
-            proxy_headers=False,  # of a caller, its own address counts: any client can claim another one
+            proxy_headers=False,  # any client could claim another address
             h11_max_incomplete_event_size=limits.max_header_bytes,
             timeout_keep_alive=IDLE_TIMEOUT_S,
             timeout_graceful_shutdown=1,
-            log_level="error",  # a warning for each malformed request would fill a disk
+            log_level="error",  # warnings about malformed requests could fill a disk
         )
     )
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that ends its open requests (long generations, long polls) before it closes.
+    """A uvicorn server that ends open requests (long generations, long polls) before it shuts down.
 
-    Requests that do not end within a second are cut off.
+    After a second it closes the connections of requests that have not ended.
     """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -177,12 +177,12 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _spare_collector() -> None:
-    """Excludes imported objects from garbage collection, and makes collections rarer.
+def _tune_garbage_collector() -> None:
+    """Excludes imported objects from garbage collection, and makes collections less frequent.
 
-    While a body with millions of lists is parsed, the collector would examine all objects repeatedly. The
-    event loop would not respond for many seconds.
+    With Python's defaults, parsing a body with millions of lists would block the event loop for many seconds
+    of garbage collection.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, YOUNGER_PASSES, YOUNGER_PASSES)
+    gc.set_threshold(GC_OBJECTS, GC_PASSES, GC_PASSES)

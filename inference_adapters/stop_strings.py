@@ -1,7 +1,7 @@
-"""Ends a completion at the token that completes a stop string, and its text before that string.
+"""Stop strings for every `TokenEngine`, used by `generation_routes` and `completions`.
 
-It serves every `TokenEngine`: the engine continues sampling, and its tokens after that one are dropped.
-`generation_routes` and `completions` call it.
+The token ids of a completion end with the token that completes a stop string. The text ends before the stop
+string. Tokens that the engine samples after that are dropped.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -19,16 +19,16 @@ def text_before(text: str, stops: Sequence[str]) -> str | None:
 
 
 class StopFinder:
-    """Finds the token that completes a stop string in a growing completion."""
+    """Finds the token that completes a stop string in a streamed completion."""
 
     def __init__(self, stops: Sequence[str], decode: Decode):
         self._stops = stops
         self._detokenizer = Detokenizer(decode)
-        self._overlap = max(map(len, stops)) - 1  # characters of a stop string in earlier tokens
+        self._overlap = max(map(len, stops)) - 1  # characters of a stop string that earlier tokens may have
         self._tail = ""
 
     def tokens_until_stop(self, token_ids: Sequence[int], last: bool) -> int | None:
-        """Returns how many of the new tokens belong to the completion if one completes a stop string."""
+        """Returns the number of new tokens up to the one that completes a stop string, or None."""
         if not token_ids and last:
             return 0 if self._stops_in(self._detokenizer.decode_next([], True)) else None
         for number, token_id in enumerate(token_ids, 1):
@@ -44,31 +44,31 @@ class StopFinder:
 
 
 class StopText:
-    """The text of a stream up to the stop string. Text that may be part of a stop string is held back."""
+    """Returns the text of a stream up to a stop string. It delays text that may begin a stop string."""
 
     def __init__(self, stops: Sequence[str]):
         self._stops = stops
         self._overlap = max(map(len, stops)) - 1
-        self._held = ""
+        self._delayed = ""
 
     def read_text(self, piece: str, last: bool) -> str:
-        """Returns the text that is certain. Only with the last piece are stop strings complete."""
-        text = self._held + piece
+        """Returns the text that cannot be part of a stop string. The last piece must complete the string."""
+        text = self._delayed + piece
         if last:
             before = text_before(text, self._stops)
             return text if before is None else before
         given = max(0, len(text) - self._overlap)
-        self._held = text[given:]
+        self._delayed = text[given:]
         return text[:given]
 
 
 async def until_stop(
     source: AsyncGenerator[TokenDelta, None], stops: Sequence[str], decode: Decode
 ) -> AsyncIterator[TokenDelta]:
-    """Yields the deltas of `source` up to the token that completes a stop string, then ends it."""
+    """Yields the deltas of `source` up to the token that completes a stop string, then closes it."""
     finder = StopFinder(stops, decode)
-    tokens = 0  # yielded so far
-    versions = 0  # yielded so far
+    tokens = 0  # number yielded so far
+    versions = 0
     async with aclosing(source):
         async for delta in source:
             kept = finder.tokens_until_stop(delta.token_ids, delta.finish_reason is not None)
@@ -77,14 +77,14 @@ async def until_stop(
                 tokens += len(delta.token_ids)
                 versions += len(delta.versions)
                 continue
-            told = list(delta.versions)
+            reported = list(delta.versions)
             missing = tokens + kept - versions
-            if len(told) < missing:
-                told += await _rest_of_versions(source)
+            if len(reported) < missing:
+                reported += await _rest_of_versions(source)
             yield TokenDelta(
                 token_ids=delta.token_ids[:kept],
                 logprobs=delta.logprobs[:kept],
-                versions=told[:missing],
+                versions=reported[:missing],
                 finish_reason="stop",
                 top_logprobs=delta.top_logprobs[:kept],
             )
@@ -92,7 +92,7 @@ async def until_stop(
 
 
 async def _rest_of_versions(source: AsyncGenerator[TokenDelta, None]) -> list[int]:
-    """Returns the versions that an engine reports when it ends the request."""
+    """Ends the request, and returns the versions that the engine reports at its end."""
     try:
         delta = await source.athrow(Enough())
         versions = list(delta.versions)

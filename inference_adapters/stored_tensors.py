@@ -1,4 +1,4 @@
-"""Reads stored weights as tensors that map their files, so that nothing is copied before it is needed."""
+"""Memory-maps safetensors files of stored weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,10 +10,10 @@ from safetensors import safe_open
 def stored_tensors(
     version: int, files: Iterable[Path], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, torch.Tensor]:
-    """Returns the tensors of a version, by Hugging Face name.
+    """Returns the tensors of a version by Hugging Face name.
 
-    Each keeps its file mapped, also when the file has been deleted. Raises ValueError if a parameter of the
-    version is in no file, or has another shape there.
+    They map the files, even after a file is deleted. Raises ValueError if names or shapes differ from
+    `shapes`.
     """
     tensors: dict[str, torch.Tensor] = {}
     for path in files:

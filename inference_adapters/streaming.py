@@ -1,7 +1,6 @@
-"""Merges the completions of one request into one stream, which ends when its client disconnects.
+"""Merges the completions of a request into one stream, and cancels them if the client disconnects.
 
-`generation_routes` calls it. It knows no wire format: it passes on deltas, and closes streams that no client
-reads.
+`generation_routes` uses it. This module does not depend on the format of responses.
 """
 
 import asyncio
@@ -20,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 async def merged(
-    sources: list[AsyncIterator[TokenDelta]], weights_given_up: asyncio.Event
+    sources: list[AsyncIterator[TokenDelta]], hold_timed_out: asyncio.Event
 ) -> AsyncIterator[tuple[int, TokenDelta]]:
     """Yields (index of the source, its next tokens) in the order of arrival.
 
-    Closing the iterator cancels the sources. Setting `weights_given_up` ends it with ContractError
+    Closing the iterator cancels the sources. When `hold_timed_out` is set, it raises ContractError
     (`weights_lost`).
     """
     arrived: asyncio.Queue[tuple[int, TokenDelta] | ContractError] = asyncio.Queue()
@@ -40,13 +39,13 @@ async def merged(
             log.exception("the engine failed in a request")
             arrived.put_nowait(ContractError(ErrorCode.ENGINE_FAILED, repr(error)))
 
-    async def give_up() -> None:
-        await weights_given_up.wait()
+    async def fail_at_timeout() -> None:
+        await hold_timed_out.wait()
         message = "the weights were lost and did not come back in time"
         arrived.put_nowait(ContractError(ErrorCode.WEIGHTS_LOST, message))
 
     tasks = [asyncio.create_task(pump(index, source)) for index, source in enumerate(sources)]
-    tasks.append(asyncio.create_task(give_up()))
+    tasks.append(asyncio.create_task(fail_at_timeout()))
     try:
         unfinished = len(sources)
         while unfinished:
@@ -62,13 +61,13 @@ async def merged(
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
     """Returns the result of `work`, or None if the client disconnects first, which cancels `work`."""
-    gone = asyncio.create_task(_disconnected(receive))
+    disconnect = asyncio.create_task(_disconnected(receive))
     task = asyncio.create_task(work)
     try:
-        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, disconnect], return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        gone.cancel()
+        disconnect.cancel()
         task.cancel()
         await asyncio.wait([task])
 
@@ -79,25 +78,25 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class PartsStream(StreamingResponse):
-    """Sends a body in parts. If the client disconnects, it closes the iterator of parts, then `held`."""
+    """A response that is sent in parts. At its end or a disconnect, it closes `parts`, then `stack`."""
 
-    def __init__(self, parts: AsyncIterator[str | bytes], held: ExitStack):
+    def __init__(self, parts: AsyncIterator[str | bytes], stack: ExitStack):
         super().__init__(parts, media_type=self.media_type)
-        self._held = held
+        self._stack = stack
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._held:
+        with self._stack:
             async with aclosing(self.body_iterator):
                 await until_disconnect(receive, self.stream_response(send))
 
 
 class EventStream(PartsStream):
-    """Sends server-sent events."""
+    """A response of server-sent events."""
 
     media_type = "text/event-stream"
 
 
 class LineStream(PartsStream):
-    """Sends JSON values, one in each line."""
+    """A response of JSON values, one per line."""
 
     media_type = "application/x-ndjson"

@@ -1,7 +1,6 @@
-"""Refuses text that no engine should see, and tokenizes text without blocking the event loop.
+"""Refuses invalid or too long text, and tokenizes without blocking the event loop.
 
-`generation_routes` and vLLM's routes call it. Tokenizing a megabyte of text takes seconds of CPU, in which
-the server would answer no other request.
+`generation_routes` and vLLM's routes call it. Tokenizing a megabyte of text takes seconds of CPU.
 """
 
 import asyncio
@@ -15,21 +14,21 @@ from contracts.limits import MAX_TEXT_CHARACTERS
 
 T = TypeVar("T")
 
-TOKEN_CHARACTERS = 128  # of the longest tokens of usual vocabularies: runs of spaces
-ALWAYS_TOKENISED = 2**16  # characters that are tokenized with any context; it takes a tenth of a second
-SHORT = 2**12  # characters that take less time to tokenize than waking a thread does
+TOKEN_CHARACTERS = 128  # length of the longest tokens of usual vocabularies: runs of spaces
+ALWAYS_TOKENISED = 2**16  # characters that are tokenized whatever the context; it takes about 0.1 s
+SHORT = 2**12  # characters whose tokenization takes less time than waking a thread
 _threads = ThreadPoolExecutor(2, thread_name_prefix="tokenise")
 
 
 async def tokenised(function: Callable[..., T], *args: Any, characters: int) -> T:
-    """Returns the result of `function`, which reads a text of `characters` characters."""
+    """Returns the result of `function`. Runs it in a thread if it tokenizes many `characters`."""
     if characters <= SHORT:
         return function(*args)
     return await asyncio.get_running_loop().run_in_executor(_threads, function, *args)
 
 
 def check_text(what: str, text: str, max_context: int, param: str = "prompt") -> int:
-    """Returns the number of characters. Raises ContractError if they are too many, or not Unicode."""
+    """Returns the number of characters. Raises ContractError if they are too many or not valid Unicode."""
     most = min(MAX_TEXT_CHARACTERS, max(ALWAYS_TOKENISED, TOKEN_CHARACTERS * max_context))
     if len(text) > most:
         raise ContractError(
@@ -46,10 +45,7 @@ def check_text(what: str, text: str, max_context: int, param: str = "prompt") ->
 
 
 def conversation_text(messages: Sequence[Any], tools: Sequence[Any] | None, max_context: int) -> str:
-    """Returns messages and tools as JSON.
-
-    Raises ContractError unless each message has a role, and text or parts as its content.
-    """
+    """Returns messages and tools as JSON. Raises ContractError for an invalid role or content."""
     for number, message in enumerate(messages):
         why = _why_no_message(message)
         if why:

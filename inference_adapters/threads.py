@@ -1,7 +1,6 @@
-"""Runs blocking calls that may have to be abandoned: a rendezvous, a gloo wait.
+"""Runs blocking calls that may be abandoned, such as a rendezvous, each in a daemon thread.
 
-Such a call can block until its own timeout. `asyncio.to_thread` would keep the process alive for it, and a
-few of them would occupy its pool. One daemon thread for each call avoids both.
+`asyncio.to_thread` would keep the process alive until such a call ends, and a few calls would fill its pool.
 """
 
 import asyncio
@@ -16,13 +15,13 @@ T = TypeVar("T")
 async def in_daemon_thread(function: Callable[..., T], *args: object) -> T:
     """Runs `function` in a new daemon thread and returns its result.
 
-    Cancelling the await abandons the thread: it runs to its end, and its result is dropped.
+    If the await is cancelled, the thread continues and its result is discarded.
     """
     return await asyncio.wrap_future(daemon_thread(function, *args))
 
 
 def daemon_thread(function: Callable[..., T], *args: object) -> Future[T]:
-    """Starts `function` in a new daemon thread. Returns a future of its result or error."""
+    """Starts `function` in a new daemon thread. Returns a future of its result."""
     result: Future[T] = Future()
 
     def run(future: Future[T]) -> None:
@@ -32,7 +31,7 @@ def daemon_thread(function: Callable[..., T], *args: object) -> Future[T]:
         except BaseException as error:  # raised again where the future is awaited
             future.set_exception(error)
         finally:
-            del future  # the error's traceback holds this frame, which would keep itself alive
+            del future  # breaks the reference cycle of future, error, traceback and this frame
 
     threading.Thread(target=run, args=(result,), daemon=True, name=function.__name__).start()
     return result

@@ -1,4 +1,4 @@
-"""Text and token ids of a Hugging Face model directory, for engines that only handle token ids."""
+"""Tokenization by a Hugging Face model directory, for engines that only handle token ids."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from contracts.support.messages import first_line
 
 
 class TokenizerMixin:
-    """The text methods of a `TokenEngine`."""
+    """Implements the text methods of a `TokenEngine`."""
 
     _tokenizer: PreTrainedTokenizerBase
 
@@ -27,7 +27,7 @@ class TokenizerMixin:
 
 
 def check_model_directory(path: str) -> None:
-    """Raises ValueError, with a message of one line, unless the directory holds a model."""
+    """Raises ValueError, with a one-line message, if the directory has no config.json."""
     if not (Path(path) / "config.json").is_file():
         raise ValueError(f"{path} is not a model directory: it has no config.json")
 
@@ -35,7 +35,7 @@ def check_model_directory(path: str) -> None:
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     """Returns the tokenizer of the directory `model`.
 
-    Raises ValueError, with a message of one line, if the directory has none with a chat template.
+    Raises ValueError, with a one-line message, if there is none, or it has no chat template.
     """
     check_model_directory(model)
     try:
@@ -48,10 +48,7 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
 
 
 def check_ids(token_ids: Sequence[int], vocabulary: int, param: str = "prompt") -> None:
-    """Raises ContractError for an id outside the embedding.
-
-    Such an id would end the forward pass of every request.
-    """
+    """Raises ContractError for an id outside the embedding, which would crash the batch's forward pass."""
     if not token_ids or not all(0 <= token_id < vocabulary for token_id in token_ids):
         raise ContractError(
             ErrorCode.INVALID_REQUEST,

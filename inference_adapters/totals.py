@@ -1,4 +1,4 @@
-"""The totals that a server has counted since it started, for `/metrics`."""
+"""The counters of a server since its start, for `/metrics`."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from contracts.metrics import HTTP_REQUESTS, UPDATES
 
 @dataclass
 class Totals:
-    """The counters of one server. They only increase, and are used only in its event loop."""
+    """The counters of one server. They only increase. Use them only in the server's event loop."""
 
     sampled_tokens: int = 0
     requests: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(HTTP_REQUESTS.always, 0)))
@@ -20,7 +20,7 @@ class Totals:
     paused_s: float = 0.0
 
     def add_update(self, status: WeightUpdateStatus, took_s: float) -> None:
-        """Counts a weight update that has ended, `took_s` seconds after it was accepted."""
+        """Counts a weight update that ended `took_s` seconds after its acceptance."""
         self.updates[status.state] += 1
         self.update_s += took_s
         self.paused_s += status.paused_s
@@ -28,7 +28,7 @@ class Totals:
     async def counted(
         self, deltas: AsyncIterator[tuple[int, TokenDelta]]
     ) -> AsyncIterator[tuple[int, TokenDelta]]:
-        """Yields the deltas of a request, and counts their tokens."""
+        """Yields the deltas unchanged, and counts their tokens."""
         async with aclosing(deltas):
             async for index, delta in deltas:
                 self.sampled_tokens += len(delta.token_ids)

@@ -1,7 +1,7 @@
-"""The ledger of a server's weight updates: which began, how each ended, and which weights are served.
+"""Records the weight updates of a server, and which weights it serves.
 
-`weight_updates`, `membership` and weight channels write in it and ask it. It knows none of them, and no
-engine. All of it runs in the server's event loop.
+`weight_updates`, `membership` and weight channels use it, in the server's event loop. This module must not
+import them, or an engine.
 """
 
 import asyncio
@@ -20,43 +20,47 @@ log = logging.getLogger(__name__)
 
 
 class UpdateLedger:
-    """The updates of one server, and what became of its weights by them."""
+    """The weight updates of one server, and the state of its weights.
+
+    An update is exclusive if other updates and joins must wait for it: all requested updates are. A version
+    that a channel pulls by itself is unrequested, and becomes exclusive when it is applied.
+    """
 
     def __init__(self, hold_timeout_s: float, totals: Totals):
-        self.version = 0  # of the weights that are served
-        self.lost: str | None = None  # why the weights were lost
-        self.weights_given_up = asyncio.Event()  # set if lost weights are not replaced within hold_timeout_s
-        self.join: asyncio.Task[Any] | None = None  # the join that is under way
+        self.version = 0  # version of the served weights
+        self.lost: str | None = None  # reason why the weights were lost
+        self.hold_timed_out = asyncio.Event()  # set if lost weights are not replaced within hold_timeout_s
+        self.join: asyncio.Task[Any] | None = None  # join in progress
         self._hold_timeout_s = hold_timeout_s
         self._hold_timer: asyncio.TimerHandle | None = None
         self._totals = totals
         self._updates: dict[int, UpdateRecord] = {}  # updates of this run, by version
-        self._current: UpdateRecord | None = None  # the last update for which others had to wait
-        self._served: UpdateRecord | None = None  # the update by which the weights came
-        self._any_version = False  # whether a new run, whose first version may be lower, has taken over
+        self._current: UpdateRecord | None = None  # last exclusive update
+        self._served: UpdateRecord | None = None  # update of the served weights
+        self._any_version = False  # True after a takeover: the first version may be lower than `version`
 
-    # --- what is served, and what is under way ----------------------------------------------------
+    # --- served weights and current update --------------------------------------------------------
 
     @property
     def receiving(self) -> UpdateRecord | None:
-        """The update for which other updates and joins have to wait."""
-        return self._current if self._current and self._current.occupies else None
+        """The exclusive update in progress, or None."""
+        return self._current if self._current and self._current.is_exclusive else None
 
     def get(self, version: int) -> UpdateRecord | None:
-        """Returns the last update to a version in this run."""
+        """Returns the record of the last update to `version` in this run, or None."""
         return self._updates.get(version)
 
     def is_older(self, version: int) -> bool:
-        """Returns whether a version is lower than the live one, and must not replace it."""
+        """Returns True if a version is lower than the live one and must not replace it."""
         return version < self.version and not self._any_version
 
     def serves(self, run: str, manifest_sha256: str) -> bool:
-        """Returns whether the weights are those of a stored version of a run."""
+        """Returns True if the served weights are this stored version of `run`."""
         served = self._served
         return served is not None and (served.outcome.run, served.manifest_sha256) == (run, manifest_sha256)
 
     def weights_info(self, run: str | None) -> WeightsInfo:
-        """Returns what `/contract` says of the weights, to a server that belongs to `run`."""
+        """Returns the state of the weights for `/contract`. `run`: the server's current run."""
         state = "receiving" if self.receiving else "lost" if self.lost else "live"
         if self._served is None:
             return WeightsInfo(version=self.version, state=state)
@@ -71,9 +75,9 @@ class UpdateLedger:
     # --- updating ---------------------------------------------------------------------------------
 
     def add(self, record: UpdateRecord) -> None:
-        """Makes the record that of its version. Unless it is pulled unasked, others wait for it from now."""
+        """Registers the record. It is exclusive until it ends, unless it is unrequested."""
         self._updates[record.outcome.version] = record
-        if not record.followed:
+        if not record.is_unrequested:
             self._current = record
 
     def begin(
@@ -82,47 +86,47 @@ class UpdateLedger:
         work: Coroutine[Any, Any, None],
         on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """Runs an update whose record was added."""
+        """Starts `work`, the coroutine of an update that was added."""
         record.task = asyncio.create_task(work)
         record.task.add_done_callback(partial(self._ended, record, on_failure))
 
-    async def occupy(self, record: UpdateRecord) -> None:
-        """Makes other updates and joins wait for this one. A followed version waits for joins first."""
-        while record.followed and self.join:
+    async def acquire_exclusive(self, record: UpdateRecord) -> None:
+        """Makes the update exclusive. An unrequested one first waits for the join in progress."""
+        while record.is_unrequested and self.join:
             await asyncio.wait([self.join])
         record.applying = True
         self._current = record
 
-    def give_up(self, record: UpdateRecord, why: str, superseded: bool = False) -> None:
-        """Cancels an update. One that is being applied goes on."""
-        if record.receiving and record.task is None:  # a followed version that was not begun
+    def cancel(self, record: UpdateRecord, why: str, superseded: bool = False) -> None:
+        """Cancels an update, unless it is being applied."""
+        if record.receiving and record.task is None:  # an unrequested version that was not begun
             self._end(record, why, superseded)
         else:
-            record.call_off(why, superseded)
+            record.cancel(why, superseded)
 
-    async def call_off(self, record: UpdateRecord, why: str) -> None:
-        """Cancels an update and waits for its end. An update that is being applied is not cancelled."""
-        self.give_up(record, why)
+    async def cancel_and_wait(self, record: UpdateRecord, why: str) -> None:
+        """Cancels an update, unless it is being applied, and waits for its end."""
+        self.cancel(record, why)
         await record.wait()
 
     def forget(self, any_version: bool) -> None:
-        """Forgets the updates of the last run. `any_version`: the first of the new run may be lower."""
+        """Forgets the updates of the last run. `any_version`: the new run may start at a lower version."""
         self._updates.clear()
         self._current = None
         self._any_version = any_version
 
-    # --- how an update ends -----------------------------------------------------------------------
+    # --- end of an update -------------------------------------------------------------------------
 
     def _ended(
         self, record: UpdateRecord, on_failure: Callable[[], None] | None, task: asyncio.Task[None]
     ) -> None:
         if task.cancelled():
-            self._end(record, record.called_off or "cancelled", record.superseded)
-        elif error := task.exception():  # a failed update ends its group, not the server
+            self._end(record, record.cancel_reason or "cancelled", record.superseded)
+        elif error := task.exception():
             trace = None if isinstance(error, UpdateError) else error
             reason = reason_of(error)
             log.warning("weight update %d failed: %s", record.outcome.version, reason, exc_info=trace)
-            record.hopeless = isinstance(error, NotFiniteError)
+            record.is_permanent = isinstance(error, NotFiniteError)
             self._end(record, reason, isinstance(error, UpdateError) and error.skipped)
         else:
             self._live(record)
@@ -131,7 +135,7 @@ class UpdateLedger:
             on_failure()
 
     def _end(self, record: UpdateRecord, why: str, skipped: bool) -> None:
-        """Ends an update that is not live. `skipped`: it is superseded, or proven bad."""
+        """Records the end of an unsuccessful update. `skipped`: it is superseded or invalid."""
         record.outcome.error = why
         if skipped:
             record.outcome.state = "skipped"
@@ -151,7 +155,7 @@ class UpdateLedger:
         self._served = record
         self._any_version = False
         self.lost = None
-        self.weights_given_up.clear()
+        self.hold_timed_out.clear()
         if self._hold_timer:
             self._hold_timer.cancel()
 
@@ -160,4 +164,4 @@ class UpdateLedger:
         if record.progress.touched and not self.lost:
             self.lost = f"the weights were lost in the update to version {record.outcome.version}: {why}"
             loop = asyncio.get_running_loop()
-            self._hold_timer = loop.call_later(self._hold_timeout_s, self.weights_given_up.set)
+            self._hold_timer = loop.call_later(self._hold_timeout_s, self.hold_timed_out.set)

@@ -1,6 +1,6 @@
-"""The record of one weight update: what was accepted, how it stands, and how it ended.
+"""The record of one weight update: its request, state and result.
 
-`update_ledger` keeps one for each version of a run. It knows no engine and no HTTP.
+`update_ledger` keeps the last one of each version of a run.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ LONGEST_REASON = 1000  # characters, because a source may have sent part of it
 
 
 class UpdateError(Exception):
-    """A version that a channel cannot give. The message says it all, so no traceback is logged.
+    """Raised if a channel cannot fetch a version. It is logged without a traceback.
 
-    skipped: the version is proven bad, or a newer one makes it unnecessary.
+    skipped: True if the version is invalid, or a newer one makes it unnecessary.
     """
 
     def __init__(self, why: str, skipped: bool = False):
@@ -29,29 +29,29 @@ class UpdateError(Exception):
 
 @dataclass
 class UpdateRecord:
-    """An accepted weight update, or a version that a channel pulls unasked, and its state."""
+    """The state of a weight update that was requested, or that a channel pulls by itself."""
 
     outcome: WeightUpdateStatus
     timeout_s: float
-    fingerprint: str = ""  # of the request; empty if there was none
-    parameters: int = 0  # their number in the request
-    manifest_sha256: str | None = None  # of a stored version; None: it comes over the weight group
-    digest: str | None = None  # of a stored version, once its manifest has been verified
-    transfer: PullProgress = field(default_factory=PullProgress)  # of a stored version
-    followed: bool = False  # whether it is pulled unasked
-    applying: bool = False  # whether a stored version is being given to the engine
-    hopeless: bool = False  # whether the same weights would fail again
+    fingerprint: str = ""  # hash of the request; empty if there was none
+    parameters: int = 0  # number of parameters in the request
+    manifest_sha256: str | None = None  # for a stored version; None for an update over the weight group
+    digest: str | None = None  # for a stored version whose manifest has been verified
+    transfer: PullProgress = field(default_factory=PullProgress)  # for a stored version
+    is_unrequested: bool = False  # True if a channel pulls it by itself
+    applying: bool = False  # True if the engine loads a stored version
+    is_permanent: bool = False  # True if it failed and a retry would fail too
     progress: UpdateProgress = field(default_factory=UpdateProgress)
     accepted_at: float = field(default_factory=time.monotonic)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    # Only while receiving, because the traceback of a failed task would keep its buffers alive.
+    # None after the end, because the traceback of a failed task would keep its buffers alive.
     task: asyncio.Task[None] | None = None
-    called_off: str | None = None  # why the update was cancelled
-    superseded: bool = False  # whether a newer version was the reason
+    cancel_reason: str | None = None
+    superseded: bool = False  # True if it was cancelled for a newer version
 
     @classmethod
     def of(cls, request: AnyUpdateRequest) -> "UpdateRecord":
-        """Returns the record of a request that is accepted."""
+        """Returns the record of an accepted request."""
         outcome = WeightUpdateStatus(run=request.run, epoch=request.epoch, version=request.version)
         record = cls(outcome, request.timeout_s, fingerprint(request), parameters_in(request))
         if isinstance(request, ChannelUpdateRequest):
@@ -63,16 +63,16 @@ class UpdateRecord:
         return self.outcome.state == "receiving"
 
     @property
-    def occupies(self) -> bool:
-        """Whether no other update may begin. A version that is pulled unasked does so once it is applied."""
-        return self.receiving and (self.applying or not self.followed)
+    def is_exclusive(self) -> bool:
+        """True if no other update may begin: it is requested, or being applied."""
+        return self.receiving and (self.applying or not self.is_unrequested)
 
     def is_repeated_by(self, request: AnyUpdateRequest) -> bool:
-        """Returns whether `request` repeats the accepted one. It hashes no manifest of another length."""
+        """Returns True if `request` repeats the accepted one. Compares lengths first, as hashing is slow."""
         return parameters_in(request) == self.parameters and fingerprint(request) == self.fingerprint
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Waits until the update has ended, at most `timeout_s`."""
+        """Waits until the update has ended, or for `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.ended.wait(), timeout_s)
 
@@ -82,10 +82,10 @@ class UpdateRecord:
         figures = {"bytes": nbytes, "transfer_s": p.transfer_s, "paused_s": p.paused_s, "touched": p.touched}
         return self.outcome.model_copy(update=figures)
 
-    def call_off(self, why: str, superseded: bool = False) -> None:
-        """Cancels an update, unless it is being applied."""
+    def cancel(self, why: str, superseded: bool = False) -> None:
+        """Cancels the update, unless it is being applied."""
         if self.receiving and not self.progress.touched and self.task is not None:
-            self.called_off = why
+            self.cancel_reason = why
             self.superseded = superseded
             self.progress.cancelled = True
             self.task.cancel()
@@ -96,11 +96,11 @@ def parameters_in(request: AnyUpdateRequest) -> int:
 
 
 def fingerprint(request: AnyUpdateRequest) -> str:
-    """Returns a hash of the request, by which retries are detected without keeping manifests."""
+    """Returns a hash of the request, to detect retries without keeping manifests."""
     return hashlib.sha256(request.model_dump_json().encode()).hexdigest()
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns what a status says of an error."""
+    """Returns the text of an error for a status."""
     reason = str(error) if isinstance(error, UpdateError) else f"{type(error).__name__}: {error}"
     return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}..."

@@ -1,8 +1,8 @@
-"""Decides which weight updates a server accepts, and says how each stands.
+"""The control state machine of a server: accepts, runs, reports and cancels weight updates.
 
-It is the state machine that every adapter shares: run, epoch and version; validation before any collective;
-idempotent retries; waiting; cancelling. It knows no HTTP and no tensors: `control_routes` calls it, and an
-`InferenceEngine` carries out its decisions. All of it runs in one event loop.
+Every adapter shares it: run, epoch and version, validation before any collective, and idempotent retries.
+`control_routes` calls it, and the `InferenceEngine` moves the weights. This module must not depend on HTTP or
+tensors. All of it runs in one event loop.
 """
 
 from contracts.errors import ContractError, ErrorCode
@@ -24,17 +24,17 @@ from inference_adapters.totals import Totals
 from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import AnyUpdateRequest, UpdateRecord
 
-OF_THE_APP = ("metrics",)  # capabilities that every engine has here
-OF_TOKEN_ENGINES = ("stop_strings", "openai", "arrays", "as_completed")
+APP_CAPABILITIES = ("metrics",)  # the app implements them for every engine
+TOKEN_ENGINE_CAPABILITIES = ("stop_strings", "openai", "arrays", "as_completed")
 
 
 class WeightUpdates:
-    """The control side of one server. It refuses by ContractError, and a refusal changes nothing.
+    """The control side of one server. A refused request raises ContractError and changes nothing.
 
-    hold_timeout_s: requests in flight whose weights were lost end after this time.
-    limits: the limits that are stated, and enforced on connections, headers and bodies; by default the
+    hold_timeout_s: time after which requests in flight fail if the weights were lost.
+    limits: limits that are reported, and enforced on connections, headers and bodies; by default the
         contract's. All other limits are always the contract's.
-    channels: the weight channels that the server offers; by default none.
+    channels: weight channels of the server; by default none.
     """
 
     def __init__(
@@ -57,20 +57,22 @@ class WeightUpdates:
         self.loaded = True
 
     async def end_requests(self) -> None:
-        """Ends every waiting request with a response, because the server is closing."""
+        """Ends every open request with a response, because the server is closing."""
         await self.membership.end_joining()
         if update := self.ledger.receiving:
-            await self.ledger.call_off(update, "the server is closing")
+            await self.ledger.cancel_and_wait(update, "the server is closing")
         await self.membership.leave_channel("the server is closing")
         if self.loaded:
             await self.engine.abort_requests()
 
-    # --- what the server reports ------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------------
 
     def capabilities(self) -> list[str]:
-        """Returns the capabilities that `/contract` states: the engine's own, and those of this package."""
+        """Returns the capabilities of the engine, of the app and of the weight channels."""
         declared = self.engine.info().capabilities
-        added = (*OF_TOKEN_ENGINES, *OF_THE_APP) if isinstance(self.engine, TokenEngine) else OF_THE_APP
+        added = APP_CAPABILITIES
+        if isinstance(self.engine, TokenEngine):
+            added = (*TOKEN_ENGINE_CAPABILITIES, *added)
         if self.membership.channels is not None:
             added = (*added, *self.membership.channels.capabilities(self.engine))
         return [*declared, *(word for word in added if word not in declared)]
@@ -83,10 +85,7 @@ class WeightUpdates:
         return self.engine.health()
 
     def require_ready(self) -> None:
-        """Raises ContractError unless new requests are accepted.
-
-        Requests that an update delays are accepted; the engine queues them.
-        """
+        """Raises ContractError unless new requests are accepted. During an update they are: they wait."""
         health = self.health()
         if health.status != "ready":
             raise ContractError(ErrorCode.UNHEALTHY, f"{health.status}: {health.reason}")
@@ -111,7 +110,7 @@ class WeightUpdates:
     # --- updating ---------------------------------------------------------------------------------
 
     def request(self, request: AnyUpdateRequest) -> WeightUpdateAccepted:
-        """Accepts an update, and starts to receive or to fetch it."""
+        """Accepts an update, and starts to receive or fetch it."""
         known = self.ledger.get(request.version)
         if known and known.is_repeated_by(request):  # an HTTP retry
             return WeightUpdateAccepted()
@@ -153,7 +152,7 @@ class WeightUpdates:
     # --- status and abort -------------------------------------------------------------------------
 
     async def status(self, version: int, wait_s: float) -> WeightUpdateStatus:
-        """Returns the state of the update to `version`, after waiting up to `wait_s` for its end."""
+        """Waits up to `wait_s` for the end of the update to `version`, and returns its state."""
         update = self.ledger.get(version)
         if update is None:
             raise ContractError(ErrorCode.NOT_FOUND, f"version {version} was never requested in this run")
@@ -161,12 +160,12 @@ class WeightUpdates:
         return update.status()
 
     async def abort(self, request: AbortWeightUpdateRequest) -> WeightUpdateStatus:
-        """Cancels an update. Returns how it ended, even if it had ended before."""
+        """Cancels an update, and returns its final state."""
         self.membership.check_run(request.run)
         update = self.ledger.get(request.version)
         if update is None or update.outcome.epoch != request.epoch:
             raise ContractError(
                 ErrorCode.NOT_FOUND, f"version {request.version} was never requested in epoch {request.epoch}"
             )
-        await self.ledger.call_off(update, "called off by the trainer")
+        await self.ledger.cancel_and_wait(update, "called off by the trainer")
         return update.status()

@@ -1,3 +1,3 @@
-"""Training backends behind the contract. Each needs only `contracts` and its own engine."""
+"""Training backends that implement the trainer contract. Each imports only `contracts` and its own engine."""
 
-import contracts  # noqa: F401  imports of modules that have moved are answered
+import contracts  # noqa: F401  installs the finder that explains imports of moved modules

@@ -1,10 +1,10 @@
-"""Activation checkpointing of decoder layers: what a layer keeps from forward to backward.
+"""Activation checkpointing of decoder layers. The backends call it before they shard the layers.
 
-The backends call it before they shard the layers. It must not know of sharding or of heads.
+`True` saves only a layer's input, and backward recomputes the layer. "selective" also saves the results of
+the expensive operations, matrix products and attention. Backward then recomputes only norms, rotations,
+activation functions and sums. The recomputed values are exactly those of forward.
 
-`True` keeps a layer's input alone, and backward runs the layer again. "selective" also keeps the results of
-what costs most: matrix products and attention. Backward then computes the cheap operations between them
-again: norms, rotations, activation functions and sums. Both compute again exactly what forward computed.
+This module must not depend on sharding or on output heads.
 """
 
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 Checkpointing = bool | Literal["selective"]
 
 aten = torch.ops.aten
-# The batched product is not among them: where attention has no kernel of its own, it makes [T, T] scores.
-KEPT = [
+# `aten.bmm` is not included: attention without a fused kernel computes [T, T] scores by it.
+SAVED = [
     aten.mm.default,
     aten.addmm.default,
     aten._grouped_mm.default,
@@ -33,11 +33,11 @@ KEPT = [
 
 
 def checkpoint_layers(layers: Iterable[torch.nn.Module], kind: Checkpointing) -> None:
-    """Has each layer keep what `kind` says. False leaves the layers as they are."""
+    """Applies checkpointing of this kind to each layer. Does nothing if `kind` is False."""
     if not kind:
         return
     options = {}
     if kind == "selective":
-        options = {"context_fn": partial(create_selective_checkpoint_contexts, KEPT)}
+        options = {"context_fn": partial(create_selective_checkpoint_contexts, SAVED)}
     for layer in layers:
         checkpoint(layer, **options)

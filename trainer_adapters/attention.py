@@ -1,10 +1,9 @@
-"""Attention over packed sequences that keeps neighbours apart; registered with transformers as "packed".
+"""Attention within each sequence of a pack; registered with transformers as "packed".
 
-The model must be loaded with `attn_implementation="packed"` and called with `packing=Packing(...)`. It runs
-every other operation on the `[1, U]` distinct tokens of the pack, as `shared_prefixes` finds them. Only
-attention uses the sequences. On CUDA in half precision, attention is torch's variable-length flash kernel.
-Otherwise sequences are padded by length class. That needs no mask, because under a causal mask no real token
-sees the padding on its right.
+Load the model with `attn_implementation="packed"`, and call it with `packing=Packing(...)`. All other
+operations run on the `[1, U]` distinct tokens of the pack, which `shared_prefixes` finds. On CUDA in half
+precision, attention is torch's variable-length flash kernel. Otherwise sequences are padded on the right in
+groups of similar length, which needs no padding mask because attention is causal.
 """
 
 from functools import cached_property
@@ -21,7 +20,7 @@ PACKED = "packed"
 
 
 class Packing:
-    """The sequences of a pack, and the indices that both paths derive from them once per batch."""
+    """The sequences of a pack, and the indices that attention derives from them once per batch."""
 
     def __init__(self, cu_seqlens: torch.Tensor, shared: SharedPrefixes):
         self.cu_seqlens = cu_seqlens  # [S + 1] int32
@@ -33,15 +32,15 @@ class Packing:
     def padded(self) -> list[torch.Tensor]:
         """One `[s, L]` index of distinct tokens per length class.
 
-        Classes are powers of two, so padding at most doubles the work. A padding slot repeats the sequence's
-        last token.
+        Class boundaries are powers of two, so padding at most doubles the work. A padding position repeats
+        the sequence's last token.
         """
         slots = self.shared.slots
         return [slots[index] for index in self._padded_of_pack]
 
     @cached_property
     def _padded_of_pack(self) -> list[torch.Tensor]:
-        """The same with indices into the pack."""
+        """`padded` with indices into the pack."""
         classes: dict[int, list[tuple[int, int]]] = {}
         for start, end in self._bounds:
             if end > start:
@@ -65,7 +64,7 @@ class Packing:
 
 
 def _is_own_slot(index: torch.Tensor) -> torch.Tensor:
-    """Returns False where a slot only repeats the sequence's last token."""
+    """Returns a mask of `index` that is False at padding positions."""
     return torch.cat([index[:, :1] >= 0, index[:, 1:] > index[:, :-1]], dim=1)
 
 
@@ -73,7 +72,7 @@ def packed_attention(
     module: torch.nn.Module,
     query: torch.Tensor,  # [1, H, U, D]
     key: torch.Tensor,  # [1, K, U, D]
-    value: torch.Tensor,  # [1, K, U, V], V as D in most models
+    value: torch.Tensor,  # [1, K, U, V]; V = D in most models
     attention_mask: None,
     *,
     packing: Packing | None = None,
@@ -84,8 +83,8 @@ def packed_attention(
 ) -> tuple[torch.Tensor, None]:
     """Returns causal attention within each sequence, `[1, U, H, V]`.
 
-    Dropout is not applied, because log-probabilities are compared with those of a server, which has none.
-    Raises ValueError for a model that needs another kind of attention.
+    Dropout is not applied, because servers, whose log-probabilities are compared, do not apply it. Raises
+    ValueError if the model needs another kind of attention.
     """
     if packing is None:
         raise ValueError(f"{type(module).__name__} is not given where sequences begin")
@@ -141,10 +140,9 @@ def _padded(query, key, value, packing: Packing, scaling: float, window: int | N
 
 
 def _pad(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Returns the states of `[U, H, D]` at `index`, as `[s, H, L, D]`.
+    """Returns the states `[U, H, D]` at `index`, as `[s, H, L, D]`.
 
-    It copies whole rows of `H * D`, several times faster than indexing three dimensions, most of all in
-    backward.
+    Copying rows of `H * D` is several times faster than indexing three dimensions, especially in backward.
     """
     tokens, heads, size = states.shape
     rows = rows_of(states.reshape(tokens, heads * size), index.flatten())
@@ -152,7 +150,7 @@ def _pad(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def _band(length: int, window: int, device: torch.device) -> torch.Tensor:
-    """Returns the causal mask `[L, L]` in which a token sees itself and the `window - 1` tokens before it."""
+    """Returns the `[L, L]` causal mask by which a token attends to itself and `window - 1` tokens before."""
     causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     return causal.triu(1 - window)
 

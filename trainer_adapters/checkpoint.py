@@ -1,7 +1,7 @@
-"""Checkpoints that are either complete or absent: torch.distributed.checkpoint, renamed into place.
+"""Atomic checkpoints by torch.distributed.checkpoint (DCP): written to a temporary directory, then renamed.
 
-Tensors are copied at once and written in the background while training continues, each rank its own shards.
-They are read in place. The number of ranks may differ.
+Each rank copies its shards at once, and writes the copy in the background while training continues. Loading
+is in place. The number of ranks may differ between saving and loading.
 """
 
 import errno
@@ -24,11 +24,11 @@ from contracts.support.files import is_disk_full, sync, sync_tree
 from contracts.support.messages import one_line
 from contracts.trainer import SaveHandle
 
-OPTIONAL = ("rng.", "buffer.")  # keys that a checkpoint may lack
+OPTIONAL = ("rng.", "buffer.")  # prefixes of keys that a checkpoint may lack
 
 
 class Saving(SaveHandle):
-    """A handle on a checkpoint that is being written. On any rank, done means that it is complete on disk."""
+    """A handle to a checkpoint that is being written. On any rank, `wait` returns after all ranks' writes."""
 
     def __init__(self, written: futures.Future):
         self._written = written
@@ -39,16 +39,16 @@ class Saving(SaveHandle):
         except CheckpointException as error:  # not a subclass of Exception
             failures = [failure for failure, _ in error.failures.values()]
             full = next((failure for failure in failures if is_disk_full(failure)), None)
-            words = f"the checkpoint could not be written: {one_line(full or error)}"
-            raise (OSError(full.errno, words) if full else OSError(words)) from error
+            message = f"the checkpoint could not be written: {one_line(full or error)}"
+            raise (OSError(full.errno, message) if full else OSError(message)) from error
 
     def wait_ended(self) -> None:
-        """Waits until writing has ended. It does not raise if writing failed; `wait` does."""
+        """Waits until writing has ended, without raising its errors."""
         futures.wait([self._written])
 
 
 class _RenamedIntoPlace(dcp.FileSystemWriter):
-    """A writer to a temporary directory, which rank 0 renames to `directory` once every rank has written."""
+    """A writer to a temporary directory, which rank 0 renames to `directory` after all ranks have written."""
 
     def __init__(self, directory: Path):
         self._directory = directory
@@ -61,7 +61,7 @@ class _RenamedIntoPlace(dcp.FileSystemWriter):
             shutil.rmtree(self._partial, ignore_errors=True)
 
     def write_data(self, *args: object) -> torch.futures.Future[list[WriteResult]]:
-        """Writes the rank's shards. Raises OSError if the disk is full, which torch.save's error hides."""
+        """Writes the rank's shards. Raises OSError if the disk is full, instead of torch.save's error."""
         try:
             return super().write_data(*args)
         except RuntimeError as error:
@@ -75,15 +75,15 @@ class _RenamedIntoPlace(dcp.FileSystemWriter):
 
 
 class ShardedCheckpoints:
-    """Writes one checkpoint at a time, over its own process group, so training's collectives continue."""
+    """Writes and reads checkpoints over its own process group, independent of training's collectives."""
 
     def __init__(self, timeout_s: float):
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         self._saving: Saving | None = None
 
     def save(self, state: dict[str, torch.Tensor], directory: Path) -> SaveHandle:
-        """Starts to write a copy of the state that every rank passes."""
-        self.close()  # waits for the previous checkpoint
+        """Starts to write a copy of `state`, each rank its part. Waits for the previous checkpoint first."""
+        self.close()
         written = dcp.async_save(
             state, storage_writer=_RenamedIntoPlace(directory), process_group=self._group
         )
@@ -93,8 +93,8 @@ class ShardedCheckpoints:
     def load(self, state: dict[str, torch.Tensor], directory: Path) -> None:
         """Fills the tensors of `state`. Raises ValueError if the checkpoint lacks one of them.
 
-        Missing random-number state is left as it is, because the checkpoint was written by fewer ranks. So
-        are buffers, which earlier checkpoints lack.
+        Random-number state may be missing if fewer ranks wrote the checkpoint, and buffers if it is old.
+        These tensors are then left unchanged.
         """
         stored = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
         wanted = {
@@ -107,7 +107,7 @@ class ShardedCheckpoints:
         dcp.load(wanted, checkpoint_id=directory, process_group=self._group)
 
     def stored(self, key: str, directory: Path) -> torch.Tensor | None:
-        """Returns a small tensor of bytes, which every rank reads, or None if there is none."""
+        """Returns the stored uint8 tensor of this key, read on every rank, or None if there is none."""
         metadata = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
         if key not in metadata:
             return None
@@ -123,9 +123,9 @@ class ShardedCheckpoints:
 
 @contextmanager
 def complete_or_absent(directory: Path) -> Iterator[Path]:
-    """Yields a directory for all ranks to write to, which becomes `directory` when all have left the block.
+    """Yields a temporary directory for all ranks, which replaces `directory` when all have left the block.
 
-    It replaces an existing `directory`. If the block raises, `directory` stays as it was.
+    If the block raises, `directory` is unchanged.
     """
     partial = _partial(directory)
     coordinator = dist.get_rank() == 0
@@ -152,7 +152,7 @@ def _put_in_place(partial: Path, directory: Path) -> None:
 
 
 def rng_state(rank: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """Returns the state of the random-number generators, under names that contain the rank."""
+    """Returns the states of the random-number generators under keys that contain the rank."""
     state = {f"rng.cpu.{rank}": torch.get_rng_state()}
     if device.type == "cuda":
         state[f"rng.cuda.{rank}"] = torch.cuda.get_rng_state(device)

@@ -1,4 +1,4 @@
-"""Loads Hugging Face checkpoints in float32, scatters them to all ranks, and saves them with tokenizers."""
+"""Loads Hugging Face checkpoints in float32, scatters them to all ranks, and exports them with tokenizers."""
 
 import logging
 import shutil
@@ -24,10 +24,10 @@ TOKENIZER_FILES = (
 
 
 def load_model(path: str, rank: int) -> PreTrainedModel:
-    """Returns the model, with its weights on rank 0 only.
+    """Returns the model. Only rank 0 has its weights.
 
-    On other ranks the parameters are allocated but not written, so they use no memory until `scatter_weights`
-    fills the shards. Raises ValueError for files that are not a whole model, or that are quantised.
+    On other ranks the parameters are allocated but not written, so they use no physical memory until
+    `scatter_weights` fills the shards. Raises ValueError for an incomplete, quantised or unsupported model.
     """
     config = AutoConfig.from_pretrained(path)
     if unfit := unfit_config(config) or unfit_model(config):
@@ -42,7 +42,7 @@ def load_model(path: str, rank: int) -> PreTrainedModel:
 
 
 def _whole_model(path: str, options: dict[str, object]) -> PreTrainedModel:
-    directory = Path(path)  # or a name of the hub
+    directory = Path(path)  # `path` may also be a repository id of the Hugging Face Hub
     if why := fault_in_files(directory) if directory.is_dir() else None:
         raise IncompleteModelError(f"the model in {path} is not whole: {why}")
     model, report = AutoModelForCausalLM.from_pretrained(
@@ -55,7 +55,7 @@ def _whole_model(path: str, options: dict[str, object]) -> PreTrainedModel:
 
 @torch.no_grad()
 def scatter_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> None:
-    """Fills every rank's shards from `full`, which only rank 0 needs to hold."""
+    """Fills every rank's shards from `full`, which may be empty on ranks other than 0."""
     for name, parameter in model.named_parameters():
         local = parameter.to_local()
         whole = full[name].to(local.device) if full else local.new_empty(parameter.shape)
@@ -66,11 +66,11 @@ def scatter_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> No
 def save_model(
     model: PreTrainedModel, weights: dict[str, torch.Tensor], source: str, directory: Path
 ) -> None:
-    """Writes the weights with the model's configuration, and its generation config as it was loaded.
+    """Writes the weights, the model's configuration, and its generation config as loaded.
 
-    `save_pretrained` refuses what is contradictory, such as a temperature without `do_sample`. Many published
-    models have that and can be served, and the end of a training run is too late to refuse. So weights are
-    written in any case. What else cannot be written is copied from the `source`, and named in the log.
+    `save_pretrained` refuses contradictory configurations, such as a temperature without `do_sample`, which
+    many published models have. An export at the end of training must not fail for that. So the weights are
+    always written, and a configuration that cannot be written is copied from `source`, with a warning.
     """
     as_loaded = model.generation_config
     model.generation_config = GenerationConfig()
@@ -92,15 +92,15 @@ def save_model(
 
 
 def copy_tokenizer(model_path: str, directory: Path) -> None:
-    """Copies the files of a model's tokenizer. Logs each that cannot be copied.
+    """Copies the files of a model's tokenizer. Logs a warning for each file that cannot be copied.
 
-    `AutoTokenizer` may load another class than the saved one, and saving that class would change token ids.
+    Loading and saving would not do: `AutoTokenizer` may load another class, whose files change token ids.
     """
     source = Path(model_path)
     try:
         if not source.is_dir():
             source = Path(snapshot_download(model_path, allow_patterns=list(TOKENIZER_FILES)))
-    except Exception as error:  # of a network, or of a directory that is gone
+    except Exception as error:  # network errors, or a directory that was deleted
         log.warning("the export has no tokenizer, because %s is not there: %s", model_path, one_line(error))
         return
     for pattern in TOKENIZER_FILES:
@@ -109,7 +109,7 @@ def copy_tokenizer(model_path: str, directory: Path) -> None:
 
 
 def _copy(file: Path, directory: Path) -> None:
-    """Copies a file, or a directory of templates. Raises OSError for a full disk alone."""
+    """Copies a file, or a directory of templates. Raises only if the disk is full."""
     try:
         if file.is_dir():
             shutil.copytree(file, directory / file.name, dirs_exist_ok=True)

@@ -1,10 +1,9 @@
 """Compiles decoder layers with torch.compile, which fuses the operations between matrix products.
 
-A backend calls it before it shards the layers. It must not know of sharding or of heads.
+A backend calls it before it shards the layers. This module must not depend on sharding or on output heads.
 
-A layer is compiled once with a gradient and once without, for packs of every length. Layers of the same
-kind share the result. Attention stays as it is, in the middle of each layer, because what it reads of a
-packing differs from pack to pack.
+Each kind of layer is compiled once with a gradient and once without, with dynamic shapes. Attention is not
+compiled, because the data that it reads from a `Packing` differ from pack to pack.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,17 +16,17 @@ from trainer_adapters.attention import PACKED, packed_attention
 
 
 def compile_layers(layers: Iterable[torch.nn.Module]) -> None:
-    """Has each layer run compiled."""
+    """Replaces each layer's `forward` by a compiled one."""
     AttentionInterface.register(PACKED, torch.compiler.disable(packed_attention))
     for layer in layers:
-        # Hooks that shard or checkpoint the layer are called around `forward`, and not compiled.
-        layer.forward = _compiled_where_packed(layer.forward)
+        # Hooks that shard or checkpoint the layer run outside of `forward`, and are not compiled.
+        layer.forward = _compiled_if_packed(layer.forward)
 
 
-def _compiled_where_packed(forward: Callable) -> Callable:
-    """Returns a forward that is compiled for packs alone.
+def _compiled_if_packed(forward: Callable) -> Callable:
+    """Returns a forward that is compiled only for packs.
 
-    The start check also runs the model's own forward, a few times, each with another length and mask.
+    The start check also runs the model's own forward, which would recompile for each length and mask.
     """
     compiled = torch.compile(forward, dynamic=True)
 

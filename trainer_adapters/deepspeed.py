@@ -1,9 +1,8 @@
 """DeepSpeedTrainer: the trainer contract on DeepSpeed's ZeRO, stages 1 to 3, CPU (gloo) and CUDA (NCCL).
 
 Stage 1 shards the optimizer state, stage 2 also the gradients, and stage 3 also the parameters, which are
-gathered layer by layer. DeepSpeed averages gradients over ranks and divides them by its accumulation steps.
-The contract requires their plain sum, so losses are multiplied by the number of ranks, and this class
-accumulates.
+gathered layer by layer. DeepSpeed averages gradients over ranks and accumulation steps, but the contract
+requires their sum. So losses are multiplied by the number of ranks, and DeepSpeed's accumulation is not used.
 
 On a CPU, DeepSpeed compiles a communication kernel at first use, which needs a C++ compiler and ninja.
 """
@@ -53,7 +52,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     """A trainer on DeepSpeed. Its options, in addition to those of HuggingFaceTrainer:
 
     zero_stage: 1, 2 or 3.
-    config: any part of DeepSpeed's own JSON configuration that the contract does not decide, such as
+    config: parts of DeepSpeed's JSON configuration that the contract does not fix, such as
         `{"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}`.
     """
 
@@ -85,10 +84,9 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         return super().missing
 
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
-        """Returns the bytes of the ZeRO state. Offloaded state does not count.
+        """Returns the bytes of the ZeRO state on the device, without offloaded state.
 
-        "gathered" is the most that stage 3 gathers at a time, and the float32 bucket in which gradients are
-        reduced.
+        "gathered": the maximum that stage 3 gathers at a time, and the float32 bucket of gradient reduction.
         """
         stage = self._zero["stage"]
         value = self._compute_dtype.itemsize
@@ -104,14 +102,14 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         return {
             "weights": value * (on_device("param", shard) if stage == 3 else self._parameters(shape)),
             "gradients": FLOAT32 * on_device("optimizer", trained // world_size if stage > 1 else trained),
-            "optimizer": 3 * masters,  # and two moments
+            "optimizer": 3 * masters,  # master weights and two moments
             "gathered": value * live + FLOAT32 * bucket,
         }
 
     # --- sharding -----------------------------------------------------------------------------
 
     def _shard(self) -> None:
-        # DeepSpeed reads both from the environment that its launcher sets.
+        # DeepSpeed reads both from its launcher's environment.
         os.environ.setdefault("DS_ACCELERATOR", self.device.type)
         os.environ.setdefault("LOCAL_RANK", str(self.device.index or 0))
         import deepspeed
@@ -138,19 +136,19 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             )
         self._states = ZeroState(self._engine.optimizer, self._fresh_moments)
         self._put_masters(masters)
-        self._accumulated = False  # whether a gradient has been accumulated since the last step
-        self._awaits_backward = False
+        self._accumulated = False  # True if there was a backward since the last step
+        self._awaits_backward = False  # True after a forward with a gradient, until its backward
 
     def _float32_masters(self) -> dict[str, torch.Tensor]:
-        """Returns the float32 weights on rank 0: DeepSpeed makes its masters from the bfloat16 model."""
+        """Returns the loaded float32 weights on rank 0. DeepSpeed creates its masters from bfloat16 ones."""
         if self._compute_dtype is torch.float32 or self._spec.rank > 0:
             return {}
         return {name: parameter.detach() for name, parameter in self._trained()}
 
     def _kept_in_float32(self) -> dict[torch.nn.Parameter, torch.Tensor]:
-        """Returns frozen weights that the model rounds and that have no master, in rank 0's host memory.
+        """Returns the frozen weights that bfloat16 cannot represent, in rank 0's host memory.
 
-        A model whose files are in bfloat16 has none.
+        They have no float32 master. A model whose files are in bfloat16 has no such weights.
         """
         if self._compute_dtype is torch.float32 or self._spec.rank > 0:
             return {}
@@ -212,7 +210,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         self._accumulated = True
 
     def step(self) -> StepReport:
-        if not self._accumulated:  # DeepSpeed cannot step without a gradient, even a zero one
+        if not self._accumulated:  # DeepSpeed cannot step without a gradient, which may be zero
             self.backward(self.forward(PackedBatch.pack([])).logprobs.sum())
         rate = learning_rate(self._spec.optimizer, int(self._closed_steps))
         for group in self._engine.optimizer.param_groups:
@@ -230,7 +228,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     # --- weights and checkpoints --------------------------------------------------------------
 
     def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
-        return getattr(parameter, "ds_shape", parameter.shape)  # in stage 3 its own shape is [0]
+        return getattr(parameter, "ds_shape", parameter.shape)  # in stage 3 `parameter.shape` is [0]
 
     def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         weight = self._states.weight(parameter).view(self._shape(parameter))
@@ -245,10 +243,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     @torch.no_grad()
     def _state(self) -> dict[str, torch.Tensor]:
-        """Returns the parameters that this rank saves.
-
-        They are gathered one at a time; one copy is saved for all ranks.
-        """
+        """Gathers the parameters one by one, and returns those that this rank saves."""
         state = {}
         for index, (name, parameter) in enumerate(self._trained()):
             whole = {f"model.{name}": self._states.weight(parameter)}

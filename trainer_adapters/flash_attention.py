@@ -1,9 +1,7 @@
-"""Has torch run its variable-length attention by FlashAttention-3 where that is installed.
+"""Activates FlashAttention-3 for torch's variable-length attention, if it is installed.
 
-A backend calls it once, when it knows its device. It must not know of packs or models.
-
-FlashAttention-3 (arXiv 2407.08608) is written for GPUs of Hopper's generation, such as H100 and H200. torch
-brings FlashAttention-2, and takes the other from the package `flash_attn_interface` for the whole process.
+FlashAttention-3 (arXiv 2407.08608) is for Hopper GPUs, such as H100 and H200. torch includes version 2, and
+loads version 3 from the package `flash_attn_interface`, for the whole process.
 """
 
 import logging
@@ -14,13 +12,13 @@ import torch.nn.attention
 from torch.torch_version import TorchVersion
 
 HOPPER = (9, 0)  # CUDA's compute capability
-FIRST_TORCH = TorchVersion("2.12")  # torch 2.11 does not tell the kernel how long the longest sequence is
+FIRST_TORCH = TorchVersion("2.12")  # torch 2.11 does not pass the maximum sequence length to the kernel
 
 log = logging.getLogger(__name__)
 
 
 def prefer_flash_attention_3(device: torch.device) -> None:
-    """Activates FlashAttention-3 in this process where it can run, and logs so."""
+    """Activates FlashAttention-3 in this process if it can run on `device`, and logs the result."""
     if not has_flash_attention_3(device):
         return
     try:
@@ -32,7 +30,7 @@ def prefer_flash_attention_3(device: torch.device) -> None:
 
 
 def has_flash_attention_3(device: torch.device) -> bool:
-    """Returns whether FlashAttention-3 is installed for this device and this version of torch."""
+    """Returns True if FlashAttention-3 is installed, and supports this device and torch version."""
     return (
         device.type == "cuda"
         and torch.cuda.get_device_capability(device) == HOPPER

@@ -1,9 +1,9 @@
 """FSDPTrainer: the trainer contract on PyTorch FSDP2, from one process to many, CPU (gloo) and CUDA (NCCL).
 
-Every rank holds a shard of each parameter, in float32, with its gradient and AdamW state. The decoder layers
+Every rank has a shard of each parameter, in float32, with its gradient and AdamW state. The decoder layers
 are gathered one at a time. Embedding, final norm and head belong to the root module. They stay gathered from
-a forward to its backward, because the head is used outside of its own module. A single rank that computes in
-float32 has nothing to gather, cast or reduce: it trains the plain parameters.
+a forward to its backward, because the head is used outside of its module. A single rank that computes in
+float32 does not use FSDP, because it has nothing to gather, cast or reduce.
 """
 
 import math
@@ -30,7 +30,7 @@ from trainer_adapters.start_check import Scores
 class FSDPTrainer(HuggingFaceTrainer):
     """A trainer on FSDP2. Its options, in addition to those of HuggingFaceTrainer:
 
-    compile_layers: run the decoder layers compiled by torch.compile.
+    compile_layers: compile the decoder layers with torch.compile.
     """
 
     def __init__(self, *, compile_layers: bool = False, **options: object):
@@ -47,7 +47,7 @@ class FSDPTrainer(HuggingFaceTrainer):
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
         """Returns the bytes of the sharded state.
 
-        "gathered" is embedding and head with their gradients, one layer, and the prefetched layer.
+        "gathered": embedding and head with their gradients, one layer, and the prefetched layer.
         """
         weights = FLOAT32 * self._parameters(shape) // world_size
         trained = FLOAT32 * self._trained_parameters(shape) // world_size
@@ -79,7 +79,7 @@ class FSDPTrainer(HuggingFaceTrainer):
         fully_shard(self._scorer, mesh=mesh, mp_policy=precision)
         for module in self._scorer.modules():
             if isinstance(module, FSDPModule):
-                # Makes the reduction a plain sum; gloo offers no other way to avoid the division.
+                # A plain sum: gloo has no other way to avoid the division by the number of ranks.
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
         if self._spec.world_size > 1:
@@ -109,19 +109,15 @@ class FSDPTrainer(HuggingFaceTrainer):
         return StepReport(grad_norm=norm, learning_rate=rate, skipped=not finite)
 
     def _global_norm(self, gradients: list[torch.Tensor]) -> float:
-        """Returns the norm over all ranks.
-
-        Every gradient is sharded and none replicated, so squares add up.
-        """
+        """Returns the norm over all ranks, as the root of summed squares: no gradient is replicated."""
         square = torch.nn.utils.get_total_norm(gradients).to(self.device, torch.float64).square()
         dist.all_reduce(square)
         return square.sqrt().item()
 
     def reset_optimizer(self) -> None:
-        """Resets the moments.
+        """Resets the moments, and allocates them.
 
-        Their tensors exist from the start, so that a lack of memory fails here and a checkpoint always has
-        the same keys.
+        So a lack of memory fails at start, and every checkpoint has the same keys.
         """
         parameters = [parameter for _, parameter in self._trained()]
         self._optimizer = self._adamw(parameters)
@@ -139,12 +135,12 @@ class FSDPTrainer(HuggingFaceTrainer):
         return super()._trained()
 
     def _reshard(self) -> None:
-        """Reshards parameters that a forward without backward left gathered: a step would make them stale."""
+        """Reshards parameters left gathered by a forward without backward, which a step would make stale."""
         if self._sharded:
             self._scorer.reshard()
 
     def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        return full(parameter).contiguous()  # with one rank this is the shard itself
+        return full(parameter).contiguous()  # with one rank, the shard itself
 
     def shards(self) -> list[torch.Tensor]:
         return [local_part(parameter).detach() for _, parameter in self._trained()]
@@ -155,7 +151,7 @@ class FSDPTrainer(HuggingFaceTrainer):
     # --- checkpoints --------------------------------------------------------------------------
 
     def _state(self) -> dict[str, torch.Tensor]:
-        """Returns the shards themselves, for writing and for reading into."""
+        """Returns the shards themselves, which `save` writes and `_restore` fills."""
         state = {}
         for name, parameter in self._trained():
             state[f"model.{name}"] = parameter.detach()
@@ -173,5 +169,5 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def full(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the full tensor, which every rank gathers from its shards."""
+    """Returns the full tensor, gathered from all ranks. It is a collective."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

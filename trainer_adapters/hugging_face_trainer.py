@@ -1,8 +1,7 @@
-"""The base of the backends that train a Hugging Face causal language model by AdamW: `fsdp` and `deepspeed`.
+"""Base class of the backends that train a Hugging Face causal language model by AdamW: `fsdp`, `deepspeed`.
 
-A backend shards `TokenScorer` in its own way, and implements how a parameter is scored, stepped and gathered.
-Options, empty batches, manifest, checkpoint format and export are here. So a checkpoint or an export of one
-backend loads in the other.
+A backend implements sharding, scoring, stepping and gathering. Options, empty batches, manifest, checkpoint
+format and export are implemented here, so each backend can load the other's checkpoints and exports.
 """
 
 import abc
@@ -43,17 +42,16 @@ class HuggingFaceTrainer(TrainerWorker):
     """A backend for Hugging Face models. Constructor options of every such backend:
 
     compute_dtype: dtype of the forward and backward pass. Master weights, gradient reduction and
-        optimizer are float32 either way.
-    fp32_head: compute logits in float32. Under bfloat16, the weights are rounded as the servers hold them.
-    activation_checkpointing: keep only the decoder layers' inputs and compute the rest again in backward.
-        With "selective", also keep the results of matrix products and of attention. Only the operations
-        between them are computed again.
-    logits_chunk: tokens whose logits exist at the same time, twice `logits_chunk * vocab` floats. If None, as
-        many as make 64 to 256 MiB, by the size of the head.
+        optimizer are always float32.
+    fp32_head: compute logits in float32. With bfloat16, the head's weights are still rounded, as on servers.
+    activation_checkpointing: save only the decoder layers' inputs and recompute the rest in backward. With
+        "selective", also save the results of matrix products and attention.
+    logits_chunk: number of tokens whose logits exist at the same time: twice `logits_chunk * vocab` floats.
+        None: 64 to 256 MiB, depending on the size of the head.
     value_head: also learn the value of each state, by a linear layer over the hidden states. It starts at 0,
-        is trained and saved like any parameter, and is never sent, listed or exported.
-    lora: `rank`, `alpha` and, if not all linear layers, `targets` of low-rank adapters (`lora.LoRA`). They
-        alone are trained, with the value head. The weights that are sent and exported are merged.
+        is trained and saved like any parameter, and is never sent or exported.
+    lora: `rank`, `alpha` and, if not all linear layers, `targets` of low-rank adapters (`lora.LoRA`). Only
+        these and the value head are trained. The weights that are sent and exported are merged.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class HuggingFaceTrainer(TrainerWorker):
             return None
         return "peft is not installed, which trainer.lora needs: pip install -e '.[lora]'"
 
-    # --- methods that a backend adds ----------------------------------------------------------
+    # --- methods that a backend implements ----------------------------------------------------
 
     @abc.abstractmethod
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
@@ -101,11 +99,11 @@ class HuggingFaceTrainer(TrainerWorker):
 
     @abc.abstractmethod
     def _shard(self) -> None:
-        """Shards `self._scorer`, which rank 0 holds in full, over the ranks, and creates its AdamW."""
+        """Shards `self._scorer`, whose weights rank 0 has, over the ranks, and creates the optimizer."""
 
     @abc.abstractmethod
     def _score(self, batch: PackedBatch, entropy: bool, own: bool = False) -> Scores:
-        """Returns `TokenScorer.forward` of a batch with sequences, on this rank's device."""
+        """Returns `TokenScorer.forward` of a batch that is not empty, on this rank's device."""
 
     @abc.abstractmethod
     def _state(self) -> dict[str, torch.Tensor]:
@@ -113,7 +111,7 @@ class HuggingFaceTrainer(TrainerWorker):
 
     @abc.abstractmethod
     def _restore(self, directory: Path) -> None:
-        """Reads what `_state` wrote, on any number of ranks."""
+        """Restores a saved `_state`. The number of ranks may differ."""
 
     @abc.abstractmethod
     def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -126,12 +124,11 @@ class HuggingFaceTrainer(TrainerWorker):
         return base_parameters(self._model)
 
     def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Returns an iterator over the model's trained parameters and then those of the value head."""
+        """Returns an iterator over the trained parameters of the model, then of the value head, by name."""
         every = self._scorer.named_parameters()
         return ((name.removeprefix("model."), p) for name, p in every if p.requires_grad)
 
     def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
-        """Returns the shape of the full parameter."""
         return parameter.shape
 
     def _adamw(self, parameters: list[torch.nn.Parameter]) -> torch.optim.AdamW:
@@ -147,11 +144,10 @@ class HuggingFaceTrainer(TrainerWorker):
 
     @staticmethod
     def _fresh_moments(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns AdamW's state of a parameter before its first step."""
         moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
         return {"step": torch.zeros((), device=parameter.device), **moments}
 
-    # --- before anything is loaded ------------------------------------------------------------
+    # --- estimates before loading -------------------------------------------------------------
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int]:
         value = self._compute_dtype.itemsize
@@ -163,11 +159,9 @@ class HuggingFaceTrainer(TrainerWorker):
         }
 
     def _parameters(self, shape: ModelShape) -> int:
-        """Returns the number of the model's parameters, adapters included."""
         return shape.parameters + (self._lora.parameters(shape) if self._lora else 0)
 
     def _trained_parameters(self, shape: ModelShape) -> int:
-        """Returns how many of them are trained."""
         return self._lora.parameters(shape) if self._lora else shape.parameters
 
     def unfit(self, model_path: str) -> str | None:
@@ -198,22 +192,22 @@ class HuggingFaceTrainer(TrainerWorker):
         self._check_scores()
 
     def _load(self) -> PreTrainedModel:
-        """Returns this rank's model. If it cannot be loaded on one rank, every rank raises an error."""
+        """Returns this rank's model. If loading fails on one rank, every rank raises an error."""
         failure = None
         try:
             model = load_model(self._spec.model_path, self._spec.rank)
         except Exception as error:
             failure = error
-        said: list[str | None] = [None] * self._spec.world_size
-        dist.all_gather_object(said, failure and one_line(failure))
+        messages: list[str | None] = [None] * self._spec.world_size
+        dist.all_gather_object(messages, failure and one_line(failure))
         if failure:
             raise failure
-        if why := next(filter(None, said), None):
+        if why := next(filter(None, messages), None):
             raise ValueError(why)
         return model
 
     def _adapt(self) -> None:
-        """Adds the adapters, if there are any. A checkpoint describes them and the base model."""
+        """Adds the adapters, if there are any, and the description of them that checkpoints contain."""
         self._adapted: dict[str, torch.nn.Module] = {}
         self._description = None
         if self._lora is None:
@@ -224,10 +218,7 @@ class HuggingFaceTrainer(TrainerWorker):
         self._description = description(self._lora, self._adapted, base)
 
     def _check_scores(self) -> None:
-        """Raises ValueError, on every rank, unless packed scores agree with the model's own logits.
-
-        They must also agree with those of the other ranks.
-        """
+        """Raises ValueError on all ranks if packed scores differ from the model's logits or between ranks."""
 
         def largest(found: float) -> float:
             ranks = torch.tensor(found, device=self.device)
@@ -283,7 +274,7 @@ class HuggingFaceTrainer(TrainerWorker):
 
     @torch.no_grad()
     def gather_low_rank(self) -> Iterator[tuple[str, LowRank | None]]:
-        self._served()  # reshards
+        self._served()  # called for its side effect: FSDP reshards
         for name in self._adapted:
             factors = self._factors(name)
             yield name, factors if self._spec.rank == 0 else None
@@ -297,9 +288,9 @@ class HuggingFaceTrainer(TrainerWorker):
         return LowRank(a, b, self._lora.scale)
 
     def export(self, directory: Path) -> None:
-        """Writes the float32 master weights, which rank 0 holds in host memory during the export.
+        """Writes the float32 master weights, with adapters merged. Rank 0 needs host memory for all of them.
 
-        Adapters are merged into them, and are in addition in the subdirectory `adapter`.
+        The subdirectory `adapter` has the adapters alone.
         """
         with complete_or_absent(directory) as partial:
             weights = {name: None if t is None else t.cpu() for name, t in self.gather_weights()}
@@ -332,9 +323,9 @@ class HuggingFaceTrainer(TrainerWorker):
 
 
 def _placeholder_batch(empty: PackedBatch) -> PackedBatch:
-    """Returns two tokens whose scores are dropped, for a rank without work.
+    """Returns a batch of two tokens for a rank with an empty batch. Their scores are discarded.
 
-    Their zero gradient passes through every parameter, so that all ranks run the same collectives.
+    Their zero gradient reaches every parameter, so that all ranks run the same collectives.
     """
     return replace(
         empty,

@@ -1,10 +1,8 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685) of the linear layers in a model's decoder layers, by peft.
 
-The backends add them before they shard the model. It must not know of sharding or of optimizers.
-
-An adapted weight is W + (alpha / rank) B A, in which W is frozen, A is random at first, and B is 0. peft puts
-A, B and the frozen layer into a module in the layer's place. The functions here give each frozen parameter
-the name that it has in the base model.
+An adapted weight is W + (alpha / rank) B A. W is frozen; initially A is random and B is 0. peft replaces a
+layer by a module with A, B and the frozen layer. The functions here return frozen parameters under their
+names in the base model. This module must not depend on sharding or optimizers.
 """
 
 import math
@@ -26,10 +24,10 @@ FACTORS = (f".lora_A.{ADAPTER}.weight", f".lora_B.{ADAPTER}.weight")
 class LoRA:
     """The settings of the adapters.
 
-    rank: rows of A and columns of B.
-    alpha: what B A is multiplied by, times the rank.
-    targets: names of the layers to adapt, such as q_proj; or all-linear, which is every `torch.nn.Linear` in
-        the decoder layers. Subclasses do not count: they may do more with a weight than multiply by it.
+    rank: number of rows of A and of columns of B.
+    alpha: scale of the update: it is alpha / rank * B A.
+    targets: names of the layers to adapt, such as q_proj; or all-linear: every `torch.nn.Linear` in the
+        decoder layers. Subclasses are excluded, because they may use their weight in other ways.
     """
 
     KEYS: ClassVar = ("rank", "alpha", "targets")
@@ -50,7 +48,7 @@ class LoRA:
 
     @classmethod
     def of(cls, options: object) -> "LoRA":
-        """Returns the settings given as a mapping. Raises ValueError for what is not one of them."""
+        """Returns the settings in a mapping. Raises ValueError for an unknown or missing key."""
         if not isinstance(options, Mapping):
             raise ValueError(f"lora must be null or have rank and alpha, not {options!r}")
         if unknown := [key for key in options if key not in cls.KEYS]:
@@ -64,11 +62,10 @@ class LoRA:
 
     @property
     def scale(self) -> float:
-        """The factor of B A."""
         return self.alpha / self.rank
 
     def parameters(self, shape: ModelShape) -> int:
-        """Returns the number of elements of A and B, as if every linear layer were adapted."""
+        """Returns the number of elements of A and B, assuming that all linear layers are adapted."""
         attended = shape.heads * shape.head_dim
         keys = shape.kv_heads * shape.head_dim
         attention = 2 * (shape.hidden_size + attended) + 2 * (shape.hidden_size + keys)
@@ -78,7 +75,7 @@ class LoRA:
     # --- layers -------------------------------------------------------------------------------
 
     def unfit(self, config: PretrainedConfig) -> str | None:
-        """Returns why a model of this config cannot be adapted, or None."""
+        """Returns a message if a model of this config cannot be adapted, else None."""
         if self.targets == ALL_LINEAR:
             return None
         with torch.device("meta"):
@@ -95,9 +92,9 @@ class LoRA:
         return None if there else "has no linear layer in its decoder layers for lora to adapt"
 
     def inject(self, model: PreTrainedModel) -> None:
-        """Puts adapters into the model, and freezes everything else.
+        """Adds adapters to the model, and freezes all other parameters.
 
-        Raises ValueError if a target is none of its layers.
+        Raises ValueError if the model has no layer of a target's name.
         """
         from peft import LoraConfig, inject_adapter_in_model
 
@@ -116,7 +113,7 @@ class LoRA:
 
 
 def _linear_layers(model: PreTrainedModel) -> list[str]:
-    """Returns the names of the plain linear layers in the decoder layers, in the model's order."""
+    """Returns the names of the linear layers in the decoder layers, without subclasses, in order."""
     inside = set(getattr(model.get_decoder(), "layers", torch.nn.ModuleList()).modules())
     return [
         name for name, module in model.named_modules() if module in inside and type(module) is torch.nn.Linear
@@ -124,7 +121,7 @@ def _linear_layers(model: PreTrainedModel) -> list[str]:
 
 
 def adapted_layers(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
-    """Returns peft's modules by the base model's names of their weights, in the model's order."""
+    """Returns peft's modules by the base model's name of their weight, in the model's order."""
     from peft.tuners.lora import LoraLayer
 
     return {
@@ -133,14 +130,14 @@ def adapted_layers(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
 
 
 def factors_of(layer: torch.nn.Module) -> tuple[torch.nn.Parameter, torch.nn.Parameter]:
-    """Returns A and B of one of peft's modules."""
+    """Returns A and B of a module of peft."""
     return layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
 
 
 def base_parameters(
     model: PreTrainedModel, remove_duplicate: bool = True
 ) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Returns an iterator over the parameters but those of adapters, by the base model's names."""
+    """Yields all parameters except those of adapters, by the base model's names."""
     for name, parameter in model.named_parameters(remove_duplicate=remove_duplicate):
         if not name.endswith(FACTORS):
             yield name.replace(".base_layer.", "."), parameter

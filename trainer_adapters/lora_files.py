@@ -1,7 +1,7 @@
-"""What a trainer with low-rank adapters writes: of which base model they are, and the adapters by themselves.
+"""The description of low-rank adapters in a checkpoint, and their export in peft's format.
 
-A checkpoint has the adapters and no base model. So it also has a fingerprint of that model and the settings
-of the adapters. `HuggingFaceTrainer` compares both with its own before it loads anything else.
+A checkpoint contains adapters without the base model. So it also contains the settings of the adapters and a
+fingerprint of the base model. `HuggingFaceTrainer` compares both with its own before it loads a checkpoint.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from transformers import PreTrainedModel
 from contracts.trainer import LowRank
 from trainer_adapters.lora import ADAPTER, LoRA
 
-KEY = "lora"  # of the description in a checkpoint
+KEY = "lora"  # key of the description in a checkpoint
 
 
 def fingerprint(model: PreTrainedModel, rank: int, device: torch.device) -> str:
-    """Returns a SHA-256 of the names and values of all parameters, which rank 0 computes for all ranks."""
+    """Returns a SHA-256 of names and values of all parameters. Rank 0 computes it. It is a collective."""
     digest = hashlib.sha256()
     if rank == 0:
         for name, parameter in model.named_parameters():
@@ -33,14 +33,14 @@ def fingerprint(model: PreTrainedModel, rank: int, device: torch.device) -> str:
 
 
 def description(lora: LoRA, adapted: Iterable[str], base: str) -> torch.Tensor:
-    """Returns what a checkpoint says of its adapters and of the weights that they adapt, as JSON in bytes."""
+    """Returns the settings of the adapters and the base model's fingerprint, as a uint8 tensor of JSON."""
     targets = sorted({name.split(".")[-2] for name in adapted})
-    said = {"rank": lora.rank, "alpha": float(lora.alpha), "targets": targets, "base": base}
-    return torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
+    settings = {"rank": lora.rank, "alpha": float(lora.alpha), "targets": targets, "base": base}
+    return torch.frombuffer(bytearray(json.dumps(settings).encode()), dtype=torch.uint8)
 
 
 def difference(own: torch.Tensor | None, stored: torch.Tensor | None) -> str | None:
-    """Returns how a checkpoint's adapters differ from the trainer's own, or None if they do not.
+    """Returns a message if a checkpoint's description differs from the trainer's, else None.
 
     Each is a `description`, or None without adapters.
     """
@@ -51,25 +51,25 @@ def difference(own: torch.Tensor | None, stored: torch.Tensor | None) -> str | N
     ours, theirs = (json.loads(bytes(each.tolist())) for each in (own, stored))
     for name in ("rank", "alpha", "targets"):
         if ours[name] != theirs[name]:
-            said, own_said = (
+            their_value, our_value = (
                 ", ".join(each) if isinstance(each, list) else f"{each:g}"
                 for each in (theirs[name], ours[name])
             )
-            return f"was written with lora.{name}={said}, and this trainer has {own_said}"
+            return f"was written with lora.{name}={their_value}, and this trainer has {our_value}"
     return None if ours["base"] == theirs["base"] else "has the adapters of another base model"
 
 
-def _settings(told: torch.Tensor | None) -> str:
-    if told is None:
+def _settings(described: torch.Tensor | None) -> str:
+    if described is None:
         return "lora=null"
-    said = json.loads(bytes(told.tolist()))
-    return f"lora={{rank: {said['rank']}, alpha: {said['alpha']:g}}}"
+    settings = json.loads(bytes(described.tolist()))
+    return f"lora={{rank: {settings['rank']}, alpha: {settings['alpha']:g}}}"
 
 
 def save_adapter(
     model: PreTrainedModel, factors: dict[str, LowRank], model_path: str, directory: Path
 ) -> None:
-    """Writes the adapters in peft's own format, as adapters of the model at `model_path`."""
+    """Writes the adapters in peft's format, as adapters of the model at `model_path`."""
     directory.mkdir()
     tensors = {}
     for name, factor in factors.items():

@@ -1,14 +1,14 @@
-"""Scores tokens by a model's output head, with the logits of one chunk of tokens at a time.
+"""Computes log-probabilities and entropies from hidden states, one chunk of logits at a time.
 
-`TokenScorer` calls it with hidden states and the head's weights. It must not know models, packs or losses.
+`TokenScorer` calls it. This module must not depend on models, packs or losses.
 
-Forward keeps no logits: backward computes each chunk's logits again, in the memory of the previous chunk. If
-all tokens fit in one chunk, it keeps their log-probabilities, which is faster. Backward skips a token unless
-one of its scores has a gradient. Entropies that no loss uses cost nothing there.
+Backward recomputes each chunk's logits, in the memory of the previous chunk. If all tokens fit into one
+chunk, forward saves their log-probabilities instead, which is faster. Backward skips tokens whose scores have
+no gradient. Entropies that the loss does not use have no cost in backward.
 
-States and weights in bfloat16 may be multiplied in float32. On CUDA these products are TF32 (`tf32`). In
-forward no factor loses a bit. In backward, gradients by logits and, for the weights' gradient, scaled states
-have 10 bits of mantissa. The states themselves have 7, and the final gradients are rounded to 7.
+bfloat16 states and weights may be multiplied in float32. On CUDA these products use TF32 (`tf32`), which is
+exact for the factors of forward. In backward, the gradients with respect to logits, and scaled states, are
+rounded to 10 bits of mantissa, while states and final gradients have 7.
 """
 
 from typing import NamedTuple
@@ -20,17 +20,17 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from trainer_adapters.tf32 import tf32_products
 
 MIB = 2**20
-LEAST_BYTES = 64 * MIB  # size of a chunk's logits
+LEAST_BYTES = 64 * MIB  # minimum size of a chunk's logits
 MOST_BYTES = 256 * MIB
 MOST_TOKENS = 1024
 FLOAT32 = 4
 
 
 def default_chunk(vocabulary: int, hidden_size: int) -> int:
-    """Returns the number of tokens in a chunk.
+    """Returns the default number of tokens in a chunk.
 
-    Its logits are a quarter as large as the head's weights, because each chunk reads these and adds to their
-    gradient. In any case they have 64 to 256 MiB, whatever the vocabulary.
+    Each chunk reads the head's weights and adds to their gradient. So its logits are a quarter as large as
+    the weights, within 64 to 256 MiB.
     """
     wanted = FLOAT32 * vocabulary * hidden_size // 4
     allowed = min(max(wanted, LEAST_BYTES), MOST_BYTES)
@@ -51,11 +51,11 @@ class Head(NamedTuple):
         return cls(weight.float(), None if bias is None else bias.float(), weight.dtype)
 
     def tf32_suits(self, hidden: torch.Tensor) -> bool:
-        """Returns whether states and weights are bfloat16 values that are multiplied in float32."""
+        """Returns True if states and weights are bfloat16 values that are multiplied in float32."""
         return self.weight.dtype is torch.float32 and self.given is hidden.dtype is torch.bfloat16
 
     def logits(self, hidden: torch.Tensor, temperature: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Returns the logits of [C, hidden] states at their temperatures, in the first C rows of `out`."""
+        """Returns the [C, vocab] logits of [C, hidden] states, divided by temperature, in rows of `out`."""
         out = out[: len(hidden)]
         states = hidden.to(self.weight.dtype)
         with tf32_products(self.tf32_suits(hidden)):
@@ -72,11 +72,11 @@ class HeadScores(torch.autograd.Function):
     """The function `(hidden, weight, bias, ...) -> (log-probabilities, entropies)` of N tokens.
 
     hidden: [N, hidden], the state before each token.
-    weight, bias: of the head, [vocab, hidden] and [vocab] or None.
+    weight, bias: the head's [vocab, hidden] and [vocab], or None without a bias.
     token_ids, temperature: [N] int64 and [N] float32.
-    chunk: how many tokens have their logits at the same time.
-    entropy: whether entropies are asked for; they are None otherwise.
-    in_float32: whether the head computes in float32, whatever the dtype of its weights.
+    chunk: number of tokens whose logits exist at the same time.
+    entropy: if False, entropies are None.
+    in_float32: if True, the head computes in float32, whatever the dtype of its weights.
     """
 
     @staticmethod
@@ -91,7 +91,7 @@ class HeadScores(torch.autograd.Function):
         entropy: bool,
         in_float32: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns the scores, and saves tensors for backward; logits only if they are one chunk."""
+        """Returns the scores. Saves log-probabilities over the vocabulary only if there is one chunk."""
         head = Head.of(weight, bias, in_float32)
         logprobs = torch.empty_like(temperature)
         log_sums = torch.empty_like(temperature)  # log Σ exp(logits)
@@ -119,7 +119,7 @@ class HeadScores(torch.autograd.Function):
     def backward(
         ctx: FunctionCtx, of_logprobs: torch.Tensor | None, of_entropies: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
-        """Returns the gradients by states and head. A gradient by entropies is None if no loss uses them."""
+        """Returns the gradients of states and head. `of_entropies` is None if the loss does not use them."""
         hidden, weight, bias, token_ids, temperature, log_sums, entropies, kept = ctx.saved_tensors
         head = Head.of(weight, bias, ctx.in_float32)
         if of_logprobs is None:
@@ -156,7 +156,7 @@ def _slopes_of_logprobs(log_p: torch.Tensor, token_ids: torch.Tensor) -> torch.T
 
 
 def _slopes_of_both(
-    log_p: torch.Tensor,  # [C, vocab]; the result is in its memory
+    log_p: torch.Tensor,  # [C, vocab]; overwritten by the result
     token_ids: torch.Tensor,  # [C]
     of_logprobs: torch.Tensor,  # [C], a
     of_entropies: torch.Tensor,  # [C], b
@@ -171,10 +171,7 @@ def _slopes_of_both(
 
 
 class _Gradients(NamedTuple):
-    """The gradients by hidden states and head.
-
-    Those of the head are accumulated in float32, or None if it is frozen.
-    """
+    """The gradients of hidden states and head. Those of the head are float32, or None if it is frozen."""
 
     hidden: torch.Tensor
     weight: torch.Tensor | None
@@ -191,7 +188,7 @@ class _Gradients(NamedTuple):
         head: Head,
         rows: torch.Tensor,  # [C], rows of the hidden states
         hidden: torch.Tensor,  # [C, hidden]
-        slopes: torch.Tensor,  # [C, vocab]; times `factor`: the gradient by the head's output
+        slopes: torch.Tensor,  # [C, vocab]; `slopes * factor` is the gradient of the head's output
         factor: torch.Tensor,  # [C, 1]
     ) -> None:
         """Adds the gradients of a chunk."""
@@ -210,10 +207,9 @@ class _Gradients(NamedTuple):
 
 
 class JoinedScores(torch.autograd.Function):
-    """The identity of three scores [N], whose backward always passes through the first and the last of them.
+    """The identity of three scores [N], with zero gradients for log-probabilities or values without one.
 
-    A score that the loss does not use gets a zero gradient, so that every backward reaches both heads.
-    Entropies may remain without a gradient.
+    So every backward reaches both heads. Entropies may have no gradient.
     """
 
     @staticmethod

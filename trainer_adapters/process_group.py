@@ -1,4 +1,4 @@
-"""The trainer's own process group: torch.distributed's default one, with a store on one address only."""
+"""Creates torch.distributed's default process group, with a store that listens on one address only."""
 
 import os
 from datetime import timedelta
@@ -11,12 +11,12 @@ from contracts.weights import connected_store, listening_store
 
 
 def join_on_device(spec: WorkerSpec) -> torch.device:
-    """Joins over NCCL if `spec.device` is cuda, else over gloo. Returns the device of this rank."""
+    """Joins by NCCL if `spec.device` is cuda, else by gloo. Returns this rank's device."""
     device = torch.device("cpu")
     if spec.device == "cuda":
         if not torch.cuda.is_available():
             raise ValueError("the trainer's device is cuda, but torch sees no CUDA device here")
-        # Modulo, because a launcher may make only its own GPU visible to each process.
+        # Modulo, because the launcher may make only one GPU visible to each process.
         local_rank = int(os.environ.get("LOCAL_RANK", spec.rank))
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)

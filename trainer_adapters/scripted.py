@@ -1,11 +1,9 @@
-"""ScriptedTrainer: the worked example of a trainer adapter, which the pipeline's tests train.
+"""ScriptedTrainer: the worked example of a trainer adapter, used by the pipeline's tests.
 
-It is plain PyTorch with a full copy on every rank; gradients are summed by one all-reduce. Its model is the
-scripted inference engine's recurrent net over characters:
+It is plain data-parallel PyTorch: every rank has all weights, and gradients are all-reduced. Its model is the
+recurrent net over characters of the scripted inference engine:
 
     h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
-
-It is not for real use, because every rank holds the complete state and rank 0 alone writes it.
 """
 
 import io
@@ -99,7 +97,7 @@ class ScriptedTrainer(TrainerWorker):
         return StepReport(grad_norm=norm, learning_rate=rate, skipped=not finite)
 
     def _zero_gradients(self) -> None:
-        """Sets gradients to zero, not None, because a rank without work also contributes a gradient."""
+        """Sets gradients to zero, not None, because ranks with empty batches take part in the all-reduce."""
         for weight in self._weights.values():
             weight.grad = torch.zeros_like(weight)
 
@@ -119,7 +117,7 @@ class ScriptedTrainer(TrainerWorker):
             yield name, weight.detach().clone() if self._spec.rank == 0 else None
 
     def shards(self) -> list[torch.Tensor]:
-        """Returns all weights on rank 0, and nothing on the other ranks, which hold copies of them."""
+        """Returns all weights on rank 0, and an empty list on the other ranks, which have copies."""
         return [weight.detach() for weight in self._weights.values()] if self._spec.rank == 0 else []
 
     def adopt(self) -> None:
@@ -132,7 +130,7 @@ class ScriptedTrainer(TrainerWorker):
         return Saved(error)
 
     def _write(self, directory: Path) -> OSError | None:
-        """Writes the checkpoint. Returns the error if it could not be written, otherwise None."""
+        """Writes the checkpoint. Returns the error if writing failed."""
         state = io.BytesIO()
         torch.save(
             {

@@ -1,8 +1,8 @@
-"""Finds which tokens of a pack are computed once, because their sequences begin alike.
+"""Finds common prefixes of a pack's sequences, whose tokens are computed only once.
 
-A group's members have one prompt. A decoder's state of a token depends only on the tokens up to it, so the
-prompt's states are the same in each member. Prefix Grouper (arXiv 2506.05433) describes the idea.
-`TokenScorer` runs the model on the distinct tokens, and `attention` puts sequences together again.
+The members of a group share a prompt. A decoder's hidden state depends only on the tokens before it, so the
+states of a common prefix are equal. Prefix Grouper (arXiv 2506.05433) describes the idea. `TokenScorer` runs
+the model on the distinct tokens, and `attention` reassembles the sequences.
 """
 
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ import numpy as np
 import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-LEAST_SAVED = 1 / 16  # of a pack's tokens; attention copies its states in every layer to share fewer
+LEAST_SAVED = 1 / 16  # minimum share of a pack's tokens: every layer's attention has to copy states
 
 
 @dataclass(frozen=True)
 class SharedPrefixes:
-    """The distinct tokens of a pack, U of T.
+    """The U distinct tokens of a pack of T tokens.
 
-    Two tokens are the same if they, their temperatures, and all that comes before them in their sequences are
-    equal. Where that would save few tokens, all are distinct.
+    Two tokens are the same if the tokens and temperatures of their sequences are equal up to and including
+    them. If this saves few tokens, all tokens count as distinct.
     """
 
-    distinct: torch.Tensor  # [U] int64, ascending: a place in the pack of each distinct token
-    slots: torch.Tensor  # [T] int64: which of the distinct tokens each token is, 0 to U - 1
+    distinct: torch.Tensor  # [U] int64, ascending: index in the pack of each distinct token
+    slots: torch.Tensor  # [T] int64: index of each token among the distinct ones, 0 to U - 1
 
     @classmethod
     def of(
@@ -34,14 +34,14 @@ class SharedPrefixes:
         temperature: torch.Tensor,  # [T] float32
         cu_seqlens: torch.Tensor,  # [S + 1] int32
     ) -> "SharedPrefixes":
-        """Returns the distinct tokens of a pack. The host waits for its tokens."""
+        """Finds the distinct tokens. Synchronises with the GPU, because it copies the tokens to the host."""
         bits = temperature.to("cpu", torch.float32).numpy().view(np.uint32)
         keys = token_ids.cpu().numpy().astype(np.int64) << 32 | bits
-        first = _first_places(keys, cu_seqlens.tolist())
-        places = np.arange(len(first))
-        if np.count_nonzero(first != places) < LEAST_SAVED * len(first):
-            first = places
-        distinct = np.flatnonzero(first == places)
+        first = _first_occurrences(keys, cu_seqlens.tolist())
+        indices = np.arange(len(first))
+        if np.count_nonzero(first != indices) < LEAST_SAVED * len(first):
+            first = indices
+        distinct = np.flatnonzero(first == indices)
         slots = np.empty_like(first)
         slots[distinct] = np.arange(len(distinct))
         device = token_ids.device
@@ -49,22 +49,22 @@ class SharedPrefixes:
 
     @cached_property
     def has_shared(self) -> bool:
-        """Whether any tokens are the same."""
+        """True if any tokens are shared."""
         return len(self.distinct) < len(self.slots)
 
     def to_pack(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns the `[T, ...]` values of a pack's tokens, given those of the distinct ones."""
+        """Expands the `[U, ...]` values of the distinct tokens to the `[T, ...]` values of the pack."""
         return rows_of(values, self.slots) if self.has_shared else values
 
     def to_distinct(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns the `[U, ...]` values of the distinct tokens, given those of the pack."""
+        """Selects the `[U, ...]` values of the distinct tokens from the `[T, ...]` values of the pack."""
         return values.index_select(0, self.distinct) if self.has_shared else values
 
 
 def rows_of(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Returns `values[index]`, the rows at an `[N]` index, of which many may be the same.
+    """Returns `values[index]`, with an `[N]` index of rows that may repeat.
 
-    The gradients of a row are added up in float32. In bfloat16 each member of a group would round their sum.
+    Backward accumulates the gradients of a row in float32, because repeated bfloat16 sums would round.
     """
     return _Rows.apply(values, index)
 
@@ -84,10 +84,10 @@ class _Rows(torch.autograd.Function):
         return added.index_add_(0, index, gradient.float()).to(gradient.dtype), None
 
 
-def _first_places(keys: np.ndarray, cu_seqlens: list[int]) -> np.ndarray:
-    """Returns for each token of a pack the place of one that is the same, or its own. `keys`: [T] int64.
+def _first_occurrences(keys: np.ndarray, cu_seqlens: list[int]) -> np.ndarray:
+    """Returns the [T] index of a same token for each token, or the token's own. `keys`: [T] int64.
 
-    Of sequences in the order of their bytes, each shares its longest prefix with the one before it.
+    Among sequences sorted by their bytes, each one shares its longest prefix with the one before it.
     """
     first = np.arange(len(keys))
     bounds = sorted(pairwise(cu_seqlens), key=lambda bound: keys[slice(*bound)].tobytes())

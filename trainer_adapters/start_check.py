@@ -1,18 +1,17 @@
-"""Compares, at start, a scorer's packed scores with the logits that the model itself computes.
+"""Compares a scorer's packed scores with the model's own logits when a trainer starts.
 
 Both run on the same weights, inside the backend's engine, so that sharded parameters are gathered. The
-model's own forward is the one that transformers ships: eager attention, one sequence at a time, without
-packing. A difference means that the scorer leaves out something that the model does. Every rank scores the
-same batch, so a difference between ranks means that they hold different models.
+reference is transformers' forward with eager attention, one sequence at a time. A difference means that the
+scorer omits a part of the model. Every rank scores the same batch, so a difference between ranks means that
+their models differ.
 
-Attention windows are made small for the comparison, in the model and in the scorer, so that a short sequence
-exceeds them. A window as long as the model's context has no effect and is left alone.
+Attention windows are reduced for the comparison, in the model and in the scorer, so that a short sequence
+exceeds them. A window as long as the model's context has no effect and is not changed.
 
-In float32 the two differ by the order of their sums: 1e-6 to 1e-4 nats. No token may differ by more than
-1e-3. In bfloat16 each layer rounds to 8 bits, in an order of its own, and a router may choose another expert
-for a token. So the mean over the tokens is compared: rounding alone gave 0.003 to 0.08 nats, with 4 to 48
-layers of random weights. Leaving out a part of the model gives tenths of a nat or more. Ranks compute alike,
-so they may differ by a tenth of that.
+In float32 the two differ by the order of sums, by 1e-6 to 1e-4 nats. The tolerance is 1e-3 for every token.
+In bfloat16 each layer rounds to 8 bits, and a router may choose another expert for a token. So the mean over
+the tokens is compared: with 4 to 48 layers of random weights, rounding gave 0.003 to 0.08 nats. Omitting a
+part of the model gives tenths of a nat or more. Between ranks, the tolerance is a tenth.
 """
 
 import math
@@ -27,19 +26,19 @@ from contracts.support.messages import one_line
 from contracts.trainer import PackedBatch
 
 WINDOW = 16  # tokens
-# Lengths of the packed sequences. Three exceed WINDOW by more than half their length.
+# Lengths of the packed sequences. In three, more than half of the tokens are beyond WINDOW.
 LENGTHS = (52, 7, 1, 44, 40)
 TEMPERATURES = (0.6, 1.0, 1.0, 1.6, 0.6)
 ALIKE = 30  # tokens of the common prefix of the first and the last sequence
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.2}  # nats
-BETWEEN_RANKS = 0.1  # of the tolerance
+BETWEEN_RANKS = 0.1  # share of the tolerance
 WINDOWS = ("sliding_window", "window_size", "attention_window")
 
 Scores = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]  # as in TokenScores, [T] float32 each
 
 
 def check_batch(model: PreTrainedModel) -> PackedBatch:
-    """Returns random ordinary tokens, without special ones, as a pack of several sequences."""
+    """Returns a pack of several sequences of random tokens, without special ones."""
     special = {value for name, value in _fields(model) if name.endswith(("_token_id", "_token_index"))}
     plain = [token for token in range(min(_vocabulary(model), 50_000)) if token not in special]
     generator = torch.Generator().manual_seed(0)
@@ -76,7 +75,7 @@ def _vocabulary(model: PreTrainedModel) -> int:
 
 
 def own_scores(model: PreTrainedModel, batch: PackedBatch, fp32_head: bool) -> Scores:
-    """Returns the scores of the model's own forward, sequence by sequence. It holds `[L, vocab]` logits."""
+    """Returns the scores of the model's own forward, with `[L, vocab]` logits of one sequence at a time."""
     logprobs = []
     entropies = []
     with _eager(model), _head_in_float32(model) if fp32_head else nullcontext():
@@ -99,9 +98,9 @@ def check_scores(
 ) -> float:
     """Returns the difference between the scorer and the model's own logits, in nats.
 
-    `score(batch, own)` runs one or the other in the engine; `largest` returns the maximum over the ranks, and
-    `of_rank_0` a tensor of the first. Raises ValueError for a model that cannot be scored or would be scored
-    wrongly, or that is another one on another rank.
+    `score(batch, own)` runs the scorer, or the model's forward if `own`, in the engine. `largest` returns the
+    maximum over the ranks, and `of_rank_0` rank 0's tensor. Raises ValueError if the model cannot be scored,
+    would be scored wrongly, or differs between ranks.
     """
     name = type(model).__name__
     try:
@@ -138,7 +137,7 @@ def check_scores(
 
 
 def _difference(scored: Scores, own: Scores, dtype: torch.dtype) -> float:
-    """Returns the larger difference of log-probabilities or entropies; infinity if one is not a number."""
+    """Returns the larger difference of log-probabilities or entropies, or infinity if it is NaN."""
     apart = [(a - b).abs() for a, b in zip(scored[:2], own[:2], strict=True)]
     found = [float(each.max() if dtype is torch.float32 else each.mean()) for each in apart]
     return max(math.inf if math.isnan(each) else each for each in found)
@@ -183,7 +182,7 @@ def _eager(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def _head_in_float32(model: PreTrainedModel) -> Iterator[None]:
-    """Makes the model's own head compute in float32, as the scorer's does; later operations are unchanged."""
+    """Makes the model's head compute in float32, as the scorer's does."""
     head = model.get_output_embeddings()
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:

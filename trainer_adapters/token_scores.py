@@ -1,7 +1,7 @@
-"""A causal language model that scores the tokens of a pack without ever holding `[T, vocab]` logits.
+"""Scores the tokens of a pack by a causal language model, without `[T, vocab]` logits.
 
-It may have a value head. It knows nothing of sharding or optimizers. A backend wraps `TokenScorer` as the
-root of its own engine, so that head and embedding are gathered wherever `forward` and its backward use them.
+A backend uses `TokenScorer` as the root module of its engine, so that head and embedding are gathered when
+`forward` and its backward use them. This module must not depend on sharding or optimizers.
 """
 
 import torch
@@ -17,16 +17,13 @@ from trainer_adapters.shared_prefixes import SharedPrefixes, rows_of
 from trainer_adapters.start_check import Scores, own_scores
 
 PACKED_LAYERS = {"full_attention", "sliding_attention"}
-# Fields of the text config that change logits between the head and the softmax; `forward` applies none.
+# Fields of the text config that transform logits, with their neutral values. `forward` does not apply them.
 LOGIT_TRANSFORMS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
-LENGTH_DEPENDENT = {"dynamic", "longrope"}  # types of rotary embedding
+LENGTH_DEPENDENT = {"dynamic", "longrope"}  # types of rotary embedding that depend on sequence length
 
 
 class ValueHead(torch.nn.Linear):
-    """A linear layer `[C, hidden]` -> `[C]` that predicts the value of a state.
-
-    It begins at 0 on every rank, and computes in float32.
-    """
+    """A float32 linear layer `[C, hidden]` -> `[C]` that predicts the value of a state, initialised to 0."""
 
     def __init__(self, hidden: int):
         super().__init__(hidden, 1, dtype=torch.float32)
@@ -38,14 +35,14 @@ class ValueHead(torch.nn.Linear):
 
 
 class TokenScorer(torch.nn.Module):
-    """A module whose `forward(batch)` scores every token; `model` must use "packed" attention."""
+    """A module that scores every token of a batch. `model` must use "packed" attention."""
 
     def __init__(
         self,
         model: PreTrainedModel,
         *,
         fp32_head: bool,
-        logits_chunk: int | None = None,  # tokens; None: by the sizes of the head
+        logits_chunk: int | None = None,  # tokens; None: `default_chunk`
         value_head: bool = False,
     ):
         super().__init__()
@@ -62,10 +59,10 @@ class TokenScorer(torch.nn.Module):
         return self.model.get_decoder().layers
 
     def forward(self, batch: PackedBatch, entropy: bool, own: bool = False) -> Scores:
-        """Returns log-probabilities, entropies if asked, and values if there is a head, each `[T]` float32.
+        """Returns log-probabilities, entropies if requested, and values if there is a head, `[T]` float32.
 
-        The first token of a sequence has 0. With `own`, the model's own forward gives them, without values.
-        Raises ValueError for a sequence so long that it changes how the positions of all others are embedded.
+        They are 0 at the first token of a sequence. With `own`, the model's own forward computes them,
+        without values. Raises ValueError if a sequence is so long that the pack's rotary embedding changes.
         """
         if own:
             return own_scores(self.model, batch, self.fp32_head)
@@ -107,9 +104,9 @@ class TokenScorer(torch.nn.Module):
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor, entropy: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Scores the tokens that follow these states.
+        """Scores the tokens after these states.
 
-        Without tokens the head takes part all the same, or ranks would reduce different sets of gradients.
+        The head takes part even without tokens. Otherwise ranks would reduce different sets of gradients.
         """
         head = self.model.get_output_embeddings()
         how = self.logits_chunk, entropy, self.fp32_head
@@ -117,7 +114,7 @@ class TokenScorer(torch.nn.Module):
 
 
 def check_supported(model: PreTrainedModel) -> None:
-    """Raises ValueError for a model that would be scored wrongly without an error."""
+    """Raises ValueError if the scores of the model would silently be wrong."""
     name = type(model).__name__
     if model.config.get_text_config()._attn_implementation != PACKED:
         raise ValueError(f"{name} must be loaded with attn_implementation={PACKED!r}")
@@ -128,7 +125,7 @@ def check_supported(model: PreTrainedModel) -> None:
 
 
 def unfit_config(config: PreTrainedConfig) -> str | None:
-    """Returns why a model of this config would be scored wrongly, as far as its fields tell."""
+    """Returns a message if the config's fields show that scores would be wrong, else None."""
     text = config.get_text_config()
     if is_quantised(config.to_dict()):
         return "is quantised (quantization_config): an export would have its codes; choose it in bfloat16"
@@ -143,11 +140,11 @@ def unfit_config(config: PreTrainedConfig) -> str | None:
 
 
 def unfit_model(config: PreTrainedConfig) -> str | None:
-    """Returns why a model of this config cannot be scored, as its modules tell. It allocates no memory."""
+    """Returns a message if the model, built on the meta device, cannot be scored, else None."""
     try:
         with torch.device("meta"):
             decoder = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED).get_decoder()
-    except Exception as error:  # of whatever class the config names
+    except Exception as error:  # a model class may raise any error
         if error.args == (PACKED,):
             return "has attention layers of its own, which cannot run packed"
         return f"cannot be made from config.json: {first_line(error)}"
@@ -155,9 +152,9 @@ def unfit_model(config: PreTrainedConfig) -> str | None:
 
 
 def constant_positions(config: PreTrainedConfig) -> int | None:
-    """Returns the longest sequence up to which rotary frequencies are constant, or None if they always are.
+    """Returns the length up to which rotary frequencies are constant, or None if they always are.
 
-    transformers chooses those of the types "longrope" and "dynamic" by the longest sequence of a batch.
+    For "longrope" and "dynamic", transformers chooses them by the longest sequence of a batch.
     """
     text = config.get_text_config()
     found = getattr(text, "rope_parameters", None) or {}

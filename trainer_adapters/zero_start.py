@@ -1,7 +1,7 @@
-"""Moves a model to the device of each rank before DeepSpeed gets it, one parameter at a time.
+"""Converts a model and moves it to each rank's device, one parameter at a time, before DeepSpeed's start.
 
-DeepSpeed's own start converts all of it in host memory, on every rank. In stage 3 it also moves all of it to
-the device before it partitions the first parameter. Rank 0 provides the values: DeepSpeed broadcasts them.
+DeepSpeed's start would convert the whole model in every rank's host memory. In stage 3 it would also move the
+whole model to the device before it partitions the first parameter. DeepSpeed broadcasts rank 0's values.
 """
 
 import deepspeed
@@ -13,8 +13,8 @@ def place(
 ) -> None:
     """Converts each parameter to `dtype` on the device and, in stage 3, broadcasts and partitions it.
 
-    In stage 3, the device then holds the rank's partitions and at most one full parameter. All ranks call it
-    together, with DeepSpeed's configuration.
+    In stage 3, the device has at most one full parameter at a time. It is a collective. `settings`:
+    DeepSpeed's configuration.
     """
     partitions = None
     if settings["zero_optimization"]["stage"] == 3:

@@ -1,7 +1,7 @@
-"""Reads and writes weights and AdamW moments, which ZeRO has flattened and scattered, as full tensors.
+"""Reads and writes weights and AdamW moments as full tensors, although ZeRO flattens and partitions them.
 
-It hides which of DeepSpeed's optimizers is in use: stages 1 and 2, stage 1 under bfloat16, or stage 3. Every
-access to a parameter is a collective: all ranks must request the same one.
+It hides which of DeepSpeed's optimizers is in use: stages 1 and 2, stage 1 with bfloat16, or stage 3. Access
+to a parameter is a collective: all ranks must access the same one.
 """
 
 from collections.abc import Callable
@@ -27,16 +27,13 @@ FLAT_MASTERS = (
 
 class ZeroState:
     def __init__(self, zero: torch.optim.Optimizer, fresh: Callable[[torch.Tensor], dict]):
-        """Wraps `zero`, DeepSpeed's optimizer around AdamW.
-
-        `fresh` returns AdamW's state before the first step.
-        """
+        """Wraps `zero`, DeepSpeed's optimizer around AdamW. `fresh` returns AdamW's initial state."""
         self._zero = zero
         self._fresh = fresh
         self.reset()
 
     def reset(self) -> None:
-        """Resets the moments. DeepSpeed creates them in the first step, but a checkpoint may come earlier."""
+        """Resets the moments. Also creates them, because a checkpoint may be saved before the first step."""
         for flat in self._flat_masters():
             self._zero.optimizer.state[flat] = self._fresh(flat)
         if hasattr(self._zero, "_hp_optimizer_states_linked"):
@@ -49,7 +46,7 @@ class ZeroState:
 
     @property
     def steps(self) -> torch.Tensor:
-        """AdamW's own step count, the same for every parameter."""
+        """AdamW's step count, equal for all parameters."""
         return self._zero.optimizer.state[self._flat_masters()[0]]["step"]
 
     @steps.setter
@@ -58,10 +55,7 @@ class ZeroState:
             self._zero.optimizer.state[flat]["step"].copy_(steps)
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """Returns the full float32 weight, in the parameter's element order.
-
-        A frozen parameter has no float32 master: its own value is copied.
-        """
+        """Returns the full float32 weight. A frozen parameter has no float32 master, so it is converted."""
         if not parameter.requires_grad:
             with GatheredParameters([parameter]):
                 return parameter.detach().to(torch.float32, copy=True)
@@ -71,9 +65,9 @@ class ZeroState:
         return safe_get_full_optimizer_state(parameter, name)
 
     def own_part(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """Returns this rank's elements of a trained float32 weight, [N], without padding.
+        """Returns a view of this rank's [N] elements of a trained float32 weight, without padding.
 
-        It is a view: call `publish` once all are written. It is no collective.
+        It is not a collective. After writing to the views, call `publish`.
         """
         if not hasattr(parameter, "ds_id"):
             mapping = parameter._hp_mapping  # None if another rank has the whole parameter
@@ -85,7 +79,7 @@ class ZeroState:
         return padded.detach()[: max(0, parameter.ds_numel - begin)]
 
     def put(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
-        """Replaces the full tensors, which every rank passes. Call `publish` once all are replaced."""
+        """Replaces weight and moments by full tensors. After replacing all parameters, call `publish`."""
         if hasattr(parameter, "ds_id"):
             self._put_partition(parameter, weight, moments)
             return
@@ -94,7 +88,7 @@ class ZeroState:
             safe_set_full_optimizer_state(parameter, moment, name)
 
     def _put_partition(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
-        """Replaces the tensors of stage 3. It partitions them, because DeepSpeed does not pad the last."""
+        """Replaces the tensors of stage 3. Partitions them here, because DeepSpeed does not pad the last."""
         safe_set_local_fp32_param(parameter, _partition(parameter, weight))
         for name, moment in moments.items():
             safe_set_local_optimizer_state(parameter, _partition(parameter, moment), name)
@@ -107,7 +101,7 @@ class ZeroState:
             self._publish_partitions()
 
     def _publish_partitions(self) -> None:
-        """Copies stage 3's partitions into the model, as the end of DeepSpeed's own step does."""
+        """Copies stage 3's partitions into the model, as the end of DeepSpeed's step does."""
         self._zero.checkpoint_event_prologue()  # frees what is gathered
         for group in range(len(self._flat_masters())):
             self._zero._reassign_or_swap_out_partitioned_parameters(group)
@@ -115,7 +109,7 @@ class ZeroState:
 
 
 def _partition(parameter: torch.nn.Parameter, whole: torch.Tensor) -> torch.Tensor:
-    """Returns this rank's partition of a stage 3 parameter, padded."""
+    """Returns this rank's padded partition of a full stage 3 tensor."""
     size = parameter.ds_tensor.ds_numel
     rank = torch.distributed.get_rank()
     own = whole.flatten()[rank * size : (rank + 1) * size]

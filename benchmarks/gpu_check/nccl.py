@@ -16,7 +16,7 @@ import torch
 from benchmarks.gpu_check.outcomes import FailedError
 from contracts.conformance.inference.trainer_process import GroupProcess, GroupSpec, receiver
 from contracts.support.addresses import LOOPBACK
-from contracts.weights import WeightGroup, WeightStore
+from contracts.weights import RendezvousStore, WeightGroup
 
 START_S = 60.0  # for a process to start, and for a group that does form
 SLACK_S = 5.0  # beyond a deadline
@@ -55,7 +55,7 @@ class Trial:
 
     def refusal(self) -> str | None:
         """Returns how two ranks on the first GPU were refused, or None where they form a group."""
-        store = WeightStore(LOOPBACK, 0, START_S)
+        store = RendezvousStore(LOOPBACK, 0, START_S)
         spec = self._spec(self.timeout_s)
         with closing(GroupProcess(receive_on, spec, store.port, 0)) as peer:
             group = self._joined(store, spec, peer)
@@ -66,7 +66,7 @@ class Trial:
 
     def ended(self, how: str, gpu: int) -> str:
         """Broadcasts one bucket to a peer on that GPU, ends it, and broadcasts the next."""
-        store = WeightStore(LOOPBACK, 0, START_S)
+        store = RendezvousStore(LOOPBACK, 0, START_S)
         spec = self._spec(START_S)
         bucket = torch.ones(BUCKET, dtype=torch.uint8)
         with closing(GroupProcess(receive_on, spec, store.port, gpu)) as peer:
@@ -82,10 +82,10 @@ class Trial:
         return GroupSpec(_name(), LOOPBACK, 2, self.backend, timeout_s)
 
     def _group(self, world_size: int, timeout_s: float) -> WeightGroup:
-        store = WeightStore(LOOPBACK, 0, timeout_s)
+        store = RendezvousStore(LOOPBACK, 0, timeout_s)
         return store.group(_name(), world_size, self.backend, timeout_s, probe=True)
 
-    def _joined(self, store: WeightStore, spec: GroupSpec, peer: GroupProcess) -> WeightGroup:
+    def _joined(self, store: RendezvousStore, spec: GroupSpec, peer: GroupProcess) -> WeightGroup:
         peer.receive(START_S)
         group = store.group(spec.name, spec.world_size, spec.backend, spec.timeout_s)
         peer.receive(START_S)

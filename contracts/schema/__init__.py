@@ -1,6 +1,6 @@
 """The inference contract for programs in any language: an OpenAPI file with a JSON Schema for each body.
 
-`python -m contracts.schema --write` generates it from the models, in this directory.
+`python -m contracts.schema --write` generates the file from the models, in this directory.
 """
 
 from contracts.schema.openapi import FILE, openapi

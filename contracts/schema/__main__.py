@@ -12,7 +12,6 @@ from contracts.support.command_line import command_parser
 
 
 def main() -> int:
-    """Returns 0 if the file is current, or was written; otherwise 1."""
     parser = command_parser("contracts.schema", __doc__)
     parser.add_argument("--write", action="store_true", help="write the file")
     if parser.parse_args().write:

@@ -1,4 +1,7 @@
-"""The shapes of OpenAI's responses, with the fields that the contract adds. Servers build them by hand."""
+"""Models of OpenAI's responses, with the fields that the contract adds, for the OpenAPI file.
+
+Servers build their responses without these models.
+"""
 
 from typing import Any
 
@@ -8,7 +11,7 @@ from contracts.inference import VersionSpan
 from contracts.limits import TokenIds
 from contracts.wire import Answer
 
-IDS = "with `logprobs`, but for `arrays`; "
+IDS = "with `logprobs`, unless `arrays`; "
 INT32 = "with `arrays`; base64 of little-endian int32, "
 FLOAT32 = "with `arrays`; base64 of little-endian float32, nats"
 
@@ -23,27 +26,27 @@ class TokenLogprob(Answer):
 
 
 class Logprobs(Answer):
-    """The log-probabilities of a choice, or of a delta. `content` is left out in OpenAI's classic form."""
+    """The log-probabilities of a choice or a delta. OpenAI's classic form has no `content`."""
 
     content: list[TokenLogprob] | None = None
 
 
 class AnyChoice(Answer):
-    """The fields that the choices of all answers share."""
+    """Base class of choices."""
 
     index: int = Field(ge=0)
     finish_reason: str | None = Field(description="stop, length, tool_calls or abort; null before the end")
-    token_ids: TokenIds | None = Field(None, description=IDS + "those of this answer or delta")
-    token_ids_base64: str | None = Field(None, description=INT32 + "those of this answer or delta")
-    prompt_token_ids: TokenIds | None = Field(None, description="where a request has several prompts")
+    token_ids: TokenIds | None = Field(None, description=IDS + "ids of this choice or delta")
+    token_ids_base64: str | None = Field(None, description=INT32 + "ids of this choice or delta")
+    prompt_token_ids: TokenIds | None = Field(None, description="if the request has several prompts")
     prompt_token_ids_base64: str | None = Field(None, description="the same, with `arrays`")
     logprobs: Logprobs | None = None
     logprobs_base64: str | None = Field(None, description=FLOAT32)
-    weight_versions: list[VersionSpan] | None = Field(None, description="in a stream with the last delta")
+    weight_versions: list[VersionSpan] | None = Field(None, description="in a stream, in the last delta")
 
 
 class Message(Answer):
-    """A chat's message, or its delta."""
+    """A message of a chat, or its delta."""
 
     role: str | None = None
     content: str | None = None
@@ -69,7 +72,7 @@ class TextChoice(AnyChoice):
 
 
 class Usage(Answer):
-    """The tokens of a request."""
+    """The token counts of a request."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -77,14 +80,14 @@ class Usage(Answer):
 
 
 class AnyCompletion(Answer):
-    """The fields that all answers and chunks share."""
+    """Base class of responses and chunks."""
 
     id: str
     object: str
     created: int
     model: str
-    prompt_token_ids: TokenIds | None = Field(None, description=IDS + "in a stream with the first chunk")
-    prompt_token_ids_base64: str | None = Field(None, description=INT32 + "where the ids would be")
+    prompt_token_ids: TokenIds | None = Field(None, description=IDS + "in a stream, in the first chunk")
+    prompt_token_ids_base64: str | None = Field(None, description=INT32 + "in place of the ids")
     usage: Usage | None = None
 
 
@@ -107,7 +110,7 @@ class TextCompletion(AnyCompletion):
 
 
 class Model(Answer):
-    """A model that the server has."""
+    """A model of the server."""
 
     id: str
     object: str
@@ -130,12 +133,12 @@ class Version(Answer):
 
 
 class ErrorObject(Answer):
-    """What went wrong."""
+    """The description of an error."""
 
-    code: str = Field(description="a code of the contract; clients decide by it")
+    code: str = Field(description="a code of the contract, for programs")
     message: str = Field(description="for people")
     type: str | None = Field(None, description="OpenAI's: invalid_request_error or server_error")
-    param: str | None = Field(None, description="the field of the request that is at fault")
+    param: str | None = Field(None, description="the invalid field of the request")
 
 
 class Error(Answer):

@@ -1,4 +1,4 @@
-"""Makes the OpenAPI file from the routes and their models."""
+"""Generates the OpenAPI file from the routes and their models."""
 
 import json
 from collections.abc import Callable
@@ -21,10 +21,7 @@ JSON = "application/json"
 
 
 class _Schema(GenerateJsonSchema):
-    """Generates the JSON Schemas. A response's fields are required unless null is their default.
-
-    Every default is in the schema.
-    """
+    """Generates JSON Schemas with all defaults. A response's field is required unless its default is null."""
 
     def field_is_required(
         self,
@@ -37,10 +34,10 @@ class _Schema(GenerateJsonSchema):
         return super().field_is_required(field, total)
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
-        told = super().default_schema(schema)
+        generated = super().default_schema(schema)
         if factory := schema.get("default_factory"):
-            told["default"] = cast(Callable[[], Any], factory)()
-        return told
+            generated["default"] = cast(Callable[[], Any], factory)()
+        return generated
 
 
 def openapi_text() -> str:
@@ -67,7 +64,7 @@ def openapi() -> dict[str, Any]:
 
 
 def _models() -> list[tuple[type[BaseModel], JsonSchemaMode]]:
-    """Returns the models of all bodies: requests as they are validated, responses as serialized."""
+    """Returns the models of all bodies with the mode of their schema."""
     requests = {route.request for route in ROUTES if route.request}
     requests |= {route.other_request for route in ROUTES if route.other_request}
     answers: set[type[Answer]] = {route.answer for route in ROUTES if route.answer} | {Error}
@@ -97,7 +94,7 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.path == "/health":
         responses["503"] = {"description": "loading or unhealthy", "content": answer}
     if route.method == "head":
-        responses = {status: {"description": told["description"]} for status, told in responses.items()}
+        responses = {status: {"description": full["description"]} for status, full in responses.items()}
     for status, codes in _errors(route).items():
         content = {} if route.method == "head" else {"content": {JSON: _schema(Error)}}
         responses.setdefault(status, {"description": ", ".join(codes)} | content)
@@ -115,7 +112,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _errors(route: Route) -> dict[str, list[str]]:
-    """Returns the error codes of a route, by status. Codes with status 422 may also have 400 below /v1/."""
+    """Returns the error codes of a route by status. Those of status 422 may also have 400 below /v1/."""
     found: dict[str, list[str]] = {}
     for error in sorted({*ANY, *route.errors}, key=lambda code: list(ErrorCode).index(code)):
         statuses = {400, 422} if error.http_status == 422 and "/v1/" in route.path else {error.http_status}

@@ -1,6 +1,6 @@
 """The routes of the inference contract: the request, the response and the errors of each.
 
-The OpenAPI file is made from them. The conformance kit and the tests take the routes that they try from here.
+The OpenAPI file is generated from this table. The conformance kit and the tests request its routes.
 """
 
 from dataclasses import dataclass, field
@@ -50,11 +50,12 @@ SAMPLES = {"integer": "1", "string": "x"}  # the value of a path parameter, by i
 
 @dataclass(frozen=True)
 class Route:
-    """One route. `chunk` is the model of one event if the response can be a stream.
+    """One route of the contract.
 
+    chunk: model of one event, if the response can be a stream.
     other_request: a second form of the body.
-    body_limit: the field of `Limits` with the most bytes that its body may have.
-    capabilities: a server has the route if it declares one of these; every server has it if there are none.
+    body_limit: field of `Limits` with the maximum size of the body.
+    capabilities: a server has the route if it declares one of these. If empty, every server has it.
     """
 
     method: str
@@ -72,7 +73,7 @@ class Route:
 
     @property
     def sample(self) -> tuple[str, str]:
-        """Returns the method in capitals, and the path with a value for each of its parameters."""
+        """The method in capitals, and the path with a valid value for each of its parameters."""
         values = {p["name"]: SAMPLES[p["schema"]["type"]] for p in self.parameters if p["in"] == "path"}
         return self.method.upper(), self.path.format(**values)
 
@@ -87,10 +88,12 @@ MODEL = _parameter("model", "path", {"type": "string"})
 WAIT = {"type": "number", "minimum": 0, "exclusiveMaximum": LONGEST_S, "default": 0}
 
 ROUTES = [
-    Route("get", "/health", "Whether new requests are taken", inference.Health, parameters=[CHALLENGE]),
+    Route("get", "/health", "The server's health", inference.Health, parameters=[CHALLENGE]),
     Route("head", "/health", "The same, without a body", inference.Health, capabilities=("openai",)),
     Route("get", "/version", "The engine's version", completions.Version, capabilities=("openai",)),
-    Route("get", "/contract", "What the server is and serves", inference.ContractInfo, errors=BOTH[-1:]),
+    Route(
+        "get", "/contract", "The server's properties and weights", inference.ContractInfo, errors=BOTH[-1:]
+    ),
     Route(
         "get",
         "/metrics",
@@ -102,7 +105,7 @@ ROUTES = [
     Route(
         "post",
         "/init_process_group",
-        "Join a weight group; answered when it has formed",
+        "Join a weight group; the response is sent when all ranks have joined",
         inference.InitProcessGroupResponse,
         inference.InitProcessGroupRequest,
         errors=BODY + JOINING + BOTH,
@@ -130,7 +133,7 @@ ROUTES = [
     Route(
         "get",
         "/weight_update/{version}",
-        "How an update stands, or ended",
+        "The state of an update",
         inference.WeightUpdateStatus,
         parameters=[VERSION, _parameter("wait_s", "query", WAIT)],
         errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST, ErrorCode.UNHEALTHY),
@@ -138,7 +141,7 @@ ROUTES = [
     Route(
         "post",
         "/abort_weight_update",
-        "Call off an update of which nothing was sent",
+        "Cancel an update before its first bucket is sent",
         inference.WeightUpdateStatus,
         inference.AbortWeightUpdateRequest,
         errors=(*BODY, ErrorCode.NOT_FOUND, ErrorCode.OTHER_RUN, ErrorCode.UNHEALTHY),
@@ -182,4 +185,4 @@ ROUTES = [
         capabilities=("score",),
     ),
 ]
-EVERYWHERE = [route for route in ROUTES if not route.capabilities]  # what every server has
+EVERYWHERE = [route for route in ROUTES if not route.capabilities]  # routes of every server

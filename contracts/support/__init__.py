@@ -1,4 +1,4 @@
 """Helpers for processes, ports, files and messages that the contracts, the adapters and the pipeline share.
 
-Nothing here crosses a process boundary, and nothing here knows the contracts, an adapter or the pipeline.
+This package must not import the contracts, an adapter or the pipeline.
 """

@@ -1,4 +1,4 @@
-"""The parser of a command's arguments, whose help is the docstring of the command's module."""
+"""Creates argument parsers whose help is the docstring of the command's module."""
 
 import argparse
 
@@ -6,9 +6,9 @@ from contracts.support.terminal import print_any_text
 
 
 def command_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Returns the parser of `python -m NAME`. `description` is printed line by line as it is written.
+    """Returns the parser of `python -m NAME`. Its help prints `description` without reflowing the lines.
 
-    From then on the process prints any text, also on a terminal that lacks characters of it.
+    It also calls `print_any_text` for this process.
     """
     print_any_text()
     return argparse.ArgumentParser(

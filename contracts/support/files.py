@@ -1,4 +1,4 @@
-"""Writes files that appear complete or not at all, even if the machine loses power or a disk is full."""
+"""Writes files atomically and durably, even if the machine loses power or the disk is full."""
 
 import errno
 import io
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def replaced_atomically(path: Path) -> Iterator[Path]:
     """Yields a temporary path next to `path`, and renames it to `path` when the block ends.
 
-    The content is on the disk before the rename, and the name when this returns. If the block raises, `path`
-    is left as it was and the temporary file is removed.
+    The content is synced before the rename, and the directory after it. If the block raises, `path` is
+    unchanged and the temporary file is removed.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -29,17 +29,14 @@ def replaced_atomically(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
-    """Writes a file that readers see complete or not at all, and replaces an existing one.
-
-    `mode` is the permissions of a new file, before the umask.
-    """
+    """Writes a file atomically, and replaces an existing one. `mode`: its permissions before the umask."""
     with replaced_atomically(path) as unfinished:
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode))
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def append_whole(file: io.FileIO, data: bytes | bytearray, end: int) -> None:
-    """Appends `data` to an unbuffered file that ends at `end`. If that raises, the file stays as it was.
+    """Appends `data` to an unbuffered file of `end` bytes. Truncates the file to `end` if writing fails.
 
     No view of `data` outlives the call, so a bytearray can be resized afterwards.
     """
@@ -54,17 +51,17 @@ def append_whole(file: io.FileIO, data: bytes | bytearray, end: int) -> None:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Returns whether the error, or one that caused it, says that a disk or a quota is full."""
+    """Returns True if the error, or one of its causes, is ENOSPC or EDQUOT."""
     causes: list[BaseException] = []
     following: BaseException | None = error
     while following and following not in causes:
         causes.append(following)
         following = following.__cause__ or following.__context__
-    return any(isinstance(cause, OSError) and cause.errno in NO_ROOM for cause in causes)
+    return any(isinstance(cause, OSError) and cause.errno in DISK_FULL for cause in causes)
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's content, or the names in a directory, would survive a loss of power."""
+    """Calls fsync on a file or directory."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -82,7 +79,7 @@ def sync_tree(directory: Path) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Removes the temporary files that killed processes left below a directory in `replaced_atomically`.
+    """Removes the temporary files of `replaced_atomically` that killed processes left below a directory.
 
     No process may be writing there.
     """

@@ -1,6 +1,6 @@
-"""The plain form of the URLs of weight sources, which servers and the configuration of a run check alike.
+"""Parses the URLs of weight sources, for servers and for the configuration of a run.
 
-A URL in any unusual form is refused, so that two URLs are the same location if their parts are equal.
+URLs in an unusual form are refused, so that two URLs name the same location if their parts are equal.
 """
 
 import ipaddress
@@ -11,21 +11,21 @@ from urllib.parse import urlsplit
 
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 PORTS = {"http": 80, "https": 443}
-ODD = ("?", "#", "%", "\\", "@")  # characters that no source needs
+ODD = ("?", "#", "%", "\\", "@")  # refused characters
 
 
 @dataclass(frozen=True)
 class Location:
-    """The parts of a URL by which sources are compared."""
+    """The parsed URL of a source, for comparison."""
 
     scheme: str  # http, https or file
     host: str  # empty for a file
     port: int  # 0 for a file
-    path: tuple[str, ...]  # the segments
+    path: tuple[str, ...]  # segments
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """Returns the parts of a URL. Raises ValueError with one line if it is not in the plain form."""
+        """Parses a URL. Raises ValueError with a one-line message if its form is unusual."""
         if found := next((odd for odd in ODD if odd in url), None):
             raise ValueError(f"{url}: a source has no {found}")
         parts = urlsplit(url)
@@ -43,13 +43,13 @@ class Location:
         return cls(parts.scheme, plain_host(parts.hostname), port, tuple(segments))
 
     def contains(self, other: "Location") -> bool:
-        """Returns whether `other` is this location, or lies below it."""
+        """Returns True if `other` is this location or below it."""
         same = (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
         return same and other.path[: len(self.path)] == self.path
 
 
 def plain_host(host: str) -> str:
-    """Returns a host in the one form that is compared: an IPv4 address is never written as IPv6."""
+    """Returns the normalised host, for comparison. An IPv4-mapped IPv6 address becomes IPv4."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Errors as one line of text, for a user to read."""
+"""Formats errors as one line of text for users."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 MAPPING = "must be a mapping, like {key: value}"
-PLAIN = {  # by pydantic's type of a problem
+PLAIN = {  # messages by pydantic's error type
     "dict_type": MAPPING,
     "extra_forbidden": "there is no such key",
     "list_type": "must be a list, like [a, b]",
@@ -17,14 +17,14 @@ PLAIN = {  # by pydantic's type of a problem
 
 
 def one_line(error: BaseException) -> str:
-    """Returns the error's complete message on one line; each problem of a ValidationError names its field."""
+    """Returns the error's complete message on one line. Each problem of a ValidationError names its field."""
     if not isinstance(error, ValidationError):
         return " ".join(str(error).split())
     return "; ".join(map(problem_line, error.errors()))
 
 
 def problem_line(problem: ErrorDetails) -> str:
-    """Returns one problem of a ValidationError, which names its field."""
+    """Returns one problem of a ValidationError as `field: message`."""
     field = ".".join(str(part) for part in problem["loc"])
     message = PLAIN.get(problem["type"], problem["msg"].removeprefix("Value error, "))
     return f"{field}: {message}" if field else message
@@ -42,6 +42,6 @@ def first_line(error: BaseException) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Returns the end of a refusal that names the word most like `word`, or "" if none is like it."""
+    """Returns "; did you mean X?" with the word most similar to `word`, or "" if none is similar."""
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""

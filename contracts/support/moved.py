@@ -1,7 +1,7 @@
-"""Modules that have moved. Whoever still uses an old name is answered with the new one.
+"""New paths of modules that have moved. An import of an old path fails with an error that names the new one.
 
-Called by the `__init__` of the contracts, by the launcher, and for runs that were saved with old names.
-Imports nothing that takes time.
+Used by the `__init__` of the contracts, by the launcher, and for runs that were saved with old paths.
+Imports only `sys`, because every process of a run imports it.
 """
 
 import sys
@@ -44,15 +44,15 @@ MOVED = {
 
 
 def new_path(path: str) -> str | None:
-    """Returns where a module, or what is in it, is now. Returns None if it has not moved."""
+    """Returns the new path of a module or of an attribute in it. Returns None if it has not moved."""
     for old, new in MOVED.items():
         if path == old or path.startswith(f"{old}."):
             return new + path.removeprefix(old)
     return None
 
 
-class _Answer:
-    """A finder that is asked for a module when no other has found it. It finds none."""
+class _MovedModuleFinder:
+    """The last finder of `sys.meta_path`. It finds no module, and raises for one that has moved."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
@@ -61,6 +61,6 @@ class _Answer:
             raise ModuleNotFoundError(f"{name} is {new} now", name=name.partition(".")[0])
 
 
-def answer_imports() -> None:
-    """Has imports of modules that have moved fail with their new names."""
-    sys.meta_path.append(_Answer)
+def install_finder() -> None:
+    """Makes an import of a moved module raise ModuleNotFoundError with its new path."""
+    sys.meta_path.append(_MovedModuleFinder)

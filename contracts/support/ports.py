@@ -1,17 +1,17 @@
-"""Reserves a port before the process that will listen on it has started."""
+"""Reserves a port for a process that will be started later."""
 
 import socket
 import sys
 
 
 class ReservedPort:
-    """A TCP port of `address` that stays reserved until it is released; `number` 0 takes a free one.
+    """A TCP port of `address` that is reserved until `release`. `number` 0 chooses a free port.
 
-    A process that asks the kernel for any free port gets another one. A process that binds this port with
-    SO_REUSEADDR, as servers do, gets it. On Linux, sockets share a port while at most one of them listens. On
-    other systems they do not, so there the port is chosen but not kept.
+    The kernel does not assign the port to a process that binds port 0. A process that binds this port with
+    SO_REUSEADDR, as servers do, can listen on it. On Linux, sockets share a port while at most one of them
+    listens. On other systems they cannot, so there the port is chosen but not reserved.
 
-    Raises OSError if a process listens on the port already, or the address is not this machine's.
+    Raises OSError if a process listens on the port already, or the address is not one of this machine.
     """
 
     def __init__(self, address: str = "127.0.0.1", number: int = 0):
@@ -27,7 +27,6 @@ class ReservedPort:
             self.release()
 
     def release(self) -> None:
-        """Frees the port."""
         self._socket.close()
 
     def __enter__(self) -> "ReservedPort":

@@ -1,29 +1,29 @@
-"""Shows text on a terminal that lacks some of its characters, where printing them would be an error."""
+"""Replaces characters that the terminal's encoding lacks, which would raise UnicodeEncodeError."""
 
 import codecs
 import sys
 
 NAME = "pipelinerl.other_characters"
-OTHERS = {"–": "-", "—": "-", "−": "-", "→": "->", "…": "...", "×": "x", "≤": "<=", "≥": ">="}
+REPLACEMENTS = {"–": "-", "—": "-", "−": "-", "→": "->", "…": "...", "×": "x", "≤": "<=", "≥": ">="}
 
 
 def print_any_text() -> None:
-    """Has standard output and standard error show other characters in place of those that they lack."""
-    codecs.register_error(NAME, _others)
+    """Makes standard output and standard error replace characters that their encoding lacks."""
+    codecs.register_error(NAME, _replace)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=NAME)
 
 
 def printable(text: str) -> str:
-    """Returns the text with other characters in place of those that standard output lacks."""
-    codecs.register_error(NAME, _others)
+    """Returns the text with the characters replaced that standard output's encoding lacks."""
+    codecs.register_error(NAME, _replace)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, NAME).decode(encoding)
 
 
-def _others(error: UnicodeError) -> tuple[str, int]:
+def _replace(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
-    return "".join(OTHERS.get(character, "?") for character in lacking), error.end
+    return "".join(REPLACEMENTS.get(character, "?") for character in lacking), error.end

@@ -1,4 +1,4 @@
-"""Finds the servers' bearer token in the environment or in a file, never on a command line."""
+"""Reads the servers' bearer token from the environment or a file, never from the command line."""
 
 import argparse
 import os
@@ -10,11 +10,11 @@ OTHERS_MAY_READ = 0o077
 
 
 class TokenError(ValueError):
-    """There is no usable token where one is required."""
+    """Raised if a token is not readable or not valid."""
 
 
 def add_token_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds `--token-file`, and a `--token` that is refused with the reason."""
+    """Adds `--token-file`, and a `--token` that exits with the reason why it is refused."""
     parser.add_argument(
         "--token-file", type=Path, help=f"file with the bearer token, unless {TOKEN_VARIABLE} holds it"
     )
@@ -22,9 +22,9 @@ def add_token_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def token_of(file: Path | None) -> str | None:
-    """Returns the token in `file`, or the environment's if there is no file.
+    """Returns the token in `file`, or that of the environment if `file` is None. None if neither has one.
 
-    Raises TokenError for a file that other users may read, and for a token that cannot be sent in a header.
+    Raises TokenError if other users may read the file, or a header cannot carry the token.
     """
     token = os.environ.get(TOKEN_VARIABLE) or None
     if file is not None:

@@ -1,5 +1,5 @@
-"""Weights that travel through a store of signed files: `weights=relay` and `weights=shared`.
+"""Weight transports by a store of signed files: `weights=relay` and `weights=shared`.
 
-Plugs into launcher, trainer and actor as a weight transport. Plugs into servers as their weight channels, and
-into the kit as G12 to G16.
+Plugs into launcher, trainer and actor as a weight transport, into servers as weight channels, and into the
+conformance kit as G12 to G16.
 """

@@ -1,7 +1,7 @@
 """The weight channels `relay` and `shared` of a server.
 
 A server offers them with `--weight-channels extensions.stored_weights.channels.StoredChannels`. The packages
-of the extra `weights` are imported once a channel is made.
+of the extra `weights` are imported when the first channel is created.
 """
 
 import argparse
@@ -28,10 +28,10 @@ NEEDED = ("aiohttp", "cryptography", "numpy", "safetensors", "zstandard")  # the
 
 
 class StoredChannels(WeightChannels):
-    """What all channels of one server share.
+    """The factory of a server's channels, with the options that they share.
 
-    sources: those that the server accepts.
-    directory: where fetched versions are stored and stay. By default it is a temporary one of this process.
+    sources: allowed sources.
+    directory: persistent directory for fetched versions. By default a temporary one.
     """
 
     def __init__(self, sources: Sequence[Location] | None = None, directory: Path | None = None):
@@ -47,7 +47,7 @@ class StoredChannels(WeightChannels):
             from extensions.stored_weights.store.directory import WeightDirectory
 
             try:
-                WeightDirectory.open(directory)  # which this process uses until it ends
+                WeightDirectory.open(directory)  # locked until this process ends
             except StoreError as error:
                 raise ValueError(str(error)) from error
 
@@ -73,12 +73,12 @@ class StoredChannels(WeightChannels):
         return cls(args.weight_sources, args.weight_directory)
 
     def capabilities(self, engine: InferenceEngine) -> Sequence[str]:
-        """Returns those of a store, unless the engine loads no stored weights."""
+        """Returns `relay`, `shared` and `delta`, or nothing if the engine cannot load stored weights."""
         loads = type(engine).load_weights is not InferenceEngine.load_weights
         return (*KINDS, "delta") if loads else ()
 
     def check(self, request: InitWeightChannelRequest, engine: InferenceEngine, caller: Caller) -> None:
-        """Raises ContractError if the server cannot join the channel, or must not use its sources."""
+        """Raises ContractError if the request is invalid, or a source is not allowed."""
         if request.kind == "shared":
             _refuse(request.follow, "follow", "a shared store is not followed: request each update")
             _refuse(len(request.sources) > 1, "sources", "a shared store is one directory")
@@ -99,9 +99,9 @@ class StoredChannels(WeightChannels):
             return JoinedChannel(SharedChannel(request, engine, ledger), ledger)
         from extensions.stored_weights.server.relay import RelayChannel
 
-        return JoinedChannel(RelayChannel(request, engine, ledger, self._place), ledger)
+        return JoinedChannel(RelayChannel(request, engine, ledger, self._directory_to_use), ledger)
 
-    def _place(self) -> Path:
+    def _directory_to_use(self) -> Path:
         if self._directory is not None:
             return self._directory
         if self._temporary is None:

@@ -1,7 +1,4 @@
-"""The transports of stored weights: what a run needs so that its servers pull weights, or share a directory.
-
-`conf/weights/relay.yaml` and `shared.yaml` name the two classes.
-"""
+"""The weight transports `relay` and `shared`, named by `conf/weights/relay.yaml` and `shared.yaml`."""
 
 import os
 import re
@@ -25,13 +22,13 @@ from extensions.stored_weights.launcher.shared_store import (
     made_store,
     store_name,
 )
-from extensions.stored_weights.places import ORIGIN_VARIABLE, STORE_VARIABLE, StorePlace
+from extensions.stored_weights.store_location import ORIGIN_VARIABLE, STORE_VARIABLE, StoreLocation
 from pipelinerl.config import Bool, Int, Section, Text
 from pipelinerl.errors import PlanError
 from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.weight_transport import LaunchContext, ServerGate, Service, WeightTransport
 
-if TYPE_CHECKING:  # they import torch, which the launcher does not need
+if TYPE_CHECKING:  # imports torch, which the launcher does not need
     from extensions.stored_weights.trainer.relay import RelayPublisher
     from extensions.stored_weights.trainer.shared import SharedPublisher
     from pipelinerl.training.publishing.base import PublisherContext
@@ -42,7 +39,7 @@ URL_CHARACTERS = re.compile(r"[\x21-\x7e]{1,2048}")
 
 
 def _relay(url: str) -> str:
-    """Returns the URL of a relay. Raises ValueError if servers refuse it as a source of weights."""
+    """Returns the URL of a relay. Raises ValueError if servers would refuse it as a source."""
     if any(character in url for character in "@?#%\\"):
         raise ValueError("the URL of a relay has no user, password, query, fragment or escape")
     try:
@@ -64,7 +61,7 @@ class Relay(WeightTransport):
 
         directory: Text | None = Field(None, description="The store's directory; null = RUN_DIR/weights.")
         deltas: Bool = Field(
-            False, description="Whether to offer what has changed too; needs weights.dtype of 16 bits."
+            False, description="Also write deltas to the previous version; needs weights.dtype of 16 bits."
         )
         relays: list[Annotated[str, AfterValidator(_relay)]] = Field(
             [],
@@ -75,13 +72,13 @@ class Relay(WeightTransport):
             0, ge=0, le=65535, description="Port of the origin, which serves the store; 0 = a free one."
         )
         poll_s: float = Field(
-            1.0, ge=0.01, lt=LONGEST_S, description="Time between a server's looks for a newer version."
+            1.0, ge=0.01, lt=LONGEST_S, description="Interval at which servers poll for a newer version."
         )
-        keep: Int = Field(3, ge=1, description="Newest versions that the store keeps.")
+        keep: Int = Field(3, ge=1, description="Number of newest versions that the store keeps.")
         max_behind: Int | None = Field(
             None,
             ge=0,
-            description="Versions that a server may lag behind and still get requests; null = max_lag.",
+            description="Largest lag, in versions, of a server that gets requests; null = max_lag.",
         )
 
     options: Options
@@ -89,7 +86,7 @@ class Relay(WeightTransport):
 
     @property
     def most_behind(self) -> int | None:
-        """The versions that a server may lag behind and still get requests; None if there is no limit."""
+        """The largest lag, in versions, of a server that gets requests; None if there is no limit."""
         limit = self.options.max_behind
         return self.config.lag_limit if limit is None else limit
 
@@ -144,7 +141,7 @@ class Relay(WeightTransport):
 
     @contextmanager
     def opened(self, launch: LaunchContext) -> Iterator[None]:
-        """Makes the directory of the store, which stays. What servers have pulled is removed at the end."""
+        """Creates the directory of the store, which stays. Removes the servers' pulled weights at the end."""
         store = self._store(launch)
         try:
             store.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
@@ -161,7 +158,7 @@ class Relay(WeightTransport):
     def publisher(self, context: "PublisherContext") -> "RelayPublisher":
         from extensions.stored_weights.trainer.relay import relay_publisher
 
-        place = StorePlace.given(context.run_dir, os.environ)
+        place = StoreLocation.from_environment(context.run_dir, os.environ)
         return relay_publisher(self.config, self.options, context, place)
 
     def gate(self, session: aiohttp.ClientSession, on_change: Callable[[], None]) -> ServerGate:
@@ -180,13 +177,13 @@ class Shared(WeightTransport):
 
         directory: Text | None = Field(
             None,
-            description="In which the store is made; null = /dev/shm. The end of the run removes the store.",
+            description="Parent directory of the store; null = /dev/shm. The store is removed after the run.",
         )
 
     options: Options
 
     def check(self) -> None:
-        from pipelinerl.launcher.executors.named import executor_class  # of the launcher, which checks
+        from pipelinerl.launcher.executors.named import executor_class  # only the launcher calls this
 
         if executor_class(self.config).spans_nodes and self.options.directory is None:
             raise PlanError(
@@ -210,7 +207,9 @@ class Shared(WeightTransport):
     def publisher(self, context: "PublisherContext") -> "SharedPublisher":
         from extensions.stored_weights.trainer.shared import SharedPublisher
 
-        return SharedPublisher(self.config, context, StorePlace.given(context.run_dir, os.environ))
+        return SharedPublisher(
+            self.config, context, StoreLocation.from_environment(context.run_dir, os.environ)
+        )
 
     @property
     def _parent(self) -> Path:
@@ -221,10 +220,8 @@ class Shared(WeightTransport):
 
 
 def _channels(sources: Sequence[str]) -> list[str]:
-    """Returns the options by which a server may read stored weights from these sources."""
     return ["--weight-channels", CHANNELS, "--weight-sources", *sources]
 
 
 def _pulled(launch: LaunchContext) -> Path:
-    """Returns the directory in which the servers keep the weights that they pull."""
     return launch.run_dir / "pulled"

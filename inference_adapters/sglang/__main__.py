@@ -2,7 +2,7 @@
 
     python -m inference_adapters.sglang --model PATH --port 8000
 
-It also takes the options of SGLang's server, except those that the contract decides.
+It also takes the options of SGLang's server, except those that the contract fixes.
 """
 
 import sys
@@ -18,7 +18,7 @@ from inference_adapters.sglang.cpu_stubs import install_cpu_stubs
 def main() -> None:
     """Starts the server, or exits with a message if SGLang or the model cannot be used."""
     if "--help" in sys.argv and find_spec("sglang") is None:
-        arguments(__doc__).parse_args()  # the help without SGLang's own options
+        arguments(__doc__).parse_args()  # help without SGLang's options
     found = _known_version()
     install_cpu_stubs()
     from inference_adapters.sglang.engine import SglangEngine

@@ -1,4 +1,4 @@
-"""Stubs for modules that SGLang lacks without CUDA. On a CPU only their names are needed."""
+"""Stubs for modules that SGLang imports but does not use on a CPU."""
 
 import importlib.util
 import sys
@@ -7,20 +7,14 @@ from functools import cache
 
 
 def install_cpu_stubs() -> None:
-    """Installs the stubs if SGLang's kernels are missing.
-
-    It must be called before transformers or SGLang is imported.
-    """
+    """Installs the stubs if SGLang's kernels are missing. Call it before importing transformers or SGLang."""
     if importlib.util.find_spec("sgl_kernel") is None:
         sys.modules["sgl_kernel"] = _MissingKernels("sgl_kernel")
         _torchvision_operators()
 
 
 class _MissingKernels(types.ModuleType):
-    """A module that has every name; calling one raises NotImplementedError.
-
-    SGLang imports names that a dense model never calls.
-    """
+    """A module in which every attribute is a function that raises NotImplementedError."""
 
     __path__: list[str] = []
 
@@ -34,12 +28,9 @@ class _MissingKernels(types.ModuleType):
         return missing
 
 
-@cache  # kept, because a library that is garbage-collected removes its operators
+@cache  # a reference, because a garbage-collected library removes its operators
 def _torchvision_operators() -> object:
-    """Defines torchvision's operators.
-
-    Its CUDA build registers fake kernels for them even if it could not load them.
-    """
+    """Defines torchvision's operators. Its CUDA build registers fake kernels even if it cannot load them."""
     from torch import library
 
     operators = library.Library("torchvision", "DEF")

@@ -1,9 +1,8 @@
-"""The inference contract on SGLang's own routes.
+"""The inference contract on SGLang's routes `/generate` and `/update_weights_from_tensor`.
 
-Token ids go through `/generate`, weights through `/update_weights_from_tensor`. SGLang could join the weight
-group itself, but its routes have no timeout. While no bucket arrives, its scheduler neither generates nor
-responds. So this process is the group's member instead. It waits, buffers in shared memory, and passes
-complete updates to SGLang.
+SGLang can join a weight group, but without a timeout: while it waits for a bucket, its scheduler neither
+generates nor responds. So this process joins the group instead. It buffers updates in shared memory, and
+passes complete ones to SGLang.
 """
 
 import asyncio
@@ -40,14 +39,14 @@ from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_t
 
 log = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.25
-WEIGHTS_S = 300.0  # longest time in which SGLang loads a model's weights
+WEIGHTS_S = 300.0  # timeout for SGLang to load a model's weights
 SHARED_MEMORY = "/dev/shm"
 
 
 class SglangEngine(TokenizerMixin, EmbeddedEngine):
     """An engine in front of an SGLang server.
 
-    Raises ValueError, with a message of one line, if the model cannot be served.
+    Raises ValueError, with a one-line message, if the model cannot be served.
     """
 
     def __init__(self, options: Options, version: str):
@@ -60,8 +59,8 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._sglang: SglangServer | None = None
         self._watching: asyncio.Task[None] | None = None
         self._running = self._waiting = 0
-        self._updating = False  # whether one of SGLang's update sessions is open
-        torch.multiprocessing.set_sharing_strategy("file_system")  # names the memory, without a socket
+        self._updating = False  # True while an update session of SGLang is open
+        torch.multiprocessing.set_sharing_strategy("file_system")  # shares memory by name, without a socket
 
     # --- properties -------------------------------------------------------------------------------
 
@@ -85,13 +84,13 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
 
     def process(self) -> ProcessFigures:
         resident = resident_bytes() + self._sglang.resident_bytes()
-        waiting = self._waiting + self._requests.held
+        waiting = self._waiting + self._requests.queued
         return ProcessFigures(resident_bytes=resident, running=self._running, waiting=waiting)
 
     async def metrics(self) -> str:
         try:
             return await self._sglang.text("/metrics")
-        except SglangError as error:  # the metrics of this server are needed all the more
+        except SglangError as error:  # the contract's metrics must still be served
             log.warning("SGLang's metrics are left out: %s", error)
             return ""
 
@@ -117,7 +116,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
-        """Ends this server when SGLang has ended. SGLang cannot be restarted, but this server can."""
+        """Polls SGLang's load, and ends this server when SGLang has ended."""
         while not self._sglang.ended():
             with contextlib.suppress(SglangError):
                 loads = (await self._sglang.get("/v1/loads?include=core"))["loads"]
@@ -135,7 +134,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
     async def abort_requests(self) -> None:
         try:
             await self._requests.abort_all()
-        except SglangError as error:  # it may have ended, and all its requests too
+        except SglangError as error:  # SGLang may have ended, and its requests with it
             log.warning("SGLang's requests cannot be ended: %s", error)
 
     # --- weights ----------------------------------------------------------------------------------
@@ -153,9 +152,9 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             self._loop.call_soon_threadsafe(self._requests.release)
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Returns the bucket in memory that SGLang also reads, so that nothing is copied during the pause.
+        """Copies the bucket to shared memory, which SGLang reads. So the copy is not part of the pause.
 
-        The memory is not on a GPU, which cannot hold a second copy of the model besides SGLang's.
+        It is CPU memory, because the GPU has no room for a second copy of the model.
         """
         size = sum(tensor.nbytes for tensor in bucket.values())
         if size > (free := shutil.disk_usage(SHARED_MEMORY).free):
@@ -175,12 +174,12 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         recompute = kv_cache == "recompute"
         if recompute:
             self._command("/pause_generation", mode="retract")
-        if not self._updating:  # left open by an update that failed
+        if not self._updating:  # a failed update leaves the session open
             self._command("/begin_weight_update")
             self._updating = True
         self._command(
             "/update_weights_from_tensor",
-            serialized_named_tensors=[_names_of_memory(tensors) for _ in range(self._options.workers)],
+            serialized_named_tensors=[_serialized_handles(tensors) for _ in range(self._options.workers)],
             weight_version=str(version),
             flush_cache=recompute,
             within_s=WEIGHTS_S,
@@ -189,7 +188,6 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._updating = False
 
     def _command(self, path: str, **body: Any) -> None:
-        """Posts a command to SGLang from the model's thread."""
         asyncio.run_coroutine_threadsafe(self._sglang.post(path, **body), self._loop).result()
 
     # --- generation -------------------------------------------------------------------------------
@@ -201,9 +199,6 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         return self._requests.generate(prompt_token_ids, sampling)
 
 
-def _names_of_memory(tensors: Mapping[str, torch.Tensor]) -> str:
-    """Returns the tensors' shared-memory names for one SGLang worker.
-
-    Each worker drops a reference when it has opened the memory.
-    """
+def _serialized_handles(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Returns the tensors' shared-memory handles for one SGLang worker, which consumes a reference each."""
     return base64.b64encode(ForkingPickler.dumps(list(tensors.items()))).decode()

@@ -1,4 +1,4 @@
-"""Translates the adapter's command line into SGLang's: some options are fixed, the others are passed on."""
+"""Translates the adapter's command line to SGLang's. Some options are fixed; others are passed through."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from inference_adapters.plain_weights import DRAFTS, SCALES, check_plain_weights
 from inference_adapters.tokenizer_mixin import check_model_directory
 
 SPARE = 8  # tokens of a context that SGLang reserves
-DECIDED = {  # options that the contract fixes, or a common prefix of several, and the reason
+DECIDED = {  # option that the contract fixes, or a prefix of such options -> reason
     "--model-path": "it is --model here",
     "--api-key": "set PIPELINERL_TOKEN; SGLang itself is reached through this server alone",
     "--admin-api-key": "set PIPELINERL_TOKEN; SGLang itself is reached through this server alone",
@@ -45,16 +45,17 @@ DECIDED = {  # options that the contract fixes, or a common prefix of several, a
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the server. Raises ValueError, with a one-line message, if they cannot be served."""
+    """The options of the server."""
 
     model: str
     workers: int  # processes of tensor parallelism
-    context: int  # longest prompt + completion, in tokens
+    context: int  # maximum of prompt + completion, in tokens
     vocabulary: int
-    others: tuple[str, ...]  # options that are passed on to SGLang
+    others: tuple[str, ...]  # options that are passed through to SGLang
 
     @classmethod
     def of(cls, args: argparse.Namespace, others: list[str]) -> "Options":
+        """Checks the command line. Raises ValueError, with a one-line message, if it cannot be served."""
         for option in others:
             if why := _decided(option.split("=")[0]):
                 raise ValueError(f"{option} cannot be set: {why}")
@@ -65,18 +66,17 @@ class Options:
         return cls(args.model, args.tensor_parallel_size, context, config.vocab_size, tuple(others))
 
     def for_sglang(self, version: int) -> list[str]:
-        """Returns the command line of SGLang's server, whose first weights are labelled `version`."""
+        """Returns the command line of SGLang's server. `version`: version of its initial weights."""
         decided = {
             "--model-path": self.model,
             "--tensor-parallel-size": self.workers,
             "--context-length": self.context + SPARE,
             "--weight-version": version,
-            "--random-seed": secrets.randbits(31),  # servers with the same seed would draw the same noise
+            "--random-seed": secrets.randbits(31),  # servers with the same seed would sample the same tokens
             "--stream-interval": 8,
             "--log-level": "warning",
         }
-        # With overlapped steps, a pause between two steps would give the overlapped step's token a wrong
-        # label.
+        # With overlapped steps, a pause between two steps would give the overlapped token a wrong version.
         flags = ["--skip-tokenizer-init", "--disable-overlap-schedule", "--incremental-streaming-output"]
         flags.append("--enable-metrics")
         here = [] if torch.cuda.is_available() else ["--device", "cpu", "--sleep-on-idle"]
@@ -84,19 +84,16 @@ class Options:
 
 
 def environment(workers: int) -> dict[str, str]:
-    """Returns the environment variables that describe the machine to SGLang.
-
-    OMP_NUM_THREADS sets its threads.
-    """
+    """Returns SGLang's environment variables for this machine. OMP_NUM_THREADS sets its threads."""
     if torch.cuda.is_available():
         return {}
-    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # the cores that each worker may use
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # cores of each worker
     bound = os.environ.get("SGLANG_CPU_OMP_THREADS_BIND", "|".join([cores] * workers))
     return {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": bound}
 
 
 def _decided(option: str) -> str | None:
-    """Returns why the option cannot be set, or None. SGLang accepts any unambiguous prefix of a name."""
+    """Returns the reason why an option is fixed, or None. SGLang accepts unambiguous prefixes of names."""
     if not option.startswith("--"):
         return None
     for name, why in DECIDED.items():

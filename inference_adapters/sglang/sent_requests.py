@@ -1,8 +1,8 @@
-"""The completions that SGLang works on, and their handling in a weight update.
+"""The completions that were sent to SGLang, and their handling in a weight update.
 
-SGLang searches its prefix cache when it starts to process a prompt, which may be long after the request
-arrived. A request therefore names the weights whose keys and values it may use. A request that SGLang has not
-started before an update is withdrawn, and sent again after the update.
+SGLang looks up its prefix cache when it starts to process a prompt, which may be long after the request
+arrived. So each request has a cache key of its weights. A request that SGLang has not started before an
+update is withdrawn, and sent again after the update.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from contracts.inference import Enough, SamplingParameters, TokenDelta
 from inference_adapters.sglang.server_process import SglangError, SglangServer
 
 ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
-CANCELLED_AT_A_TIME = 16  # each needs a connection
+CANCELLED_AT_A_TIME = 16  # each cancellation needs a connection
 IMPOSSIBLE = -1e30  # SGLang reports the lowest float for a log-probability of minus infinity
 
 
 @dataclass(eq=False)
 class _Request:
-    """One request as SGLang knows it."""
+    """One request to SGLang. `name` is its SGLang request id."""
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     withdrawn: bool = False
@@ -32,22 +32,22 @@ class _Request:
 class SentRequests:
     """Sends completions to SGLang, and withdraws and cancels them.
 
-    ends: the tokens that end an answer. SGLang itself, which gets no tokenizer, knows only some of them.
+    ends: end-of-sequence tokens. SGLang runs without a tokenizer and knows only some of them.
     """
 
     def __init__(self, sglang: SglangServer, ends: Sequence[int]):
         self._sglang = sglang
         self._ends = ends
-        self._unanswered: set[_Request] = set()  # SGLang may not have started their prompts
+        self._unanswered: set[_Request] = set()  # requests without a token: SGLang may not have started them
         self._open = asyncio.Event()
         self._open.set()
-        self._weights = 0  # counts the updates, because a resumed run reuses version numbers
-        self._aborted = 0  # how often all requests were aborted
+        self._weights = 0  # number of updates; not the version, because a resumed run reuses versions
+        self._aborted = 0  # number of calls of `abort_all`
         self._cancelling = asyncio.Semaphore(CANCELLED_AT_A_TIME)
-        self.held = 0  # requests that wait here for the end of an update
+        self.queued = 0  # requests that wait here for the end of an update
 
     async def hold(self) -> None:
-        """Holds new requests, and withdraws those without a token. Called before SGLang is paused."""
+        """Queues new requests, and withdraws those without a token. Call it before pausing SGLang."""
         self._open.clear()
         unanswered = list(self._unanswered)
         for request in unanswered:
@@ -55,12 +55,12 @@ class SentRequests:
         await asyncio.gather(*(self._cancel(request) for request in unanswered))
 
     def release(self) -> None:
-        """Sends the held requests. From now on, keys and values cached before are not found."""
+        """Sends the queued requests. Later requests do not use keys and values cached before."""
         self._weights += 1
         self._open.set()
 
     async def abort_all(self) -> None:
-        """Ends all requests. Raises SglangError if SGLang has ended."""
+        """Aborts all requests. Raises SglangError if SGLang has ended."""
         self._aborted += 1
         await self._sglang.post("/abort_request", abort_all=True)
 
@@ -80,7 +80,7 @@ class SentRequests:
                 async with contextlib.aclosing(self._events(request, prompt, sampling)) as events:
                     async for event in events:
                         if self._aborted > aborted and not given:
-                            yield ABORTED  # SGLang's own abort does not reach requests held here
+                            yield ABORTED  # SGLang's abort does not reach requests that are queued here
                             return
                         if request.withdrawn:
                             break
@@ -91,23 +91,23 @@ class SentRequests:
                         try:
                             yield delta
                         except Enough:
-                            await self._cancel(request)  # SGLang's last event still has the versions
+                            await self._cancel(request)  # SGLang then sends a last event with the versions
                 if not request.withdrawn:
                     return
         except SglangError as error:
             raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
 
     async def _opened(self) -> None:
-        self.held += 1
+        self.queued += 1
         try:
             await self._open.wait()
         finally:
-            self.held -= 1
+            self.queued -= 1
 
     async def _events(
         self, request: _Request, prompt: list[int], sampling: SamplingParameters
     ) -> AsyncIterator[dict]:
-        """Yields SGLang's events of a request. The request is cancelled if the iterator is closed early."""
+        """Yields SGLang's events of a request. Closing the iterator early cancels the request."""
         self._unanswered.add(request)
         events = self._sglang.events(
             "/generate",
@@ -121,7 +121,7 @@ class SentRequests:
             return_logprob=True,
             top_logprobs_num=sampling.top_logprobs,
             stream=True,
-            extra_key=str(self._weights),  # keys and values of other weights are not found
+            extra_key=str(self._weights),  # separates cache entries of different weights
         )
         try:
             async with contextlib.aclosing(events):
@@ -135,17 +135,16 @@ class SentRequests:
                 await asyncio.shield(self._cancel(request))
 
     async def _cancel(self, request: _Request) -> None:
-        """Aborts the request. SGLang itself would take seconds to notice that its client has gone."""
+        """Aborts the request. SGLang would take seconds to notice that its client has disconnected."""
         async with self._cancelling:
             with contextlib.suppress(SglangError):
                 await self._sglang.post("/abort_request", rid=request.name)
 
 
 def read_delta(event: dict, given: int, likeliest: int = 0) -> TokenDelta:
-    """Returns the tokens of an SGLang event that follow the first `given` ones.
+    """Returns the tokens of an SGLang event after the first `given` ones.
 
-    SGLang reports only at a request's end which weights sampled its tokens, so versions come with the last
-    event. Raises SglangError if SGLang could not generate.
+    SGLang reports versions only in a request's last event. Raises SglangError if generation failed.
     """
     if error := event.get("error"):
         raise SglangError(error["message"])
@@ -153,7 +152,7 @@ def read_delta(event: dict, given: int, likeliest: int = 0) -> TokenDelta:
     reason = meta["finish_reason"]
     if reason and reason.get("status_code"):
         raise SglangError(reason["message"])
-    # An aborted waiting request repeats data at the end: one token, and all log-probabilities.
+    # The last event of an aborted waiting request repeats one token and all log-probabilities.
     new = meta["completion_tokens"] - given
     ids = event["output_ids"]
     logprobs = meta["output_token_logprobs"]
@@ -170,5 +169,5 @@ def read_delta(event: dict, given: int, likeliest: int = 0) -> TokenDelta:
 
 
 def _pairs(entry: list | None) -> list[tuple[int, float]]:
-    """Returns (id, log-probability) of SGLang's (log-probability, id, text), without impossible tokens."""
+    """Converts SGLang's (log-probability, id, text) to (id, log-probability), without impossible tokens."""
     return [(token_id, logprob) for logprob, token_id, _ in entry or () if logprob > IMPOSSIBLE]

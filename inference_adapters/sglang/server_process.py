@@ -1,6 +1,6 @@
-"""SGLang's server as a child process: its start and end, its routes, its memory.
+"""SGLang's server as a child process: start, end, requests and memory.
 
-It does not know the contract.
+This module must not depend on the contract.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ASK_EVERY_S = 0.2
 ANSWER_S = 60.0
-TEXT_S = 5.0  # below Prometheus' own timeout of 10 s
-LINE_BYTES = 2**28  # size of the longest event: that of an aborted request contains every log-probability
+TEXT_S = 5.0  # below Prometheus' timeout of 10 s
+LINE_BYTES = 2**28  # maximum size of an event: that of an aborted request has all log-probabilities
 STOP_S = 5.0
 
 
 class SglangError(RuntimeError):
-    """SGLang refused a request, or has ended."""
+    """Raised if SGLang refused a request, or has ended."""
 
 
 class SglangServer:
-    """An SGLang server that listens on loopback only, with a key that only this process has."""
+    """An SGLang server that listens on loopback only, with a secret key."""
 
     def __init__(self, options: list[str], environment: dict[str, str]):
         self._port = ReservedPort()
@@ -49,7 +49,7 @@ class SglangServer:
                 *address,
             ],  # -P keeps our directory off the module path
             env=os.environ | environment | self._variables(),
-            start_new_session=True,  # so that Ctrl-C reaches only this server, which ends its child
+            start_new_session=True,  # so that Ctrl-C reaches only this process, which ends its child
         )
         self._session: aiohttp.ClientSession | None = None
 
@@ -57,7 +57,7 @@ class SglangServer:
         return {
             API_KEY_VARIABLE: self._key,
             PARENT_VARIABLE: str(os.getpid()),
-            # Idle connections are closed by this side: SGLang could close one just as a request is sent.
+            # So that SGLang does not close an idle connection while a request is being sent.
             "SGLANG_TIMEOUT_KEEP_ALIVE": "3600",
         }
 
@@ -65,7 +65,7 @@ class SglangServer:
         return self._process.poll() is not None
 
     async def ready(self) -> None:
-        """Waits until SGLang accepts requests. Raises SglangError if it ends before that."""
+        """Waits until SGLang accepts requests. Raises SglangError if it exits before."""
         self._session = aiohttp.ClientSession(
             f"http://127.0.0.1:{self._port.number}",
             headers={"Authorization": f"Bearer {self._key}"},
@@ -90,7 +90,7 @@ class SglangServer:
         return await self._answer("GET", path, None, ANSWER_S)
 
     async def text(self, path: str) -> str:
-        """Returns the text of a route. Raises SglangError if there is none in time; SGLang keeps running."""
+        """Returns the text of a route. Raises SglangError if SGLang does not respond within TEXT_S."""
         try:
             async with asyncio.timeout(TEXT_S), self._session.get(path) as answer:
                 text = await answer.text()
@@ -101,9 +101,9 @@ class SglangServer:
         return text
 
     async def post(self, path: str, *, within_s: float = ANSWER_S, **body: Any) -> dict:
-        """Returns SGLang's response. Raises SglangError, with SGLang's message, unless the request succeeds.
+        """Returns SGLang's response. Raises SglangError, with SGLang's message, if the request fails.
 
-        If SGLang does not respond in time, it is killed, because its state is unknown.
+        Kills SGLang if it does not respond within `within_s`, because its state is then unknown.
         """
         return await self._answer("POST", path, body, within_s)
 
@@ -124,7 +124,7 @@ class SglangServer:
         return body_read
 
     async def events(self, path: str, **body: Any) -> AsyncIterator[dict]:
-        """Yields the server-sent events of a response. Raises SglangError if they break off."""
+        """Yields the server-sent events of a response. Raises SglangError if the connection fails."""
         try:
             async with self._session.post(path, json=body) as answer:
                 if answer.status != 200:
@@ -136,7 +136,6 @@ class SglangServer:
             raise SglangError(f"SGLang does not answer at {path}: {error!r}") from error
 
     def resident_bytes(self) -> int:
-        """Returns the resident memory of all SGLang processes, in bytes."""
         return resident_bytes_of_family(self._process.pid)
 
     async def close(self) -> None:

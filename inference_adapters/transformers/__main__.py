@@ -2,7 +2,7 @@
 
     python -m inference_adapters.transformers --model PATH --port 8000
 
-It needs no other engine, and is the one of the demo.
+It is the engine of the demo, and needs no other package.
 """
 
 import sys

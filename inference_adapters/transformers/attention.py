@@ -1,10 +1,9 @@
-"""Attention over the paged cache, computed separately for each request.
+"""Attention over the paged cache, in batches of requests with the same number of new tokens.
 
-Without flash attention the library packs a batch into one row and masks a dense [all queries, all keys]
-product. That work grows with the square of the number of requests. Here, requests with the same number of new
-tokens form a group, whose cached keys are gathered into one tensor. A step of 64 requests of some 100 tokens
-takes a third of the time; with 150 tokens it takes a fifth. The model's every layer must attend to the
-complete sequence.
+Without flash attention, transformers packs a batch into one row and masks a dense [all queries, all keys]
+product. Its cost is quadratic in the number of requests. Here, requests with the same number of new tokens
+form a group, whose cached keys are gathered into one tensor. With 64 requests of 100 tokens, a step takes a
+third of the time; with 150 tokens, a fifth. All layers of the model must have full attention.
 """
 
 from collections import defaultdict
@@ -15,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-IMPLEMENTATION = "per_request"  # the name that selects it in a model's config
+IMPLEMENTATION = "per_request"  # its name as an attention implementation of transformers
 
 
 @dataclass(frozen=True)
 class Group:
-    """B requests with q new tokens each, and at most L tokens in total per request."""
+    """B requests with q new tokens each, and at most L tokens per request."""
 
     rows: Tensor  # [B * q] index of each query in the packed batch
     mask: Tensor  # [B, 1, heads_per_key * q, L] 0 where a query attends, else -inf
@@ -37,7 +36,7 @@ def plan_groups(
     heads_per_key: int,
     dtype: torch.dtype,
 ) -> tuple[list[Group], Tensor]:
-    """Returns the groups, and the cache slots to read for them: B * L per group, group by group."""
+    """Returns the groups, and the `[sum of B * L]` cache slots to read, group by group."""
     by_length: dict[int, list[int]] = defaultdict(list)
     for request, new_tokens in enumerate(cu_seq_lens_q.diff().tolist()):
         by_length[new_tokens].append(request)
@@ -74,9 +73,9 @@ def attend(
     groups: list[Group],
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Returns the `[1, packed, heads, D]` attention, with the signature of transformers' attention functions.
+    """Returns the `[1, packed, heads, D]` attention and None, as transformers' attention functions do.
 
-    `groups` and the read index come from `plan_groups`.
+    `groups`, and the cache's read index, come from `plan_groups`.
     """
     key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
     _, heads, packed, dim = query.shape
@@ -86,7 +85,7 @@ def attend(
     for group in groups:
         b, _, queries, _ = group.mask.shape
         q = query[0].index_select(1, group.rows)  # [heads, B * q, D]
-        # The heads that share a key head become queries of one head, so keys are not repeated.
+        # Heads that share a key head become queries of one head, so that keys are not repeated.
         q = q.view(key_heads, heads // key_heads, b, -1, dim).permute(2, 0, 1, 3, 4)
         end = start + group.key_slots
         k, v = (x[0, :, start:end].unflatten(1, (b, -1)).transpose(0, 1) for x in (key, value))

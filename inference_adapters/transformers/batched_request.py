@@ -1,4 +1,4 @@
-"""One request as the library schedules it, with the contract's parameters and the outbox for its tokens.
+"""transformers' request state, with the contract's sampling parameters and an outbox for its tokens.
 
 The code runs in the manager's generation thread.
 """
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class Request(RequestState):
-    """One request as the library schedules it."""
+    """The state of one request, which transformers schedules."""
 
     sampling: SamplingParameters
     outbox: Outbox
     batcher: "Batcher"
-    generator: torch.Generator | None = None  # of a request with a seed
-    likeliest: list[tuple[int, float]] | None = None  # of the last forward pass, if requested
+    generator: torch.Generator | None = None  # generator of a request with a seed
+    likeliest: list[tuple[int, float]] | None = None  # most likely tokens of the last pass, if requested
 
     def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
-        """Records a sampled token and returns whether the request has ended.
+        """Records a sampled token. Returns True if the request has ended.
 
-        The library calls it right after the forward pass that sampled the token. Weights change only before
-        the next pass, so the current version is the one that sampled it.
+        transformers calls it after the forward pass that sampled the token. Weights change only between
+        passes, so the current version sampled the token.
         """
-        if self.outbox.closed:  # aborted meanwhile, or its client has disconnected
+        if self.outbox.closed:  # the request was aborted, or its client has disconnected
             self.status = RequestStatus.FINISHED
             return True
         if math.isnan(logprob):
@@ -50,9 +50,9 @@ class Request(RequestState):
         return finished
 
     def create_equivalent_initial_request(self) -> "Request":
-        """Returns the rest of this request, with its tokens so far as part of the prompt.
+        """Returns a request for the remaining tokens, with the sampled ones as part of the prompt.
 
-        The library calls it when the cache is full.
+        transformers calls it when the cache is full.
         """
         return Request(
             request_id=self.request_id,

@@ -1,11 +1,11 @@
-"""The library's continuous batching manager, extended to keep the contract.
+"""transformers' continuous batching manager, extended for the contract.
 
-Every request has its own sampling parameters. Its tokens are delivered through an `Outbox`, labelled with the
-version of the weights that sampled them. Weights may change between forward passes. The code runs in the
-manager's generation thread unless it says otherwise. It knows no tokenizer and no weight group.
+Every request has its own sampling parameters. Its tokens are delivered through an `Outbox`, with the version
+of the weights that sampled them. Weights may change between forward passes. The code runs in the manager's
+generation thread unless it says otherwise. This module must not depend on tokenizers or weight groups.
 
-It overrides internals of transformers 5.19, as `batched_request` and `runner` do (`attention` relies on its
-cache). Check these internals before changing that version.
+It overrides internals of transformers 5.19, as `batched_request` and `runner` do, and `attention` depends on
+its cache. Check these internals before changing that version.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.runner import Runner
 
 PAGE_TOKENS = 32  # tokens of a cache block; small because requests are short
-FLUSH_S = 0.05  # longest time that sampled tokens wait before the event loop is woken
+FLUSH_S = 0.05  # maximum delay until the event loop is woken for sampled tokens
 
 
 class Router(OutputRouter):
-    """The library's output router, which only delivers failures; tokens leave through the outboxes."""
+    """The manager's output router. It delivers only failures, because outboxes deliver tokens."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         super().__init__()
@@ -48,7 +48,7 @@ class Router(OutputRouter):
 
 
 class Batcher(ContinuousBatchingManager):
-    """The batching manager. `version` labels sampled tokens; it changes only while generation is paused."""
+    """The batching manager. `version`: version of the weights; it changes only while generation is paused."""
 
     def __init__(self, model: PreTrainedModel, version: int, max_batch_tokens: int, num_blocks: int):
         super().__init__(
@@ -62,29 +62,29 @@ class Batcher(ContinuousBatchingManager):
                 return_logprobs=True,
                 # A new request must not use keys and values of older weights (G3).
                 allow_block_sharing=False,
-                # If the next batch were already prepared at the pause, its labels would be wrong by one (G5).
+                # A batch that is prepared before a pause would have a version that is too old (G5).
                 use_async_batching=False,
                 use_cuda_graph=False,  # a graph would replay one batch's sampling parameters
                 auto_switch_to_flash=False,
-                # The library seeds from torch's generator, which starts alike in every process. All servers
-                # of a run would draw the same noise.
+                # The default is torch's initial seed, equal in every process: all servers of a run would
+                # sample the same tokens.
                 seed=secrets.randbits(32),
             ),
         )
         self.version = version
         self.loop = asyncio.get_running_loop()
         self.output_router = Router(self.loop)
-        self.changed_outboxes: set[Outbox] = set()  # outboxes whose readers have not been woken
+        self.changed_outboxes: set[Outbox] = set()  # outboxes with tokens whose readers are not woken yet
         self._woken = 0.0
         attention_types = group_layers_by_attn_type(model.config.get_text_config())
         attends_per_request = set(attention_types) == {FULL_ATTENTION}
         if attends_per_request:
-            model.set_attn_implementation(IMPLEMENTATION)  # the constructor accepts only its own names
-        self.batch_processor = self._create_batch_processor()  # the generation thread uses this attribute
+            model.set_attn_implementation(IMPLEMENTATION)  # the constructor accepts only built-in names
+        self.batch_processor = self._create_batch_processor()  # the generation thread reads this attribute
         self.batch_processor.model_runner = Runner(self.batch_processor, attends_per_request)
 
     def submit(self, request: Request) -> None:
-        """Queues a request. It is called in the event loop."""
+        """Queues a request. Call it in the event loop."""
         self.input_queue.put(request)
         self._wake_up_loop.set()
         if refusal := self.background_thread_status.can_accept_new_requests():
@@ -94,14 +94,14 @@ class Batcher(ContinuousBatchingManager):
         self.loop.call_soon_threadsafe(outbox.fail, error)
 
     def load(self) -> tuple[int, int]:
-        """Returns the number of running requests and of waiting ones."""
+        """Returns the numbers of running and of waiting requests."""
         scheduler = self.batch_processor.scheduler
         return len(scheduler.active_requests), len(scheduler.waiting_requests) + self.input_queue.qsize()
 
     def _wake_readers(self) -> None:
-        """Wakes the readers of new tokens: at once if a request has finished, otherwise every `FLUSH_S`.
+        """Wakes the readers of new tokens at once if a request has finished, otherwise every `FLUSH_S`.
 
-        Waking a reader costs more than sampling a token.
+        Waking a reader takes longer than sampling a token.
         """
         now = time.monotonic()
         if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self.changed_outboxes):
@@ -111,27 +111,23 @@ class Batcher(ContinuousBatchingManager):
             self.loop.call_soon_threadsafe(lambda: [outbox.changed.set() for outbox in changed])
 
     def recompute_active(self) -> None:
-        """Discards all keys and values, inside a pause.
-
-        Requests in flight then compute their keys and values again.
-        """
+        """Discards all keys and values. Requests in flight recompute theirs. Call it inside a pause."""
         scheduler = self.batch_processor.scheduler
         states = list(scheduler.active_requests.values())
         for state in states:
             scheduler.finish_request(state.request_id)
             scheduler.add_waiting_request(state.create_equivalent_initial_request())
-        # They came first, so they go ahead of the waiting requests.
-        scheduler.waiting_requests_order.rotate(len(states))
+        scheduler.waiting_requests_order.rotate(len(states))  # before the requests that were waiting
 
     def _generation_loop_body(self, batch_processor: ContinuousBatchProcessor, bootstrapping: bool) -> bool:
-        # The library blocks new requests until a running one finishes. If the running ones were cancelled or
-        # must recompute, none is left to finish, and the queue would wait forever.
+        # transformers blocks new requests until a running one finishes. Without this, the queue would wait
+        # forever after all running requests were cancelled or recomputed.
         if not batch_processor.scheduler.active_requests:
             batch_processor.scheduler.block_new_requests = False
-        goes_on = super()._generation_loop_body(batch_processor, bootstrapping)
+        continues = super()._generation_loop_body(batch_processor, bootstrapping)
         if self.changed_outboxes:
             self._wake_readers()
-        return goes_on
+        return continues
 
     def _handle_critical_error(
         self, error: Exception, batch_processor: ContinuousBatchProcessor | None

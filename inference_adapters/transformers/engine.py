@@ -1,7 +1,6 @@
 """The inference contract on transformers' continuous batching, with the model in the server's process.
 
-It loads model and tokenizer, passes requests to the `Batcher`, and changes weights while it is paused. It is
-the default engine, and runs on a CPU. It uses one process and one device; vLLM and SGLang are for many GPUs.
+It is the default engine, and runs on a CPU or one GPU; use vLLM or SGLang for several GPUs.
 """
 
 import contextlib
@@ -43,10 +42,7 @@ CAPABILITIES = ["score", "staged", "truncation", "seed", "stream", "top_logprobs
 
 
 class TransformersEngine(TokenizerMixin, EmbeddedEngine):
-    """An engine on transformers.
-
-    Raises ValueError, with a message of one line, if `model` cannot be served.
-    """
+    """An engine on transformers. Raises ValueError, with a one-line message, if `model` cannot be served."""
 
     def __init__(self, model: str, dtype: str, device: str, max_batch_tokens: int, num_blocks: int):
         super().__init__()
@@ -63,8 +59,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         self._batcher: Batcher | None = None  # None until `start`
         self._ids = itertools.count()
         self._live: set[Outbox] = set()
-        # Held while weights change and while a score is computed, so that a score comes from a single
-        # version.
+        # Acquired to change weights and to compute scores, so that a single version computes a score.
         self._weights_lock = Lock()
 
     def info(self) -> EngineInfo:
@@ -106,8 +101,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         self._ends = self._eos_token_ids()
         positions = self._model.config.get_text_config().max_position_embeddings
         self._max_context = min(positions, self.num_blocks * PAGE_TOKENS)
-        # Continuous batching changes the model's attention; scores need the ordinary one, on the same
-        # weights.
+        # Continuous batching changes the model's attention. Scores need the original, with the same weights.
         self._scorer = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
         self._batcher = Batcher(self._model, version, self.max_batch_tokens, self.num_blocks)
         self._batcher.start()
@@ -127,7 +121,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         if self._batcher is None:
             return
         await self.abort_requests()
-        await self._in_model_thread(self._release)  # a paused loop could not end
+        await self._in_model_thread(self._exit_pause)  # a paused loop cannot end
         await in_daemon_thread(lambda: self._batcher.stop(hard_stop=True))
 
     # --- weights ----------------------------------------------------------------------------------
@@ -142,7 +136,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         return all(self._fits(own[p.name], torch_dtype(p.dtype)) for p in parameters)
 
     def _fits(self, parameter: torch.nn.Parameter, dtype: torch.dtype) -> bool:
-        """Returns whether a received tensor of this dtype can replace the parameter's own."""
+        """Returns True if a received tensor of this dtype can replace the parameter's data."""
         return self.device.type == "cpu" and parameter.dtype == dtype
 
     @torch.no_grad()
@@ -155,8 +149,8 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
     ) -> None:
         parameters = dict(self._model.named_parameters())
         adopted = all(self._fits(parameters[name], tensor.dtype) for name, tensor in tensors.items())
-        for name, tensor in tensors.items():  # a tied name is the same parameter
-            if adopted:  # as `serves_received` has announced
+        for name, tensor in tensors.items():  # tied names share a parameter
+            if adopted:  # `serves_received` returned True
                 parameters[name].data = tensor
             else:
                 parameters[name].copy_(tensor)  # casts and moves

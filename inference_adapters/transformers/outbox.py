@@ -1,7 +1,7 @@
 """Passes the sampled tokens of one request from the generation thread to the event loop.
 
-An outbox outlives the library's request state, which is replaced whenever a request is recomputed. So no
-token is delivered twice, and none is lost.
+A request keeps its outbox when transformers replaces its state to recompute it. So each token is delivered
+exactly once.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ FinishReason = Literal["stop", "length", "abort"]
 class Outbox:
     """The sampled tokens of one request.
 
-    The generation thread appends; everything else happens in the event loop. The code that appends must also
-    set `changed`, in the event loop, to wake the reader.
+    The generation thread calls `append`; all other methods run in the event loop. After `append`, set
+    `changed` in the event loop to wake the reader.
     """
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class Outbox:
         reason: FinishReason | None,
         likeliest: list[tuple[int, float]] | None = None,
     ) -> None:
-        """Adds a sampled token, with the most likely tokens at its position if they were requested."""
+        """Adds a sampled token. `likeliest`: the most likely tokens at its position, if requested."""
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
         if likeliest is not None:
             self.likeliest.append(likeliest)
         self.versions.append(version)  # last, because the reader counts these
-        if reason is not None:  # otherwise it would undo an abort at this moment
+        if reason is not None:  # None must not overwrite a concurrent abort
             self.finish_reason = reason
 
     def abort(self) -> None:
@@ -59,14 +59,14 @@ class Outbox:
         self.changed.set()
 
     async def deltas(self) -> AsyncGenerator[TokenDelta, None]:
-        """Yields the tokens as they are appended, until the request ends. Raises its error if it failed."""
+        """Yields the appended tokens until the request ends. Raises its error if it fails."""
         sent = 0
         while True:
             await self.changed.wait()
             self.changed.clear()
             if self.error is not None:
                 raise self.error
-            reason = self.finish_reason  # read before the tokens: they are complete once it is set
+            reason = self.finish_reason  # read before the tokens, which are complete when it is set
             end = len(self.versions)
             yield TokenDelta(
                 self.token_ids[sent:end],

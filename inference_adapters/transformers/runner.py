@@ -1,4 +1,4 @@
-"""The forward pass of a batch, and the sampling of its tokens. `batching` runs it."""
+"""The forward pass of a batch, and the sampling of its tokens, for `batching`."""
 
 import torch
 from transformers.generation.continuous_batching.cache_allocators import FULL_ATTENTION
@@ -11,7 +11,7 @@ from inference_adapters.transformers.sampling import likeliest, sample
 
 
 class Runner(ModelRunner):
-    """Runs one forward pass, with attention per request and sampling per row."""
+    """A model runner with attention per group of requests, and sampling parameters per row."""
 
     def __init__(self, processor: ContinuousBatchProcessor, attends_per_request: bool):
         super().__init__(
@@ -33,7 +33,7 @@ class Runner(ModelRunner):
             batch_data["groups"], slots = plan_groups(
                 batch_data["cu_seq_lens_q"],
                 batch_data["cu_seq_lens_k"][FULL_ATTENTION],
-                read if len(read) else write,  # nothing is cached yet, so all tokens are new
+                read if len(read) else write,  # if nothing is cached yet, all tokens are new
                 self.heads_per_key,
                 model.dtype,
             )
@@ -55,4 +55,4 @@ class Runner(ModelRunner):
             for row, tokens in zip(asking, found, strict=True):
                 requests[row].likeliest = tokens
         output_ids[0, :n] = token_ids
-        output_ids[1, :n] = logprobs.view(torch.int32)  # the library's row for log-probabilities is int32
+        output_ids[1, :n] = logprobs.view(torch.int32)  # transformers stores log-probabilities as int32 bits

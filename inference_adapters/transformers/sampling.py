@@ -1,7 +1,6 @@
-"""Samples tokens, and returns the log-probability that is reported with each (G4).
+"""Samples tokens with parameters per row, and returns their log-probabilities (G4).
 
-It is pure tensor mathematics on the logits of one forward pass; every row has its own parameters. The
-library's own sampling has one mode per batch: it cannot mix greedy and sampled rows.
+transformers' sampling has one mode per batch, so it cannot mix greedy and sampled rows.
 """
 
 import math
@@ -15,19 +14,19 @@ from contracts.inference import SamplingParameters
 def sample(
     logits: Tensor,  # [N, V] float32
     sampling: list[SamplingParameters],  # [N] parameters of each row
-    generators: list[torch.Generator | None],  # [N] generator of each row; None is torch's own
+    generators: list[torch.Generator | None],  # [N] generator of each row; None: torch's default
 ) -> tuple[Tensor, Tensor]:
     """Returns token ids `[N]` and their log-probabilities `[N]`, in nats.
 
-    Each is under the distribution that the token was drawn from: after temperature and truncation, or the
-    unscaled softmax at temperature 0. A row without a distribution gets a log-probability of NaN: its logits
-    are not finite, or overflow when divided by the temperature.
+    A log-probability is under the distribution that the token was sampled from: after temperature and
+    truncation, or the unscaled softmax at temperature 0. It is NaN if the row's logits are not finite, or
+    overflow when divided by the temperature.
     """
     log_p, greedy = _distributions(logits, sampling)
     undefined = log_p.isnan().any(-1)
-    log_p = log_p.masked_fill(undefined[:, None], -math.log(log_p.shape[-1]))  # some index must be drawn
+    log_p = log_p.masked_fill(undefined[:, None], -math.log(log_p.shape[-1]))  # uniform: any index will do
 
-    # In float64, because a float32 running sum over a large vocabulary would lose unlikely tokens.
+    # float64, because a float32 sum over a large vocabulary would lose unlikely tokens.
     cdf = log_p.exp().cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(len(sampling), 1, dtype=torch.float64, device=logits.device)
     for row, generator in enumerate(generators):
@@ -40,9 +39,9 @@ def sample(
 
 
 def likeliest(logits: Tensor, sampling: list[SamplingParameters]) -> list[list[tuple[int, float]]]:
-    """Returns each row's `top_logprobs` most likely tokens and their log-probabilities, most likely first.
+    """Returns each row's `top_logprobs` most likely (token, log-probability), in descending order.
 
-    Tokens removed by truncation are not among them.
+    Tokens that truncation removes are not included.
     """
     log_p, _ = _distributions(logits, sampling)
     top = log_p.topk(min(max(s.top_logprobs for s in sampling), log_p.shape[-1]))
@@ -64,7 +63,7 @@ def _distributions(logits: Tensor, sampling: list[SamplingParameters]) -> tuple[
 
 
 def _truncate(scaled: Tensor, sampling: list[SamplingParameters]) -> Tensor:
-    """Keeps a row's `top_k` most likely tokens, and of those the fewest that hold `top_p`; -inf elsewhere."""
+    """Keeps the `top_k` most likely tokens, and of those the smallest set with mass `top_p`. Others: -inf."""
     vocabulary = scaled.shape[-1]
     top_k = scaled.new_tensor([vocabulary if s.top_k is None else min(s.top_k, vocabulary) for s in sampling])
     top_p = scaled.new_tensor([torch.inf if s.top_p is None else s.top_p for s in sampling])
@@ -73,6 +72,6 @@ def _truncate(scaled: Tensor, sampling: list[SamplingParameters]) -> Tensor:
     rank = torch.arange(vocabulary, device=scaled.device)
     ordered = ordered.masked_fill(rank >= top_k[:, None], -torch.inf)
     p = ordered.softmax(-1)
-    likelier = p.cumsum(-1) - p  # [N, V] probability of the tokens before each
+    likelier = p.cumsum(-1) - p  # [N, V] total probability of more likely tokens
     cut = (likelier >= top_p[:, None]) & (rank > 0)  # rounding must not remove the most likely token
     return torch.empty_like(scaled).scatter_(-1, order, ordered.masked_fill(cut, -torch.inf))

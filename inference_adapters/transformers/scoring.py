@@ -1,8 +1,7 @@
-"""Computes log-probabilities of given tokens by forward passes, for `POST /score`.
+"""Computes log-probabilities of given tokens, for `POST /score`.
 
-Logits exist for a few tokens at a time, because those of a complete sequence would need more memory than the
-model. Each pass continues from the keys and values of the previous one, so that the model's own forward
-computes the logits.
+Sequences are processed in chunks with a KV cache, because the logits of a complete sequence would need more
+memory than the model.
 """
 
 from collections.abc import Iterator
@@ -11,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-LOGITS_TOKENS = 512  # tokens that have logits at the same time
-LEAST_FILLED = 0.5  # of a batch: least ratio of a sequence's length to the longest one's
+LOGITS_TOKENS = 512  # tokens of a batch that have logits at the same time
+LEAST_FILLED = 0.5  # minimum ratio of a sequence's length to the longest one of its batch
 
 
 @torch.inference_mode()
@@ -21,7 +20,7 @@ def score(
 ) -> list[list[float]]:
     """Returns log p(token j + 1 | tokens up to j) of every sequence, in nats.
 
-    One batch holds at most `batch_tokens` with padding, or one sequence.
+    A batch has at most `batch_tokens` tokens, padding included, or a single sequence.
     """
     logprobs: list[list[float]] = [[] for _ in sequences]
     for batch in _batches(sequences, batch_tokens):
@@ -50,7 +49,7 @@ def _score_batch(model: PreTrainedModel, sequences: list[list[int]], temperature
 
 
 def _batches(sequences: list[list[int]], batch_tokens: int) -> Iterator[list[int]]:
-    """Yields indices of sequences of similar length, without those that have no token to predict."""
+    """Yields batches of indices of sequences with similar lengths, without sequences shorter than 2."""
     predicting = [i for i in range(len(sequences)) if len(sequences[i]) > 1]
     batch: list[int] = []
     longest = 0

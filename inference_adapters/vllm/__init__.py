@@ -1,8 +1,8 @@
-"""The vLLM adapter: `python -m inference_adapters.vllm --model PATH --port 8000`, and any option of vLLM's.
+"""The vLLM adapter: `python -m inference_adapters.vllm --model PATH --port 8000`, and vLLM's options.
 
-In the API process, `__main__` starts the server and `engine` moves weights. `engine_client` is vLLM's own
-engine client, and `openai_routes` its OpenAI API with the contract's fields. In worker processes, `transport`
-receives weights; `plugin` registers it with vLLM.
+In the API process, `__main__` starts the server and `engine` moves weights. `engine_client` extends vLLM's
+engine client, and `openai_routes` vLLM's OpenAI API. In worker processes, `transport` receives weights;
+`plugin` registers it with vLLM.
 """
 
-KNOWN_VERSIONS = "0.32"  # vLLM versions whose weight-transfer lifecycle this adapter knows
+KNOWN_VERSIONS = "0.32"  # supported vLLM versions: the adapter depends on their weight-transfer lifecycle

@@ -2,7 +2,7 @@
 
     python -m inference_adapters.vllm --model PATH --port 8000
 
-It takes the options of `vllm serve`, except those that the contract decides.
+It takes the options of `vllm serve`, except those that the contract fixes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from inference_adapters.vllm import KNOWN_VERSIONS
 FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
 SEVERAL = "start more servers instead (world.servers)"
 PROTECTION = "it would not protect the contract's routes; set PIPELINERL_TOKEN, and a proxy for TLS"
-DECIDED = {  # options that the contract decides, with value and reason
+DECIDED = {  # option that the contract fixes -> (value, reason)
     "generation_config": ("vllm", FROM_THE_MODEL),
     "override_generation_config": ({}, FROM_THE_MODEL),
     "logprobs_mode": ("processed_logprobs", "log-probabilities are of the distribution that is sampled from"),
@@ -47,13 +47,13 @@ DECIDED = {  # options that the contract decides, with value and reason
 def main() -> None:
     """Starts the server, or exits with a message if vLLM cannot be used."""
     if "--help" in sys.argv and find_spec("vllm") is None:
-        arguments(__doc__).parse_args()  # the help without vLLM's own options
+        arguments(__doc__).parse_args()  # help without vLLM's options
     _check_version()
     if os.environ.get("VLLM_SERVER_DEV_MODE", "0") != "0" or os.environ.get("VLLM_API_KEY"):
         sys.exit(
             "cannot serve: unset VLLM_SERVER_DEV_MODE (its routes go past the contract) and VLLM_API_KEY"
         )
-    # Threads are OMP_NUM_THREADS; vLLM would pin the servers of one machine to the same core.
+    # OMP_NUM_THREADS sets the threads. By default vLLM pins all servers of a machine to the same core.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("VLLM_MAX_STOP_STRINGS", str(MAX_STOPS))
 
@@ -86,7 +86,7 @@ def _arguments() -> argparse.Namespace:
     parser = make_arg_parser(FlexibleArgumentParser(description=__doc__))
     add_contract_arguments(parser)
     decided = {name: value for name, (value, _) in DECIDED.items()}
-    # Servers with one seed would draw the same noise.
+    # Servers with the same seed would sample the same tokens.
     parser.set_defaults(
         **decided, host="127.0.0.1", seed=secrets.randbits(31), max_logprobs=MAX_TOP_LOGPROBS + 1
     )
@@ -96,7 +96,7 @@ def _arguments() -> argparse.Namespace:
             sys.exit(f"cannot serve: --{name.replace('_', '-')} cannot be set: {why}")
     args.weight_transfer_config = WeightTransferConfig(backend=BACKEND)
     args.model = args.model_tag or args.model
-    if args.served_model_name:  # besides the model's own, by which the pipeline asks
+    if args.served_model_name:  # besides the model's path, which the pipeline uses
         args.served_model_name = [args.model, *args.served_model_name]
     validate_parsed_serve_args(args)
     return args

@@ -1,6 +1,6 @@
-"""The inference contract on vLLM's engine client: its properties, start and end, and its weight group.
+"""The inference contract on vLLM's engine client: properties, start, end, and the weight group.
 
-Generation is vLLM's own; `openai_routes` serves it. `weight_calls` moves the weights.
+`openai_routes` serves generation, and `weight_calls` moves the weights.
 """
 
 import asyncio
@@ -41,15 +41,15 @@ Result = TypeVar("Result")
 
 
 class VllmEngine(InferenceEngine):
-    """An engine on vLLM; `args` are vLLM's own."""
+    """An engine on vLLM. `args`: vLLM's parsed command line."""
 
     def __init__(self, args: Namespace):
         self.args = args
         self.serving = Serving()
-        self.totals = Totals()  # replaced by the app's own
+        self.totals = Totals()  # `add_openai_routes` replaces it by the app's
         self._llm: EngineClient | None = None
         self._weights: WeightCalls | None = None
-        self._watching: asyncio.Task[None] | None = None  # a task that ends when vLLM's engine does
+        self._watching: asyncio.Task[None] | None = None  # ends when vLLM's engine ends
 
     # --- properties -------------------------------------------------------------------------------
 
@@ -110,16 +110,13 @@ class VllmEngine(InferenceEngine):
         )
 
     async def _stop_with_engine(self) -> None:
-        """Ends this server when vLLM's engine has ended. vLLM cannot be restarted, but this server can."""
+        """Ends this server when vLLM's engine has ended."""
         while not self._llm.errored:
             await asyncio.sleep(WATCH_EVERY_S)
         end_server("vLLM's engine has ended")
 
     async def _unless_engine_ends(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Returns the result of `work`.
-
-        Raises RuntimeError if vLLM's engine ends, because vLLM then never answers.
-        """
+        """Returns the result of `work`. Raises RuntimeError if vLLM's engine ends: it then never responds."""
         task = asyncio.create_task(work)
         either = {task, self._watching}
         try:
@@ -155,7 +152,7 @@ class VllmEngine(InferenceEngine):
         return await self._unless_engine_ends(self._weights.join(request, self._info.ranks))
 
     def leave_group(self) -> None:
-        self._leaving = asyncio.create_task(self._weights.leave())  # started before any later call
+        self._leaving = asyncio.create_task(self._weights.leave())  # its call precedes later ones
 
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         await self._unless_engine_ends(self._weights.receive(request, progress))
@@ -165,7 +162,7 @@ class VllmEngine(InferenceEngine):
 
 
 class _TokenCounter(StatLoggerBase):
-    """Counts the tokens of each vLLM step, also for requests that do not stream or are cancelled."""
+    """Counts the tokens of each vLLM step, including those of cancelled requests."""
 
     def __init__(self, totals: Totals):
         self.totals = totals

@@ -1,8 +1,7 @@
-"""vLLM's engine client, which also records which weights sampled which tokens.
+"""vLLM's engine client, extended to record version spans and to separate the cache entries of weights.
 
-vLLM's serving layer calls `generate` and drops the spans in its results. So they are recorded here, for the
-current HTTP request (`CurrentRequest`). The client also separates the cache entries of old and new weights.
-It runs in the API process.
+vLLM's serving layer calls `generate` and drops the spans in its results. So this module records them for the
+current HTTP request (`CurrentRequest`). It runs in the API process.
 """
 
 from collections.abc import AsyncGenerator
@@ -23,55 +22,52 @@ from inference_adapters.vllm.request_checks import check_prompt_ids, check_sampl
 
 @dataclass
 class CurrentRequest:
-    """One HTTP request that is being answered, with the spans of its choices."""
+    """The state of one HTTP request, with the version spans of its choices."""
 
     max_tokens: int | None
-    prompts: int = 0
-    spans: dict[int, list[dict]] = field(default_factory=dict)  # spans by index of the choice
-    cut_short: set[int] = field(default_factory=set)  # choices that max_tokens ended
+    prompts: int = 0  # number of prompts that were passed to the engine
+    spans: dict[int, list[dict]] = field(default_factory=dict)  # index of the choice -> version spans
+    cut_short: set[int] = field(default_factory=set)  # choices that reached max_tokens
 
 
 current_request: ContextVar[CurrentRequest | None] = ContextVar("current_request", default=None)
 
 
 class EngineClient(AsyncLLM):
-    """vLLM's engine client, with recorded spans and separate cache entries for each set of weights."""
+    """vLLM's engine client, with recorded version spans and separate cache entries for each version."""
 
-    generation = 0  # how often the weights have been changed
+    generation = 0  # number of weight updates
 
     def stop_at_all_ends(self) -> None:
-        """Makes requests end at every token that the model directory names (`contracts.end_tokens`)."""
+        """Makes requests stop at all end-of-sequence tokens of the model (`contracts.end_tokens`)."""
         config = self.model_config
         named = self.input_processor.generation_config_fields
         configs = [config.hf_config, config.hf_text_config, SimpleNamespace(**named)]
         named["eos_token_id"] = end_token_ids(self.tokenizer, *configs)
 
     async def forget_cache(self) -> None:
-        """Makes requests that have not started ignore the cached keys and values.
-
-        Called while the scheduler is paused.
-        """
+        """Makes requests that have not started ignore the cache. Call it while the scheduler is paused."""
         self.generation += 1
         await self.engine_core.call_utility_async("forget_prefixes")
 
     def generate(
         self, prompt: dict, sampling_params: SamplingParams, request_id: str, **options
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Samples the completions of a request, which may come through any of vLLM's APIs."""
+        """Samples the completions of a request of any API of vLLM."""
         check_sampling(sampling_params)
         check_tokens_alone(prompt)
         check_prompt_ids(prompt.get("prompt_token_ids") or (), self.model_config.get_vocab_size())
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
         outputs = super().generate(salted, sampling_params, request_id, **options)
         answer = current_request.get()
-        if answer is None:  # a request through another API of vLLM's
+        if answer is None:  # a request through another API of vLLM
             return outputs
         self._check_length(len(prompt.get("prompt_token_ids", ())), answer.max_tokens)
         answer.prompts += 1
         return _recording_spans(outputs, answer, first_choice=(answer.prompts - 1) * sampling_params.n)
 
     def _check_length(self, prompt: int, max_tokens: int | None) -> None:
-        """Raises ContractError if the request exceeds the context; vLLM would shorten max_tokens."""
+        """Raises ContractError if the request exceeds the context. vLLM would reduce max_tokens."""
         context = self.model_config.max_model_len
         if prompt + (max_tokens or 1) > context:
             raise ContractError(
@@ -81,13 +77,13 @@ class EngineClient(AsyncLLM):
             )
 
     async def warm_up(self) -> None:
-        """Samples once. The first decoding step takes seconds, which would delay the first weight update."""
+        """Samples once, because the first decoding step takes seconds and would delay a weight update."""
         sampling = SamplingParams(max_tokens=2, ignore_eos=True, logprobs=0, top_p=0.9, top_k=2)
         async for _ in self.generate({"prompt_token_ids": [0]}, sampling, "warm-up"):
             pass
 
     def load(self) -> tuple[int, int]:
-        """Returns the number of requests that are generating, and of those waiting for their first token."""
+        """Returns the numbers of requests that are generating and of those without a first token."""
         states = self.output_processor.request_states.values()
         waiting = sum(state.is_prefilling for state in states)
         return len(states) - waiting, waiting

@@ -1,4 +1,4 @@
-"""Maps vLLM's refusals to the contract's codes, and adds refusals that vLLM lacks."""
+"""Maps vLLM's errors to the contract's codes, and refuses fields that vLLM would ignore."""
 
 import json
 from typing import TypeVar
@@ -8,11 +8,11 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse, OpenAIBaseMode
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 
 from contracts.errors import ContractError, ErrorCode
-from inference_adapters.neutral_values import asked_for, only_neutral
+from inference_adapters.neutral_values import accepted_values, without_neutral
 
 Request = TypeVar("Request", bound=OpenAIBaseModel)
 
-NOT_SAMPLED = ("use_beam_search",)  # parameters with which tokens are not drawn from any distribution
+NOT_SAMPLED = ("use_beam_search",)  # parameters with which tokens are not sampled
 BY_STATUS = {
     404: ErrorCode.NOT_FOUND,
     500: ErrorCode.ENGINE_FAILED,
@@ -22,12 +22,12 @@ BY_STATUS = {
 
 
 def parsed(body: dict, form: type[Request]) -> Request:
-    """Returns the parsed body. Raises ContractError if it is invalid, or vLLM would ignore a field of it."""
+    """Returns the parsed body. Raises ContractError if it is invalid, or has a field that vLLM ignores."""
     known = form.model_fields.keys() | {field.alias for field in form.model_fields.values()}
     for name in [*sorted(body.keys() - known), *(name for name in NOT_SAMPLED if body.get(name))]:
         raise ContractError(
             ErrorCode.UNSUPPORTED_PARAMETER,
-            f"{name}: {only_neutral(name) or 'this server does not honour it'}",
+            f"{name}: {accepted_values(name) or 'this server does not honour it'}",
             name,
         )
     try:
@@ -47,18 +47,18 @@ def parsed(body: dict, form: type[Request]) -> Request:
 
 
 def json_object(raw: bytes) -> dict:
-    """Returns the body without fields that have no effect. Raises ContractError if it is not an object."""
+    """Parses the body and removes neutral fields. Raises ContractError if it is not a JSON object."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise ContractError(ErrorCode.BAD_REQUEST, f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise ContractError(ErrorCode.INVALID_REQUEST, "the body is not a JSON object")
-    return asked_for(body)
+    return without_neutral(body)
 
 
 def refusal(error: Exception | ErrorResponse) -> ContractError:
-    """Returns an exception or response of vLLM's as a ContractError."""
+    """Converts an exception or error response of vLLM to a ContractError."""
     if isinstance(error, ContractError):
         return error
     if isinstance(error, RecursionError):

@@ -1,7 +1,7 @@
-"""Refuses pictures, sound and video on every route of vLLM's, before anything is fetched.
+"""Refuses images, audio and video on all routes of vLLM, before anything is downloaded.
 
-vLLM loads what a part of a message names through a connector, from any host; `__main__` names this one. What
-a request uploads does not pass a connector: `EngineClient` refuses it.
+vLLM downloads media through a connector, from any host; `__main__` selects the connector of this module.
+Uploaded media do not use a connector; `EngineClient` refuses them by `check_tokens_alone`.
 """
 
 from typing import Any, NoReturn
@@ -11,13 +11,13 @@ from vllm.multimodal.media import MEDIA_CONNECTOR_REGISTRY, MediaConnector
 from contracts.errors import ErrorCode
 from inference_adapters.vllm.request_checks import Refusal
 
-CONNECTOR = "pipelinerl"  # its name, the value of VLLM_MEDIA_CONNECTOR
-WITH_MEDIA = ("multimodal", "enc_dec")  # types of vLLM's prompts that are more than tokens
+CONNECTOR = "pipelinerl"  # name of the connector, for VLLM_MEDIA_CONNECTOR
+WITH_MEDIA = ("multimodal", "enc_dec")  # types of vLLM's prompts that have more than tokens
 
 
 @MEDIA_CONNECTOR_REGISTRY.register(CONNECTOR)
 class NoMedia(MediaConnector):
-    """A connector that loads nothing. Its methods raise Refusal."""
+    """A connector whose methods raise Refusal."""
 
     def load_from_url(self, url: str, *args: Any, **options: Any) -> NoReturn:
         _refuse()

@@ -1,7 +1,7 @@
-"""vLLM's OpenAI API with the contract's fields, which are added to the responses of vLLM's serving layer.
+"""vLLM's OpenAI API, with the contract's fields added to the responses of vLLM's serving layer.
 
-Every parameter that vLLM knows is accepted; an unknown one is refused. vLLM's own app serves all its other
-routes unchanged, without the contract's fields.
+Parameters that vLLM supports are accepted; unknown ones are refused. vLLM's app serves all other routes,
+without the contract's fields.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.completion_slots import CompletionSlots
 from inference_adapters.model_routes import model_routes
-from inference_adapters.places import Places
 from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
 from inference_adapters.vllm.engine_client import CurrentRequest, current_request
@@ -52,7 +52,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         updates.require_ready()
 
     router = APIRouter(dependencies=[Depends(ready)])
-    places = Places()
+    slots = CompletionSlots()
 
     @router.post("/v1/chat/completion", include_in_schema=False)
     @router.post("/v1/chat/completions")
@@ -70,10 +70,10 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             return common(_with_ends(answer, note), body)
 
         note = CurrentRequest(asked.max_completion_tokens or asked.max_tokens)
-        with ExitStack() as held:
-            held.enter_context(places.held(asked.n or 1))
+        with ExitStack() as stack:
+            stack.enter_context(slots.acquired(asked.n or 1))
             work = engine.serving.chat(asked, request)
-            return await answer(request, held, work, note, finish)
+            return await answer(request, stack, work, note, finish)
 
     @router.post("/v1/completions")
     async def completions(request: Request) -> Response:
@@ -90,12 +90,12 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             answer = with_text_fields(_with_ends(answer, note), in_contract_form)
             return common(with_possible(answer), body)
 
-        places.check_prompts(prompts, asked.n or 1)
+        slots.check_prompts(prompts, asked.n or 1)
         note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None)
-        with ExitStack() as held:
-            held.enter_context(places.held(prompts * (asked.n or 1)))
+        with ExitStack() as stack:
+            stack.enter_context(slots.acquired(prompts * (asked.n or 1)))
             work = engine.serving.completion(asked, request)
-            return await answer(request, held, work, note, finish)
+            return await answer(request, stack, work, note, finish)
 
     def common(answer: dict, body: dict) -> dict:
         usage = bool(body.get("stream_options", {}).get("include_usage"))
@@ -103,7 +103,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
 
     async def answer(
         request: Request,
-        held: ExitStack,
+        stack: ExitStack,
         work: Coroutine[Any, Any, Any],
         note: CurrentRequest,
         finish: Finish,
@@ -119,14 +119,11 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         if isinstance(result, ErrorResponse):
             raise refusal(result)
         if isinstance(result, AsyncIterator):
-            return EventStream(events(result, note, finish), held.pop_all())
+            return EventStream(events(result, note, finish), stack.pop_all())
         return JSONResponse(finish(result.model_dump(), note))
 
     async def events(source: AsyncIterator[str], note: CurrentRequest, finish: Finish) -> AsyncIterator[str]:
-        """Yields server-sent events.
-
-        An error after the first event is sent as an event, because the status has already been sent.
-        """
+        """Yields server-sent events. An error is sent as an event, after the status 200."""
         try:
             async with aclosing(source), _ended_when_lost(engine, updates):
                 async for text in source:
@@ -149,12 +146,12 @@ def _with_ends(answer: dict, note: CurrentRequest) -> dict:
 
 
 def _with_ids(body: dict) -> dict:
-    """Returns a body that also requests token ids if it requests log-probabilities."""
+    """Adds a request for token ids to a body that requests log-probabilities."""
     return body | {"return_token_ids": True} if body.get("logprobs") is not None else body
 
 
 def _own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
-    """Returns vLLM's other routes. Routes that generate are refused while weights are missing."""
+    """Returns vLLM's other routes. POST requests are refused unless the server is ready."""
     serving = OtherRoutes(engine.serving)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -171,16 +168,16 @@ def _own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
 
 @asynccontextmanager
 async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncIterator[None]:
-    """Ends the requests that wait for lost weights once the weights have been given up."""
+    """Aborts requests that wait for lost weights, at the timeout, and raises ContractError."""
 
-    async def give_up() -> None:
-        await updates.ledger.weights_given_up.wait()
+    async def abort_at_timeout() -> None:
+        await updates.ledger.hold_timed_out.wait()
         await engine.abort_requests()
 
-    task = asyncio.create_task(give_up())
+    task = asyncio.create_task(abort_at_timeout())
     try:
         yield
     finally:
         task.cancel()
-    if updates.ledger.weights_given_up.is_set():
+    if updates.ledger.hold_timed_out.is_set():
         raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")

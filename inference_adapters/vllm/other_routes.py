@@ -1,4 +1,4 @@
-"""vLLM's other routes, whose errors get the contract's form."""
+"""vLLM's other routes, with errors converted to the contract's form."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class OtherRoutes:
-    """An ASGI app around vLLM's own, which converts error responses to the contract's form."""
+    """ASGI middleware around vLLM's app that converts error responses to the contract's form."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -37,7 +37,7 @@ class OtherRoutes:
         try:
             await self.app(scope, receive, pass_on)
         except Exception as error:
-            if 0 < status < 400:  # the response has begun, and can only be broken off
+            if 0 < status < 400:  # the response has begun, so the server can only close the connection
                 raise
             if status == 0:
                 await error_answer(_refusal_of(error), scope["path"])(scope, receive, send)
@@ -54,7 +54,7 @@ def _refusal_of(error: Exception) -> ContractError:
 
 
 def _refusal(scope: Scope, status: int, body: bytes) -> ContractError:
-    """Returns vLLM's response as an error of the contract, with vLLM's message if it has one."""
+    """Converts vLLM's error response to a ContractError, with vLLM's message if it has one."""
     asked = f"{scope['method']} {scope['path']}"
     codes = BY_STATUS | {401: ErrorCode.UNAUTHORIZED, 405: ErrorCode.METHOD_NOT_ALLOWED}
     try:

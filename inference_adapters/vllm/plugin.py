@@ -1,4 +1,4 @@
-"""The functions that vLLM calls in every process it starts (entry point `vllm.general_plugins`)."""
+"""The plugin that vLLM loads in each of its processes (entry point `vllm.general_plugins`)."""
 
 import multiprocessing
 import os
@@ -11,8 +11,8 @@ from vllm.v1.engine.core import EngineCore
 
 from inference_adapters.threads import daemon_thread
 
-BACKEND = "pipelinerl"  # the backend in vLLM's --weight-transfer-config
-SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of an adapter's server
+BACKEND = "pipelinerl"  # name of the backend in vLLM's --weight-transfer-config
+SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of this adapter's servers
 
 
 def register() -> None:
@@ -27,19 +27,19 @@ def register() -> None:
 
 
 def allow_amx() -> None:
-    """Requests the tile registers of AMX from Linux, which a process may not use otherwise.
+    """Requests permission to use AMX tile registers from Linux.
 
-    vLLM's attention on CPUs uses them in bfloat16 without asking, and dies of an illegal instruction.
+    vLLM's bfloat16 attention on CPUs uses them without permission, and crashes by an illegal instruction.
     """
     if torch.cpu._is_amx_tile_supported():
         torch.cpu._init_amx()
 
 
 def forget_prefixes(core: EngineCore) -> None:
-    """Removes every block from the prefix cache, including those that requests in flight still use.
+    """Removes all blocks from the prefix cache, including those that requests in flight use.
 
-    vLLM's own reset needs all blocks to be free. Without this, a request that waits during an update would
-    find keys and values of the old weights when it starts.
+    vLLM's reset needs all blocks to be free. Otherwise a request that waits during an update would use keys
+    and values of the old weights.
     """
     manager = core.scheduler.kv_cache_manager
     cached = {block.block_id for block in manager.block_pool.blocks if block.block_hash is not None}
@@ -47,6 +47,6 @@ def forget_prefixes(core: EngineCore) -> None:
 
 
 def _end_with(parent: BaseProcess) -> None:
-    """Ends this process when the server has ended; otherwise an orphaned engine would keep its memory."""
+    """Kills this process when the server has ended. An orphaned engine would keep its memory."""
     parent.join()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Refuses requests that would harm others or cost too much, before vLLM sees them, with the contract's codes.
+"""Refuses requests that exceed the contract's limits or would crash the engine, before vLLM processes them.
 
-vLLM's API has more fields than the contract, and more forms of some. vLLM checks these itself.
+vLLM's API has more fields than the contract, which vLLM validates itself.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,19 +26,18 @@ if TYPE_CHECKING:
 
     from inference_adapters.vllm.engine import VllmEngine
 
-# The temperatures of LIMITS are vLLM's: it silently raises a lower one, and refuses a higher one.
 TEXT_TOKENS = 16  # default of a text completion without max_tokens
-LIMITS = Limits(min_temperature=0.01, max_temperature=2.0)
+LIMITS = Limits(min_temperature=0.01, max_temperature=2.0)  # vLLM silently raises a lower temperature
 
 
 class SharedFields(GenerationRequest):
-    """The contract's fields of a request that may have additional ones."""
+    """The contract's fields of a request. Additional fields are ignored here."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class Refusal(ContractError, ValueError):
-    """A refusal that vLLM's own routes, which do not know the contract, treat as a client's error."""
+    """A ContractError that vLLM's routes treat as a client error, because it is a ValueError."""
 
 
 def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
@@ -95,7 +94,7 @@ def _check_likeliest(name: str, body: dict[str, Any]) -> None:
 def _check_shared(
     body: dict[str, Any], max_completion_tokens: Any, context: int, default: int, prompts: int = 1
 ) -> None:
-    """Checks the fields of both routes. `default` is the length of a completion if none is given."""
+    """Checks the fields that both routes share. `default`: length of a completion without max_tokens."""
     try:
         fields = SharedFields.model_validate(body)
     except ValidationError as error:
@@ -118,14 +117,14 @@ def _check_shared(
 
 
 def check_prompt_ids(token_ids: Any, vocabulary: int) -> None:
-    """Raises ContractError for an id outside the embedding, which would end the engine itself."""
+    """Raises ContractError for an id outside the embedding, which would crash the engine."""
     for token_id in token_ids:
         if not isinstance(token_id, int) or not 0 <= token_id < vocabulary:
             raise _invalid("prompt", f"token ids are numbers between 0 and {vocabulary - 1}")
 
 
 def check_sampling(sampling: "SamplingParams") -> None:
-    """Raises ContractError for parameters that no API of vLLM's may use, on whichever route."""
+    """Raises ContractError for parameters that no route may use."""
     if 0 < sampling.temperature < MIN_TEMPERATURE:
         raise _invalid(
             "temperature", f"{sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE:g}"

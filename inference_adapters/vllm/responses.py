@@ -1,17 +1,17 @@
-"""Adds the contract's fields to vLLM's responses. It does no I/O: it converts dicts to dicts."""
+"""Adds the contract's fields to vLLM's responses, which are dicts. This module does no I/O."""
 
 import json
 from collections.abc import Collection
 
-IMPOSSIBLE = -9999  # vLLM reports this number for a log-probability of minus infinity
-Spans = dict[int, list[dict]]  # spans by index of the choice
+IMPOSSIBLE = -9999  # vLLM's value for a log-probability of minus infinity
+Spans = dict[int, list[dict]]  # index of the choice -> version spans
 
 
 def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
-    """Adds `weight_versions` to every choice that has ended.
+    """Adds `weight_versions` to every choice that has ended, and corrects finish reasons.
 
-    A choice ended by max_tokens has finish reason `length`, even if vLLM has parsed a call from it. A choice
-    that had to call a tool, but ended before, has finish reason `stop`.
+    A choice that reached max_tokens gets `length`, even if vLLM parsed a tool call from it. A choice without
+    a tool call gets `stop` instead of `tool_calls`.
     """
     for choice in answer["choices"]:
         if choice.get("finish_reason"):
@@ -24,15 +24,14 @@ def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
 
 
 def _has_no_call(choice: dict) -> bool:
-    """Returns whether a complete choice has no call. The calls of a stream are in earlier chunks."""
+    """Returns True if a complete choice has no call. In a stream, earlier chunks have the calls."""
     return "message" in choice and not choice["message"].get("tool_calls")
 
 
 def with_likeliest(answer: dict, asked: int) -> dict:
-    """Returns a chat completion with the `asked` most likely tokens at each position, most likely first.
+    """Returns a chat completion with the `asked` most likely tokens per position, in descending order.
 
-    vLLM puts the sampled token first. It is asked for one more, so that the most likely ones are always
-    included.
+    vLLM puts the sampled token first. So the adapter requests one more token than the client.
     """
     for choice in answer["choices"]:
         for token in (choice.get("logprobs") or {}).get("content") or ():
@@ -42,7 +41,7 @@ def with_likeliest(answer: dict, asked: int) -> dict:
 
 
 def with_possible(answer: dict) -> dict:
-    """Returns a text completion whose `top_logprobs` contain only tokens that can be sampled."""
+    """Returns a text completion without impossible tokens in `top_logprobs`."""
     for choice in answer["choices"]:
         form = choice.get("logprobs") or {}
         if form.get("top_logprobs"):
@@ -54,14 +53,14 @@ def with_possible(answer: dict) -> dict:
 
 
 def with_usage(chunk: dict, asked: bool) -> dict:
-    """Returns a chunk of a stream with the field `usage` if it was requested; it is null before the end."""
+    """Returns a chunk with `usage` if it was requested, which is null before the end of a stream."""
     return {"usage": None} | chunk if asked else chunk
 
 
 def with_text_fields(answer: dict, content: bool) -> dict:
-    """Returns a text completion in the contract's form, with the prompt's ids if there is only one prompt.
+    """Returns a text completion in the contract's form, with the prompt's ids if all prompts are equal.
 
-    With `content`, log-probabilities have the form of chat completions.
+    If `content` is True, log-probabilities have the form of chat completions.
     """
     prompts = [ids for choice in answer["choices"] if (ids := choice.get("prompt_token_ids"))]
     if prompts and all(ids == prompts[0] for ids in prompts):
@@ -80,7 +79,7 @@ def _content(native: dict) -> list[dict]:
 
 
 def event_body(event: str) -> dict | None:
-    """Returns the JSON of a server-sent event, or None for the event that ends a stream."""
+    """Returns the JSON of a server-sent event, or None for `[DONE]`."""
     data = event.removeprefix("data: ").rstrip()
     return None if data == "[DONE]" else json.loads(data)
 

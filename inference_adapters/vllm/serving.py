@@ -1,4 +1,4 @@
-"""vLLM's own HTTP app around an engine client: its serving layer, and the routes that stay unchanged."""
+"""vLLM's HTTP app around an engine client: its serving layer, and its routes."""
 
 from argparse import Namespace
 from collections.abc import Awaitable
@@ -15,7 +15,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 
 class Serving:
-    """An ASGI app that serves requests once it has been started."""
+    """vLLM's ASGI app. Call `start` before serving requests."""
 
     def __init__(self) -> None:
         self._app: FastAPI | None = None
@@ -25,7 +25,9 @@ class Serving:
         tasks = await llm.get_supported_tasks()
         app = build_app(args, tasks, llm.model_config)
         await init_app_state(llm, app.state, args, tasks)
-        app.state.server = Namespace()  # vLLM would set its exit flag; `VllmEngine` ends the server
+        app.state.server = (
+            Namespace()
+        )  # vLLM sets its exit flag, without effect: `VllmEngine` ends the server
         await self._open.enter_async_context(app.router.lifespan_context(app))
         self._app = app
 

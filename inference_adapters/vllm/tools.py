@@ -1,4 +1,4 @@
-"""vLLM's tool support, as configured at its start: it parses calls from text, and can force calls."""
+"""vLLM's tool support, as its options configure it: parsing calls from text, and forcing calls."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ def capabilities_of_tools(args: Namespace) -> list[str]:
 
 
 def _can_force(parser: str) -> bool:
-    """Returns whether vLLM constrains sampling to calls that this parser can read."""
+    """Returns True if vLLM can constrain sampling to calls in the format of this parser."""
     form = ToolParserManager.get_tool_parser(parser)
     in_its_own_form = form.structural_tag_model is not None and envs.VLLM_ENFORCE_STRICT_TOOL_CALLING
     return form.supports_required_and_named or in_its_own_form
 
 
 def check_tools(asked: ChatCompletionRequest, capabilities: Sequence[str]) -> None:
-    """Raises ContractError if the request needs calls that vLLM would not parse, or not force."""
+    """Raises ContractError if the request needs calls that vLLM cannot parse or force."""
     if not asked.tools or asked.tool_choice == "none":
         return
     if "tools" not in capabilities:

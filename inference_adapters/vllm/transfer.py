@@ -1,7 +1,4 @@
-"""The arguments by which vLLM's workers join the weight group and receive an update, and an arriving update.
-
-`transport` uses it.
-"""
+"""The arguments of vLLM's weight transfer calls, and the buffer of an incoming update, for `transport`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,12 +8,12 @@ from queue import Empty, Full, Queue
 import torch
 from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
 
-AHEAD = 2  # buckets that may wait while one is copied
+AHEAD = 2  # buckets that may be queued while one is copied
 
 
 @dataclass
 class GroupAddress(WeightTransferInitInfo):
-    """The address of the weight group, and this server's first rank in it."""
+    """The address of the weight group. `rank_offset`: this server's first rank in it."""
 
     master_address: str
     master_port: int
@@ -30,9 +27,9 @@ class GroupAddress(WeightTransferInitInfo):
 
 @dataclass
 class TiedWeights(WeightTransferUpdateInfo):
-    """The tied names of an update, each with the name under which its weight is sent."""
+    """The tied weights of an update."""
 
-    tied: dict[str, str]
+    tied: dict[str, str]  # tied name -> name under which the weight is sent
 
 
 @dataclass
@@ -40,18 +37,18 @@ class Transfer:
     """One incoming update: a thread puts buckets, and the worker takes them."""
 
     total_bytes: int
-    held: bool  # whether no bucket is applied before all have arrived
+    buffers_all: bool  # True if buckets are applied only after all have arrived
     received_bytes: int = 0
     seconds: float = 0.0
-    spoilt: str | None = None  # why its weights cannot be used
+    not_finite: str | None = None  # message about a weight that is not finite
     error: str | None = None
     dropped: bool = False
 
     def __post_init__(self) -> None:
-        self.buckets: Queue = Queue(0 if self.held else AHEAD)
+        self.buckets: Queue = Queue(0 if self.buffers_all else AHEAD)
 
     def put(self, bucket: dict[str, torch.Tensor]) -> None:
-        """Waits until the queue can hold the bucket, or the transfer is dropped."""
+        """Waits until the queue has space for the bucket, or the transfer is dropped."""
         while not self.dropped:
             with suppress(Full):
                 self.buckets.put(bucket, timeout=0.1)
@@ -62,7 +59,7 @@ class Transfer:
         self.buckets = Queue()
 
     def take(self) -> dict[str, torch.Tensor]:
-        """Returns the next bucket; an empty dict once the transfer has failed."""
+        """Waits for the next bucket and returns it. Returns an empty dict if the transfer has failed."""
         while not self.error:
             with suppress(Empty):
                 return self.buckets.get(timeout=0.05)
@@ -77,9 +74,9 @@ class Transfer:
 
 
 def with_copies(bucket: dict[str, torch.Tensor], tied: dict[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the bucket's weights, also under their tied names.
+    """Yields the bucket's weights, under their own and their tied names.
 
-    Engines keep a repacked copy of a tied head, which is updated only under its own name.
+    vLLM may keep a repacked copy of a tied head, which is updated only under its own name.
     """
     for name, tensor in bucket.items():
         yield name, tensor

@@ -1,9 +1,9 @@
-"""How a worker receives or reads weights, as one of vLLM's weight transfer engines.
+"""vLLM's weight transfer engine, which receives or reads weights in the workers. `plugin` registers it.
 
-`plugin` registers it. vLLM calls the lifecycle (init, start, update, finish) in every worker, each of which
-is one rank of the group. A worker also generates, so joining and receiving run in another thread, and only
-copying happens in a call. No method here raises an error for a peer's failure, because vLLM mismatches its
-workers' results if one of several raises. `state` reports failures.
+vLLM calls the lifecycle (init, start, update, finish) in every worker, each of which is one rank of the
+group. Workers generate meanwhile, so joining and receiving run in a thread, and only copying in a call.
+Methods record failures for `state` instead of raising them: if one of several workers raises, vLLM
+mismatches the workers' results.
 """
 
 import time
@@ -23,7 +23,7 @@ from inference_adapters.vllm.transfer import GroupAddress, TiedWeights, Transfer
 
 
 class WeightWorker:
-    """A mixin for vLLM's worker (`--worker-extension-cls`), so that the adapter can call the transport."""
+    """A mixin of vLLM's worker (`--worker-extension-cls`) by which `WeightCalls` calls the transport."""
 
     def weight_transport(self, call: str, *args: object) -> object:
         return getattr(self.weight_transfer_engine, call)(*args)
@@ -45,12 +45,12 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         return nccl_version() if self.device.type == "cuda" else None
 
     def init_transfer_engine(self, address: GroupAddress) -> None:
-        """Starts to join; `joined` reports the state. The current group stays until `enter`."""
+        """Starts to join a group in a thread. Poll `joined`. The current group stays until `enter`."""
         self._joining = daemon_thread(self._join, address)
 
     def _join(self, address: GroupAddress) -> WeightGroup:
         if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)  # the device of this thread
+            torch.cuda.set_device(self.device)  # the device is per thread
         return WeightGroup.join(
             address.master_address,
             address.master_port,
@@ -63,7 +63,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         )
 
     def joined(self) -> str | bool:
-        """Returns whether the group has been joined, or the error as text."""
+        """Returns True if the group has been joined, False while joining, or the error as text."""
         if not self._joining.done():
             return False
         if error := self._joining.exception():
@@ -79,18 +79,17 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         if self._transfer:
             self._transfer.drop()
         if self._group is not None:
-            # Closing waits for a pending broadcast.
-            daemon_thread(self._group.close)
+            daemon_thread(self._group.close)  # closing waits for a pending broadcast
             self._group = None
 
     # --- a stored version -------------------------------------------------------------------------
 
     def load(self, version: int, files: list[str], shapes: dict[str, list[int]]) -> None:
-        """Starts to check a stored version; `state` reports when it can be applied.
+        """Starts to check a stored version in a thread. Poll `state` until it is complete.
 
-        Its files are mapped. So neither a CPU nor a GPU holds the weights twice.
+        The files are mapped, so the weights need no second copy in memory.
         """
-        self._transfer = Transfer(0, held=True)
+        self._transfer = Transfer(0, buffers_all=True)
         with self._transfer.recording_failure():
             tensors = stored_tensors(version, map(Path, files), shapes)
             self._transfer.total_bytes = sum(tensor.nbytes for tensor in tensors.values())
@@ -99,25 +98,24 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
     def _check(self, transfer: Transfer, tensors: dict[str, torch.Tensor]) -> None:
         with transfer.recording_failure():
             for name, tensor in tensors.items():
-                transfer.spoilt = transfer.spoilt or why_not_finite({name: tensor})
+                transfer.not_finite = transfer.not_finite or why_not_finite({name: tensor})
             transfer.put(tensors)
             transfer.received_bytes = transfer.total_bytes
 
     def drop(self) -> None:
-        """Lets go of an update that was applied, or will not be."""
+        """Releases the memory of an update that was applied or will not be."""
         self._transfer.drop()
 
     # --- one update -------------------------------------------------------------------------------
 
     def receive(self, parameters: list[dict], bucket_bytes: int, timeout_s: float, staged: bool) -> None:
-        """Starts to receive an update; `state` reports its progress.
+        """Starts to receive an update in a thread. Poll `state`.
 
-        A CPU has memory to hold all buckets until they have passed their checks, whatever `staged` is.
+        On a CPU, buckets are always kept until all have passed their checks, even if `staged` is False.
         """
         manifest = [Parameter(**parameter) for parameter in parameters]
         total = sum(parameter_bytes(p) for p in manifest)
-        held = staged or self.device.type == "cpu"
-        self._transfer = Transfer(total, held)
+        self._transfer = Transfer(total, buffers_all=staged or self.device.type == "cpu")
         buckets = receive_weights(self._group, manifest, bucket_bytes, timeout_s)
         daemon_thread(self._receive, self._transfer, buckets, self._group)
 
@@ -132,19 +130,20 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             torch.cuda.set_device(self.device)
         try:
             for bucket in buckets:
-                transfer.spoilt = transfer.spoilt or why_not_finite(bucket)
-                if transfer.spoilt and not transfer.held:
-                    raise ValueError(transfer.spoilt)
+                transfer.not_finite = transfer.not_finite or why_not_finite(bucket)
+                if transfer.not_finite and not transfer.buffers_all:
+                    raise ValueError(transfer.not_finite)
                 transfer.received_bytes += sum(tensor.nbytes for tensor in bucket.values())
                 transfer.seconds = time.monotonic() - started
-                if not transfer.spoilt:  # otherwise the rest is still received, for the other members
-                    # A GPU cannot hold the model twice.
-                    cpu = {name: tensor.cpu() for name, tensor in bucket.items()} if transfer.held else bucket
-                    transfer.put(cpu)
+                if not transfer.not_finite:  # otherwise the rest is received only for the other members' sake
+                    # A GPU has no room for a second copy of the model.
+                    if transfer.buffers_all:
+                        bucket = {name: tensor.cpu() for name, tensor in bucket.items()}
+                    transfer.put(bucket)
                 if transfer.dropped:
                     return
         except Exception as error:
-            group.close()  # a pending broadcast on a GPU would block the worker
+            group.close()  # a pending broadcast would block the worker's GPU
             transfer.error = repr(error)
 
     def state(self) -> dict:
@@ -153,9 +152,9 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         return {
             "bytes": transfer.received_bytes,
             "complete": complete,
-            "held": transfer.held,
+            "buffers_all": transfer.buffers_all,
             "seconds": transfer.seconds,
-            "spoilt": transfer.spoilt if complete else None,
+            "not_finite": transfer.not_finite if complete else None,
             "error": transfer.error,
         }
 
@@ -164,7 +163,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update: TiedWeights) -> None:
-        """Copies every bucket into the model as it arrives; ends early if the transfer fails."""
+        """Copies each bucket into the model on arrival. Returns early if the transfer fails."""
         with self._transfer.recording_failure():
             self._copy(self._transfer, update.tied)
 
@@ -181,6 +180,6 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             raise RuntimeError(f"vLLM found nothing for {sorted(missing)} in what was sent")
 
     def finish_weight_update(self) -> None:
-        """Reassembles every layer, even after a failed transfer."""
+        """Finalizes every layer, even after a failed transfer."""
         with self._transfer.recording_failure():
             finalize_layerwise_reload(self.model, self.model_config)

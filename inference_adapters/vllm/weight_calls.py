@@ -1,7 +1,7 @@
-"""The weight group, its updates and stored versions, as calls to vLLM's workers.
+"""Joins groups, receives updates and loads stored versions by calls to vLLM's workers (`transport`).
 
-Every worker is a rank of the weight group, and receives while it generates (`transport`). So both receive
-modes differ only in when generation stops: after the first bucket, or after the last.
+Every worker is a rank of the weight group, and receives while it generates. So the receive modes differ only
+in when generation is paused: after the first bucket (`paused`) or after the last (`staged`).
 """
 
 import asyncio
@@ -18,22 +18,19 @@ from contracts.inference import InitProcessGroupRequest, UpdateProgress, WeightU
 from inference_adapters.finite_weights import NotFiniteError
 from inference_adapters.vllm.engine_client import EngineClient
 
-ASK_EVERY_S = 0.02  # polling interval for the workers' state
-ASK_SELDOM_S = 0.1  # polling interval while they generate, when a response waits for the current steps
+ASK_EVERY_S = 0.02  # polling interval of the workers' state
+ASK_SELDOM_S = 0.1  # polling interval while they generate, when a poll waits for the current steps
 
 
 class WeightCalls:
-    """Joins the workers to a group and passes updates to them.
-
-    `lost` says why the weights are incomplete, if they are.
-    """
+    """Calls the workers of an engine. `lost`: reason why the weights are incomplete, or None."""
 
     def __init__(self, llm: EngineClient):
         self._llm = llm
         self.lost: str | None = None
 
     async def join(self, request: InitProcessGroupRequest, ranks: int) -> list[int]:
-        """Joins the `ranks` workers and returns their ranks. Raises ContractError if they cannot."""
+        """Makes the `ranks` workers join the group, and returns their ranks. Raises ContractError."""
         address = request.model_dump(
             include={"master_address", "master_port", "group_name", "rank_offset", "world_size"}
             | {"backend", "timeout_s", "probe"}
@@ -41,7 +38,7 @@ class WeightCalls:
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(address))
         why = "no answer"
         try:
-            # torch's own timeouts do not end the wait for a store whose process is stopped (SIGSTOP).
+            # torch's timeouts do not apply if the store's process is stopped (SIGSTOP).
             async with asyncio.timeout(request.timeout_s):
                 answers = await self._until("joined", all, ASK_EVERY_S)
             why = next((answer for answer in answers if answer is not True), None)
@@ -63,7 +60,7 @@ class WeightCalls:
             await self.ask("shutdown")
 
     async def receive(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
-        """Receives and applies an update. Raises an error if that fails on any worker."""
+        """Receives and applies an update. Raises an error if it fails on any worker."""
         staged = request.receive == "staged"
         parameters = [parameter.model_dump() for parameter in request.parameters]
         await self.ask("receive", parameters, request.bucket_bytes, request.timeout_s, staged)
@@ -74,16 +71,16 @@ class WeightCalls:
 
         def applicable(states: list[dict]) -> bool:
             _note(states, progress)
-            return all(state["complete"] or not state["held"] for state in states)
+            return all(state["complete"] or not state["buffers_all"] for state in states)
 
         await self._until("state", begun, ASK_SELDOM_S if staged else ASK_EVERY_S)
-        async with self._generation_held(request, progress):
+        async with self._generation_paused(request, progress):
             await self._until("state", applicable, ASK_EVERY_S)
             await self._apply(request, progress)
             _note(await self.ask("state"), progress)
 
     async def load(self, update: StoredUpdate, progress: UpdateProgress) -> None:
-        """Applies a stored version. Raises an error if that fails on any worker."""
+        """Loads a stored version. Raises an error if it fails on any worker."""
         shapes = {name: list(shape) for name, shape in update.shapes.items()}
 
         def checked(states: list[dict]) -> bool:
@@ -93,7 +90,7 @@ class WeightCalls:
         try:
             await self.ask("load", update.version, [str(path) for path in update.files], shapes)
             await self._until("state", checked, ASK_SELDOM_S)
-            async with self._generation_held(update, progress):
+            async with self._generation_paused(update, progress):
                 await self._apply(update, progress)
         finally:
             with contextlib.suppress(EngineDeadError):
@@ -108,14 +105,14 @@ class WeightCalls:
         await self._llm.update_weight_version(str(update.version))
 
     @contextlib.asynccontextmanager
-    async def _generation_held(
+    async def _generation_paused(
         self, request: WeightUpdateRequest | StoredUpdate, progress: UpdateProgress
     ) -> AsyncIterator[None]:
         """Pauses generation and resumes it afterwards, unless the weights are lost."""
-        held_at = None
+        paused_at = None
         try:
             await self._llm.pause_generation(mode="keep", clear_cache=request.kv_cache == "recompute")
-            held_at = time.monotonic()
+            paused_at = time.monotonic()
             await self._llm.forget_cache()
             yield
             self.lost = None
@@ -126,10 +123,10 @@ class WeightCalls:
         finally:
             if self.lost is None:
                 await asyncio.shield(self._llm.resume_generation())
-            if held_at:
-                progress.paused_s = time.monotonic() - held_at
+            if paused_at:
+                progress.paused_s = time.monotonic() - paused_at
 
-    # --- asking the workers -----------------------------------------------------------------------
+    # --- calls to the workers ---------------------------------------------------------------------
 
     async def ask(self, call: str, *args: object) -> list:
         """Returns every worker's result of a call."""
@@ -149,8 +146,8 @@ def _note(states: list[dict], progress: UpdateProgress) -> None:
 
 
 def _check(states: list[dict]) -> None:
-    """Raises RuntimeError if a worker's transfer has failed, and NotFiniteError for such weights."""
+    """Raises RuntimeError if a worker's transfer has failed, and NotFiniteError for non-finite weights."""
     if error := next((state["error"] for state in states if state["error"]), None):
         raise RuntimeError(error)
-    if spoilt := next((state["spoilt"] for state in states if state["spoilt"]), None):
-        raise NotFiniteError(spoilt)
+    if not_finite := next((state["not_finite"] for state in states if state["not_finite"]), None):
+        raise NotFiniteError(not_finite)

@@ -14,9 +14,9 @@ from contracts.bucket_packer import BucketPacker
 from contracts.inference import Parameter
 from contracts.weights import (
     PeerLostError,
+    RendezvousStore,
     WeightGroup,
     WeightManifest,
-    WeightStore,
     pack_bucket,
     plan_buckets,
     receive_weights,
@@ -62,7 +62,7 @@ def weights():
 @pytest.mark.parametrize("phase", ["rendezvous", "broadcast"])
 def test_a_group_that_waits_is_aborted_from_another_thread(phase):
     """A third rank never comes; or a second one never receives what no buffer of the system takes."""
-    store = WeightStore("127.0.0.1", 0, HANG_S)
+    store = RendezvousStore("127.0.0.1", 0, HANG_S)
     size = 3 if phase == "rendezvous" else 2
     ended = []
 
@@ -96,7 +96,7 @@ def test_a_group_that_waits_is_aborted_from_another_thread(phase):
 
 
 def test_another_group_outlives_the_abort_of_the_first():
-    first = WeightStore("127.0.0.1", 0, HANG_S)
+    first = RendezvousStore("127.0.0.1", 0, HANG_S)
     with pair(first), pair() as (sender, receiver), ThreadPoolExecutor(1) as pool:
         first.abort()
         received = torch.zeros(4, dtype=torch.uint8)
@@ -118,9 +118,9 @@ LARGE = 1 << 22  # elements: more bytes than the system's buffers take
 
 
 @contextmanager
-def pair(store: WeightStore | None = None) -> Iterator[tuple[WeightGroup, WeightGroup]]:
+def pair(store: RendezvousStore | None = None) -> Iterator[tuple[WeightGroup, WeightGroup]]:
     """The two ends of a group. Each must be closed by whoever leaves it."""
-    store = store or WeightStore("127.0.0.1", 0, HANG_S)
+    store = store or RendezvousStore("127.0.0.1", 0, HANG_S)
     joined: list[WeightGroup] = []
     name = ("127.0.0.1", store.port, "g", 1, 2, "gloo", HANG_S)
     joining = threading.Thread(target=lambda: joined.append(WeightGroup.join(*name)))
@@ -260,7 +260,7 @@ print(tensor.tolist())
 
 
 def test_an_engine_that_joins_as_torch_itself_does_is_a_member():
-    store = WeightStore("127.0.0.1", 0, HANG_S)
+    store = RendezvousStore("127.0.0.1", 0, HANG_S)
     command = [sys.executable, "-c", NATIVE_JOIN, str(store.port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as native:
         group = store.group("g", 2, "gloo", HANG_S)
@@ -270,7 +270,7 @@ def test_an_engine_that_joins_as_torch_itself_does_is_a_member():
 
 @pytest.mark.parametrize("sent", [True, False], ids=["the byte comes", "the byte does not come"])
 def test_a_probe_is_part_of_joining(sent):
-    store = WeightStore("127.0.0.1", 0, HANG_S)
+    store = RendezvousStore("127.0.0.1", 0, HANG_S)
     outcomes: list[object] = []
 
     def join():
@@ -289,7 +289,7 @@ def test_a_probe_is_part_of_joining(sent):
 
 
 def test_the_store_listens_on_its_address_only():
-    store = WeightStore("127.0.0.1", 0, HANG_S)
+    store = RendezvousStore("127.0.0.1", 0, HANG_S)
     sockets = subprocess.run(["cat", "/proc/net/tcp"], capture_output=True, text=True).stdout
     listening = [line.split()[1] for line in sockets.splitlines()[1:] if line.split()[3] == "0A"]
     assert f"0100007F:{store.port:04X}" in listening and f"00000000:{store.port:04X}" not in listening

@@ -1,6 +1,6 @@
 """A scripted server that reads a long text only once it has been asked for its contract meanwhile.
 
-It has few places, so that a test can take them all.
+It has few slots, so that a test can take them all.
 """
 
 import threading
@@ -8,12 +8,12 @@ from functools import partial
 
 from contracts.inference import ProcessFigures
 from inference_adapters import generation_routes
-from inference_adapters.places import Places
+from inference_adapters.completion_slots import CompletionSlots
 from inference_adapters.serve import arguments, run
 from tests.inference_adapters.held_engine import HeldEngine
 
 LONG = 6000  # characters
-PLACES = 4
+SLOTS = 4
 
 
 class SlowTokenizer(HeldEngine):
@@ -33,5 +33,5 @@ class SlowTokenizer(HeldEngine):
 
 
 if __name__ == "__main__":
-    generation_routes.Places = partial(Places, PLACES)
+    generation_routes.CompletionSlots = partial(CompletionSlots, SLOTS)
     run(SlowTokenizer(), arguments(__doc__).parse_args())

@@ -7,12 +7,12 @@ import pytest
 
 from contracts.errors import ContractError
 from contracts.inference import ChatCompletionRequest, GenerationRequest
-from inference_adapters.places import Places
+from inference_adapters.completion_slots import CompletionSlots
 from inference_adapters.request_checks import sampling_parameters
 from inference_adapters.text_checks import check_text, conversation_text
 from tests.inference_adapters.held_engine import HELD
 from tests.inference_adapters.servers import Server, serving, wait_ready
-from tests.inference_adapters.slow_tokenizer import LONG, PLACES
+from tests.inference_adapters.slow_tokenizer import LONG, SLOTS
 from tests.inference_adapters.trainer_peer import trainer_of
 
 CHAT = {"model": "scripted", "max_tokens": 5}
@@ -48,33 +48,37 @@ async def test_who_finds_no_place_is_told_to_come_again(slow, stream):
             asyncio.create_task(
                 trainer.http.post(slow.url + "/v1/completions", json=taken | {"stream": stream})
             )
-            for _ in range(PLACES)
+            for _ in range(SLOTS)
         ]
-        await trainer.wait_running(PLACES)
+        await trainer.wait_running(SLOTS)
         status, body = await trainer.post("/v1/completions", CHAT | {"prompt": "hi"})
         assert (status, body["error"]["code"]) == (503, "overloaded")
         for task in held:
             (await task).close() if stream else task.cancel()
         await trainer.wait_running(0)
-        assert (await trainer.post("/v1/completions", CHAT | {"prompt": "hi", "n": PLACES}))[0] == 200
-        assert (await trainer.post("/v1/completions", CHAT | {"prompt": "hi", "n": PLACES + 1}))[0] == 503
+        assert (await trainer.post("/v1/completions", CHAT | {"prompt": "hi", "n": SLOTS}))[0] == 200
+        assert (await trainer.post("/v1/completions", CHAT | {"prompt": "hi", "n": SLOTS + 1}))[0] == 503
 
 
 def test_places_are_given_back_where_a_request_fails():
-    places = Places(3)
-    with pytest.raises(KeyError), places.held(3):
+    slots = CompletionSlots(3)
+    with pytest.raises(KeyError), slots.acquired(3):
         raise KeyError
-    with places.held(3), pytest.raises(ContractError, match="3 completions are under way"), places.held(1):
+    with (
+        slots.acquired(3),
+        pytest.raises(ContractError, match="3 completions are under way"),
+        slots.acquired(1),
+    ):
         pass
-    assert places.taken == 0
+    assert slots.taken == 0
 
 
 def test_prompts_that_never_find_places_are_refused_for_good():
-    places = Places(6)
-    places.check_prompts(3, 2)
-    places.check_prompts(1, 7)  # its n is within the limits of every server
+    slots = CompletionSlots(6)
+    slots.check_prompts(3, 2)
+    slots.check_prompts(1, 7)  # its n is within the limits of every server
     with pytest.raises(ContractError, match="3 prompts of 3 choices; 6 may be under way") as refused:
-        places.check_prompts(3, 3)
+        slots.check_prompts(3, 3)
     assert (refused.value.code.code, refused.value.param) == ("invalid_request", "prompt")
 
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from inference_adapters.neutral_values import LABELS, NEUTRAL, asked_for
+from inference_adapters.neutral_values import LABELS, NEUTRAL, without_neutral
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_only_neutral_values_are_left_out(name):
     for value in (*NEUTRAL[name], None):
-        assert asked_for({"model": "m", name: value}) == {"model": "m"}
+        assert without_neutral({"model": "m", name: value}) == {"model": "m"}
     for value in (7, "else", [5], {"a": 1}, 0.5):
-        assert asked_for({name: value}) == {name: value}
+        assert without_neutral({name: value}) == {name: value}
 
 
 @pytest.mark.parametrize("body", [
@@ -20,12 +20,12 @@ def test_only_neutral_values_are_left_out(name):
      {"logprobs": False},
 ], ids=str)  # fmt: skip
 def test_what_asks_for_something_stays(body):
-    assert asked_for(body) == body
+    assert without_neutral(body) == body
 
 
 def test_what_depends_on_another_field():
-    assert asked_for({"best_of": 3, "n": 3}) == {"n": 3}
-    assert asked_for({"best_of": 1}) == {}
-    assert asked_for({"tools": [], "tool_choice": "auto"}) == {}
-    assert asked_for(dict.fromkeys(LABELS, "x")) == {}
-    assert asked_for({"frequency_penalty": -0.0, "repetition_penalty": 1.0, "no_such_field": None}) == {}
+    assert without_neutral({"best_of": 3, "n": 3}) == {"n": 3}
+    assert without_neutral({"best_of": 1}) == {}
+    assert without_neutral({"tools": [], "tool_choice": "auto"}) == {}
+    assert without_neutral(dict.fromkeys(LABELS, "x")) == {}
+    assert without_neutral({"frequency_penalty": -0.0, "repetition_penalty": 1.0, "no_such": None}) == {}

@@ -11,7 +11,7 @@ import torch
 from contracts.conformance.inference.buckets import packed, parameters
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, InitProcessGroupRequest, WeightUpdateRequest
-from contracts.weights import WeightGroup, WeightStore
+from contracts.weights import RendezvousStore, WeightGroup
 from inference_adapters import update_record
 from inference_adapters.channel import WeightChannels
 from inference_adapters.membership import NOTICE_S
@@ -35,7 +35,7 @@ async def joined(
     """A server of its own that started with `version` and has joined run "r", epoch 1."""
     updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S, channels=channels)
     await updates.start(version)
-    store = WeightStore("127.0.0.1", 0, HANG_S)
+    store = RendezvousStore("127.0.0.1", 0, HANG_S)
     request = join_request(store.port, takeover=takeover)
     form = asyncio.to_thread(store.group, request.group_name, 2, "gloo", HANG_S)
     _, group = await asyncio.gather(updates.membership.join(request), form)
@@ -53,7 +53,7 @@ def update(version: int) -> WeightUpdateRequest:
 async def test_a_join_waits_for_an_update_as_long_as_that_may_be_silent_and_is_then_refused():
     updates, group = await joined(0, takeover=False)
     updates.request(update(1))
-    store = WeightStore("127.0.0.1", 0, HANG_S)
+    store = RendezvousStore("127.0.0.1", 0, HANG_S)
     request = join_request(store.port, epoch=2)
     joining = asyncio.create_task(updates.membership.join(request))
     await asyncio.sleep(0)

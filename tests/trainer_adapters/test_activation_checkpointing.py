@@ -9,7 +9,7 @@ from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import FAMILIES, SIZES, VOCAB, make_sequences
 from tests.trainer_adapters.test_fsdp import gradients
 from tests.trainer_adapters.workers import LENGTHS, accumulate, pack, started
-from trainer_adapters.activation_checkpointing import KEPT, checkpoint_layers
+from trainer_adapters.activation_checkpointing import SAVED, checkpoint_layers
 from trainer_adapters.attention import PACKED
 from trainer_adapters.fsdp import FSDPTrainer
 from trainer_adapters.token_scores import TokenScorer
@@ -36,7 +36,7 @@ class Calls(TorchDispatchMode):
 
     @property
     def attentions(self) -> int:
-        return sum(self.of.get(kept, 0) for kept in KEPT if kept not in PRODUCTS)
+        return sum(self.of.get(kept, 0) for kept in SAVED if kept not in PRODUCTS)
 
     @property
     def activation_functions(self) -> int:

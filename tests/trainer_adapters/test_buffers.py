@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.store.checkpoint import copy_checkpoint
+from extensions.stored_weights.store_location import StoreLocation
 from extensions.stored_weights.trainer.stored import EPOCH, VersionStore
 from tests.pipeline.test_weight_publisher import config
 from tests.ports import free_port
@@ -94,7 +94,7 @@ def test_a_stored_version_is_the_trained_model(tmp_path):
     made(tmp_path / "model")
     own = config("weights=relay", f"model.path={tmp_path}/model")
     with started(backend("fsdp"), str(tmp_path / "model")) as worker:
-        place = StorePlace(tmp_path, tmp_path / "store")
+        place = StoreLocation(tmp_path, tmp_path / "store")
         store = VersionStore(place, own.model.path, worker.weight_manifest("float32"), worker.buffers)
         train(worker, range(1))
         next(iter(worker.buffers().values()))[1] = 7.0

@@ -7,7 +7,7 @@ from contracts.conformance.inference.load import cancelling
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
-from contracts.weights import WeightStore
+from contracts.weights import RendezvousStore
 
 JOIN_TIMEOUTS_S = (1.0, 3.0, 10.0)  # of groups that never form
 
@@ -31,7 +31,7 @@ async def refused_while_joining(bench: Bench, trainer: TrainerPeer) -> None:
 
 async def _codes_while_joining(bench: Bench, trainer: TrainerPeer, timeout_s: float) -> set[str | None]:
     """Returns the last error code of each server for updates while a group is being joined."""
-    store = WeightStore(bench.settings.address, 0, bench.settings.timeout_s)  # its rank 0 never joins
+    store = RendezvousStore(bench.settings.address, 0, bench.settings.timeout_s)  # its rank 0 never joins
     requests = await trainer.join_requests(store.port, epoch=trainer.epoch + 1, timeout_s=timeout_s)
     joining = asyncio.create_task(trainer.post_each("/init_process_group", requests))
     update = trainer.update_request(2, bench.weights(2), epoch=trainer.epoch + 1)

@@ -13,7 +13,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import ContractInfo, GroupInfo
-from contracts.weights import WeightGroup, WeightStore, nccl_version
+from contracts.weights import RendezvousStore, WeightGroup, nccl_version
 
 
 class GroupPeer:
@@ -63,7 +63,7 @@ class GroupPeer:
         self.leave()
         self.epoch += 1
         patience_s = self.settings.patience_s
-        store = WeightStore(self.settings.address, 0, patience_s)
+        store = RendezvousStore(self.settings.address, 0, patience_s)
         requests = await self.join_requests(store.port, timeout_s=patience_s)
         first = requests[0]
         probe = all([(await server.contract()).contract >= 2 for server in self.servers])

@@ -15,7 +15,7 @@ from contracts.conformance.inference.repeated_versions import OTHER
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
-from contracts.weights import WeightStore
+from contracts.weights import RendezvousStore
 
 PATH = "/init_process_group"
 
@@ -26,7 +26,7 @@ async def newer_epoch_replaces_a_forming_group(bench: Bench, run: TrainerPeer) -
     While the older group forms, its epoch is in use: another join of that epoch is refused, and does not
     replace it.
     """
-    store = WeightStore(bench.settings.address, 0, LONG_S)
+    store = RendezvousStore(bench.settings.address, 0, LONG_S)
     strict = await _since(bench)
     run.leave()
     run.epoch += 1

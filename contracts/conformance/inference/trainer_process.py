@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 import torch
 
 from contracts.conformance.processes import fork_server
-from contracts.weights import WeightGroup, WeightStore
+from contracts.weights import RendezvousStore, WeightGroup
 
 
 class GroupProcess:
@@ -66,7 +66,7 @@ def trainer(pipe: Connection, address: str, timeout_s: float) -> None:
     Otherwise it waits forever.
     """
     torch.set_num_threads(1)
-    store = WeightStore(address, 0, timeout_s)
+    store = RendezvousStore(address, 0, timeout_s)
     pipe.send(store.port)
     spec: GroupSpec = pipe.recv()
     group = store.group(spec.name, spec.world_size, spec.backend, spec.timeout_s)

@@ -1,1 +1,1 @@
-"""The actor's side: which servers have weights that may be used."""
+"""The actor's side: chooses the servers whose weights may be used."""

@@ -1,6 +1,6 @@
-"""Which weights each server serves, and whether they may be used. Pure state, no I/O.
+"""The weights that each server serves, and the rules by which they may be used. Pure logic, no I/O.
 
-Needed where servers pull weights by themselves (`weights=relay`).
+It is needed if servers pull weights by themselves (`weights=relay`).
 """
 
 from collections.abc import Collection
@@ -13,7 +13,7 @@ UNKNOWN = "it has not said which weights it serves"
 
 @dataclass(frozen=True)
 class Served:
-    """The weights of one server, as it has reported them."""
+    """The weights that one server has reported."""
 
     run: str | None
     version: int
@@ -21,7 +21,7 @@ class Served:
 
 
 class ServedVersions:
-    """The weights of the servers of a run. `most_behind`: versions behind the newest that may be used."""
+    """The weights of a run's servers. `most_behind`: maximum lag of usable servers, in versions."""
 
     def __init__(self, most_behind: int | None):
         self._most_behind = most_behind
@@ -30,16 +30,16 @@ class ServedVersions:
         self.newest = 0  # version that was published last
 
     def published(self, run: str, version: int) -> None:
-        """Takes a publication into account. `run` is the id of the run's launch that has made it."""
+        """Records a publication. `run`: id of the trainer's session."""
         self._run = run
         self.newest = version
 
     def observe(self, url: str, weights: WeightsInfo) -> None:
-        """Takes a server's report into account."""
+        """Records a server's report."""
         self._served[url] = Served(weights.run, weights.version, weights.state)
 
     def forget(self, url: str) -> None:
-        """Forgets a server. A later one at the same URL is held until it reports its weights."""
+        """Forgets a server. A later one at the same URL gets no requests until it reports its weights."""
         self._served.pop(url, None)
 
     @property
@@ -48,7 +48,7 @@ class ServedVersions:
         return 0 if self._most_behind is None else self.newest - self._most_behind
 
     def why_held(self, url: str, oldest: int) -> str | None:
-        """Returns why the server may not be used for what needs version `oldest` or later, or None."""
+        """Returns the reason why the server must not be used if version `oldest` is needed, or None."""
         served = self._served.get(url)
         if served is None:
             return UNKNOWN
@@ -63,6 +63,6 @@ class ServedVersions:
         return None
 
     def behind(self, urls: Collection[str]) -> int:
-        """Returns how far behind the newest version the servers are that may be used, at most."""
+        """Returns the largest lag of the usable servers, in versions."""
         usable = [url for url in urls if self.why_held(url, self.oldest_usable) is None]
         return max((self.newest - self._served[url].version for url in usable), default=0)

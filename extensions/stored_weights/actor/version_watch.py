@@ -1,7 +1,7 @@
-"""Asks every server which weights it serves, twice a second, and holds those whose weights may not be used.
+"""Polls the weights of every server twice a second, and holds servers whose weights must not be used.
 
-Used by the actor with `weights=relay`. Each server is asked in a task of its own, so that one that
-hangs delays no other's answer. The rules are in `served_versions`.
+A server that is held gets no requests. The actor uses it with `weights=relay`. Each server has its own task,
+so that a server that hangs does not delay the others. The rules are in `served_versions`.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ ANSWER_TIMEOUT_S = 4.0
 
 @dataclass(frozen=True)
 class Watched:
-    """A pool, and the oldest version that what it serves can use."""
+    """A pool. `oldest` returns the oldest version that its requests may use."""
 
     pool: ServerPool
     oldest: Callable[[], int]
 
 
 class VersionWatch(ServerGate):
-    """Watches the servers that the last publication has named.
+    """Watches the servers of the last publication.
 
-    most_behind: versions that a server for training may be behind; None if there is no limit.
-    on_change: is called when a server is held or let go.
+    most_behind: maximum lag of a server for training, in versions; None if there is no limit.
+    on_change: called when a server is held or released.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class VersionWatch(ServerGate):
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def watch(self, pool: ServerPool, oldest: Callable[[], int] | None = None) -> None:
-        """Holds servers of this pool too. `oldest`: of what it serves; by default that of training."""
+        """Also holds servers of this pool. `oldest`: by default the oldest version for training."""
         self._watched.append(Watched(pool, oldest or (lambda: self._versions.oldest_usable)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Ends the questions to the servers when the block ends."""
+        """Stops polling when the block ends."""
         try:
             yield
         finally:
@@ -64,11 +64,11 @@ class VersionWatch(ServerGate):
             await asyncio.gather(*asking, return_exceptions=True)
 
     def recheck(self) -> None:
-        """Applies what is known to the pools. Must be called when the oldest version of one changes."""
+        """Applies the known versions to the pools. Call it when the oldest version of a pool changes."""
         self._apply(self._asking)
 
     def published(self, published: WeightsPublished) -> None:
-        """Takes a publication into account, before its servers are given to the pools."""
+        """Records a publication. Call it before passing its servers to the pools."""
         self._versions.published(published.run, published.version)
         for url in self._asking.keys() - set(published.servers):
             self.forget(url)
@@ -78,13 +78,13 @@ class VersionWatch(ServerGate):
         self._apply(published.servers)
 
     def forget(self, url: str) -> None:
-        """Forgets a server that has left, or that keeps its weights."""
+        """Forgets a server that has left the run, or that keeps its weights."""
         self._stop(url)
         self._versions.forget(url)
 
     @property
     def behind(self) -> int:
-        """The versions that a server with requests for training is behind the newest, at most."""
+        """The largest lag, in versions, of the servers that get requests for training."""
         return self._versions.behind(self._asking)
 
     def _stop(self, url: str) -> None:
@@ -98,13 +98,12 @@ class VersionWatch(ServerGate):
                 self._versions.observe(url, (await control.contract(ANSWER_TIMEOUT_S)).weights)
                 self._apply([url])
             except NO_ANSWER:
-                pass  # it is asked again, and is held meanwhile if its version is too old
+                pass  # polled again
             except Exception:
                 log.exception("%s is asked again which weights it serves", url)
             await asyncio.sleep(EVERY_S)
 
     def _apply(self, urls: Iterable[str]) -> None:
-        """Holds the servers that may not be used, and lets the others go."""
         before = [watched.pool.held for watched in self._watched]
         for url in urls:
             for watched in self._watched:

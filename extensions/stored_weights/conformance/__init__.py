@@ -1,1 +1,1 @@
-"""The store of G12 to G16: versions made by the kit, sources with faults, and a run that joins channels."""
+"""G12 to G16 of the conformance kit: a store of good and bad versions, faulty sources, a trainer peer."""

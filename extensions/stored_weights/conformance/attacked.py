@@ -1,4 +1,4 @@
-"""Offers versions that must not be served, and looks at what the servers do. G14 calls it."""
+"""Offers versions that must not be served, and checks the servers' reaction, for G14."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,7 +16,7 @@ from extensions.stored_weights.conformance.peer import RETRIES_S
 from extensions.stored_weights.conformance.store import Offer
 from extensions.stored_weights.conformance.variants import in_dtype
 
-PROVEN = ("signature", "manifest", "digest")  # what is wrong with a version that is never tried again
+PROVEN = ("signature", "manifest", "digest")  # prefixes of the errors of an invalid version
 
 
 async def check_attacks(bench: Bench) -> int:
@@ -31,7 +31,7 @@ async def check_attacks(bench: Bench) -> int:
             base = at.offer(version, in_dtype(at.fresh(version), dtype))
             await at.run.pull(base, f"pull version {version} in {dtype}")
             for attack in delta_attacks(base):
-                # The base stays the newest that the servers have.
+                # The base stays the newest version of the servers.
                 await _refused(at, attack, base)
                 tried += 1
             await _good(at, "refuse bad deltas, then pull a good version")
@@ -39,7 +39,7 @@ async def check_attacks(bench: Bench) -> int:
 
 
 async def check_shared_attacks(bench: Bench) -> int:
-    """Offers the attacks on which a shared store is checked, and one file that is cut off."""
+    """Offers the attacks that apply to a shared store, and a truncated file."""
     await declared_kinds(bench, ["shared"])
     async with new_store(bench) as at:
         await at.run.join_shared(at.store)
@@ -56,7 +56,7 @@ async def _check(at: StoreBench, tried: Sequence[Attack]) -> int:
 
 
 async def _good(at: StoreBench, what: str) -> Offer:
-    """Has the servers pull the next version, which becomes live. Returns it."""
+    """Makes the servers pull the next version, which must become live, and returns it."""
     offer = at.offer(_next(at))
     await at.run.pull(offer, what)
     return offer
@@ -67,7 +67,7 @@ def _next(at: StoreBench) -> int:
 
 
 async def _refused(at: StoreBench, attack: Attack, live: Offer) -> None:
-    """Offers one attack. The live version must go on serving."""
+    """Offers one attack, and checks that the live version stays in use."""
     version = _next(at)
     offer = attack.make(at, version)
     what = f"version {version}: {attack.what}"
@@ -85,9 +85,9 @@ async def _refused(at: StoreBench, attack: Attack, live: Offer) -> None:
 
 
 async def expect_refused(at: StoreBench, offer: Offer, what: str, states: Collection[str]) -> None:
-    """Checks that the version has one of the states, with a reason and nothing touched.
+    """Checks that the version ended in one of `states`, with an error and without touching weights.
 
-    The reason of a version that is skipped because it is bad begins with a word of the contract.
+    The error of a skipped version must begin with one of `PROVEN`.
     """
     for server, status in zip(at.bench.servers, await at.run.ends(offer), strict=True):
         word = (status.error or "").partition(":")[0]
@@ -102,7 +102,7 @@ async def expect_refused(at: StoreBench, offer: Offer, what: str, states: Collec
 
 
 async def expect_still(at: StoreBench, live: Offer, what: str) -> None:
-    """Checks that the servers still serve `live`, and say so."""
+    """Checks that the servers still serve `live`, and report it."""
     for server in at.bench.servers:
         weights = (await server.contract()).weights
         said = (weights.version, weights.state, weights.digest)

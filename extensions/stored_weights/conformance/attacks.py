@@ -1,7 +1,7 @@
-"""Versions that no server may serve, because of what is signed or of what the files hold. G14 offers them.
+"""Versions that no server may serve, because of their manifest or the content of their files, for G14.
 
-Each attack makes one version in a store. All objects have the right names, so only the checks that it is made
-for can tell. Those on deltas are in `delta_attacks`.
+Each attack writes one version to a store. All objects have the right names, so only the intended check can
+detect the attack. Attacks by deltas are in `delta_attacks`.
 """
 
 import base64
@@ -21,17 +21,17 @@ from extensions.stored_weights.store.manifest import StoredParameter, canonical,
 from extensions.stored_weights.store.signing import LATEST_TYPE, MANIFEST_TYPE
 
 HUGE = 20 * 2**20  # bytes of a manifest
-OTHER = 50  # added to a version to get the seed of other content for it
-ESCAPED = "escaped"  # the file that a server would write outside its directory
+OTHER = 50  # added to a version to get a seed for other content
+ESCAPED = "escaped"  # name of a file that a vulnerable server writes outside its directory
 
 
 @dataclass(frozen=True)
 class Attack:
     """A version that must not be served.
 
-    relay_only: what it breaks is not checked in a shared store.
-    may_pass: the server tries it again until its timeout.
-    ends: the state of the version afterwards.
+    relay_only: True if a shared store does not make the check.
+    may_pass: True if the server retries it until its timeout.
+    ends: expected final state of the version.
     """
 
     what: str
@@ -42,7 +42,7 @@ class Attack:
 
 
 def attacks() -> list[Attack]:
-    """Returns the attacks that need no delta."""
+    """Returns the attacks without deltas."""
     return [
         Attack("a manifest without a signature", _unsigned),
         Attack("a manifest that another key signed", _of_another_key),
@@ -177,7 +177,7 @@ def _not_finite(at: StoreBench, version: int) -> Offer:
 
 
 def _of_other_content(at: StoreBench, version: int) -> Offer:
-    """Returns a version whose parameters and digest are of other weights than its files."""
+    """Returns a version whose manifest has the parameters and digest of other weights."""
     other = [parameter_of(n, tensor) for n, tensor in at.fresh(version + OTHER).items()]
     return at.offer(version, change=lambda manifest: manifest | _listing(other, manifest["tied"]))
 
@@ -191,7 +191,7 @@ Header = dict[str, Any]
 
 
 def _lying(lie: Callable[[Header], None]) -> Callable[[StoreBench, int], Offer]:
-    """Returns the maker of a version, in one file, whose safetensors header is changed by `lie`."""
+    """Returns a function that makes a version in one file, with a safetensors header changed by `lie`."""
 
     def make(at: StoreBench, version: int) -> Offer:
         weights = at.fresh(version)

@@ -1,4 +1,4 @@
-"""Wrong `latest.json`, and versions that a server which follows must give up. G14 calls it."""
+"""Invalid `latest.json`, and versions that a following server must skip, for G14."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from extensions.stored_weights.store.layout import latest_path, manifest_path, o
 from extensions.stored_weights.store.manifest import canonical
 from extensions.stored_weights.store.signing import LATEST_TYPE
 
-LOOKS = 3  # at latest.json, before a server is held to have read it
+LOOKS = 3  # requests for latest.json per server after which it has certainly been read
 HUGE = 2**20  # bytes of a latest.json
 ALTERED = "files of which one bit differs at every source"
 Maker = Callable[[StoreBench, int], Offer]
@@ -23,7 +23,7 @@ Bad = Callable[[StoreBench, Offer, Offer], bytes]
 
 
 async def check_latest(bench: Bench) -> int:
-    """Serves each wrong `latest.json` to servers that follow, then a right one. Returns their number."""
+    """Serves each invalid `latest.json` to following servers, then a valid one. Returns their number."""
     async with new_store(bench) as at, at.sources(1) as (source,):
         await at.run.join_channel(at.store, [source], follow=True)
         live = await _announced(at, "follow, and sign version 1 as the latest")
@@ -40,7 +40,7 @@ async def check_latest(bench: Bench) -> int:
 
 
 async def _announced(at: StoreBench, what: str) -> Offer:
-    """Signs the next version as the latest. It must become live. Returns it."""
+    """Signs the next version as the latest, which must become live, and returns it."""
     offer = at.offer(at.run.version + 1)
     at.store.announce(offer)
     await at.run.is_live(offer, what)
@@ -48,7 +48,7 @@ async def _announced(at: StoreBench, what: str) -> Offer:
 
 
 async def _ignored(at: StoreBench, source: Source, what: str, latest: bytes, live: Offer) -> None:
-    """Serves a wrong `latest.json`, and checks that nothing comes of it."""
+    """Serves an invalid `latest.json`, and checks that the servers ignore it."""
     path = latest_path(at.store.run)
     at.store.put(path, latest)
     await _looks(at, source, what)
@@ -65,7 +65,7 @@ async def _ignored(at: StoreBench, source: Source, what: str, latest: bytes, liv
 
 
 async def _looks(at: StoreBench, source: Source, what: str) -> None:
-    """Waits until every server has certainly read the present `latest.json`."""
+    """Waits until every server has read the current `latest.json`."""
     path = latest_path(at.store.run)
     count = source.times(path) + LOOKS * len(at.bench.servers)
 
@@ -81,13 +81,12 @@ async def _looks(at: StoreBench, source: Source, what: str) -> None:
 
 
 async def _idle(at: StoreBench) -> bool:
-    """Returns whether no server is pulling a version."""
     channels = [(await server.contract()).channel for server in at.bench.servers]
     return all(channel is None or channel.target is None for channel in channels)
 
 
 async def _given_up(at: StoreBench, source: Source, what: str, make: Maker) -> None:
-    """Announces a version that is bad. It is reported as skipped, and not tried again."""
+    """Announces an invalid version, and checks that it is reported as skipped and not retried."""
     live = await _announced(at, f"sign a version as the latest, before {what}")
     bad = make(at, live.version + 1)
     for name in bad.full:
@@ -112,7 +111,7 @@ async def _given_up(at: StoreBench, source: Source, what: str, make: Maker) -> N
     await _announced(at, f"{reproduce}, then a good version")
 
 
-# --- what is served as latest.json
+# --- invalid content of latest.json
 
 
 def _replayed(at: StoreBench, older: Offer, live: Offer) -> bytes:

@@ -1,7 +1,4 @@
-"""Right versions that a source serves badly: with another source they become live, alone they do not.
-
-G14 calls it.
-"""
+"""Valid versions from faulty sources, for G14. They must become live only if another source is correct."""
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.verdicts import GuaranteeError
@@ -26,7 +23,7 @@ from extensions.stored_weights.store.layout import object_path
 
 
 async def check_transfers(bench: Bench) -> int:
-    """Has a source do each thing wrong, beside one that is right, then alone. Returns their number."""
+    """Tries each fault at one of two sources, then at both. Returns the number of faults."""
     async with new_store(bench) as at, at.sources(1) as (elsewhere,):
         other = at.store.put_object(b"another file" * 400)
         faults = [
@@ -57,7 +54,7 @@ async def check_transfers(bench: Bench) -> int:
 async def _healed(at: StoreBench, fault: Fault, bad: Source, good: Source) -> Offer:
     """Serves a version from a bad and a good source. It must become live. Returns it."""
     bad.fault = fault
-    good.after = bad.met  # so that the bad one is certainly asked
+    good.after = bad.met  # so that the bad source certainly gets a request
     await at.run.join_channel(at.store, [bad, good])
     offer = at.offer(at.run.version + 1)
     what = f"pull version {offer.version}: {fault.what} at one of two sources"
@@ -78,7 +75,6 @@ async def _alone(at: StoreBench, fault: Fault, sources: list[Source], live: Offe
 
 
 async def _again(at: StoreBench, fault: Fault, sources: list[Source]) -> None:
-    """Serves a version well again. It must become live."""
     for source in sources:
         source.fault = None
     offer = at.offer(at.run.version + 2)

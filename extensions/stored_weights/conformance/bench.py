@@ -1,4 +1,4 @@
-"""What every check of stored weights begins with: a run, its store, and sources of that store."""
+"""The setup of every check of stored weights: a run, its store, and sources of that store."""
 
 import contextlib
 import random
@@ -19,22 +19,22 @@ from extensions.stored_weights.conformance.source import Source
 from extensions.stored_weights.conformance.store import KitStore, Offer
 from extensions.stored_weights.store.manifest import DELTA_DTYPES
 
-VERSIONS = 10_000  # of one store, at most
+VERSIONS = 10_000  # upper bound of the versions of one store
 KINDS = ("relay", "shared")
 
 
 @dataclass
 class StoreBench:
-    """A run, its store, and the comparisons."""
+    """A run, its store, and comparisons of the servers with it."""
 
     bench: Bench
     run: ChannelPeer
     store: KitStore
     first_seed: int
-    weights: dict[int, Weights] = field(default_factory=dict)  # of each version that was offered
+    weights: dict[int, Weights] = field(default_factory=dict)  # offered version -> weights
 
     def fresh(self, version: int) -> Weights:
-        """Returns weights that no other store has had. A server may still have files of other stores."""
+        """Returns weights unlike those of other stores, of which servers may still have files."""
         return self.bench.weights(self.first_seed + version)
 
     def offer(self, version: int, weights: Weights | None = None, **options: object) -> Offer:
@@ -58,7 +58,7 @@ class StoreBench:
         return max(off)
 
     async def pulled(self, offer: Offer, what: str, **changes: object) -> float:
-        """Has the servers pull a version, and checks the content. Returns the largest error in nats."""
+        """Makes the servers pull a version, and checks its content. Returns the largest error in nats."""
         await self.run.pull(offer, what, **changes)
         return await self.serves(offer, what)
 
@@ -73,7 +73,7 @@ class StoreBench:
 
 @contextlib.asynccontextmanager
 async def new_store(bench: Bench) -> AsyncIterator[StoreBench]:
-    """Begins a run with an empty store. Its directory is deleted at the end of the block."""
+    """Starts a run with an empty store, whose directory is deleted at the end of the block."""
     run = ChannelPeer(bench.servers, bench.reference.tied, bench.settings)
     with tempfile.TemporaryDirectory(prefix="kit-store-") as directory:
         try:
@@ -84,7 +84,7 @@ async def new_store(bench: Bench) -> AsyncIterator[StoreBench]:
 
 
 async def declared_kinds(bench: Bench, kinds: Sequence[str] = KINDS) -> list[str]:
-    """Returns the kinds of channels that all servers declare. Raises NotDeclaredError if there is none."""
+    """Returns the kinds that all servers declare. Raises NotDeclaredError if there are none."""
     capabilities = await bench.offered("capabilities")
     found = [kind for kind in kinds if kind in capabilities]
     if not found:
@@ -93,7 +93,7 @@ async def declared_kinds(bench: Bench, kinds: Sequence[str] = KINDS) -> list[str
 
 
 async def delta_dtype(bench: Bench) -> torch.dtype | None:
-    """Returns the dtype in which deltas are sent, or None if the servers take none."""
+    """Returns a dtype for deltas, or None if the servers do not support deltas."""
     if "delta" not in await bench.offered("capabilities"):
         return None
     accepted = await bench.offered("accepts_dtypes")

@@ -1,4 +1,4 @@
-"""Requests while a version is being pulled: generation goes on, and so does every route. G16 calls it."""
+"""Requests while a version is being pulled, which must not delay generation or other routes, for G16."""
 
 import asyncio
 import contextlib
@@ -14,16 +14,16 @@ from extensions.stored_weights.conformance.bench import StoreBench, new_store
 from extensions.stored_weights.conformance.source import Source
 from extensions.stored_weights.conformance.store import Offer
 
-LONG_S = 600.0  # of every limit of a pull that is held up
-ANSWERS = 3  # short completions beside a held pull
-LATEST_S = 10.0  # a short completion beside a held pull takes at most
-FACTOR = 20.0  # or so much of its time on the idle server
-CONTROL_S = 10.0  # an answer of /health or /contract takes at most
-PULL_S = 60.0  # of a pull beside which speed is measured
+LONG_S = 600.0  # timeouts of a pull that is blocked
+ANSWERS = 3  # short completions during a blocked pull
+LATEST_S = 10.0  # limit of a short completion during a blocked pull,
+FACTOR = 20.0  # or this factor times its duration on the idle server, if that is longer
+CONTROL_S = 10.0  # limit of a response of /health and /contract
+PULL_S = 60.0  # duration of a pull during which speed is measured
 
 
 async def requests_beside_pulls(bench: Bench) -> str:
-    """Holds a pull up, and checks that requests are answered meanwhile. Then the version becomes live."""
+    """Blocks a pull, and checks that requests get responses. Then the version must become live."""
     async with new_store(bench) as at, at.sources(1) as (source,):
         await at.run.join_channel(at.store, [source], idle_timeout_s=LONG_S)
         await at.run.pull(at.offer(1), "pull version 1")
@@ -42,7 +42,7 @@ async def requests_beside_pulls(bench: Bench) -> str:
 
 @contextlib.asynccontextmanager
 async def _held(at: StoreBench, source: Source) -> AsyncIterator[Offer]:
-    """Requests the next version, whose files do not come until the block ends."""
+    """Requests the next version, whose files are sent only after the block."""
     offer = at.offer(at.run.version + 1)
     source.open.clear()
     source.met.clear()
@@ -77,7 +77,7 @@ async def _answered(bench: Bench, limit: float) -> None:
 
 
 async def _control(at: StoreBench, offer: Offer) -> None:
-    """Checks what the servers say while a version is pulled, and that they say it at once."""
+    """Checks the servers' reports during a pull, and that they respond quickly."""
     for server in at.bench.servers:
         began = time.monotonic()
         ready = await server.ready()
@@ -95,7 +95,7 @@ async def _control(at: StoreBench, offer: Offer) -> None:
 
 
 async def _called_off(at: StoreBench, source: Source) -> None:
-    """Calls off a pull that is held up. The next version must become live."""
+    """Cancels a blocked pull. The next version must become live."""
     async with _held(at, source) as offer:
         body = {"run": at.run.run, "epoch": at.run.epoch, "version": offer.version}
         answers = await at.run.post_each("/abort_weight_update", [body] * len(at.bench.servers))
@@ -114,7 +114,6 @@ async def _called_off(at: StoreBench, source: Source) -> None:
 
 
 async def _speed(at: StoreBench, source: Source) -> None:
-    """Measures the speed of generation beside a slow pull."""
     speeds = [await measure_speed(server, at.bench.reference) for server in at.bench.servers]
     offer = at.offer(at.run.version + 1)
     source.pace = at.store.object_bytes(offer.full) / PULL_S

@@ -1,4 +1,4 @@
-"""Deltas that no server may apply, because of their base, their result or their bytes. G14 offers them."""
+"""Deltas that no server may apply, because of their base, their result or their bytes, for G14."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,11 +12,11 @@ from extensions.stored_weights.conformance.store import Offer, parameter_of
 from extensions.stored_weights.conformance.variants import nudged
 from extensions.stored_weights.store.manifest import digest_of
 
-BOMB = 2**28  # bytes to which a small file unpacks
+BOMB = 2**28  # decompressed size of a small file
 
 
 def delta_attacks(base: Offer) -> list[Attack]:
-    """Returns the attacks. `base` is a version that the servers have."""
+    """Returns the attacks by deltas. `base`: a version of the servers."""
 
     def wrong_base(at: StoreBench, version: int) -> Offer:
         other = like(at.fresh(base.version + OTHER), base.weights)

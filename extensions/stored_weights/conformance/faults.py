@@ -1,9 +1,9 @@
-"""What a source may do wrong with a file. Each fault is given to a source for some of its files."""
+"""Faults of a source's responses. Each fault is set for some files of a source."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MORE = 1024  # bytes that a longer body has too many
+MORE = 1024  # excess bytes of a body that is too long
 
 
 def _as_it_is(data: bytes) -> bytes:
@@ -16,15 +16,15 @@ def _length_of(data: bytes) -> int | None:
 
 @dataclass(frozen=True)
 class Fault:
-    """How a response differs from the right one."""
+    """The difference of a response from the right one."""
 
     what: str
-    body: Callable[[bytes], bytes] = _as_it_is  # of the right file
-    states: Callable[[bytes], int | None] = _length_of  # Content-Length of that body; None: none is stated
+    body: Callable[[bytes], bytes] = _as_it_is  # returns the body, given the right file
+    states: Callable[[bytes], int | None] = _length_of  # returns the Content-Length, given the body
     status: int = 200
     location: str | None = None
-    answers: bool = True  # whether a response begins at all
-    after: float = 1.0  # the share of the body, a byte at least, after which the source falls silent
+    answers: bool = True  # False if there is no response
+    after: float = 1.0  # share of the body, but at least a byte, after which the source stops sending
     pace: float | None = None  # bytes per second
 
 
@@ -58,10 +58,10 @@ def redirect(url: str) -> Fault:
 
 
 def another(data: bytes) -> Fault:
-    """Returns the fault of a source that has another file under the name."""
+    """Returns the fault of a source that sends other content."""
     return Fault("another file lies under the name", lambda right: data)
 
 
 def trickle(bytes_per_s: float) -> Fault:
-    """Returns the fault of a source that sends so few bytes per second."""
+    """Returns the fault of a source that sends slowly."""
     return Fault("bytes trickle", pace=bytes_per_s)

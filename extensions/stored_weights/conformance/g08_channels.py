@@ -1,4 +1,4 @@
-"""The weight channels of G8: pulled versions, joins and refused versions, which must leak nothing."""
+"""The weight channels of G8: pulls, joins and refused versions must not leak resources."""
 
 import itertools
 import time
@@ -12,13 +12,13 @@ from extensions.stored_weights.conformance.source import Source
 
 PULLS = 16  # versions in a round
 THOROUGH_PULLS = 100
-CHANNELS = 8  # channels in a round, each with a version of its own
+CHANNELS = 8  # channels in a round, each with one version
 THOROUGH_CHANNELS = 60
-BAD = 4  # every fourth version is bad at its source
+BAD = 4  # one in so many versions has a fault at its source
 
 
 async def channels(bench: Bench) -> str:
-    """Pulls version after version, then joins channel after channel."""
+    """Pulls many versions, then joins many channels, and checks the growth of resources."""
     bench.end_run()
     if "relay" not in await bench.offered("capabilities"):
         raise NotDeclaredError("relay is not offered")
@@ -47,7 +47,7 @@ async def channels(bench: Bench) -> str:
 
 
 async def _pulled(at: StoreBench, source: Source, version: int) -> float:
-    """Has the servers pull a version, some of which are bad. Returns the seconds of a good one."""
+    """Makes the servers pull a version, which may be bad. Returns the seconds that it took."""
     offer = at.offer(version)
     began = time.monotonic()
     if version % BAD:

@@ -15,8 +15,8 @@ from extensions.stored_weights.conformance.source import Source
 from extensions.stored_weights.conformance.store import FILES, Offer
 from extensions.stored_weights.conformance.variants import in_dtype, nudged, partly
 
-CHAIN = 3  # deltas that are applied one after the other
-ONE_BY_ONE = 1000  # files, so that each tensor has one of its own
+CHAIN = 3  # length of a chain of deltas
+ONE_BY_ONE = 1000  # number of files, so large that each tensor has its own
 
 
 async def relay(bench: Bench) -> str:
@@ -36,7 +36,7 @@ async def relay(bench: Bench) -> str:
 
 
 async def follow(bench: Bench) -> str:
-    """Has the servers follow `latest.json` of a relay, and compares contents."""
+    """Makes the servers follow `latest.json` of a relay, and compares contents."""
     await declared_kinds(bench, ["relay"])
     async with new_store(bench) as at, at.sources(2) as sources:
         return f"versions that are followed: off by {await _followed(at, sources):.0e}"
@@ -60,7 +60,7 @@ PARTS = {
 
 
 async def _unchanged_files(at: StoreBench, sources: list[Source]) -> float:
-    """Checks that files that a server has are not fetched again."""
+    """Checks that servers do not fetch files again that they have."""
     version = at.run.version + 1
     old = at.offer(version)
     worst = await at.pulled(old, f"pull version {version}")
@@ -79,7 +79,7 @@ async def _unchanged_files(at: StoreBench, sources: list[Source]) -> float:
 
 
 async def _under_load(at: StoreBench) -> float:
-    """Pulls versions while requests run. They go on, with the tokens that they had."""
+    """Pulls versions while requests run, which must continue with their tokens."""
 
     async def update() -> None:
         version = at.run.version + 1
@@ -109,7 +109,7 @@ def _delta(at: StoreBench, base: Offer) -> Offer:
 
 
 async def _followed(at: StoreBench, sources: list[Source]) -> float:
-    """Has the servers follow `latest.json`."""
+    """Makes the servers follow `latest.json`. Returns the largest error in nats."""
     await at.run.join_channel(at.store, sources, follow=True)
     worst = 0.0
     for _ in range(2):

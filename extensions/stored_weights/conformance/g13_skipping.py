@@ -12,12 +12,12 @@ from extensions.stored_weights.conformance.store import Offer
 from extensions.stored_weights.conformance.watch import watching
 from extensions.stored_weights.store.layout import object_path
 
-HELD = 2  # the version of which only the first file comes
+HELD = 2  # version of which only one file is sent
 NEWEST = 7
-IN_A_ROW = 8  # versions that follow each other quickly
+IN_A_ROW = 8  # versions in quick succession
 APART_S = 0.05
 ENDS_OF_SKIPPED = {"live", "skipped"}
-UNSEEN = 404  # a version that was replaced before the server looked
+UNSEEN = 404  # status of a version that was replaced before the server polled
 
 
 async def skipping(bench: Bench) -> str:
@@ -43,7 +43,7 @@ PARTS = {"following": skipping}
 
 
 async def _superseded(at: StoreBench, source: Source) -> None:
-    """Offers a version of which one file does not come, then a newer one."""
+    """Offers a version of which only one file is sent, then a newer one."""
     held = at.offer(HELD)
     newest = at.offer(NEWEST)
     for name in _all_but_the_smallest(at, held):
@@ -78,7 +78,7 @@ async def _asked(at: StoreBench, source: Source, offer: Offer) -> bool:
 
 
 async def _in_a_row(at: StoreBench) -> int:
-    """Offers several versions quickly. Returns how many of them did not become live."""
+    """Offers several versions quickly. Returns the number that did not become live."""
     offers = [at.offer(NEWEST + 1 + i) for i in range(IN_A_ROW)]
     for offer in offers:
         at.store.announce(offer)
@@ -91,7 +91,7 @@ async def _in_a_row(at: StoreBench) -> int:
 
 
 async def _end(server: Server, offer: Offer, what: str) -> str:
-    """Returns how a version ended that a newer one has followed."""
+    """Returns the final state of a version after which there was a newer one."""
     status, body = await server.get(f"/weight_update/{offer.version}")
     state = str(body.get("state"))
     if status == UNSEEN or state in ENDS_OF_SKIPPED:

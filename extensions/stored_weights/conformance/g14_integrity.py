@@ -8,25 +8,25 @@ from extensions.stored_weights.conformance.bench import declared_kinds
 
 
 async def transfers(bench: Bench) -> str:
-    """Serves right versions badly."""
+    """Serves valid versions from faulty sources."""
     await declared_kinds(bench, ["relay"])
     return f"{await check_transfers(bench)} faults of transfers, each healed by a source without it"
 
 
 async def versions(bench: Bench) -> str:
-    """Offers bad versions over a relay."""
+    """Offers invalid versions over a relay."""
     await declared_kinds(bench, ["relay"])
     return f"{await check_attacks(bench)} bad versions"
 
 
 async def latest(bench: Bench) -> str:
-    """Offers bad files `latest.json`."""
+    """Serves invalid `latest.json` files."""
     await declared_kinds(bench, ["relay"])
     return f"{await check_latest(bench)} bad latest.json refused"
 
 
 async def shared(bench: Bench) -> str:
-    """Offers bad versions in a shared directory."""
+    """Offers invalid versions in a shared directory."""
     await declared_kinds(bench, ["shared"])
     return f"{await check_shared_attacks(bench)} bad versions in a shared directory refused"
 

@@ -9,17 +9,17 @@ from extensions.stored_weights.conformance.faults import MUTE, SILENT, STALLED, 
 from extensions.stored_weights.conformance.source import Source
 from extensions.stored_weights.store.layout import latest_path, manifest_path
 
-SHARES = (0.1, 0.5, 0.9)  # of a version, after which the only source dies
-MOST = 1.1  # versions that may be fetched in all
-TAKES_S = 0.5  # of an undisturbed transfer
+SHARES = (0.1, 0.5, 0.9)  # shares of a version after which the only source is killed
+MOST = 1.1  # maximum of the fetched bytes, in sizes of a version
+TAKES_S = 0.5  # duration of an undisturbed transfer
 DOWN_S = 0.3
-TRICKLE = 20.0  # bytes per second
-LEAST = 1000  # bytes per second below which a source is given up
+TRICKLE = 20.0  # bytes per second of a slow source
+LEAST = 1000  # bytes per second below which a transfer is cancelled
 HANGS = (MUTE, SILENT, STALLED, trickle(TRICKLE))
 
 
 async def deaths(bench: Bench) -> str:
-    """Kills the only source at several points, and checks how much is fetched again."""
+    """Kills the only source at several points, and checks the number of bytes that are fetched again."""
     await declared_kinds(bench, ["relay"])
     async with new_store(bench) as at:
         async with at.sources(1) as sources:
@@ -31,7 +31,7 @@ async def deaths(bench: Bench) -> str:
 
 
 async def hangs(bench: Bench) -> str:
-    """Hangs one of two sources, and checks that versions become live."""
+    """Makes one of two sources hang, and checks that versions become live."""
     await declared_kinds(bench, ["relay"])
     async with new_store(bench) as at:
         for fault in HANGS:
@@ -46,7 +46,7 @@ PARTS = {
 
 
 async def _dies(at: StoreBench, share: float) -> float:
-    """Kills the source within a version, and starts it again. Returns how much was fetched, in versions."""
+    """Kills the source during a transfer, and restarts it. Returns the fetched bytes / the version's size."""
     servers = len(at.bench.servers)
     async with at.sources(1) as (source,):
         await at.run.join_channel(at.store, [source])
@@ -83,7 +83,7 @@ async def _wait(at: StoreBench, event: asyncio.Event, what: str) -> None:
 
 
 async def _hangs(at: StoreBench, fault: Fault) -> None:
-    """Serves a version from a source that hangs and from a good one, to servers that follow."""
+    """Serves a version from a hanging source and a good one, to following servers."""
     async with at.sources(2) as (hung, good):
         offer = at.offer(at.run.version + 1)
         _hang(at, hung, fault, offer.version)

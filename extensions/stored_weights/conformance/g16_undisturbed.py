@@ -8,13 +8,13 @@ from extensions.stored_weights.conformance.replaced import channels_and_groups
 
 
 async def pulls(bench: Bench) -> str:
-    """Generates while versions are pulled."""
+    """Sends requests while versions are pulled."""
     await declared_kinds(bench, ["relay"])
     return await requests_beside_pulls(bench)
 
 
 async def refusals(bench: Bench) -> str:
-    """Sends bad requests for channels."""
+    """Sends invalid requests about channels."""
     return f"{await check_refusals(bench, await declared_kinds(bench))} bad requests refused"
 
 

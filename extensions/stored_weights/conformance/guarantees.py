@@ -1,4 +1,4 @@
-"""What the kit learns from this package: `pyproject.toml` names it as an entry point."""
+"""Registers this package's guarantees with the kit, as an entry point in `pyproject.toml`."""
 
 from contracts.conformance.inference.registered import Registered
 from contracts.conformance.verdicts import Guarantee

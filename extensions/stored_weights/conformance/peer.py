@@ -1,7 +1,4 @@
-"""The trainer's side of a weight channel: a run that has its servers follow a store.
-
-Methods without a server argument send to all servers.
-"""
+"""The trainer's side of a weight channel. Methods without a server argument send to all servers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,17 +16,17 @@ JOIN = "/init_weight_channel"
 UPDATE = "/request_weight_update"
 POLL_S = 0.1
 IDLE_TIMEOUT_S = 1.0
-LIVE_WITHIN_S = 30.0  # a version that nothing prevents is live; a source may hang, and a machine be busy
+LIVE_WITHIN_S = 30.0  # limit until a valid version is live; a source may hang, and the machine be busy
 RETRIES_S = 1.0  # timeout_s of a request for a version that cannot become live
 
 
 class ChannelPeer(TrainerPeer):
-    """One run of a trainer. It joins channels and groups, with growing epochs."""
+    """One session of a trainer. It joins channels and groups, with growing epochs."""
 
     async def join_request(
         self, store: KitStore, sources: Sequence[str], **changes: object
     ) -> dict[str, Any]:
-        """Returns a request to join a channel in the current epoch; `changes` replace its fields."""
+        """Returns a request to join a channel in the current epoch. `changes` replace its fields."""
         contracts = [await server.contract() for server in self.servers]
         keeps = all("keep" in contract.kv_cache for contract in contracts)
         self.kv_cache = "keep" if keeps else "recompute"
@@ -88,7 +85,7 @@ class ChannelPeer(TrainerPeer):
         return max(LIVE_WITHIN_S, self.settings.patience_s)
 
     def channel_request(self, offer: Offer, **changes: object) -> dict[str, Any]:
-        """Returns a request to pull a version; `changes` replace its fields."""
+        """Returns a request to pull a version. `changes` replace its fields."""
         request = {
             "run": self.run,
             "epoch": self.epoch,
@@ -100,12 +97,12 @@ class ChannelPeer(TrainerPeer):
         return request | changes
 
     async def pull(self, offer: Offer, what: str, **changes: object) -> list[WeightUpdateStatus]:
-        """Has every server pull a version. Raises GuaranteeError unless it becomes live on all."""
+        """Makes every server pull a version. Raises GuaranteeError unless it becomes live on all."""
         await self.request_update(self.channel_request(offer, **changes))
         return await self.is_live(offer, what)
 
     async def is_live(self, offer: Offer, what: str) -> list[WeightUpdateStatus]:
-        """Waits until every server reports that the version is live. Returns the reports."""
+        """Waits until every server reports that the version is live. Returns the statuses."""
         statuses = await self.ends(offer)
         for server, status in zip(self.servers, statuses, strict=True):
             weights = (await server.contract()).weights
@@ -120,11 +117,11 @@ class ChannelPeer(TrainerPeer):
         return statuses
 
     async def ends(self, offer: Offer) -> list[WeightUpdateStatus]:
-        """Returns how the update ended on each server."""
+        """Waits for the end of the update on every server. Returns the statuses."""
         return await asyncio.gather(*(self.end_of(server, offer.version) for server in self.servers))
 
     async def end_of(self, server: Server, version: int) -> WeightUpdateStatus:
-        """Returns how the update ended on a server. Raises GuaranteeError if it is not reported in time."""
+        """Waits for the end of the update on a server. Raises GuaranteeError at the timeout."""
         limit = self.live_within_s + self.settings.grace_s
         found: Answer = (0, {})
 

@@ -1,4 +1,4 @@
-"""Requests about channels that every server must refuse, and that change nothing. G16 sends them."""
+"""Requests about channels that every server must refuse without side effects, for G16."""
 
 import hashlib
 import os
@@ -14,19 +14,19 @@ from contracts.conformance.verdicts import GuaranteeError
 from extensions.stored_weights.conformance.bench import KINDS, StoreBench, new_store
 from extensions.stored_weights.conformance.peer import JOIN, UPDATE
 
-NOWHERE = "203.0.113.7"  # an address that is kept free for documentation, RFC 5737
-NO_KEYS = (  # neither is a point of the curve in its one encoding, and zeros would verify forged signatures
+NOWHERE = "203.0.113.7"  # an address reserved for documentation, RFC 5737
+NO_KEYS = (  # not canonical points of the curve; zeros would verify forged signatures
     "02" + 31 * "00",
     64 * "f",
     64 * "0",
 )
-CLOSED_PORT = 9  # nothing listens there on a machine of today
+CLOSED_PORT = 9  # the discard port, which is closed on today's machines
 PROOF = "proof"
 PROOF_BYTES = 1000
 
 
 async def check_refusals(bench: Bench, kinds: Sequence[str]) -> int:
-    """Sends bad requests to servers in a channel of each kind. Returns their number."""
+    """Sends invalid requests to servers in a channel of each kind. Returns their number."""
     tried = 0
     for kind in kinds:
         async with new_store(bench) as at, at.sources(1) as (source,):
@@ -50,7 +50,6 @@ async def check_refusals(bench: Bench, kinds: Sequence[str]) -> int:
 
 
 async def _refused_before(at: StoreBench, path: str, kind: str, url: str) -> int:
-    """Sends a request of a run that the server does not know."""
     join = await at.run.join_request(at.store, [url], kind=kind, epoch=1, takeover=False)
     update = at.run.channel_request(at.offer(1))
     body = join if path == JOIN else update
@@ -140,7 +139,7 @@ def _bad_updates(at: StoreBench, update: dict[str, Any]) -> list[BadRequest]:
 
 
 async def _answers_repeat(at: StoreBench, kind: str, url: str) -> None:
-    """Repeats the join of the current channel, as a client does that lost the response."""
+    """Repeats the join of the current channel, as after a lost response."""
     join = await at.run.join_request(at.store, [url], kind=kind)
     first = await at.run.post_each(JOIN, [join | {"epoch": at.run.epoch + 1}] * len(at.run.servers))
     again = await at.run.post_each(JOIN, [join | {"epoch": at.run.epoch + 1}] * len(at.run.servers))
@@ -154,7 +153,7 @@ async def _answers_repeat(at: StoreBench, kind: str, url: str) -> None:
 
 
 async def _proofs(at: StoreBench, url: str) -> int:
-    """Joins with a proof. The response must state what the file holds."""
+    """Joins with a proof. The response must have the SHA-256 of the file."""
     data = os.urandom(PROOF_BYTES)
     at.store.put(f"proofs/{PROOF}", data)
     bodies = await at.run.join_shared(at.store, proof=PROOF)

@@ -1,4 +1,4 @@
-"""Channels that newer channels or groups replace: nothing of the old one remains. G16 calls it."""
+"""Channels that newer channels or groups replace, after which the old sources get no requests, for G16."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from extensions.stored_weights.conformance.bench import StoreBench, new_store
 from extensions.stored_weights.conformance.peer import POLL_S, UPDATE
 from extensions.stored_weights.conformance.source import Source
 
-QUIET_S = 10 * POLL_S  # in which a source that is not followed any more is not asked
+QUIET_S = 10 * POLL_S  # time in which the source of a replaced channel must get no request
 
 
 async def channels_and_groups(bench: Bench, kinds: Sequence[str]) -> str:
@@ -35,7 +35,7 @@ async def _follow(at: StoreBench, source: Source, what: str) -> None:
 
 
 async def _another_source(at: StoreBench) -> None:
-    """Joins a channel with another source, while the old one holds a version up."""
+    """Joins a channel with another source, while the old one blocks a version."""
     async with at.sources(2) as (old, new):
         await _follow(at, old, "follow a source")
         old.open.clear()
@@ -66,7 +66,7 @@ async def _is_looked_at(at: StoreBench, source: Source, version: int) -> None:
 
 
 async def _is_quiet(at: StoreBench, source: Source, what: str) -> None:
-    """Checks that the source is not asked any more. What was on its way may still arrive."""
+    """Checks that the source gets no more requests, except those that are already on the way."""
     await asyncio.sleep(POLL_S)
     before = len(source.asked)
     await asyncio.sleep(QUIET_S)
@@ -79,7 +79,6 @@ async def _is_quiet(at: StoreBench, source: Source, what: str) -> None:
 
 
 async def _group_between(at: StoreBench) -> None:
-    """Joins a group after a channel, then a channel again."""
     async with at.sources(1) as (source,):
         await _follow(at, source, "follow a source after another")
         await at.run.join()

@@ -1,6 +1,6 @@
-"""A source of the kit: serves a store over HTTP, notes what it was asked, and has the faults that it is told.
+"""A source of the kit: serves a store over HTTP, records requests, and simulates faults.
 
-It runs in the kit's event loop. It knows no guarantee.
+It runs in the kit's event loop. It must not depend on guarantees.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from extensions.stored_weights.conformance.faults import Fault
 from extensions.stored_weights.store.layout import object_path
 
 RIGHT = Fault("nothing")
-PIECES = 40  # in which a paced body is sent each second
-PIECE = 2**16  # bytes that are written at a time otherwise
+PIECES = 40  # pieces per second of a body with a limited rate
+PIECE = 2**16  # bytes of a piece otherwise
 OBJECTS = "objects/"
 TREE = (OBJECTS, "runs/")
-QUIET = logging.getLogger(f"{__name__}.quiet")  # connections that end early are what is tried
+QUIET = logging.getLogger(f"{__name__}.quiet")  # logs nothing: connections are closed on purpose
 QUIET.setLevel(logging.CRITICAL + 1)
 
 
@@ -31,12 +31,12 @@ class Asked:
     """One request that a source received."""
 
     path: str
-    start: int  # the first byte that was asked for
-    sent: int = 0  # bytes of the body
+    start: int  # first requested byte
+    sent: int = 0  # bytes of the body that were sent
 
 
 class Source:
-    """Serves a store. `faults` has the fault of each file, `fault` that of all objects."""
+    """Serves a store. `faults`: path -> fault. `fault`: fault of all objects."""
 
     def __init__(self, store: Path, address: str):
         self.store = store
@@ -46,37 +46,37 @@ class Source:
         self.faults: dict[str, Fault] = {}
         self.fault: Fault | None = None
         self.pace: float | None = None  # bytes per second of each object
-        self.open = asyncio.Event()  # objects are sent while it is set
+        self.open = asyncio.Event()  # requests for objects wait until it is set
         self.open.set()
-        self.after: asyncio.Event | None = None  # the source answers nothing about objects before it is set
+        self.after: asyncio.Event | None = None  # requests for objects also wait for this event
         self.dies_after: float | None = None  # bytes of objects after which the source dies
         self.died = asyncio.Event()
-        self.met = asyncio.Event()  # an object was asked for
+        self.met = asyncio.Event()  # set by the first request for an object
         self._runner: web.AppRunner | None = None
 
     @property
     def url(self) -> str:
         return f"http://{self.address}:{self.port}"
 
-    # --- what was asked
+    # --- recorded requests
 
     def times(self, path: str) -> int:
-        """Returns how often a file was asked for."""
+        """Returns the number of requests for a file."""
         return sum(asked.path == path for asked in self.asked)
 
     def sent(self, objects: Iterable[str]) -> int:
-        """Returns the bytes that were sent of the named objects."""
+        """Returns the number of bytes sent of these objects."""
         paths = {object_path(name) for name in objects}
         return sum(asked.sent for asked in self.asked if asked.path in paths)
 
     def object_requests(self, objects: Iterable[str]) -> int:
-        """Returns how often the named objects were asked for."""
+        """Returns the number of requests for these objects."""
         return sum(self.times(object_path(name)) for name in set(objects))
 
     # --- serving
 
     async def start(self) -> None:
-        """Begins to serve, at the port that it had before."""
+        """Starts to serve, at the same port as before."""
         self.died.clear()
         app = web.Application()
         app.router.add_get("/{path:.*}", self._answer)
@@ -189,7 +189,7 @@ class Source:
                 await asyncio.sleep(len(piece) / fault.pace)
 
     def _before_death(self, piece: bytes) -> bytes:
-        """Returns what is still sent of `piece` if the source is about to die."""
+        """Returns the part of `piece` that is sent before the source dies."""
         if self.dies_after is None:
             return piece
         piece = piece[: int(self.dies_after)]
@@ -206,6 +206,5 @@ def _first_byte(request: web.Request) -> int:
 
 
 def _hang_up(request: web.Request) -> None:
-    """Closes the connection once what was written has been sent."""
     if request.transport:
         request.transport.close()

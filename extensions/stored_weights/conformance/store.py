@@ -1,7 +1,6 @@
-"""The kit's own store: the versions of one run in a directory, right ones and wrong ones.
+"""The kit's store: valid and invalid versions of one run in a directory.
 
-A version is made by hand, from the contract's wire models, so that any part of it can be wrong. It knows no
-HTTP and no server.
+It does not use the store's writer, so that any part of a version can be wrong.
 """
 
 import hashlib
@@ -26,26 +25,26 @@ from extensions.stored_weights.store.manifest import (
 )
 from extensions.stored_weights.store.signing import LATEST_TYPE, MANIFEST_TYPE, SigningKey
 
-FILES = 3  # of a full version, at most
+FILES = 3  # maximum number of files of a full version
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A version in the store, as a trainer offers it."""
+    """A version in the store."""
 
     version: int
     sha256: str  # of the signed manifest
     digest: str
-    full: tuple[str, ...]  # the SHA-256 of its files
-    delta: tuple[str, ...]
+    full: tuple[str, ...]  # SHA-256 of the full files
+    delta: tuple[str, ...]  # SHA-256 of the delta's files
     parameters: tuple[StoredParameter, ...]
     weights: Weights
     manifest: Mapping[str, Any]
 
 
 class KitStore:
-    """The store of one run. Its key signs everything, unless another is given."""
+    """The store of one run. `key` is the default key for signing."""
 
     def __init__(self, directory: Path, run: str, tied: Mapping[str, str]):
         self.directory = directory
@@ -59,7 +58,7 @@ class KitStore:
         return self.directory / path
 
     def object_bytes(self, names: Sequence[str]) -> int:
-        """Returns the bytes of the objects with these names together."""
+        """Returns the total size of these objects in bytes."""
         return sum(self.path(object_path(name)).stat().st_size for name in set(names))
 
     # --- versions
@@ -75,11 +74,11 @@ class KitStore:
         change: Change = dict,
         key: SigningKey | None = None,
     ) -> Offer:
-        """Writes the files and the signed manifest of a version. `latest.json` stays as it is.
+        """Writes the files and the signed manifest of a version. Does not change `latest.json`.
 
-        base: the version to which a delta is offered as well.
-        full: whether full files are offered.
-        change: makes the manifest that is signed from the right one.
+        base: version to which a delta is also written.
+        full: if False, there are no full files.
+        change: changes the manifest before it is signed.
         """
         parameters = tuple(parameter_of(name, tensor) for name, tensor in weights.items())
         manifest: dict[str, Any] = {
@@ -124,13 +123,13 @@ class KitStore:
     # --- files
 
     def put(self, path: str, data: bytes) -> None:
-        """Writes a file of the store. Readers see the old one or the new one."""
+        """Writes a file of the store atomically."""
         part = self.path(f"{path}.part")
         part.write_bytes(data)
         part.replace(self.path(path))
 
     def put_object(self, data: bytes) -> str:
-        """Writes an object, and returns its name."""
+        """Writes an object, and returns its SHA-256."""
         name = hashlib.sha256(data).hexdigest()
         self.put(object_path(name), data)
         return name
@@ -165,7 +164,6 @@ class KitStore:
 
 
 def new_key() -> SigningKey:
-    """Returns a new signing key."""
     return SigningKey(Ed25519PrivateKey.generate())
 
 
@@ -184,7 +182,7 @@ def parameter_of(name: str, tensor: torch.Tensor) -> StoredParameter:
 
 
 def split(weights: Weights, files: int) -> list[list[str]]:
-    """Returns the names in each file, the same for all versions of a model."""
+    """Returns the names of each file's weights, which are the same for all versions of a model."""
     names = sorted(weights)
     return [part for part in (names[i::files] for i in range(files)) if part]
 

@@ -1,4 +1,4 @@
-"""Watches servers while versions come and go: labels, tokens and `/contract` must agree at every moment."""
+"""Watches servers during updates: labels, tokens and `/contract` must always agree."""
 
 import asyncio
 import contextlib
@@ -13,25 +13,25 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 from extensions.stored_weights.conformance.bench import StoreBench
 
-CLIENTS = 4  # for each server
-LOOK_S = 0.01  # between two looks at /contract
+CLIENTS = 4  # per server
+POLL_CONTRACT_S = 0.01  # polling interval of /contract
 
 
 class Watch:
-    """What clients saw, and what the servers said, while the block of `watching` ran."""
+    """The responses to clients, and the versions in `/contract`, during the block of `watching`."""
 
     def __init__(self, at: StoreBench):
         self.at = at
         self.answers: list[tuple[Server, Sample]] = []
-        self.said: dict[str, list[int]] = {server.url: [] for server in at.bench.servers}
+        self.reported: dict[str, list[int]] = {server.url: [] for server in at.bench.servers}
         self.ends = asyncio.Event()
 
     def check(self, what: str) -> float:
-        """Returns the largest error, in nats, of the tokens under the weights that label them.
+        """Returns the largest error, in nats, of the tokens under the weights of their labels.
 
-        Raises GuaranteeError for such an error, and for versions that fall.
+        Raises GuaranteeError if it is too large, or a version decreased.
         """
-        for url, versions in self.said.items():
+        for url, versions in self.reported.items():
             fallen = [(a, b) for a, b in itertools.pairwise(versions) if b < a]
             if fallen:
                 raise GuaranteeError(
@@ -42,7 +42,7 @@ class Watch:
         return max([self.at.check_first_span(server, sample) for server, sample in self.answers], default=0.0)
 
     async def client(self, server: Server, seed: int) -> None:
-        """Sends one request after the other. No request may begin with an older version than the last one."""
+        """Sends requests, one at a time. None may start with an older version than the previous one."""
         newest = -1
         for i in itertools.count():
             if self.ends.is_set():
@@ -59,19 +59,19 @@ class Watch:
             newest = sample.spans[-1][0]
             self.answers.append((server, sample))
 
-    async def look(self, server: Server) -> None:
-        """Notes the live version again and again."""
+    async def poll_version(self, server: Server) -> None:
+        """Records the live version repeatedly."""
         while not self.ends.is_set():
-            self.said[server.url].append((await server.contract()).weights.version)
-            await asyncio.sleep(LOOK_S)
+            self.reported[server.url].append((await server.contract()).weights.version)
+            await asyncio.sleep(POLL_CONTRACT_S)
 
 
 @contextlib.asynccontextmanager
 async def watching(at: StoreBench) -> AsyncIterator[Watch]:
-    """Sends requests and reads `/contract` until the block ends. Raises what a client met."""
+    """Sends requests and polls `/contract` until the block ends. Errors of clients propagate."""
     watch = Watch(at)
     servers = at.bench.servers
-    tasks = [asyncio.create_task(watch.look(server)) for server in servers]
+    tasks = [asyncio.create_task(watch.poll_version(server)) for server in servers]
     tasks += [asyncio.create_task(watch.client(s, seed)) for s in servers for seed in range(CLIENTS)]
     async with cancelling(tasks):
         yield watch

@@ -1,7 +1,7 @@
-"""The directory in memory through which `weights=shared` gives servers the weights.
+"""The in-memory directory of the store with `weights=shared`.
 
-The launcher makes it, because it ends after every process that uses it, and removes it at its own end. The
-directory of a launcher that was killed is removed by the next launcher of the same user.
+The launcher creates and removes it, because the launcher outlives all processes that use it. The next
+launcher of the same user removes the directory of a launcher that was killed.
 """
 
 import fcntl
@@ -19,11 +19,11 @@ from pipelinerl.paths import OWNER_ALONE
 SHARED_MEMORY = Path("/dev/shm")
 PLAIN = re.compile(r"[A-Za-z0-9/._~+=,:-]+")
 PREFIX = "pipelinerl-"
-LOCK = ".launcher"  # is locked while the launcher lives
+LOCK = ".launcher"  # file that the launcher locks while it runs
 
 
 def check_directory(directory: str) -> None:
-    """Raises PlanError if the URL of the directory would need escapes, which servers refuse."""
+    """Raises PlanError if the URL of the directory needs escapes, which servers refuse."""
     if not PLAIN.fullmatch(directory):
         raise PlanError(
             f"weights.directory={directory} has a character that a file:// URL cannot have as it is; use "
@@ -32,16 +32,16 @@ def check_directory(directory: str) -> None:
 
 
 def store_name(run_dir: Path, token: str) -> str:
-    """Returns the name of the directory of a run's store, which nobody can guess."""
-    said = f"weights of {run_dir}".encode()
-    return PREFIX + blake2b(said, key=token.encode(), digest_size=8).hexdigest()
+    """Returns the name of a run's store directory, which cannot be guessed without the token."""
+    message = f"weights of {run_dir}".encode()
+    return PREFIX + blake2b(message, key=token.encode(), digest_size=8).hexdigest()
 
 
 @contextmanager
 def made_store(store: Path) -> Iterator[None]:
-    """Makes the store, which only its owner can enter, and removes it when the block ends.
+    """Creates the store, which only its owner can enter, and removes it when the block ends.
 
-    Raises PlanError if it cannot be made.
+    Raises PlanError if that fails.
     """
     _remove_abandoned(store.parent)
     try:
@@ -59,7 +59,6 @@ def made_store(store: Path) -> Iterator[None]:
 
 
 def _made(store: Path) -> int:
-    """Makes the directory and returns the descriptor of its locked file. Raises OSError."""
     store.mkdir(mode=OWNER_ALONE, parents=True)
     try:
         return _locked(store)
@@ -69,7 +68,7 @@ def _made(store: Path) -> int:
 
 
 def _locked(store: Path) -> int:
-    """Returns the descriptor of the locked file. It has its name only when it is locked."""
+    """Creates a locked file, renames it to its final name, and returns its descriptor."""
     unnamed = store / f"{LOCK}.part"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,9 +77,8 @@ def _locked(store: Path) -> int:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Removes the stores of launchers that have not ended by themselves."""
     for lock in parent.glob(f"{PREFIX}*/{LOCK}"):
-        with suppress(OSError):  # of another user, or in use
+        with suppress(OSError):  # it belongs to another user, or is in use
             opened = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

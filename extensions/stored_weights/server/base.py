@@ -1,4 +1,4 @@
-"""What a relay channel and a shared one have in common, for `joined_channel` and `follower`."""
+"""Base class of the relay and the shared channel, for `joined_channel` and `follower`."""
 
 import abc
 import itertools
@@ -19,25 +19,25 @@ from extensions.stored_weights.store.manifest import VersionManifest
 from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import UpdateError, UpdateRecord, reason_of
 
-if TYPE_CHECKING:  # it needs the extra `weights`
+if TYPE_CHECKING:  # the import needs the extra `weights`
     from extensions.stored_weights.store.assembly import AssembledVersion
 
-# A version with such an error is bad, whoever is asked for it. Any other StoreError may pass.
+# These errors mean that the version is invalid. After any other StoreError a retry may succeed.
 PROVEN_BAD = (BadSignatureError, BadManifestError, BadDigestError)
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
 
 
 class Channel(abc.ABC):
-    """A store as a server uses it. Its methods are called in the server's event loop, and do not block it."""
+    """A server's access to a store. Methods run in the server's event loop, and do not block it."""
 
     def __init__(self, request: InitWeightChannelRequest, engine: InferenceEngine, ledger: UpdateLedger):
         self.request = request
         self.newest_seen: int | None = None
-        self.left = False  # whether nothing of it may be applied any more
+        self.left = False  # True if its versions must not be applied any more
         self._engine = engine
         self._ledger = ledger
-        self._target: UpdateRecord | None = None  # the version that was begun last
+        self._target: UpdateRecord | None = None  # last version that was begun
 
     @abc.abstractmethod
     async def check(self) -> str | None:
@@ -45,23 +45,23 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     async def open(self) -> None:
-        """Begins to use the store. Raises ContractError if that is not possible."""
+        """Opens the store. Raises ContractError if that fails."""
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Ends all use of the store. No fetch may be running."""
+        """Closes the store. No fetch may be running."""
 
     @abc.abstractmethod
     async def fetch(self, record: UpdateRecord) -> "AssembledVersion":
-        """Returns the version of a record once it is complete and verified.
+        """Fetches the version of a record, and returns it complete and verified.
 
-        It counts bytes in the record's `transfer`. Raises StoreError or OSError.
+        Counts bytes in the record's `transfer`. Raises StoreError or OSError.
         """
 
     async def attempt(self, record: UpdateRecord) -> "AssembledVersion | None":
-        """Returns the version of a record, or None for a cause that may pass: the record's error says which.
+        """Fetches the version of a record. Returns None, and sets the record's error, if a retry may succeed.
 
-        Raises UpdateError for a version that is proven bad.
+        Raises UpdateError if the version is invalid.
         """
         self._target = record
         try:
@@ -75,16 +75,16 @@ class Channel(abc.ABC):
         return None
 
     async def apply(self, record: UpdateRecord, stored: "AssembledVersion", kv_cache: KvCacheMode) -> None:
-        """Has the engine load a version, unless the channel has been left meanwhile."""
+        """Makes the engine load a version. Raises RuntimeError if the channel was left."""
         record.progress.transfer_s = time.monotonic() - record.accepted_at
-        await self._ledger.occupy(record)
+        await self._ledger.acquire_exclusive(record)
         if self.left:
             raise RuntimeError("its channel was left")
         record.digest = stored.manifest.digest
         await self._engine.load_weights(stored_update(stored, kv_cache), record.progress)
 
     def info(self) -> ChannelInfo:
-        """Returns what `/contract` says of the channel."""
+        """Returns the channel's state for `/contract`."""
         target = self._target if self._target and self._target.receiving else None
         return ChannelInfo(
             kind=self.request.kind,
@@ -98,7 +98,7 @@ class Channel(abc.ABC):
 
 
 def stored_update(version: "AssembledVersion", kv_cache: KvCacheMode) -> StoredUpdate:
-    """Returns what the engine is given to load."""
+    """Returns the argument of the engine's `load_weights`."""
     manifest = version.manifest
     return StoredUpdate(
         version=manifest.version,
@@ -111,7 +111,7 @@ def stored_update(version: "AssembledVersion", kv_cache: KvCacheMode) -> StoredU
 
 
 def check_dtypes(manifest: VersionManifest, info: EngineInfo) -> None:
-    """Raises BadManifestError unless the engine casts from every dtype of the version."""
+    """Raises BadManifestError unless the engine accepts every dtype of the version."""
     for parameter in manifest.parameters:
         if parameter.dtype not in info.accepts_dtypes:
             raise BadManifestError(
@@ -120,5 +120,5 @@ def check_dtypes(manifest: VersionManifest, info: EngineInfo) -> None:
 
 
 def pauses() -> Iterator[float]:
-    """Yields the seconds to wait before each new attempt: they double, up to a longest one."""
+    """Returns an endless iterator of exponential backoff times in seconds."""
     return (min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(k, 16)) for k in itertools.count())

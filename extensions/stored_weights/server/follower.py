@@ -1,7 +1,7 @@
-"""Pulls each newer version of a channel unasked.
+"""Pulls each newer version of a channel without a request.
 
-Two tasks in the server's event loop do it. One looks for versions; the other has them fetched and applied,
-one after the other. A version that fails for a passing cause is tried again as long as it is the newest.
+Two tasks run in the server's event loop. One polls for versions; the other fetches and applies them, one at a
+time. A version that fails for a temporary cause is retried while it is the newest.
 """
 
 import asyncio
@@ -21,45 +21,45 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-APPLYING_S = 60.0  # for which a join waits while a followed version is being applied
+APPLYING_S = 60.0  # time for which a join waits while a version is being applied
 
 
 class Follower:
-    """The two tasks of a channel that is followed."""
+    """The two tasks of a channel with `follow`."""
 
     def __init__(self, channel: "RelayChannel", ledger: UpdateLedger):
         self._channel = channel
         self._ledger = ledger
         self._newest: LatestVersion | None = None
-        self._waiting: UpdateRecord | None = None  # of a version that has not been begun
-        self._pulled: UpdateRecord | None = None  # the last one that was begun
-        self._dropped = False  # whether the version before that was given up for it
-        self._news = asyncio.Event()  # set while a version waits
-        self._tasks = [asyncio.create_task(self._look()), asyncio.create_task(self._pull())]
+        self._waiting: UpdateRecord | None = None  # newest version, if it has not been begun
+        self._pulled: UpdateRecord | None = None  # last version that was begun
+        self._dropped = False  # True if the version before `_pulled` was cancelled for it
+        self._has_newer = asyncio.Event()  # set while `_waiting` is not None
+        self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._pull())]
 
     async def stop(self, why: str) -> None:
-        """Calls off the version that is being pulled, and ends both tasks."""
+        """Cancels both tasks, and the versions that wait or are being pulled."""
         for task in self._tasks:
             task.cancel()
         for record in filter(None, (self._waiting, self._pulled)):
-            self._ledger.give_up(record, why)
+            self._ledger.cancel(record, why)
             await record.wait()
         await asyncio.wait(self._tasks)
 
-    # --- looking ----------------------------------------------------------------------------------
+    # --- polling ----------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while True:
             try:
-                latest = await self._channel.look()
+                latest = await self._channel.poll()
             except Exception:
                 log.exception("the sources of weights could not be asked for the newest version")
                 latest = None
-            if latest is not None and self._is_news(latest):
+            if latest is not None and self._is_newer(latest):
                 self._note(latest)
             await asyncio.sleep(self._channel.request.poll_s)
 
-    def _is_news(self, latest: LatestVersion) -> bool:
+    def _is_newer(self, latest: LatestVersion) -> bool:
         if self._newest is not None and latest.version <= self._newest.version:
             return False
         is_live = self._ledger.serves(latest.run, latest.manifest_sha256)
@@ -69,25 +69,28 @@ class Follower:
         self._newest = latest
         why = f"superseded: version {latest.version} is newer"
         if self._waiting:
-            self._ledger.give_up(self._waiting, why, superseded=True)
+            self._ledger.cancel(self._waiting, why, superseded=True)
         self._waiting = self._record_of(latest)
         if self._pulled and self._pulled.receiving and self._is_early(self._pulled):
             self._dropped = True
-            self._ledger.give_up(self._pulled, why, superseded=True)
-        self._news.set()
+            self._ledger.cancel(self._pulled, why, superseded=True)
+        self._has_newer.set()
 
     def _record_of(self, latest: LatestVersion) -> UpdateRecord:
-        """Returns a new record of a version that will be pulled."""
+        """Adds a new record of a version to the ledger, and returns it."""
         epoch = self._channel.request.epoch
         outcome = WeightUpdateStatus(run=latest.run, epoch=epoch, version=latest.version)
-        record = UpdateRecord(outcome, APPLYING_S, manifest_sha256=latest.manifest_sha256, followed=True)
+        record = UpdateRecord(
+            outcome, APPLYING_S, manifest_sha256=latest.manifest_sha256, is_unrequested=True
+        )
         self._ledger.add(record)
         return record
 
     def _is_early(self, record: UpdateRecord) -> bool:
-        """Returns whether a version is given up for a newer one, because most of it is still to come.
+        """Returns True if a version should be cancelled for a newer one: less than half of it is fetched.
 
-        Never two in a row: if versions appear faster than they arrive, every second one is completed.
+        It never cancels two in a row. If versions appear faster than they are fetched, it completes every
+        second one.
         """
         transfer = record.transfer
         early = 2 * transfer.bytes_done < max(1, transfer.bytes_total)
@@ -97,24 +100,24 @@ class Follower:
 
     async def _pull(self) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._has_newer.wait()
+            self._has_newer.clear()
             record = self._waiting
             self._waiting = None
-            if record.receiving:  # else a trainer has aborted it
+            if record.receiving:  # otherwise the trainer has aborted it
                 await self._to_the_end(record)
 
     async def _to_the_end(self, record: UpdateRecord) -> None:
-        """Pulls a version until it is live, bad or called off, or until there is a newer one."""
+        """Pulls a version, with retries, until it is live, invalid or cancelled, or there is a newer one."""
         for pause_s in pauses():
             self._pulled = record
             self._ledger.begin(record, self._obtain(record))
             await record.wait()
             if not record.superseded:
                 self._dropped = False
-            if record.outcome.state != "failed" or record.called_off or record.hopeless:
+            if record.outcome.state != "failed" or record.cancel_reason or record.is_permanent:
                 return
-            if await self._news_within(pause_s):
+            if await self._newer_within(pause_s):
                 return
             record = self._record_of(self._newest)
 
@@ -128,12 +131,12 @@ class Follower:
                 return stored
             why = record.outcome.error
             log.warning("version %d could not be fetched: %s", record.outcome.version, why)
-            if await self._news_within(pause_s):
+            if await self._newer_within(pause_s):
                 why = f"superseded: version {self._newest.version} is newer; {why}"
                 raise UpdateError(why, skipped=True)
         raise AssertionError("the pauses do not end")
 
-    async def _news_within(self, pause_s: float) -> bool:
+    async def _newer_within(self, pause_s: float) -> bool:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), pause_s)
-        return self._news.is_set()
+            await asyncio.wait_for(self._has_newer.wait(), pause_s)
+        return self._has_newer.is_set()

@@ -1,7 +1,6 @@
-"""A weight channel that a server has joined, or is joining.
+"""The `WeightChannel` of a store, which a server has joined or is joining.
 
-`membership` decides which channel that is, and `weight_updates` which updates are accepted. The store's
-channel obtains versions, and the engine loads them.
+It fetches versions by a `Channel` (`base`), with retries.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class JoinedChannel(WeightChannel):
-    """The channel of a store, and what follows it if it is to be followed."""
+    """The channel of a store, with a `Follower` if the request says `follow`."""
 
     def __init__(self, channel: Channel, ledger: UpdateLedger):
         self.request = channel.request
@@ -52,7 +51,7 @@ class JoinedChannel(WeightChannel):
         await self._channel.apply(record, stored, kv_cache)
 
     async def _fetched_in_time(self, record: UpdateRecord) -> "AssembledVersion":
-        """Returns the version of a record, which is tried again until the record's timeout."""
+        """Fetches the version of a record, with retries until the record's timeout."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(record.timeout_s):
                 for pause_s in pauses():

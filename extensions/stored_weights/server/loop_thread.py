@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that hashing and file writing never delay the server's loop."""
+"""An event loop in a thread, so that hashing and file writing do not delay the server's loop."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A daemon thread that runs an event loop until it is closed. It is used in the server's event loop."""
+    """A daemon thread that runs an event loop. Its methods are called in the server's event loop."""
 
     def __init__(self, name: str):
         self._loop = asyncio.new_event_loop()
@@ -27,7 +27,7 @@ class LoopThread:
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine in the thread and returns its result.
 
-        Cancelling the await cancels the coroutine, and waits until that has ended.
+        If the await is cancelled, it cancels the coroutine and waits for its end.
         """
         here = asyncio.get_running_loop()
         ended = here.create_future()
@@ -50,6 +50,6 @@ class LoopThread:
         return tasks[0].result()
 
     async def close(self) -> None:
-        """Ends the loop and the thread. Nothing may be running in it any more."""
+        """Stops the loop and the thread. No coroutine may be running."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join)

@@ -1,6 +1,6 @@
-"""A relay channel: versions come over HTTP from any of several sources, and are verified here.
+"""The relay channel: fetches versions over HTTP from several sources, and verifies them.
 
-The puller of `extensions.stored_weights.store` does the work, in a thread with an event loop of its own.
+It runs the `Puller` of `extensions.stored_weights.store` in a thread with its own event loop.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from extensions.stored_weights.store.puller import AssembledVersion, Puller, Pul
 from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import UpdateRecord
 
-REACH_S = 10.0  # in which at least one source accepts a connection
+REACH_S = 10.0  # timeout for a connection to at least one source
 
 
 class RelayChannel(Channel):
-    """A channel of kind `relay`. `directory` returns the one in which the server stores what it fetches."""
+    """A channel of kind `relay`. `directory` returns the server's directory for fetched weights."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RelayChannel(Channel):
         self._directory = directory
         self._thread: LoopThread | None = None
         self._puller: Puller | None = None
-        self._assembled: int | None = None  # the version that was assembled last, on which a delta may build
+        self._assembled: int | None = None  # last assembled version, a possible base of the next delta
 
     async def check(self) -> None:
         """Raises ContractError (`no_source`) unless a source accepts a connection."""
@@ -70,7 +70,7 @@ class RelayChannel(Channel):
             raise
 
     async def _begin(self) -> None:
-        """Makes the puller, in the thread, so that `close` finds it also if the join was given up."""
+        """Creates the puller in the thread, as an attribute, which `close` needs after a cancelled join."""
         asked = self.request
         rules = PullRules(asked.poll_s, asked.idle_timeout_s, asked.min_bytes_per_s)
         shapes: Mapping[str, tuple[int, ...]] = self._engine.parameter_shapes()
@@ -89,9 +89,9 @@ class RelayChannel(Channel):
             await thread.run(puller.close)
         await thread.close()
 
-    async def look(self) -> LatestVersion | None:
-        """Returns the newest version that the sources state, or None if there is nothing new."""
-        latest = await self._thread.run(self._puller.look)
+    async def poll(self) -> LatestVersion | None:
+        """Returns the newest version of the sources, or None if there is no newer one."""
+        latest = await self._thread.run(self._puller.poll)
         if latest is not None:
             self.newest_seen = max(latest.version, self.newest_seen or 0)
         return latest
@@ -100,7 +100,7 @@ class RelayChannel(Channel):
         return await self._thread.run(lambda: self._fetch(record))
 
     async def _fetch(self, record: UpdateRecord) -> AssembledVersion:
-        """Fetches in the thread. What other versions left is deleted first, so that the disk holds two."""
+        """Fetches in the thread. First deletes older versions, so that the disk has at most two."""
         puller = self._puller
         version = record.outcome.version
         manifest = await puller.manifest(version, record.manifest_sha256)
@@ -120,7 +120,7 @@ class RelayChannel(Channel):
 
 
 async def _reach(url: str) -> str | None:
-    """Returns None if the source accepts a connection, else why it does not."""
+    """Connects to a source. Returns a message if that fails, else None."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:

@@ -1,6 +1,6 @@
-"""A shared channel: versions are in a directory that trainer and server both see, such as one in /dev/shm.
+"""The shared channel: versions are in a directory that trainer and server share, such as one in /dev/shm.
 
-Nothing is copied or fetched. The engine maps the files that the trainer has written.
+The engine maps the files that the trainer has written, without a copy.
 """
 
 from contracts.channel import ChannelInfo, InitWeightChannelRequest, SourceInfo
@@ -23,7 +23,7 @@ class SharedChannel(Channel):
         self._store: SharedStore | None = None
 
     async def check(self) -> str | None:
-        """Returns the SHA-256 of the proof. Raises ContractError (`not_shared`) if this is not the store."""
+        """Returns the SHA-256 of the proof. Raises ContractError (`not_shared`) if that fails."""
         try:
             return await in_daemon_thread(self._proof)
         except (StoreError, OSError) as error:

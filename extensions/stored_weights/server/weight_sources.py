@@ -1,7 +1,7 @@
-"""Decides from which sources a server may fetch weights: its allow-list.
+"""The allow-list of a server's weight sources.
 
-Without one, anybody who reaches the server could make it send requests to hosts that only it can reach.
-URLs are compared by their parts, and one that is not in the plain form of `locations` is refused.
+Without it, a client could make the server send requests to hosts that only the server can reach. URLs are
+compared by their parts; `locations` refuses URLs in an unusual form.
 """
 
 import ipaddress
@@ -13,7 +13,7 @@ from inference_adapters.channel import Caller
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether a plain host is this machine, whatever a name server says."""
+    """Returns True if a host is a loopback address or `localhost`, without a DNS query."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -21,16 +21,16 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(caller: Caller) -> bool:
-    """Returns whether the caller is on the server's own machine."""
+    """Returns True if the caller is on the server's machine."""
     host = plain_host(caller.host)
     return is_loopback(host) or host == plain_host(caller.reached)
 
 
 class SourceList:
-    """The sources that a server accepts: everything below some URLs.
+    """The allowed sources: all URLs below `prefixes`.
 
-    Without URLs they are loopback addresses and the caller's own host, and directories if the caller is on
-    the server's machine.
+    By default they are loopback addresses and the caller's host, and directories if the caller is on the
+    server's machine.
     """
 
     def __init__(self, prefixes: Sequence[Location] | None = None):

@@ -1,7 +1,7 @@
-"""Makes the directories of versions: safetensors files, their index, and the files beside the weights.
+"""Assembles the directories of versions: safetensors files, their index, and model files such as config.json.
 
-A directory appears under its name when it is complete and every parameter has been verified. All functions
-here block, and run in a worker thread.
+A directory gets its name when it is complete and every parameter has been verified. All functions block, and
+run in a worker thread.
 """
 
 import os
@@ -26,7 +26,7 @@ from extensions.stored_weights.store.tensor_check import TensorCheck, tensor_ent
 from extensions.stored_weights.store.tensor_file import check_tensor_file
 from extensions.stored_weights.store.worker_thread import Stop
 
-UNFINISHED = "."  # begins the names of directories that are being made
+UNFINISHED = "."  # prefix of unfinished directories
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class AssembledVersion:
     """A version in verified local files, which must not be written to."""
 
     manifest: VersionManifest
-    directory: Path | None  # a Hugging Face checkpoint; None: the files are those of a shared store
-    files: tuple[Path, ...]  # safetensors files that together hold every parameter once
+    directory: Path | None  # a Hugging Face checkpoint; None for the files of a shared store
+    files: tuple[Path, ...]  # safetensors files that together have every parameter once
 
 
 def version_name(manifest: VersionManifest) -> str:
@@ -50,12 +50,12 @@ class AssembledVersions:
         self._directory = directory / "versions"
         self._objects = objects
         self._check = TensorCheck()
-        self._sound: set[str] = set()  # the versions of which this process has seen every file
+        self._sound: set[str] = set()  # versions whose files this process has all verified
         self._directory.mkdir(parents=True, exist_ok=True)
         self._manifests = self._found()
 
     def _found(self) -> dict[str, VersionManifest]:
-        """Returns the versions of an earlier process, by directory. What is unfinished is removed."""
+        """Returns the versions of an earlier process by directory. Removes unfinished ones."""
         manifests = {}
         for path in self._directory.iterdir():
             try:
@@ -71,11 +71,11 @@ class AssembledVersions:
         return manifests
 
     def by_digest(self) -> Mapping[str, VersionManifest]:
-        """Returns the manifests of the versions that are here."""
+        """Returns the manifests of the assembled versions."""
         return {manifest.digest: manifest for manifest in list(self._manifests.values())}
 
     def verified(self, manifest: VersionManifest, stop: Stop) -> AssembledVersion | None:
-        """Returns the version if it is here, with every parameter verified. A damaged one is removed."""
+        """Returns the version if it is assembled, after verifying every parameter. Removes a damaged one."""
         name = version_name(manifest)
         found = self._manifests.get(name)
         if found is None or (found.digest, found.model_files) != (manifest.digest, manifest.model_files):
@@ -85,7 +85,7 @@ class AssembledVersions:
         return AssembledVersion(manifest, self._directory / name, tuple(self._weight_files(name)))
 
     def is_sound(self, digest: str, stop: Stop) -> bool:
-        """Returns whether a version with this digest is here, and verified. A damaged one is removed."""
+        """Returns True if a version with this digest is assembled and intact. Removes a damaged one."""
         name = self._name_of(digest)
         return name is not None and self._is_sound(name, stop)
 
@@ -100,7 +100,7 @@ class AssembledVersions:
         return True
 
     def _check_others(self, name: str, held: Mapping[str, Sequence[str]]) -> None:
-        """Checks the files beside the weights of a version of an earlier process, and renews its index."""
+        """Checks the model files of a version of an earlier process, and rewrites its index."""
         directory = self._directory / name
         for file in self._manifests[name].model_files:
             if sha256_of(directory / file.name) != file.sha256:
@@ -109,14 +109,13 @@ class AssembledVersions:
         self._sound.add(name)
 
     def _name_of(self, digest: str) -> str | None:
-        """Returns the directory's name of a version that is here."""
         found = [name for name, each in list(self._manifests.items()) if each.digest == digest]
         return found[0] if found else None
 
     def assemble(self, plan: Plan, stop: Stop) -> AssembledVersion:
-        """Makes a version from files that are here and verified, and returns it.
+        """Assembles a version from verified local files.
 
-        Raises BadDigestError if the files do not make up the version, or OSError.
+        Raises BadDigestError if the result is not the version, or OSError.
         """
         name = version_name(plan.target)
         scratch = self._directory / f"{UNFINISHED}{name}.{uuid.uuid4().hex}"
@@ -143,7 +142,7 @@ class AssembledVersions:
         (scratch / MANIFEST_NAME).write_bytes(plan.target.canonical())
 
     def _copy_root(self, scratch: Path, plan: Plan, stop: Stop) -> None:
-        """Puts the root's weight files there: links, and copies of those that deltas will change."""
+        """Links the root's weight files into `scratch`, and copies those that deltas will change."""
         changed = plan.changed_names
         for name, source in self._root_files(plan).items():
             stop.check()
@@ -153,7 +152,6 @@ class AssembledVersions:
                 shutil.copyfile(source, scratch / name)
 
     def _root_files(self, plan: Plan) -> dict[str, Path]:
-        """Returns the root's weight files by the names that they shall have."""
         if plan.root_is_here:
             name = self._name_of(plan.root.digest) or version_name(plan.root)
             return {path.name: path for path in self._weight_files(name)}
@@ -177,7 +175,7 @@ class AssembledVersions:
         return sorted((self._directory / name).glob(f"*{WEIGHTS_SUFFIX}"))
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Deletes all versions but those whose directories have these names."""
+        """Deletes all versions except those with these directory names."""
         for name in list(self._manifests):
             if name not in names:
                 self._remove(name)
@@ -191,7 +189,7 @@ class AssembledVersions:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Links a file, or copies it where the file system has no links."""
+    """Links a file, or copies it if the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:

@@ -2,8 +2,8 @@
 
     python -m extensions.stored_weights.store.checkpoint STORE RUN VERSION --out DIR
 
-The version needs full files in the store. Every file is compared with its SHA-256 in the manifest. With --key
-the manifest's signature is verified too.
+The version must have full files in the store. Every file is compared with its SHA-256 in the manifest. With
+--key the manifest's signature is verified too.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ COPY_BYTES = 2**20
 
 
 class CheckpointError(Exception):
-    """What keeps a version from being copied, in one line."""
+    """Raised if a version cannot be copied. The message is one line."""
 
 
 def copy_checkpoint(store: Path, run: str, version: int, out: Path, verifier: Verifier | None) -> None:
-    """Makes the directory `out`, which appears complete or not at all.
+    """Creates the directory `out` atomically.
 
-    Raises CheckpointError if the version or the directory is not suitable, StoreError if a file is not what
-    the manifest says, and OSError.
+    Raises CheckpointError if the version or the directory is not suitable, StoreError if a file differs from
+    the manifest, and OSError.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} is there already: name a new directory")
@@ -68,7 +68,6 @@ def _full_manifest(store: Path, run: str, version: int, verifier: Verifier | Non
 
 
 def _fill(directory: Path, store: Path, manifest: VersionManifest) -> None:
-    """Copies what the manifest names, and writes the index."""
     assert manifest.full is not None
     parameters = {parameter.name: parameter for parameter in manifest.parameters}
     for file in manifest.model_files:
@@ -81,7 +80,7 @@ def _fill(directory: Path, store: Path, manifest: VersionManifest) -> None:
 
 
 def _copy(store: Path, file: StoredFile | ModelFile, target: Path) -> None:
-    """Copies an object. Raises BadDigestError if it is not what its name says."""
+    """Copies an object. Raises BadDigestError if its SHA-256 is wrong."""
     digest = hashlib.sha256()
     with (store / object_path(file.sha256)).open("rb") as source, target.open("wb") as copy:
         while part := source.read(COPY_BYTES):
@@ -92,7 +91,7 @@ def _copy(store: Path, file: StoredFile | ModelFile, target: Path) -> None:
 
 
 def main() -> None:
-    """Copies the version that the command line names. Ends with one line if it cannot."""
+    """Copies the version that the command line names. Exits with a one-line message if that fails."""
     parser = command_parser("extensions.stored_weights.store.checkpoint", __doc__)
     parser.add_argument("store", type=Path)
     parser.add_argument("run")

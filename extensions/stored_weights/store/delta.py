@@ -1,13 +1,13 @@
-"""The delta codec `xor-gap-zstd/1`: what changed between two versions of the same parameters.
+"""The delta codec `xor-gap-zstd/1`: the changes between two versions of the same parameters.
 
-A delta is a safetensors file that zstd has compressed whole. Of each changed parameter it holds either
-`<name>:gap` and `<name>:xor`, or `<name>:full`, all as uint8:
+A delta is a zstd-compressed safetensors file. For each changed parameter it has either `<name>:gap` and
+`<name>:xor`, or `<name>:full`, all as uint8:
 
     gap [4, n]   bytes of `position - previous position - 1` as uint32, the lowest byte of all of them first
-    xor [w, n]   bytes of `old ^ new` of the n changed elements, which are w bytes wide, in the same way
-    full [size]  the new bytes, where more than a quarter of the elements changed
+    xor [w, n]   bytes of `old ^ new` of the n changed elements, which are w bytes wide, in the same order
+    full [size]  the new bytes, if more than a quarter of the elements changed
 
-Reading xors, so the same delta twice gives the old version: it is applied to a copy of the base alone.
+Applying the same delta twice restores the old version. So it must be applied to a copy of the base.
 """
 
 import shutil
@@ -31,13 +31,13 @@ from extensions.stored_weights.store.tensor_file import (
 )
 
 LEVEL = 3
-MAX_WINDOW_BYTES = 8 * 2**20  # that a compressed file may ask the reader to keep
-SPARSE_DIVISOR = 4  # at most 1 / 4 of the elements travel one by one
+MAX_WINDOW_BYTES = 8 * 2**20  # maximum zstd window, and thereby the memory that decompression needs
+SPARSE_DIVISOR = 4  # gap and xor are used if at most 1 / 4 of the elements changed
 MAX_ELEMENTS = 2**32  # positions are uint32
 CHUNK = 2**20  # elements that are compared or changed at a time
 COPY_BYTES = 2**20
-SPOOL_BYTES = 16 * 2**20  # of a delta's tensors in memory; the rest waits on the disk
-ENTRY_BYTES = 256  # of a header's entry, besides its name
+SPOOL_BYTES = 16 * 2**20  # bytes of a delta's tensors in memory; larger deltas are spooled to disk
+ENTRY_BYTES = 256  # maximum bytes of a header's entry, besides its name
 
 Positions = npt.NDArray[np.uint32]
 Elements = npt.NDArray[np.unsignedinteger]
@@ -55,10 +55,9 @@ class Described(Protocol):
 
 
 def encode_delta(pairs: Iterable[tuple[Described, RawBytes, RawBytes]], path: Path) -> list[str]:
-    """Writes what changed from the old to the new bytes of each parameter.
+    """Writes the delta from the old to the new bytes of each parameter.
 
-    Returns the names of those that changed, in the order in which the file holds them. If none did, it
-    writes no file.
+    Returns the names of the changed parameters, in the order of the file. Writes no file if none changed.
     """
     tensors: list[tuple[str, tuple[int, ...]]] = []
     names = []
@@ -75,7 +74,7 @@ def encode_delta(pairs: Iterable[tuple[Described, RawBytes, RawBytes]], path: Pa
 
 
 def _encode(old: RawBytes, new: RawBytes, width: int) -> dict[str, RawBytes]:
-    """Returns the tensors of one parameter, by the end of their names. It is empty if nothing changed."""
+    """Returns the tensors of one parameter by the suffix of their names. Empty if nothing changed."""
     if len(old) != len(new):
         raise ValueError(f"{len(new)} bytes have no delta against {len(old)}")
     found = _changes(old.view(f"<u{width}"), new.view(f"<u{width}"))
@@ -89,7 +88,7 @@ def _encode(old: RawBytes, new: RawBytes, width: int) -> dict[str, RawBytes]:
 
 
 def _changes(old: Elements, new: Elements) -> tuple[Positions, Elements] | None:
-    """Returns where and how elements changed, or None if too many did."""
+    """Returns positions and xor of the changed elements, or None if too many changed."""
     if len(old) > MAX_ELEMENTS:
         return None
     positions = [np.empty(0, np.uint32)]
@@ -127,11 +126,11 @@ def apply_delta(
     names: Sequence[str],
     write: Callable[[str], RawBytes],
 ) -> None:
-    """Changes the base into the new version, one parameter after the other in the order of `names`.
+    """Changes a copy of the base into the new version, one parameter at a time.
 
-    `write` returns the bytes of a parameter in a copy of the base, to be written to. `names` are those of the
-    manifest, which the file holds in the same order. Raises BadDigestError if the file is malformed. Some
-    parameters have then changed. It needs memory for one parameter, whatever the file holds.
+    `names` are those of the manifest, in the order of the file. `write` returns a writable array of a
+    parameter's bytes. Raises BadDigestError if the file is malformed, possibly after changing some
+    parameters. Needs memory for one parameter, even for a malicious file.
     """
     try:
         with path.open("rb") as file, _decompressor().stream_reader(file) as stream:
@@ -166,7 +165,7 @@ def _is(entry: TensorEntry | None, name: str, shape: tuple[int, ...]) -> bool:
 
 
 def _changed_count(parameter: StoredParameter, gap: TensorEntry | None, xor: TensorEntry | None) -> int:
-    """Returns how many elements changed. Raises BadDigestError unless these are the parameter's tensors."""
+    """Returns the number of changed elements. Raises BadDigestError unless the tensors are valid."""
     count = gap.shape[-1] if gap is not None and gap.shape else 0
     width = ITEM_BYTES[parameter.dtype]
     fits = 0 < count * SPARSE_DIVISOR <= parameter.nbytes // width
@@ -183,7 +182,7 @@ def _replace(stream: IO[bytes], target: RawBytes) -> None:
 
 
 def _xor(stream: IO[bytes], count: int, target: Elements) -> None:
-    """Changes `count` elements. Raises BadDigestError if a position lies outside the parameter."""
+    """Changes `count` elements. Raises BadDigestError if a position is outside the parameter."""
     gaps = np.frombuffer(_read(stream, 4 * count), np.uint8).reshape(4, count)
     xor = np.frombuffer(_read(stream, target.itemsize * count), np.uint8).reshape(target.itemsize, count)
     after = 0  # the position after the last change
@@ -204,7 +203,7 @@ def _elements(planes: RawBytes) -> Elements:
 
 
 def _read(stream: IO[bytes], count: int) -> bytes:
-    """Returns exactly so many bytes. Raises BadDigestError if the stream ends before."""
+    """Returns exactly `count` bytes. Raises BadDigestError if the stream ends before."""
     parts = []
     while count:
         part = stream.read(min(count, COPY_BYTES))

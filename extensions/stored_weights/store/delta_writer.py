@@ -1,4 +1,4 @@
-"""Applies deltas to tensor files on the disk, one parameter in memory at a time."""
+"""Applies deltas to tensor files on disk, with one parameter in memory at a time."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,10 +13,10 @@ from extensions.stored_weights.store.worker_thread import Stop
 
 
 class DeltaWriter:
-    """Changes the parameters of copied files. What `parameter` returns is written back by the next call."""
+    """Changes parameters in copied files. Each parameter is written back when the next one is read."""
 
     def __init__(self, paths: Iterable[Path], stop: Stop):
-        self._places: dict[str, tuple[Path, TensorEntry]] = {
+        self._entries: dict[str, tuple[Path, TensorEntry]] = {
             entry.name: (path, entry) for path in paths for entry in tensor_entries(path)
         }
         self._stop = stop
@@ -29,10 +29,10 @@ class DeltaWriter:
         self._write_back()
 
     def _parameter(self, name: str) -> RawBytes:
-        """Returns the bytes of a parameter, which may be changed until the next call."""
+        """Returns a writable array of a parameter's bytes, valid until the next call."""
         self._stop.check()
         self._write_back()
-        path, entry = self._places[name]
+        path, entry = self._entries[name]
         self._name = name
         self._bytes = np.fromfile(path, np.uint8, entry.end - entry.start, offset=entry.start)
         return self._bytes
@@ -40,7 +40,7 @@ class DeltaWriter:
     def _write_back(self) -> None:
         if self._bytes is None:
             return
-        path, entry = self._places[self._name]
+        path, entry = self._entries[self._name]
         with path.open("r+b", buffering=0) as file:
             file.seek(entry.start)
             rest = self._bytes.data

@@ -1,9 +1,9 @@
-"""The directory in which a server keeps the weights that it fetched. One process uses it at a time.
+"""The directory in which a server stores fetched weights. One process uses it at a time.
 
 objects/   complete files, by SHA-256
 parts/     files that are being received
 versions/  assembled versions
-lock       held by the process that uses the directory
+lock       locked by the process that uses the directory
 """
 
 import asyncio
@@ -19,25 +19,25 @@ from extensions.stored_weights.store.assembly import AssembledVersions
 from extensions.stored_weights.store.errors import StoreError
 from extensions.stored_weights.store.object_files import ObjectFiles
 
-TURN_POLL_S = 0.02
+LOCK_POLL_S = 0.02
 
 
 class DirectoryInUseError(StoreError):
-    """A directory that another process uses."""
+    """Raised if another process uses the directory."""
 
     word = "directory"
 
 
 @dataclass
 class Claim:
-    """What one puller needs of the directory: names of versions, and hashes of objects."""
+    """The files of the directory that one puller needs."""
 
-    versions: Collection[str] = field(default_factory=set)
-    objects: Collection[str] = field(default_factory=set)
+    versions: Collection[str] = field(default_factory=set)  # names of directories
+    objects: Collection[str] = field(default_factory=set)  # SHA-256
 
 
 class WeightDirectory:
-    """A directory, and what this process knows of its files. Pullers of one process share it."""
+    """The files of a directory. All pullers of a process that use the directory share one object."""
 
     _opened: dict[Path, "WeightDirectory"] = {}
     _opening = threading.Lock()
@@ -45,7 +45,7 @@ class WeightDirectory:
     def __init__(self, path: Path):
         self._path = path
         self._users = 0
-        self._turn = threading.Lock()  # held while a version is fetched
+        self._fetching = threading.Lock()  # locked while a version is fetched
         self._claiming = threading.Lock()
         self._claims: dict[int, Claim] = {}
         self._lock = _locked(path)
@@ -58,7 +58,7 @@ class WeightDirectory:
 
     @classmethod
     def open(cls, path: Path) -> "WeightDirectory":
-        """Returns the directory, which is made if it is missing. Raises DirectoryInUseError or OSError."""
+        """Opens the directory, and creates it if missing. Raises DirectoryInUseError or OSError."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = path.resolve()
         with cls._opening:
@@ -68,7 +68,7 @@ class WeightDirectory:
             return directory
 
     def close(self, claimant: object) -> None:
-        """Ends one use of the directory. The last one gives it free for other processes."""
+        """Ends a puller's use of the directory. The last one unlocks it for other processes."""
         with self._claiming:
             self._claims.pop(id(claimant), None)
         with self._opening:
@@ -78,22 +78,22 @@ class WeightDirectory:
                 os.close(self._lock)
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Waits until no other puller of this process fetches. Pullers may have loops of their own."""
-        while not self._turn.acquire(blocking=False):
-            await asyncio.sleep(TURN_POLL_S)
+    async def exclusive_fetch(self) -> AsyncIterator[None]:
+        """Waits until no other puller of this process fetches. It polls, because pullers have other loops."""
+        while not self._fetching.acquire(blocking=False):
+            await asyncio.sleep(LOCK_POLL_S)
         try:
             yield
         finally:
-            self._turn.release()
+            self._fetching.release()
 
     def claim(self, claimant: object, claim: Claim) -> None:
-        """States what a puller needs from here on. Nothing else of its earlier claim is kept for it."""
+        """Replaces the claim of a puller."""
         with self._claiming:
             self._claims[id(claimant)] = claim
 
     def sweep(self) -> None:
-        """Deletes what no puller claims."""
+        """Deletes the files that no puller claims."""
         with self._claiming:
             claims = list(self._claims.values())
             self.versions.keep_only({name for claim in claims for name in claim.versions})
@@ -101,7 +101,7 @@ class WeightDirectory:
 
 
 def _locked(path: Path) -> int:
-    """Returns the lock's descriptor. Raises DirectoryInUseError if another process holds it."""
+    """Returns the lock's descriptor. Raises DirectoryInUseError if another process has locked it."""
     descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

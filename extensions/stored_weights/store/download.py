@@ -1,7 +1,7 @@
 """One transfer over HTTP: a file into a `PartFile`, or a small file into memory.
 
-A transfer ends with an error as soon as the source breaks a promise. Sources hang, trickle, redirect,
-compress, or give another length than they should. Nothing here knows other sources, or tries again.
+A transfer raises as soon as a source hangs, is too slow, redirects, compresses, or sends a wrong length. This
+module handles one source, without retries.
 """
 
 import asyncio
@@ -15,47 +15,47 @@ from aiohttp import hdrs
 from extensions.stored_weights.store.part_file import PartFile
 from extensions.stored_weights.store.rules import PullRules
 
-LONGEST_WINDOW_S = 5.0  # over which the rate of a transfer is measured
+LONGEST_WINDOW_S = 5.0  # maximum window over which the rate of a transfer is measured
 ABSENT = (404, 410)
 
 
 class TransferError(Exception):
-    """A source that did not give what it was asked for. It may the next time."""
+    """Raised if a source did not send the file. A retry may succeed."""
 
 
 class MissingError(TransferError):
-    """A source that says that it does not have the file."""
+    """Raised if a source responds that it does not have the file."""
 
 
 class SlowError(TransferError):
-    """A source that was silent or slow for longer than the rules allow."""
+    """Raised if a source was silent or slow for longer than the rules allow."""
 
 
 class WrongBytesError(TransferError):
-    """A source that gave a complete file which is another one."""
+    """Raised if a source sent a complete file with the wrong SHA-256."""
 
 
 class MixedBytesError(TransferError):
-    """Bytes of several sources that do not make up the file. It is unknown which of them are wrong."""
+    """Raised if a file with bytes of several sources has the wrong SHA-256, so any of them may be wrong."""
 
 
 class Transfer:
-    """One transfer from one source: how long it may be silent, and what has come."""
+    """One transfer from one source. `bytes`: number of bytes received. `patience_s`: longest silence."""
 
     def __init__(self, http: aiohttp.ClientSession, base_url: str, rules: PullRules, patience_s: float):
         self.base_url = base_url
         self.bytes = 0
         self._http = http
         self._rules = rules
-        self._patience_s = patience_s  # the longest silence
+        self._patience_s = patience_s
 
     @asynccontextmanager
     async def get(
         self, path: str, headers: Mapping[str, str], nbytes: int
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yields the response to a request for at most so many bytes. Raises TransferError.
+        """Yields the response to a request. `nbytes`: maximum size, for the timeout. Raises TransferError.
 
-        An error of the connection inside the block becomes a TransferError as well.
+        Connection errors inside the block become TransferError too.
         """
         url = f"{self.base_url.rstrip('/')}/{path}"
         try:
@@ -71,9 +71,9 @@ class Transfer:
             raise TransferError(f"{type(error).__name__}: {error}"[:300]) from error
 
     async def chunks(self, response: aiohttp.ClientResponse, most: int) -> AsyncIterator[bytes]:
-        """Yields the body, cut off after `most` bytes. Raises TimeoutError or TransferError if it is slow."""
+        """Yields at most `most` bytes of the body. Raises TimeoutError or TransferError if it is slow."""
         window_s = min(self._rules.idle_timeout_s, LONGEST_WINDOW_S)
-        began = None  # of the window; it begins with the first byte
+        began = None  # start of the window; the first one starts with the first byte
         in_window = 0
         while most:
             async with asyncio.timeout(self._patience_s):
@@ -96,9 +96,9 @@ class Transfer:
 async def download(transfer: Transfer, path: str, part: PartFile) -> None:
     """Fetches the missing bytes of a file. Raises TransferError, or OSError if the disk is full.
 
-    What came before an error stays in `part`, unless the complete file is wrong.
+    After an error, `part` keeps the received bytes, unless the complete file is wrong.
     """
-    if part.one_giver and not part.givers <= {transfer.base_url}:
+    if part.single_source and not part.sources <= {transfer.base_url}:
         part.restart()
     if part.missing:
         headers = {"Range": f"bytes={part.size}-"} if part.size else {}
@@ -112,20 +112,20 @@ async def download(transfer: Transfer, path: str, part: PartFile) -> None:
         _refuse(part)
 
 
-def _append(part: PartFile, chunk: bytes, giver: str) -> None:
-    """Adds the next bytes. Raises TransferError if they are more than there can be."""
+def _append(part: PartFile, chunk: bytes, source: str) -> None:
+    """Adds the next bytes. Raises TransferError if they exceed the file's size."""
     if len(chunk) > part.missing:
         part.restart()
         raise TransferError(f"gave more than {part.wanted.bytes} bytes")
-    part.append(chunk, giver)
+    part.append(chunk, source)
 
 
 def _refuse(part: PartFile) -> None:
-    """Drops a complete file that is wrong. Raises WrongBytesError if one source alone gave it."""
-    several = len(part.givers) > 1
+    """Discards a wrong file. Raises WrongBytesError if it is from one source, else MixedBytesError."""
+    several = len(part.sources) > 1
     part.restart()
     if several:
-        part.one_giver = True
+        part.single_source = True
         raise MixedBytesError("bytes of several sources do not make up the file")
     raise WrongBytesError("gave other bytes than the name says")
 
@@ -139,7 +139,7 @@ async def read_small(transfer: Transfer, path: str, most: int) -> bytes:
 async def read_if_changed(
     transfer: Transfer, path: str, most: int, etag: str | None
 ) -> tuple[bytes, str | None] | None:
-    """Returns a small file and its ETag, or None if it still has the given ETag. Raises as `read_small`."""
+    """Returns a small file and its ETag, or None if the ETag is unchanged. Raises as `read_small`."""
     headers = {"If-None-Match": etag} if etag else {}
     async with transfer.get(path, headers, most) as response:
         if response.status == 304 and etag:
@@ -159,7 +159,7 @@ async def _whole_body(transfer: Transfer, response: aiohttp.ClientResponse, most
 
 
 def _check_status(response: aiohttp.ClientResponse) -> None:
-    """Raises TransferError for what no response may be: a redirect, an error, a compressed body."""
+    """Raises TransferError for a redirect, an error, or a compressed body."""
     if response.status in ABSENT:
         raise MissingError("does not have the file")
     if response.status not in (200, 206, 304):
@@ -169,7 +169,10 @@ def _check_status(response: aiohttp.ClientResponse) -> None:
 
 
 def _check_beginning(response: aiohttp.ClientResponse, part: PartFile) -> None:
-    """Raises TransferError unless the body is what is missing, or the whole file: then `part` restarts."""
+    """Raises TransferError unless the body is the missing range or the complete file.
+
+    If it is the complete file, `part` restarts.
+    """
     total = part.wanted.bytes
     expected = f"bytes {part.size}-{total - 1}/{total}"
     if response.status == 206 and response.headers.get(hdrs.CONTENT_RANGE) != expected:

@@ -1,14 +1,14 @@
-"""The ways in which a stored version cannot be used."""
+"""The errors of a store."""
 
 
 class StoreError(Exception):
-    """A version or a file that cannot be used. `word` begins the `error` of a weight update."""
+    """Raised if a version or a file cannot be used. `word` is the prefix of a weight update's `error`."""
 
     word = "store"
 
     @property
     def reason(self) -> str:
-        """The message without the word."""
+        """The message without the prefix."""
         return super().__str__()
 
     def __str__(self) -> str:
@@ -16,42 +16,42 @@ class StoreError(Exception):
 
 
 class BadSignatureError(StoreError):
-    """A manifest that no known key has signed, or that belongs to another run."""
+    """Raised for a manifest that no known key has signed, or that belongs to another run."""
 
     word = "signature"
 
 
 class BadManifestError(StoreError):
-    """A manifest that is too large, malformed, or not the one that was named."""
+    """Raised for a manifest that is too large, malformed, or not the requested one."""
 
     word = "manifest"
 
 
 class BadDigestError(StoreError):
-    """Bytes that are not those that the manifest names. The version is never tried again."""
+    """Raised if bytes do not have the SHA-256 of the manifest. The version is not retried."""
 
     word = "digest"
 
 
 class NoBaseError(StoreError):
-    """A delta whose base is not here, in a version without full weights."""
+    """Raised if the base of a delta is not available, and the version has no full weights."""
 
     word = "base"
 
 
 class NoSourceError(StoreError):
-    """No source gave the file now. It may be tried again later."""
+    """Raised if no source sent the file. A retry may succeed."""
 
     word = "no_source"
 
 
 class GoneError(StoreError):
-    """Every source answered that it does not have the file."""
+    """Raised if every source responded that it does not have the file."""
 
     word = "gone"
 
 
 class NoSpaceError(StoreError):
-    """The disk is full, or the version is larger than the directory may hold."""
+    """Raised if the disk has no space for the version."""
 
     word = "no_space"

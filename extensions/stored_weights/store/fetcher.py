@@ -1,4 +1,4 @@
-"""Brings the files of a version into the puller's directory, several at a time."""
+"""Fetches the files of a version into the puller's directory, several at a time."""
 
 import asyncio
 import random
@@ -15,19 +15,17 @@ from extensions.stored_weights.store.source_client import SourceClient
 
 
 class Fetcher:
-    """Fetches files from the sources. One call of `fetch` may run at a time."""
+    """Fetches files from the sources. Calls of `fetch` must not overlap."""
 
     def __init__(self, client: SourceClient, objects: ObjectFiles):
         self._client = client
         self._objects = objects
 
     async def fetch(self, files: Iterable[Wanted], progress: PullProgress) -> None:
-        """Returns when all files are here. Small ones are first, which shows how fast each source is.
+        """Fetches all files that are not in the directory. Small ones are first, to measure the sources.
 
-        Files of similar size are in random order. So servers begin with different files, and with different
-        relays.
-
-        Raises the first StoreError or OSError; what has come by then stays for the next call.
+        Files of similar size are in random order, so that servers begin with different files and relays.
+        Raises the first StoreError or OSError. The next call continues with the bytes received so far.
         """
         waiting = deque(sorted(files, key=lambda wanted: (wanted.bytes.bit_length(), random.random())))
         progress.bytes_total = sum(wanted.bytes for wanted in waiting)
@@ -50,7 +48,7 @@ class Fetcher:
     async def _fetch(self, wanted: Wanted, progress: PullProgress) -> None:
         part = self._objects.open_part(wanted, progress)
         try:
-            await part.read_what_is_here()
+            await part.hash_existing()
             if not part.is_right:
                 await self._receive(part)
             self._objects.adopt(part)
@@ -71,7 +69,6 @@ class Fetcher:
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Returns the first error of a group, which may hold groups."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""Names the files of a Hugging Face checkpoint, and writes the index that tells which holds what."""
+"""Names the files of a Hugging Face checkpoint, and writes its index of parameters by file."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from safetensors import safe_open
 from extensions.stored_weights.store.manifest import VersionManifest
 
 INDEX_NAME = "model.safetensors.index.json"
-BUFFERS = "model.buffers"  # a safetensors file beside the weights: no server receives what is in it
-BUFFERS_SHARD = "model-buffers.safetensors"  # the same file in a checkpoint
+BUFFERS = "model.buffers"  # safetensors file of the model's buffers, which servers do not load
+BUFFERS_SHARD = "model-buffers.safetensors"  # its name in a checkpoint
 
 
 def shard_names(count: int) -> list[str]:
@@ -19,9 +19,9 @@ def shard_names(count: int) -> list[str]:
 
 
 def write_index(directory: Path, manifest: VersionManifest, names: Mapping[str, Sequence[str]]) -> None:
-    """Writes the index of a checkpoint. `names` maps a file's name to those of its parameters.
+    """Writes the index of a checkpoint. `names`: file name -> names of its parameters.
 
-    Buffers are in it if their file is in the directory.
+    Includes buffers if their file is in the directory.
     """
     for file in (BUFFERS, BUFFERS_SHARD):
         if (directory / file).exists():

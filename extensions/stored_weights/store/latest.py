@@ -1,4 +1,4 @@
-"""Watches `latest.json` at all sources of a run. Each source is asked in a task of its own."""
+"""Polls `latest.json` at all sources of a run, each in its own task."""
 
 import asyncio
 import logging
@@ -15,47 +15,47 @@ from extensions.stored_weights.store.signing import LATEST_TYPE, Verifier
 from extensions.stored_weights.store.source_client import SourceClient
 from extensions.stored_weights.store.sources import Source
 
-LOOK_S = 10.0  # the longest that one source may take
-GRACE_S = 1.0  # for the other sources, once one has answered
+POLL_TIMEOUT_S = 10.0  # timeout of a request to one source
+GRACE_S = 1.0  # maximum wait for other sources after one has responded
 ETAG = re.compile(r"[\x21-\x7e]{1,256}")
 
 log = logging.getLogger(__name__)
 
 
-class SourceLook:
-    """What one source has last said about the newest version."""
+class SourceState:
+    """The last `latest.json` of one source."""
 
     def __init__(self, source: Source):
         self.source = source
         self.latest: LatestVersion | None = None
         self.etag: str | None = None
         self.task: asyncio.Task[None] | None = None
-        self.complaint = ""
+        self.problem = ""  # last problem that was logged
 
 
 class LatestWatch:
-    """The newest version of a run, as far as its sources have told."""
+    """The newest version of a run that its sources report."""
 
     def __init__(self, client: SourceClient, verifier: Verifier, run: str):
         self.newest: LatestVersion | None = None
         self.seen_at: float | None = None  # monotonic time at which a newer signature was last seen
-        self._answered_at: float | None = None  # monotonic time of the last answer, also of a 404
+        self._answered_at: float | None = None  # monotonic time of the last response, including a 404
         self._client = client
         self._verifier = verifier
         self._run = run
-        self._returned = -1  # the version that `look` returned last
-        self._looks = [SourceLook(source) for source in client.sources.all]
+        self._returned = -1  # version that `poll` returned last
+        self._states = [SourceState(source) for source in client.sources.all]
 
-    async def look(self) -> LatestVersion | None:
-        """Returns the newest version once it is newer than the one returned before, or None.
+    async def poll(self) -> LatestVersion | None:
+        """Polls all sources. Returns the newest version if it is newer than the last returned one, or None.
 
-        It waits for no source longer than a moment once another one has answered. The answers of those that
-        are slower are used by the next call.
+        After a first response, it waits only briefly for the other sources. The next call uses their
+        responses.
         """
-        for look in self._looks:
-            if look.task is None or look.task.done():
-                look.task = asyncio.create_task(self._ask(look))
-        waiting = {look.task for look in self._looks if look.task is not None}
+        for state in self._states:
+            if state.task is None or state.task.done():
+                state.task = asyncio.create_task(self._ask(state))
+        waiting = {state.task for state in self._states if state.task is not None}
         began = time.monotonic()
         while waiting and self._newer() is None:
             answered = self._answered_at is not None and self._answered_at >= began
@@ -71,61 +71,60 @@ class LatestWatch:
         return newer
 
     def _newer(self) -> LatestVersion | None:
-        """Returns the newest version if `look` has not returned it yet."""
         if self.newest is not None and self.newest.version > self._returned:
             return self.newest
         return None
 
-    async def _ask(self, look: SourceLook) -> None:
-        """Asks one source. What it answers is used at once; why it is of no use goes to the log."""
-        complaint = ""
+    async def _ask(self, state: SourceState) -> None:
+        """Requests the file from one source, and uses it at once. Logs a problem when it changes."""
+        problem = ""
         try:
-            async with asyncio.timeout(LOOK_S):
-                await self._read(look)
+            async with asyncio.timeout(POLL_TIMEOUT_S):
+                await self._read(state)
         except TimeoutError:
-            complaint = "does not answer"
+            problem = "does not answer"
         except MissingError:
             self._answered_at = time.monotonic()
         except (TransferError, StoreError) as error:
-            complaint = str(error)
-        if complaint and complaint != look.complaint:
-            log.warning("latest.json of %s is of no use: %s", look.source.url, complaint)
-        look.complaint = complaint
+            problem = str(error)
+        if problem and problem != state.problem:
+            log.warning("latest.json of %s is of no use: %s", state.source.url, problem)
+        state.problem = problem
 
-    async def _read(self, look: SourceLook) -> None:
+    async def _read(self, state: SourceState) -> None:
         rules = self._client.rules
-        transfer = self._client.transfer(look.source, rules.idle_timeout_s)
-        changed = await read_if_changed(transfer, latest_path(self._run), MAX_LATEST_BYTES, look.etag)
+        transfer = self._client.transfer(state.source, rules.idle_timeout_s)
+        changed = await read_if_changed(transfer, latest_path(self._run), MAX_LATEST_BYTES, state.etag)
         if changed is not None:
             body, etag = changed
-            self._take(look, self._opened(look, body))
-            look.etag = etag if etag and ETAG.fullmatch(etag) else None
+            self._take(state, self._opened(state, body))
+            state.etag = etag if etag and ETAG.fullmatch(etag) else None
         self._answered_at = time.monotonic()
 
-    def _opened(self, look: SourceLook, body: bytes) -> LatestVersion:
-        """Returns a verified `latest.json`. Raises StoreError, and counts it against the source."""
+    def _opened(self, state: SourceState, body: bytes) -> LatestVersion:
+        """Returns a verified `latest.json`. Raises StoreError, and counts it as a failure of the source."""
         try:
             return opened_latest(self._verifier, self._run, body)
         except StoreError:
-            look.source.failed(time.monotonic())
+            state.source.failed(time.monotonic())
             raise
 
-    def _take(self, look: SourceLook, latest: LatestVersion) -> None:
-        """Uses what a source said. Raises BadManifestError if it said something newer before."""
-        if look.latest is not None and latest.version < look.latest.version:
-            look.source.failed(time.monotonic())
-            raise BadManifestError(f"an older version, {latest.version}, replaces {look.latest.version}")
+    def _take(self, state: SourceState, latest: LatestVersion) -> None:
+        """Uses the version of a source. Raises BadManifestError if the source reported a newer one before."""
+        if state.latest is not None and latest.version < state.latest.version:
+            state.source.failed(time.monotonic())
+            raise BadManifestError(f"an older version, {latest.version}, replaces {state.latest.version}")
         newest = self.newest
         if newest and latest.version == newest.version and latest.manifest_sha256 != newest.manifest_sha256:
             raise BadManifestError(f"version {latest.version} has two manifests; the first one stays")
         if newest is None or _order(latest) > _order(newest):
             self.newest = latest
             self.seen_at = time.monotonic()
-        look.latest = latest
+        state.latest = latest
 
     async def close(self) -> None:
-        """Ends the tasks."""
-        tasks = [look.task for look in self._looks if look.task is not None]
+        """Cancels the tasks."""
+        tasks = [state.task for state in self._states if state.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

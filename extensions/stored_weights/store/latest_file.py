@@ -1,4 +1,4 @@
-"""The signed name of the newest version of a run, on the writer's side. It never names an older one."""
+"""The writer's side of `latest.json`, the signed name of a run's newest version, which never decreases."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ class LatestFile:
     """The file `latest.json` of a run. Its methods may be called in any thread."""
 
     def __init__(self, store: Path, run: str, key: SigningKey):
-        """Raises BadSignatureError or BadManifestError if there is one that this key has not signed."""
+        """Raises BadSignatureError or BadManifestError if the file exists and this key has not signed it."""
         self._path = store / latest_path(run)
         self._run = run
         self._key = key
@@ -40,7 +40,7 @@ class LatestFile:
             raise ValueError(f"version {version} is older than the newest, {self._newest.version}")
 
     def prepare(self, version: int, manifest_sha256: str, epoch: int, part: Path) -> LatestVersion:
-        """Writes the next content into the temporary file `part`, so that `replace` needs no space."""
+        """Writes the next content to the temporary file `part`, so that `replace` needs no disk space."""
         latest = LatestVersion(
             run=self._run,
             epoch=epoch,
@@ -52,7 +52,7 @@ class LatestFile:
         return latest
 
     def replace(self, latest: LatestVersion, part: Path) -> None:
-        """Makes the prepared file the current one, unless a newer version is named already."""
+        """Renames the prepared file to `latest.json`, unless that names a newer version."""
         with self._lock:
             if self._newest is None or latest.version >= self._newest.version:
                 os.replace(part, self._path)
@@ -60,7 +60,7 @@ class LatestFile:
                 sync(self._path.parent)
 
     def renew(self, part: Path) -> None:
-        """Signs the current content with the current time. Without a version it does nothing."""
+        """Signs the current content with the current time. Does nothing before the first version."""
         with self._lock:
             if self._newest is None:
                 return

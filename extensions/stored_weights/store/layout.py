@@ -1,4 +1,4 @@
-"""Where a store keeps its files. The paths are the same in a directory and below a source's URL."""
+"""The paths of a store's files, relative to its directory or to a source's URL."""
 
 from pathlib import Path
 
@@ -16,16 +16,16 @@ def manifest_path(run: str, version: int) -> str:
 
 
 def latest_path(run: str) -> str:
-    """Returns the path of the signed name of the newest version, the one file that changes."""
+    """Returns the path of the signed name of the newest version, the only mutable file."""
     return f"runs/{run}/latest.json"
 
 
 def proofs_path(name: str) -> str:
-    """Returns the path of a random file by which a server shows that it sees this directory."""
+    """Returns the path of a random file by which a server proves that it reads this directory."""
     return f"proofs/{name}"
 
 
 def stored_versions(store: Path, run: str) -> list[int]:
-    """Returns the versions of a run whose manifests are in the directory, in order."""
+    """Returns the versions of a run whose manifests are in the directory, in ascending order."""
     names = (path.stem for path in (store / "runs" / run).glob("*.json"))
     return sorted(int(name) for name in names if name.isdigit())

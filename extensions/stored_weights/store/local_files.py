@@ -1,4 +1,4 @@
-"""Reads and removes files of a directory in which anything may lie: links, pipes, devices, directories."""
+"""Reads and removes files safely, whatever their type: links, pipes, devices, directories."""
 
 import errno
 import hashlib
@@ -13,7 +13,7 @@ OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Opens a regular file to be read, without a buffer. Raises OSError for anything else."""
+    """Opens a regular file for unbuffered reading. Raises OSError for anything else."""
     descriptor = os.open(path, OPEN)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -22,7 +22,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """Returns the content of a regular file. Raises OSError if it is none, or larger than `most` bytes."""
+    """Returns the content of a regular file of at most `most` bytes. Raises OSError for anything else."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"larger than {most} bytes", str(path))
@@ -30,7 +30,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a regular file, as hex. It reads a chunk at a time."""
+    """Returns the SHA-256 of a regular file, as hex."""
     found = hashlib.sha256()
     with open_regular(path) as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -39,7 +39,7 @@ def sha256_of(path: Path) -> str:
 
 
 def remove(path: Path) -> None:
-    """Removes whatever is there: a directory with all in it, or a file. A link's target stays."""
+    """Removes a directory tree or a file. Does not follow links."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -12,9 +12,9 @@ from extensions.stored_weights.store.signing import MANIFEST_TYPE, Verifier
 
 
 def read_manifest(path: Path, verifier: Verifier | None) -> tuple[VersionManifest, bytes]:
-    """Returns a manifest and its envelope. Without a verifier the signature is not looked at.
+    """Returns a manifest and its envelope. If `verifier` is None, the signature is not checked.
 
-    Raises BadManifestError or BadSignatureError, or FileNotFoundError.
+    Raises BadManifestError, BadSignatureError or FileNotFoundError.
     """
     with path.open("rb") as file:
         envelope = file.read(MAX_MANIFEST_BYTES + 1)
@@ -28,7 +28,7 @@ def read_manifest(path: Path, verifier: Verifier | None) -> tuple[VersionManifes
 
 
 def unverified_payload(envelope: bytes) -> bytes:
-    """Returns what an envelope contains, whoever signed it. Raises BadManifestError if it is malformed."""
+    """Returns an envelope's payload without checking signatures. Raises BadManifestError."""
     try:
         return base64.b64decode(json.loads(envelope)["payload"], validate=True)
     except (ValueError, RecursionError, KeyError, TypeError) as error:

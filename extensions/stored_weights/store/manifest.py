@@ -20,13 +20,12 @@ from contracts.limits import (
     Shape,
 )
 
-MAX_MANIFEST_BYTES = 16 * 2**20  # of the envelope of a version's manifest
-MAX_LATEST_BYTES = 16 * 2**10  # of the envelope of `latest.json`
+MAX_MANIFEST_BYTES = 16 * 2**20  # maximum size of a manifest's envelope
+MAX_LATEST_BYTES = 16 * 2**10  # maximum size of the envelope of `latest.json`
 MAX_FILES = 2**16
 MAX_MODEL_FILES = 64  # config.json, tokenizer.json, ...
 DELTA_CODEC: Literal["xor-gap-zstd/1"] = "xor-gap-zstd/1"
-# Bytes of an element, by torch's name of the dtype. Other dtypes are not stored.
-ITEM_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+ITEM_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}  # storable dtype -> bytes
 DELTA_DTYPES = ("bfloat16", "float16")
 
 Bytes = Annotated[int, Field(ge=0, lt=MAX_INTEGER)]
@@ -34,12 +33,12 @@ DtypeName = Literal["float32", "bfloat16", "float16"]
 
 
 class Stored(BaseModel):
-    """Base class of what is signed. Unknown fields are refused, and so are values of another type."""
+    """Base class of signed models. Unknown fields and values of other types are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     def canonical(self) -> bytes:
-        """Returns the canonical JSON: keys sorted, no spaces, ASCII."""
+        """Returns the canonical JSON."""
         return canonical(self.model_dump(mode="json"))
 
 
@@ -57,7 +56,7 @@ class StoredParameter(Stored):
 
 
 class StoredFile(Stored):
-    """One file of the store, named by its SHA-256, and the parameters in it."""
+    """One file of the store, and the names of its parameters."""
 
     sha256: Sha256
     bytes: Bytes
@@ -65,13 +64,13 @@ class StoredFile(Stored):
 
 
 class FullWeights(Stored):
-    """The safetensors files that together hold every parameter, each in exactly one file."""
+    """Safetensors files that together have every parameter exactly once."""
 
     files: list[StoredFile] = Field(min_length=1, max_length=MAX_FILES)
 
 
 class DeltaWeights(Stored):
-    """The compressed files that turn the version `base_version` into this one."""
+    """Compressed delta files that change the version `base_version` into this one."""
 
     base_version: Count
     base_digest: Sha256
@@ -80,7 +79,7 @@ class DeltaWeights(Stored):
 
 
 class ModelFile(Stored):
-    """A file beside the weights, such as config.json, so that the assembled directory loads by itself."""
+    """A file such as config.json, which makes an assembled directory a complete checkpoint."""
 
     name: FileName
     sha256: Sha256
@@ -88,7 +87,7 @@ class ModelFile(Stored):
 
 
 class VersionManifest(Stored):
-    """What a version is. `full`, `delta` or both say how to obtain it."""
+    """The manifest of a version. It has full files, a delta or both."""
 
     format: Literal[1] = 1
     run: RunName
@@ -135,7 +134,7 @@ class VersionManifest(Stored):
 
 
 class LatestVersion(Stored):
-    """The newest version of a run, as `latest.json` states it. Times are seconds since 1970."""
+    """The content of `latest.json`: the newest version of a run. `signed_at`: unix seconds."""
 
     format: Literal[1] = 1
     run: RunName
@@ -146,7 +145,7 @@ class LatestVersion(Stored):
 
 
 def canonical(value: Any) -> bytes:
-    """Returns the canonical JSON of a value that holds integers and strings only."""
+    """Returns canonical JSON: sorted keys, no spaces, ASCII. `value` has only integers and strings."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -157,5 +156,4 @@ def digest_of(parameters: Iterable[StoredParameter], tied: Mapping[str, str]) ->
 
 
 def _repeated(names: Iterable[str]) -> str | None:
-    """Returns a name that occurs more than once, or None."""
     return next((name for name, count in Counter(names).items() if count > 1), None)

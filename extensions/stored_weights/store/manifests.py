@@ -1,4 +1,4 @@
-"""Reads and checks the signed manifests of a run's versions."""
+"""Fetches and verifies the signed manifests of a run's versions."""
 
 import hashlib
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from extensions.stored_weights.store.source_client import SourceClient
 
 
 class ManifestReader:
-    """Opens envelopes, and accepts the manifests that are signed, of this run, and of this model."""
+    """Opens envelopes, and checks the manifests' signature, run and model."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ManifestReader:
         self._tied = tied
 
     def open(self, envelope: bytes, version: int) -> VersionManifest:
-        """Returns the manifest of that version. Raises BadSignatureError or BadManifestError."""
+        """Returns the manifest of `version`. Raises BadSignatureError or BadManifestError."""
         payload = self._verifier.open(envelope, MANIFEST_TYPE)
         try:
             manifest = VersionManifest.model_validate_json(payload)
@@ -53,7 +53,7 @@ class ManifestReader:
 
 
 class Manifests:
-    """The manifests of a run, from its sources."""
+    """Fetches the manifests of a run from its sources."""
 
     def __init__(self, client: SourceClient, reader: ManifestReader):
         self._client = client
@@ -62,7 +62,7 @@ class Manifests:
     async def named(self, version: int, manifest_sha256: str) -> VersionManifest:
         """Returns the manifest whose envelope has this SHA-256.
 
-        Raises GoneError or NoSourceError, or another StoreError if it can never be used.
+        Raises GoneError or NoSourceError, or another StoreError if the version is invalid.
         """
 
         async def fetch(transfer: Transfer) -> bytes:
@@ -78,7 +78,7 @@ class Manifests:
         return self._reader.open(envelope, version)
 
     async def before(self, version: int, digest: str) -> VersionManifest:
-        """Returns the manifest of an earlier version, which its digest identifies. Raises StoreError."""
+        """Returns the manifest of an earlier version with this digest. Raises StoreError."""
 
         async def fetch(transfer: Transfer) -> VersionManifest:
             envelope = await self._envelope(transfer, version)
@@ -96,10 +96,9 @@ class Manifests:
         return await read_small(transfer, manifest_path(self._reader.run, version), MAX_MANIFEST_BYTES)
 
     def _other(self, envelope: bytes, version: int) -> TransferError:
-        """Returns the error for an envelope that was not asked for.
+        """Returns the error for an envelope with another SHA-256.
 
-        Only if the run has signed it, it shows that the manifest is another one. Else it may be the error
-        page of a proxy, which passes.
+        It is a WrongBytesError only if the run has signed it. Otherwise it may be a proxy's error page.
         """
         try:
             self._reader.open(envelope, version)

@@ -1,4 +1,4 @@
-"""Checks that a manifest describes the model that a server has, and that it asks for no more than that."""
+"""Checks that a manifest describes the server's model, and that its files are not too large."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,15 +8,15 @@ from extensions.stored_weights.store.manifest import MAX_MODEL_FILES, ModelFile,
 
 MANIFEST_NAME = "weights_manifest.json"  # in the directory of an assembled version
 WEIGHTS_SUFFIX = ".safetensors"
-FILE_BYTES = 1024  # of a file besides its tensors and their entries
-ENTRY_BYTES = 512  # of a tensor's entries in the header, besides its name
-MAX_MODEL_FILE_BYTES = 256 * 2**20  # of all files beside the weights
+FILE_BYTES = 1024  # maximum bytes of a file besides its tensors and their header entries
+ENTRY_BYTES = 512  # maximum bytes of a tensor's header entries, besides its name
+MAX_MODEL_FILE_BYTES = 256 * 2**20  # maximum total of the model files
 
 
 def check_model(
     manifest: VersionManifest, shapes: Mapping[str, tuple[int, ...]], tied: Mapping[str, str]
 ) -> None:
-    """Raises BadManifestError, which names the parameter, unless the manifest is one of this model."""
+    """Raises BadManifestError, which names the parameter, unless the manifest matches the model."""
     listed = {parameter.name: parameter.shape for parameter in manifest.parameters}
     if odd := listed.keys() ^ shapes.keys():
         name = min(odd)
@@ -30,7 +30,7 @@ def check_model(
 
 
 def check_sizes(manifest: VersionManifest) -> None:
-    """Raises BadManifestError if a file is larger than its parameters allow, or has a name that is taken."""
+    """Raises BadManifestError if a file has an impossible size, or a model file a reserved name."""
     nbytes = {parameter.name: parameter.nbytes for parameter in manifest.parameters}
     if manifest.full is not None:
         for file in manifest.full.files:
@@ -42,7 +42,7 @@ def check_sizes(manifest: VersionManifest) -> None:
 
 
 def check_model_files(files: Sequence[ModelFile]) -> None:
-    """Raises BadManifestError if these files cannot be put beside the weights."""
+    """Raises BadManifestError if these model files are too many, too large, or have a reserved name."""
     if len(files) > MAX_MODEL_FILES:
         raise BadManifestError(f"{len(files)} files beside the weights, of at most {MAX_MODEL_FILES}")
     if sum(file.bytes for file in files) > MAX_MODEL_FILE_BYTES:

@@ -1,4 +1,4 @@
-"""The files beside the weights, such as config.json, as they were when the writer began."""
+"""Copies of the model files, such as config.json, from the writer's start."""
 
 import shutil
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from extensions.stored_weights.store.version_files import Offer
 
 
 class ModelFiles:
-    """Copies of the files, so that a change of the originals does not change what versions hold."""
+    """Copies of the model files, so that versions do not change with the originals."""
 
     def __init__(self, paths: Sequence[Path], directory: Path):
         """Raises OSError if a file cannot be copied; ValueError, BadManifestError if it is not allowed."""
@@ -26,7 +26,7 @@ class ModelFiles:
         check_model_files(self._listed)
 
     def add_to(self, offer: Offer, directory: Path, own: Sequence[Path]) -> None:
-        """Makes the files, and the version's own ones, part of what is offered and becomes objects."""
+        """Adds the model files, and the version's own files, to the offer."""
         for sha256, copy in self._copies.items():
             offer.objects[sha256] = directory / f"{sha256}.copy"
             shutil.copyfile(copy, offer.objects[sha256])

@@ -1,7 +1,7 @@
 """The files named by their SHA-256 in a puller's directory.
 
-A file is trusted if this process has hashed it and it has not changed since. Another one is hashed again
-before its first use, and removed if it is not what its name says.
+A file is trusted if this process has hashed it and it has not changed since. Other files are hashed before
+their first use, and removed if the SHA-256 is wrong.
 """
 
 import asyncio
@@ -13,18 +13,17 @@ from contracts.channel import PullProgress
 from extensions.stored_weights.store.local_files import remove, sha256_of
 from extensions.stored_weights.store.part_file import PartFile, Wanted
 
-# Device, inode, size and time of the last change: they tell whether a file is the one that was hashed.
-Stamp = tuple[int, int, int, int]
+Stamp = tuple[int, int, int, int]  # device, inode, size and mtime: if they are equal, the file is unchanged
 
 
 def stamp(path: Path) -> Stamp:
-    """Returns what identifies the content of a file. Raises OSError if there is none."""
+    """Returns the stamp of a file. Raises OSError if it does not exist."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class ObjectFiles:
-    """The complete files in `objects/`, and those that are being received in `parts/`."""
+    """The complete files in `objects/`, and the files in `parts/` that are being received."""
 
     def __init__(self, directory: Path):
         self._objects = directory / "objects"
@@ -37,13 +36,13 @@ class ObjectFiles:
         return self._objects / sha256
 
     def bytes_here(self, wanted: Wanted) -> int:
-        """Returns how many bytes of a file are here, complete or not. Nothing is hashed."""
+        """Returns the number of local bytes of a file, complete or not, without hashing them."""
         if _size(self.path(wanted.sha256)) == wanted.bytes:
             return wanted.bytes
         return min(_size(self._part_path(wanted)), wanted.bytes)
 
     async def is_here(self, wanted: Wanted) -> bool:
-        """Returns whether the complete file is here. A file that is not what its name says is removed."""
+        """Returns True if the complete file is local. Removes it if its SHA-256 is wrong."""
         path = self.path(wanted.sha256)
         try:
             found = stamp(path)
@@ -61,7 +60,7 @@ class ObjectFiles:
         return is_right
 
     def distrust(self, files: Iterable[Wanted]) -> None:
-        """Has these files hashed again before their next use."""
+        """Makes `is_here` hash these files again."""
         for wanted in files:
             self._hashed.pop(wanted.sha256, None)
 
@@ -72,13 +71,13 @@ class ObjectFiles:
         self._part_path(wanted).unlink(missing_ok=True)
 
     def adopt(self, part: PartFile) -> None:
-        """Makes a complete and right part an object."""
+        """Renames a complete and verified part to an object."""
         path = self.path(part.wanted.sha256)
         os.replace(part.path, path)
         self._hashed[part.wanted.sha256] = stamp(path)
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Deletes everything but the files with these hashes."""
+        """Deletes all files except those with these hashes."""
         for path in [*self._objects.iterdir(), *self._parts.iterdir()]:
             if path.name not in names:
                 remove(path)

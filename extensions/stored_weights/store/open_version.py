@@ -1,4 +1,4 @@
-"""The files of a version in mapped memory, with the hashes of all parameters: what deltas are made of."""
+"""The memory-mapped files of a version, with the hashes of all parameters, for deltas and manifests."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from extensions.stored_weights.store.manifest import StoredParameter, digest_of
 from extensions.stored_weights.store.tensor_file import RawBytes, TensorFile
 from extensions.stored_weights.store.written import Written
 
-FileContent = tuple[StoredParameter, ...]  # what a file holds, in order; it determines the file's bytes
+FileContent = tuple[StoredParameter, ...]  # parameters of a file in order; they determine the file's bytes
 
 
 @dataclass(frozen=True)
 class OpenFile:
-    """One file, and the parameters in it. It stays readable when it is renamed or deleted."""
+    """One file, and its parameters. It stays readable after it is renamed or deleted."""
 
-    path: Path  # where it was opened
+    path: Path  # path at which it was opened
     bytes: int
     content: FileContent
     tensors: TensorFile
@@ -44,10 +44,10 @@ class OpenFile:
 
 
 class OpenVersion:
-    """A version that is being published, or against which the next one is compared."""
+    """A version that is being published, or the base of the next delta."""
 
     def __init__(self, written: Written, tied: dict[str, str]):
-        """Hashes every parameter. Raises ValueError for what cannot be in a manifest."""
+        """Hashes every parameter. Raises ValueError for a parameter that cannot be in a manifest."""
         self.version = written.version
         self.files = [OpenFile.open(path) for path in written.files]
         listed = [parameter for file in self.files for parameter in file.content]
@@ -67,11 +67,10 @@ class OpenVersion:
         return {name: file.tensors for file in self.files for name in file.names}
 
     def raw(self, name: str) -> RawBytes:
-        """Returns the bytes of a parameter."""
         return self._tensors[name].raw(name)
 
     def is_of_the_model_of(self, other: "OpenVersion") -> bool:
-        """Returns whether both have the same parameters, whatever their values."""
+        """Returns True if both have parameters of the same names, dtypes and shapes."""
         return self._described() == other._described()
 
     def _described(self) -> list[tuple[str, str, tuple[int, ...]]]:

@@ -1,9 +1,9 @@
-"""Serves a store over HTTP, for relays and for servers that ask it directly.
+"""Serves a store over HTTP, to relays and to servers.
 
     python -m extensions.stored_weights.store.origin STORE --host 127.0.0.1 --port 8100
 
-It serves the objects and the signed manifests, and nothing else that is in the directory. Anybody may
-ask it: what it serves is protected by the network, or by a proxy in front of it. It ends on SIGTERM.
+It serves only the objects and the signed manifests of the directory. It needs no token, so protect it by the
+network or by a proxy. It ends on SIGTERM.
 """
 
 import contextlib
@@ -32,10 +32,10 @@ LATEST = re.compile(r"runs/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/latest\.json")
 CACHE_CONTROL = {
     OBJECT: "public, max-age=31536000, immutable",
     MANIFEST: "public, max-age=31536000, immutable",
-    LATEST: "no-cache",  # it may be stored, but not used without asking whether it is still the same
+    LATEST: "no-cache",  # caches must revalidate it before each use
 }
 CHUNK_BYTES = 2**20
-SHUTDOWN_S = 1  # for open transfers; their readers resume them elsewhere or later
+SHUTDOWN_S = 1  # grace period of open transfers, which servers resume from other sources or later
 
 
 class _File(FileResponse):
@@ -43,7 +43,7 @@ class _File(FileResponse):
 
 
 class StoreFiles(StaticFiles):
-    """The files of a store that others may read. Everything else, links too, is answered as missing."""
+    """The public files of a store. The response for all others, including links, is 404."""
 
     def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
         directory = os.path.realpath(str(self.directory))
@@ -65,7 +65,7 @@ class StoreFiles(StaticFiles):
 
 
 def _cache_control(path: str) -> str | None:
-    """Returns how a file may be cached, or None if it is not served."""
+    """Returns the Cache-Control of a file, or None if it is not served."""
     return next((value for pattern, value in CACHE_CONTROL.items() if pattern.fullmatch(path)), None)
 
 
@@ -76,14 +76,14 @@ def create_app(store: Path) -> Starlette:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """Returns an error that no cache may remember, because the file may come later."""
+    """Returns an error response that must not be cached, because the file may be added later."""
     assert isinstance(error, HTTPException)
     headers = {"Cache-Control": "no-store", **(error.headers or {})}
     return PlainTextResponse(error.detail, error.status_code, headers)
 
 
 def main() -> None:
-    """Serves the store that the command line names, until SIGTERM. Ends with one line if it cannot."""
+    """Serves the store that the command line names. Exits with a one-line message if that fails."""
     parser = command_parser("extensions.stored_weights.store.origin", __doc__)
     parser.add_argument("store", type=Path, help="the directory of the store")
     parser.add_argument("--host", default="127.0.0.1")

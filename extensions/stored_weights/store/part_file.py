@@ -1,4 +1,4 @@
-"""A file that is being received: it grows in `parts/`, and its SHA-256 with it."""
+"""A file in `parts/` that is being received, with an incremental SHA-256."""
 
 import asyncio
 import hashlib
@@ -9,7 +9,7 @@ from pathlib import Path
 from contracts.channel import PullProgress
 
 CHUNK_BYTES = 2**20
-EARLIER = "earlier"  # stands for whoever gave the bytes that were found on the disk
+EARLIER = "earlier"  # source of the bytes that were found on the disk
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Wanted:
 
 
 class PartFile:
-    """The bytes of a file that are here so far. Only one of these may exist for a path at a time."""
+    """The bytes of a file that have been received. Only one object may exist for a path at a time."""
 
     def __init__(self, path: Path, wanted: Wanted, progress: PullProgress):
         self.wanted = wanted
         self.path = path
         self.size = 0
-        self.givers: set[str] = set()  # the sources that its bytes came from
-        self.one_giver = False  # whether bytes of several sources have turned out not to fit together
+        self.sources: set[str] = set()  # sources of its bytes
+        self.single_source = False  # True after bytes of several sources had the wrong SHA-256
         self._progress = progress
         self._hash = hashlib.sha256()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -39,42 +39,42 @@ class PartFile:
 
     @property
     def is_right(self) -> bool:
-        """Whether the file is complete and has the SHA-256 that it should have."""
+        """True if the file is complete and its SHA-256 is right."""
         return self.missing == 0 and self._hash.hexdigest() == self.wanted.sha256
 
-    async def read_what_is_here(self) -> None:
+    async def hash_existing(self) -> None:
         """Hashes the bytes of an earlier attempt, so that the transfer resumes after them."""
         if os.fstat(self._file).st_size > self.wanted.bytes:
             self.restart()
         while chunk := os.pread(self._file, CHUNK_BYTES, self.size):
             self._count(chunk, EARLIER)
-            await asyncio.sleep(0)  # other transfers go on meanwhile
+            await asyncio.sleep(0)  # lets other transfers continue
         if self.missing == 0 and not self.is_right:
             self.restart()
 
-    def append(self, data: bytes, giver: str) -> None:
-        """Writes the next bytes. Raises OSError if the disk is full, and then the file is of no use."""
+    def append(self, data: bytes, source: str) -> None:
+        """Writes the next bytes. Raises OSError if the disk is full. Discard the file then."""
         rest = memoryview(data)
         while rest:
             written = os.pwrite(self._file, rest, self.size + len(data) - len(rest))
             rest = rest[written:]
-        self._count(data, giver)
+        self._count(data, source)
         self._progress.bytes_fetched += len(data)
 
-    def _count(self, data: bytes, giver: str) -> None:
+    def _count(self, data: bytes, source: str) -> None:
         self._hash.update(data)
         self.size += len(data)
-        self.givers.add(giver)
+        self.sources.add(source)
         self._progress.bytes_done += len(data)
 
     def restart(self) -> None:
-        """Drops all bytes."""
+        """Discards all bytes."""
         os.ftruncate(self._file, 0)
         self._progress.bytes_done -= self.size
         self.size = 0
-        self.givers = set()
+        self.sources = set()
         self._hash = hashlib.sha256()
 
     def close(self) -> None:
-        """Closes the file. What is there stays for a later attempt."""
+        """Closes the file, which keeps its bytes for a later attempt."""
         os.close(self._file)

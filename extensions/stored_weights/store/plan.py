@@ -1,7 +1,7 @@
-"""Decides which files make up a version, by the bytes that are not here yet.
+"""Chooses the files from which a version is assembled, so that the fewest bytes have to be fetched.
 
-Either the version's own full files are fetched, or a chain of deltas is applied. A chain starts from a
-version that is assembled here, or from the full files of an earlier version. Nothing here reads a file.
+The root of a plan is an assembled version, or a version whose full files are fetched. A chain of deltas may
+be applied to it. This module reads no files.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -11,23 +11,23 @@ from extensions.stored_weights.store.errors import NoBaseError
 from extensions.stored_weights.store.manifest import DeltaWeights, ModelFile, StoredFile, VersionManifest
 from extensions.stored_weights.store.part_file import Wanted
 
-MAX_DELTAS = 64  # in a chain
+MAX_DELTAS = 64  # maximum length of a chain
 
-BytesHere = Callable[[Wanted], int]  # how many bytes of a file are on the disk
+BytesHere = Callable[[Wanted], int]  # returns the number of local bytes of a file
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a version is made: from a root, and the deltas that are applied to a copy of it."""
+    """A way to assemble a version: a root, and the deltas that are applied to a copy of it."""
 
     target: VersionManifest
-    root: VersionManifest  # its full files are used, unless it is assembled here
-    root_is_here: bool
-    deltas: tuple[VersionManifest, ...]  # in the order in which they are applied; the last is the target
+    root: VersionManifest
+    root_is_here: bool  # True if the root is assembled locally; otherwise its full files are used
+    deltas: tuple[VersionManifest, ...]  # in the order of application; the last is the target
 
     @property
     def full_files(self) -> list[StoredFile]:
-        """The full files of the root, if it is to be made of them."""
+        """The full files of the root, or an empty list if it is assembled locally."""
         return [] if self.root_is_here or self.root.full is None else self.root.full.files
 
     @property
@@ -38,12 +38,12 @@ class Plan:
 
     @property
     def changed_names(self) -> set[str]:
-        """The parameters that some delta changes."""
+        """The names of the parameters that the deltas change."""
         return {name for m in self.deltas for file in delta_of(m).files for name in file.names}
 
 
 def delta_of(manifest: VersionManifest) -> DeltaWeights:
-    """Returns the delta of a manifest that has one."""
+    """Returns the delta of a manifest. Raises NoBaseError if it has none."""
     if manifest.delta is None:
         raise NoBaseError(f"version {manifest.version} has no delta")
     return manifest.delta
@@ -57,10 +57,10 @@ def files_of(manifest: VersionManifest) -> list[Wanted]:
 
 
 def best_plan(chain: Sequence[VersionManifest], assembled: Collection[str], bytes_here: BytesHere) -> Plan:
-    """Returns the plan that needs the fewest bytes which are not here, and of equal ones the shortest.
+    """Returns the plan with the fewest missing bytes, and among equal ones the one with the fewest deltas.
 
     `chain` begins with the target, and each further manifest is the base of the one before it. `assembled`
-    are the digests of the versions that are here. Raises NoBaseError if nothing leads to the target.
+    are the digests of the assembled versions. Raises NoBaseError if there is no plan.
     """
     plans = _plans(chain, assembled)
     if not plans:
@@ -72,7 +72,7 @@ def best_plan(chain: Sequence[VersionManifest], assembled: Collection[str], byte
 def is_worth_extending(
     chain: Sequence[VersionManifest], assembled: Collection[str], bytes_here: BytesHere
 ) -> bool:
-    """Returns whether the manifest of the last one's base may lead to a better plan."""
+    """Returns True if adding the base of the last manifest may lead to a better plan."""
     if chain[-1].delta is None or len(chain) > MAX_DELTAS:
         return False
     deltas = Plan(chain[0], chain[-1], True, tuple(reversed(chain)))
@@ -82,12 +82,12 @@ def is_worth_extending(
 
 
 def missing_bytes(plan: Plan, bytes_here: BytesHere) -> int:
-    """Returns how many bytes have to be fetched."""
+    """Returns the number of bytes that the plan has to fetch."""
     return sum(wanted.bytes - bytes_here(wanted) for wanted in plan.files)
 
 
 def _plans(chain: Sequence[VersionManifest], assembled: Collection[str]) -> list[Plan]:
-    """Returns all plans, those with the fewest deltas first."""
+    """Returns all plans, in the order of their number of deltas."""
     plans = []
     for deltas, root in enumerate(chain):
         applied = tuple(reversed(chain[:deltas]))

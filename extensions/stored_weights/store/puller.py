@@ -1,4 +1,4 @@
-"""Finds, fetches, verifies and assembles the versions of one run. An inference server's channel calls it."""
+"""Finds, fetches, verifies and assembles the versions of one run, for a server's relay channel."""
 
 import asyncio
 import shutil
@@ -38,7 +38,7 @@ from extensions.stored_weights.store.worker_thread import in_thread
 
 __all__ = ["AssembledVersion", "DirectoryInUseError", "PullProgress", "PullRules", "Puller"]
 
-LINK_S = 5.0  # for the manifest of a base, where the version could be made without it
+LINK_S = 5.0  # timeout for the manifest of a base, if the version can be assembled without it
 
 Result = TypeVar("Result")
 
@@ -46,8 +46,8 @@ Result = TypeVar("Result")
 class Puller:
     """Finds, fetches and verifies the versions of one run.
 
-    All its coroutines run in one event loop, which they keep from other work while they hash. Several pullers
-    of a process may use the same directory, and then share what is in it.
+    All its coroutines run in one event loop, which they block while they hash. Several pullers of a process
+    may share a directory.
     """
 
     def __init__(
@@ -68,46 +68,46 @@ class Puller:
         self._manifests = Manifests(self._client, ManifestReader(verifier, run, shapes, tied))
         self._directory = WeightDirectory.open(directory)
         self._fetcher = Fetcher(self._client, self._directory.objects)
-        self._kept: dict[int, VersionManifest] = {}  # the versions that were fetched, and not let go since
-        self._current: Plan | None = None  # what is being fetched
+        self._kept: dict[int, VersionManifest] = {}  # fetched versions that `keep` has not dropped
+        self._current: Plan | None = None  # plan of the version that is being fetched
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     @property
     def seen_at(self) -> float | None:
-        """The monotonic time at which a newer signature of the newest version's name was last seen."""
+        """The monotonic time at which a newer signed `latest.json` was last seen."""
         return self._latest.seen_at
 
     def sources_info(self) -> list[SourceInfo]:
-        """Returns how each source has done."""
+        """Returns the statistics of each source."""
         return [source.info() for source in self._client.sources.all]
 
-    async def look(self) -> LatestVersion | None:
-        """Returns the newest version if it is newer than the one returned before.
+    async def poll(self) -> LatestVersion | None:
+        """Returns the newest version if it is newer than the last returned one, or None.
 
-        It returns as soon as a source has named one. A source that hangs delays nothing if another answers.
+        A source that hangs does not delay it if another one responds.
         """
-        return await self._run(self._latest.look())
+        return await self._run(self._latest.poll())
 
     async def manifest(self, version: int, manifest_sha256: str) -> VersionManifest:
         """Returns the verified manifest of a version.
 
-        Raises GoneError or NoSourceError, which pass, or another StoreError.
+        Raises GoneError or NoSourceError, which are temporary, or another StoreError.
         """
         return await self._run(self._manifests.named(version, manifest_sha256))
 
     async def fetch(self, manifest: VersionManifest, progress: PullProgress) -> AssembledVersion:
-        """Returns the version in verified local files. What is here already is not fetched again.
+        """Fetches the missing files of a version, and returns it assembled and verified.
 
-        Raises BadDigestError if the version can never be used, and another StoreError if it may be later. A
-        caller that is cancelled gets control back when nothing writes any more.
+        Raises BadDigestError if the version is invalid, and another StoreError if a retry may succeed. If it
+        is cancelled, it ends after all writing has stopped.
         """
-        return await self._run(self._fetch_in_turn(manifest, progress))
+        return await self._run(self._fetch_exclusively(manifest, progress))
 
     def keep(self, versions: Collection[int]) -> None:
-        """Deletes what these versions, and the one that is being fetched, do not need.
+        """Deletes all files that these versions, and the one that is being fetched, do not need.
 
-        It does nothing before this puller has fetched a version: what an earlier process left may be of use.
+        Does nothing before the first fetch, which may use files of an earlier process.
         """
         if not self._kept:
             return
@@ -116,7 +116,7 @@ class Puller:
         self._directory.sweep()
 
     async def close(self) -> None:
-        """Ends all work, and gives the directory free. Calls that wait raise StoreError."""
+        """Cancels all work, and unlocks the directory. Pending calls raise StoreError."""
         if self._closed:
             return
         self._closed = True
@@ -128,7 +128,7 @@ class Puller:
         self._directory.close(self)
 
     async def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Returns what `work` returns. `close` ends it."""
+        """Returns the result of `work`, which `close` cancels."""
         if self._closed:
             work.close()
             raise StoreError("the puller is closed")
@@ -143,9 +143,9 @@ class Puller:
                 raise
             raise StoreError("the puller was closed") from None
 
-    async def _fetch_in_turn(self, manifest: VersionManifest, progress: PullProgress) -> AssembledVersion:
+    async def _fetch_exclusively(self, manifest: VersionManifest, progress: PullProgress) -> AssembledVersion:
         try:
-            async with self._directory.turn():
+            async with self._directory.exclusive_fetch():
                 return await self._fetch(manifest, progress)
         except OSError as error:
             if is_disk_full(error):
@@ -166,7 +166,7 @@ class Puller:
         return assembled
 
     async def _make(self, manifest: VersionManifest, progress: PullProgress) -> AssembledVersion:
-        """Makes the version in the cheapest way. If deltas lead nowhere, it makes it from its full files."""
+        """Assembles the version by the cheapest plan. If its deltas fail, uses the version's full files."""
         plan = await self._plan(manifest)
         try:
             return await self._carry_out(plan, progress)
@@ -176,7 +176,7 @@ class Puller:
         return await self._carry_out(Plan(manifest, manifest, False, ()), progress)
 
     async def _plan(self, manifest: VersionManifest) -> Plan:
-        """Returns the cheapest plan. If it needs a version that is here, that one has been verified."""
+        """Returns the cheapest plan. If its root is assembled locally, verifies the root."""
         versions = self._directory.versions
         while True:
             assembled = versions.by_digest()
@@ -190,7 +190,7 @@ class Puller:
     async def _chain(
         self, manifest: VersionManifest, assembled: Mapping[str, VersionManifest]
     ) -> list[VersionManifest]:
-        """Returns the manifests of the version, its base, the base of that one, as far as they are of use."""
+        """Returns the manifests of the version, its base, the base's base and so on, as far as useful."""
         chain = [manifest]
         here = self._directory.objects.bytes_here
         while is_worth_extending(chain, assembled.keys(), here):
@@ -204,7 +204,7 @@ class Puller:
         return chain
 
     async def _base(self, chain: Sequence[VersionManifest]) -> VersionManifest:
-        """Returns the manifest of the last one's base. Raises StoreError, or TimeoutError if it is slow."""
+        """Returns the manifest of the last one's base. Raises StoreError or TimeoutError."""
         delta = delta_of(chain[-1])
         has_another_way = any(each.full is not None for each in chain)
         async with asyncio.timeout(LINK_S if has_another_way else None):
@@ -223,7 +223,7 @@ class Puller:
             raise
 
     async def _are_intact(self, plan: Plan) -> bool:
-        """Returns whether all files of a plan are still what they should be. It hashes them again."""
+        """Hashes all files of a plan again. Returns True if they are intact."""
         objects = self._directory.objects
         objects.distrust(plan.files)
         here = [await objects.is_here(wanted) for wanted in plan.files]
@@ -232,7 +232,7 @@ class Puller:
         return all(here)
 
     def _make_space(self, plan: Plan) -> None:
-        """Deletes what is not needed if the disk is too full. Raises NoSpaceError if it stays too full."""
+        """Deletes unclaimed files if the disk is too full. Raises NoSpaceError if that is not enough."""
         needed = missing_bytes(plan, self._directory.objects.bytes_here)
         if plan.deltas:
             needed += plan.root.total_bytes
@@ -243,7 +243,6 @@ class Puller:
             raise NoSpaceError(f"{self._path} has {free} bytes free, and {needed} are needed")
 
     def _claim(self) -> None:
-        """Tells the directory what is needed: the versions kept, and all that the current plan uses."""
         kept = list(self._kept.values())
         objects = {file.sha256 for manifest in kept for file in files_of(manifest)}
         plan = self._current

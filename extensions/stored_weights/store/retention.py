@@ -1,4 +1,4 @@
-"""Deletes old versions from a store, and the objects that no manifest names any more."""
+"""Deletes old versions from a store, and the objects that no manifest references."""
 
 import json
 import math
@@ -12,10 +12,10 @@ from extensions.stored_weights.store.layout import latest_path, manifest_path, s
 from extensions.stored_weights.store.local_manifest import unverified_payload
 from extensions.stored_weights.store.store_lock import locked
 
-UNNAMED_S = 600.0  # an object that no manifest names may be about to be named, if it is newer
-MOST_BY_AGE = 4  # times `keep`: how many versions are kept because they are new
+UNNAMED_S = 600.0  # a newer object without a manifest may belong to a version that is being published
+MOST_BY_AGE = 4  # at most so many times `keep` versions are kept because of their age
 DIGEST = re.compile(rb"[0-9a-f]{64}")
-OBJECT = re.compile(r"[0-9a-f]{64}")  # other files in the directory are not the store's
+OBJECT = re.compile(r"[0-9a-f]{64}")  # names of objects; other files are never deleted
 
 
 def retain(
@@ -23,9 +23,8 @@ def retain(
 ) -> list[Path]:
     """Deletes old versions of a run, and returns the deleted files.
 
-    Kept are the newest `keep` versions, up to four times as many if they are newer than `keep_s` seconds, and
-    those that are being pulled. The versions on which their deltas are based are kept too. `now` is in
-    seconds since 1970.
+    Keeps the newest `keep` versions, up to four times as many that are newer than `keep_s` seconds, and those
+    in `pulled`. The bases of their deltas are kept too. `now`: unix seconds.
     """
     if keep < 1:
         raise ValueError(f"keep is {keep}, but the newest version is always kept: 1 or more")
@@ -45,9 +44,9 @@ def remove_run(store: Path, run: str, now: float) -> list[Path]:
 
 
 def remove_unnamed(store: Path) -> list[Path]:
-    """Deletes all objects that no manifest names, of any age, and returns them.
+    """Deletes all objects that no manifest references, and returns them.
 
-    Must not be called while another process writes into the store.
+    Must not be called while another process writes to the store.
     """
     with locked(store):
         return _delete(store, [], math.inf)
@@ -58,7 +57,7 @@ def _changed_at(store: Path, run: str, version: int) -> float:
 
 
 def _with_bases(store: Path, run: str, versions: Iterable[int]) -> set[int]:
-    """Returns the versions, and those from which their deltas lead on, down to ones with full files."""
+    """Returns the versions and the bases of their deltas, down to versions with full files."""
     found: set[int] = set()
     following = list(versions)
     while following:
@@ -74,7 +73,7 @@ def _with_bases(store: Path, run: str, versions: Iterable[int]) -> set[int]:
 
 
 def _delete(store: Path, manifests: Iterable[Path], now: float) -> list[Path]:
-    """Deletes manifests, and then objects, so that an interruption leaves no manifest without its objects."""
+    """Deletes manifests first and then objects, so that every remaining manifest keeps its objects."""
     deleted = []
     theirs: set[str] = set()
     for path in manifests:
@@ -94,7 +93,7 @@ def _delete(store: Path, manifests: Iterable[Path], now: float) -> list[Path]:
 
 
 def _names(manifest: Path) -> set[str]:
-    """Returns all hashes in a manifest: those of its objects, and others that do no harm."""
+    """Returns all hashes in a manifest: those of its objects and, harmlessly, others."""
     return {found.decode() for found in DIGEST.findall(_payload(manifest))}
 
 
@@ -107,7 +106,7 @@ def _read(manifest: Path) -> dict[str, Any]:
 
 
 def _payload(manifest: Path) -> bytes:
-    """Returns what a manifest contains. A malformed one names nothing, because no server can use it."""
+    """Returns a manifest's payload, or b"" if it is malformed and thus of no use to servers."""
     try:
         return unverified_payload(manifest.read_bytes())
     except BadManifestError:

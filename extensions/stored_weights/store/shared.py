@@ -1,7 +1,7 @@
-"""Reads versions in the store of a trainer on the same machine, or on a file system that both see.
+"""Reads versions from a trainer's store on the same machine or a shared file system.
 
-The directory belongs to the same user, so weight files are not hashed. The manifest's signature is checked,
-and of each file the size and the header. What other users could write to is refused.
+The directory belongs to the same user, so weight files are not hashed. The manifest's signature is verified,
+and each file's size and header. Files that other users could write to are refused.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NotSharedError(StoreError):
-    """A directory that this process does not see, or that others could change."""
+    """Raised if this process cannot read the directory, or other users could change it."""
 
     word = "not_shared"
 
 
 class SharedStore:
-    """The store of a run in a directory. Its calls block for the time of reading a few small files."""
+    """The store of a run in a directory. Its methods block while they read small files."""
 
     def __init__(self, directory: Path, reader: ManifestReader):
         self._directory = directory
@@ -65,7 +65,7 @@ class SharedStore:
         return hashlib.sha256(content).hexdigest()
 
     def version(self, version: int, manifest_sha256: str) -> AssembledVersion:
-        """Returns a version, whose files stay where the trainer put them. Raises StoreError."""
+        """Returns a version, with the paths of the store's own files. Raises StoreError."""
         envelope = self._read(manifest_path(self._reader.run, version), MAX_MANIFEST_BYTES)
         if hashlib.sha256(envelope).hexdigest() != manifest_sha256:
             raise BadManifestError(f"the manifest of version {version} is not the one that was named")
@@ -76,7 +76,7 @@ class SharedStore:
         return AssembledVersion(manifest, None, files)
 
     def _weights(self, manifest: VersionManifest, file: StoredFile) -> Path:
-        """Returns the path of a weight file whose size and header are those of the manifest."""
+        """Returns the path of a weight file after comparing its size and header with the manifest."""
         path = self._directory / object_path(file.sha256)
         descriptor = self._open(object_path(file.sha256))
         try:
@@ -90,7 +90,6 @@ class SharedStore:
         return path
 
     def _read(self, name: str, most: int) -> bytes:
-        """Returns a small file. Raises StoreError."""
         descriptor = self._open(name)
         with os.fdopen(descriptor, "rb") as file:
             content = file.read(most + 1)
@@ -125,7 +124,7 @@ class SharedStore:
             raise NotSharedError(f"{path} {fault}")
 
     def _fault(self, status: os.stat_result) -> str:
-        """Returns why a file cannot be trusted, or nothing."""
+        """Returns the reason why a file cannot be trusted, or ""."""
         if status.st_uid not in (os.getuid(), 0):
             return f"belongs to another user: {status.st_uid}"
         if status.st_mode & WRITABLE_BY_OTHERS and not self._is_private():
@@ -133,7 +132,7 @@ class SharedStore:
         return ""
 
     def _is_private(self) -> bool:
-        """Returns whether the whole store is closed to other users, so that modes below do not matter."""
+        """Returns True if other users cannot enter the directory, so that modes below do not matter."""
         return not self._directory.lstat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 

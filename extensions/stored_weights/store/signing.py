@@ -1,7 +1,7 @@
 """Signs and verifies manifests: DSSE envelopes with Ed25519 signatures.
 
 The format is https://github.com/secure-systems-lab/dsse, version 1. A payload is signed together with its
-type, so a signed manifest cannot pass for a signed `latest.json`.
+type, so a signed manifest is not a valid `latest.json`.
 """
 
 import base64
@@ -20,8 +20,8 @@ from extensions.stored_weights.store.errors import BadManifestError, BadSignatur
 
 MANIFEST_TYPE = "application/vnd.pipelinerl.weights+json"
 LATEST_TYPE = "application/vnd.pipelinerl.latest+json"
-MAX_SIGNATURES = 16  # that are tried in one envelope
-MAX_STRUCTURE = 1000  # braces, brackets and commas of an envelope, which has few: each would cost memory
+MAX_SIGNATURES = 16  # signatures of an envelope that are checked
+MAX_STRUCTURE = 1000  # braces, brackets and commas of an envelope, to limit the memory of parsing
 
 
 class SigningKey:
@@ -34,9 +34,9 @@ class SigningKey:
 
     @classmethod
     def load_or_create(cls, path: Path) -> "SigningKey":
-        """Returns the key in the file, which only its owner can read. A missing file gets a new key.
+        """Returns the key in the file. If it is missing, creates a key that only the owner can read.
 
-        Raises ValueError if the file holds no key.
+        Raises ValueError if the file is not a key.
         """
         try:
             raw = path.read_bytes()
@@ -64,10 +64,10 @@ class SigningKey:
 
 
 class Verifier:
-    """Opens the envelopes that one of some public keys has signed."""
+    """Opens envelopes that are signed with one of its public keys."""
 
     def __init__(self, keys: Iterable[PublicKey]):
-        """Raises ValueError unless each key has 32 bytes. It does not look whether they are a key."""
+        """Raises ValueError unless each key has 32 bytes. It does not check that they are a valid key."""
         self._keys = [Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.ed25519)) for key in keys]
 
     def open(self, envelope: bytes, payload_type: str) -> bytes:
@@ -108,6 +108,6 @@ def _verifies(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
 
 
 def _signed_bytes(payload: bytes, payload_type: str) -> bytes:
-    """Returns what is signed: DSSE's pre-authentication encoding of type and payload."""
+    """Returns DSSE's pre-authentication encoding of type and payload, which is signed."""
     kind = payload_type.encode()
     return b" ".join([b"DSSEv1", str(len(kind)).encode(), kind, str(len(payload)).encode(), payload])

@@ -1,4 +1,4 @@
-"""Obtains a file from whichever source gives it: source after source, until one does or none is left."""
+"""Fetches a file from one of several sources, with retries."""
 
 import asyncio
 from collections import Counter
@@ -19,17 +19,17 @@ from extensions.stored_weights.store.errors import BadDigestError, GoneError, No
 from extensions.stored_weights.store.rules import PullRules
 from extensions.stored_weights.store.sources import Source, Sources
 
-TRIES = 3  # of one file at one source
-WRONGS = 2  # wrong answers after which a source is not asked for the file again
-WRONG_REST_S = 1.0  # until a source that gave wrong bytes is asked again, if no other one is left
-HURRY_S = 3.0  # for which a source may be silent while another one has not been tried
-CACHED_BYTES_PER_S = 4 * 2**20  # with which a relay at least fetches a file, before it sends the first byte
+TRIES = 3  # failed requests for a file after which a source is not used for it
+WRONGS = 2  # wrong responses after which a source is not used for the file
+WRONG_BACKOFF_S = 1.0  # pause before a retry after wrong bytes, if there is no other source
+HURRY_S = 3.0  # allowed silence of a source while another one has not been tried
+CACHED_BYTES_PER_S = 4 * 2**20  # minimum rate of a relay that fetches a file before it sends the first byte
 
 Result = TypeVar("Result")
 
 
 class Tries:
-    """What every source has answered to the request for one file."""
+    """The results of the requests for one file, by source."""
 
     def __init__(self, sources: Sources):
         self._sources = sources
@@ -39,9 +39,9 @@ class Tries:
         self._reasons: dict[Source, str] = {}
 
     def count(self, source: Source, error: TransferError, hurried: bool) -> None:
-        """Counts an error, here and in what is known of the source.
+        """Counts an error, here and in the source's statistics.
 
-        A source that was given all its time and was silent is not asked for the file again.
+        A source that was silent for the complete idle timeout is not used again for the file.
         """
         self._reasons[source] = str(error)
         now = asyncio.get_running_loop().time()
@@ -57,55 +57,56 @@ class Tries:
 
     @property
     def failed(self) -> int:
-        """How often a source failed to give the file. Another one may suit the next try."""
+        """The number of failed requests. It changes the name by which the next source is picked."""
         return self._failures.total() + self._wrong.total()
 
     def refused(self) -> set[Source]:
-        """Returns the sources that are not asked again."""
+        """Returns the sources that are not used again for the file."""
         failed = {source for source, count in self._failures.items() if count >= TRIES}
-        return self._missing | self._lying() | failed
+        return self._missing | self._twice_wrong() | failed
 
-    def _lying(self) -> set[Source]:
-        """Returns the sources that gave wrong bytes twice: once may have been an accident on the way."""
+    def _twice_wrong(self) -> set[Source]:
+        """Returns the sources that sent wrong bytes twice. Once may be a transmission error."""
         return {source for source, count in self._wrong.items() if count >= WRONGS}
 
     def is_last(self, source: Source) -> bool:
-        """Returns whether no other source will be asked for the file."""
+        """Returns True if all other sources are refused."""
         return set(self._sources.all) - self.refused() == {source}
 
     def has_untried_besides(self, source: Source) -> bool:
-        """Returns whether a source other than this one has not been asked yet, and does not rest."""
+        """Returns True if another source has not been tried and is not in backoff."""
         now = asyncio.get_running_loop().time()
         others = set(self._sources.all) - self._reasons.keys() - {source}
-        return any(other.rests_until <= now for other in others)
+        return any(other.backoff_until <= now for other in others)
 
     def error(self, name: str) -> StoreError:
-        """Returns why no source gave the file. It is gone or wrong only if all sources agree."""
+        """Returns the error of the request: GoneError or BadDigestError only if all sources agree."""
         everyone = set(self._sources.all)
         reasons = "; ".join(f"{source.url} {reason}" for source, reason in self._reasons.items())
         message = f"{name}: {reasons}"[:1000]
         if self._missing == everyone:
             return GoneError(message)
-        if self._lying() == everyone:
+        if self._twice_wrong() == everyone:
             return BadDigestError(message)
         return NoSourceError(message)
 
 
 class SourceClient:
-    """The sources of a channel, and the HTTP client with which they are asked. It lives in one event loop."""
+    """The sources of a channel, with an HTTP client. Use it in one event loop."""
 
     def __init__(self, sources: Sources, rules: PullRules):
         self.sources = sources
         self.rules = rules
-        self._ended = asyncio.Event()  # a transfer has ended since the last pick found no free source
+        self._ended = asyncio.Event()  # set when a transfer ends
         self._http: aiohttp.ClientSession | None = None
 
     async def obtain(
         self, name: str, fetch: Callable[[Transfer], Awaitable[Result]], nbytes: int = 0
     ) -> Result:
-        """Returns what `fetch` makes of the first source that gives the file, which has so many bytes.
+        """Calls `fetch` with one source after the other, and returns the first result.
 
-        Raises GoneError, BadDigestError or NoSourceError if there is none.
+        nbytes: size of the file, for the timeout. Raises GoneError, BadDigestError or NoSourceError if no
+        source sends the file.
         """
         tries = Tries(self.sources)
         while len(refused := tries.refused()) < len(self.sources.all):
@@ -119,7 +120,7 @@ class SourceClient:
             except TransferError as error:
                 tries.count(source, error, hurried)
                 if isinstance(error, WrongBytesError) and tries.is_last(source):
-                    await asyncio.sleep(WRONG_REST_S)
+                    await asyncio.sleep(WRONG_BACKOFF_S)
         raise tries.error(name)
 
     async def _free_source(self, name: str, refused: set[Source]) -> Source:
@@ -144,7 +145,7 @@ class SourceClient:
         return result
 
     def transfer(self, source: Source, patience_s: float) -> Transfer:
-        """Returns a transfer from this source, which may be silent for so long before it answers."""
+        """Returns a new transfer from this source. `patience_s`: longest silence."""
         return Transfer(self._session(), source.url, self.rules, patience_s)
 
     def _session(self) -> aiohttp.ClientSession:
@@ -159,6 +160,6 @@ class SourceClient:
         return self._http
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         if self._http is not None:
             await self._http.close()

@@ -1,4 +1,4 @@
-"""The lock of a store's directory. The process that holds it may change manifests and objects."""
+"""The lock of a store's directory, for changes of manifests and objects."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(store: Path) -> Iterator[None]:
-    """Waits for other processes and threads that publish or delete. They hold the lock for moments only."""
+    """Locks the store within the block. Other processes and threads keep the lock only for moments."""
     (store / "writing").mkdir(parents=True, exist_ok=True)
     descriptor = os.open(store / "writing" / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:

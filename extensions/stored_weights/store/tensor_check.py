@@ -1,4 +1,4 @@
-"""Compares tensor files with what a manifest says of each parameter, down to its bytes."""
+"""Verifies tensor files against a manifest: names, dtypes, shapes and SHA-256 of each parameter."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
@@ -13,15 +13,15 @@ from extensions.stored_weights.store.worker_thread import Stop
 
 
 class TensorCheck:
-    """Checks files. One that this process has checked, and that has not changed since, is not read again."""
+    """Checks files. It does not read unchanged files again that it has checked before."""
 
     def __init__(self) -> None:
-        self._checked: dict[Stamp, str] = {}  # what the file held
+        self._checked: dict[Stamp, str] = {}  # `_content` of checked files
 
     def check(self, paths: Iterable[Path], manifest: VersionManifest, stop: Stop) -> dict[str, list[str]]:
         """Returns the names of the parameters in each file, by the file's name.
 
-        Raises BadDigestError unless the files together hold each parameter once, with these bytes.
+        Raises BadDigestError unless the files together have each parameter once, with the right bytes.
         """
         missing = {parameter.name: parameter for parameter in manifest.parameters}
         held = {}
@@ -39,20 +39,20 @@ class TensorCheck:
         return held
 
     def forget_all_but(self, stamps: Collection[Stamp]) -> None:
-        """Forgets the files that do not exist any more."""
+        """Forgets all files except those with these stamps."""
         for each in list(self._checked):
             if each not in stamps:
                 del self._checked[each]
 
 
 def tensor_entries(path: Path) -> list[TensorEntry]:
-    """Returns what a file holds, in the order of its data. Raises BadDigestError if it is malformed."""
+    """Returns the tensors of a file in the order of their data. Raises BadDigestError if it is malformed."""
     with TensorFile.open(path) as file:
         return list(file.entries.values())
 
 
 def _expected(entry: TensorEntry, missing: dict[str, StoredParameter], path: Path) -> StoredParameter:
-    """Takes the parameter from those that are missing. Raises BadDigestError if it is another one."""
+    """Removes the entry's parameter from `missing`. Raises BadDigestError if it is unknown or different."""
     parameter = missing.pop(entry.name, None)
     if parameter is None:
         raise BadDigestError(f"{path.name} holds {entry.name}, which is unknown or in another file as well")
@@ -62,7 +62,7 @@ def _expected(entry: TensorEntry, missing: dict[str, StoredParameter], path: Pat
 
 
 def _content(parameters: Sequence[StoredParameter]) -> str:
-    """Returns what identifies the content of a file with these parameters."""
+    """Returns a hash that identifies the content of a file with these parameters."""
     described = [[p.name, p.dtype, list(p.shape), p.sha256] for p in parameters]
     return hashlib.sha256(canonical(described)).hexdigest()
 

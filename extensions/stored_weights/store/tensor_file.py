@@ -1,4 +1,4 @@
-"""Writes and maps safetensors files, byte for byte: numpy has no bfloat16, and nothing here needs torch."""
+"""Writes and maps safetensors files as raw bytes, without torch, because NumPy has no bfloat16."""
 
 import contextlib
 import json
@@ -19,11 +19,11 @@ from extensions.stored_weights.store.errors import BadDigestError
 from extensions.stored_weights.store.manifest import ITEM_BYTES, StoredParameter
 
 RawBytes = npt.NDArray[np.uint8]
-# Name, dtype, shape, and an object with a contiguous buffer: the little-endian bytes.
+# Name, dtype, shape, and an object with a contiguous buffer of the little-endian bytes.
 Tensor = tuple[str, str, tuple[int, ...], Any]
 
 MAX_HEADER_BYTES = 64 * 2**20
-ALIGNMENT = 8  # of the data in the file, by the format
+ALIGNMENT = 8  # alignment of the data in the file
 METADATA = "__metadata__"
 FORMAT_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}
 DTYPES = {name: dtype for dtype, name in FORMAT_NAMES.items()}
@@ -32,7 +32,7 @@ SIZES = {**ITEM_BYTES, "uint8": 1}  # bytes of an element
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor of a file. Its bytes are at `start` to `end` of the file."""
+    """One tensor of a file. Its bytes are at [start, end) of the file."""
 
     name: str
     dtype: str  # torch's name
@@ -42,10 +42,10 @@ class TensorEntry:
 
 
 def write_tensor_file(path: Path, tensors: Sequence[Tensor], sync: bool = True) -> None:
-    """Writes a safetensors file whose tensors are in the given order, the widest elements first.
+    """Writes a safetensors file. Tensors are sorted by element size, widest first, in a stable order.
 
-    Raises OSError before it writes anything if the disk has no space for the whole file. `path` may hold
-    part of a file after an error. With `sync` the content is on the disk when this returns.
+    Raises OSError before writing if the disk has no space for the complete file. After an error, `path` may
+    be incomplete. `sync`: call fsync at the end.
     """
     ordered = sorted(tensors, key=lambda tensor: -SIZES.get(tensor[1], 0))
     header = encode_header(ordered)
@@ -62,17 +62,17 @@ def write_tensor_file(path: Path, tensors: Sequence[Tensor], sync: bool = True) 
 
 
 def allocate(descriptor: int, nbytes: int) -> None:
-    """Reserves space for a file. Raises OSError if the disk is full, where the system can tell."""
+    """Reserves space for a file, if the system supports it. Raises OSError if the disk is full."""
     if nbytes and hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, nbytes)
 
 
 def encode_header(tensors: Iterable[tuple[str, str, tuple[int, ...], Any]]) -> bytes:
-    """Returns the beginning of a safetensors file, up to the data of the tensors in this order.
+    """Returns the header of a safetensors file, including its length, for tensors in this order.
 
-    Raises ValueError if a name occurs twice or a dtype is not stored.
+    Raises ValueError if a name occurs twice or a dtype is not supported.
     """
-    entries: dict[str, Any] = {METADATA: {"format": "pt"}}  # which transformers asks for
+    entries: dict[str, Any] = {METADATA: {"format": "pt"}}  # transformers requires it
     end = 0
     for name, dtype, shape, _ in tensors:
         if dtype not in FORMAT_NAMES:
@@ -88,7 +88,7 @@ def encode_header(tensors: Iterable[tuple[str, str, tuple[int, ...], Any]]) -> b
 
 
 def decode_header(text: bytes) -> list[TensorEntry]:
-    """Returns the tensors of a header in the order of their data, which begins at 0.
+    """Returns the tensors of a header in the order of their data, with offsets from the end of the header.
 
     `text` is the header without its eight bytes of length. Raises BadDigestError if it is malformed, if a
     name occurs twice, or if there are gaps or overlaps between the tensors.
@@ -109,7 +109,7 @@ def decode_header(text: bytes) -> list[TensorEntry]:
 
 
 def header_length(beginning: bytes, most: int = MAX_HEADER_BYTES) -> int:
-    """Returns the length that the first eight bytes state. Raises BadDigestError if it is over `most`."""
+    """Returns the header's length, from the first eight bytes. Raises BadDigestError if it exceeds `most`."""
     length = int.from_bytes(beginning[:8], "little")
     if len(beginning) < 8 or length > most:
         raise BadDigestError(f"no safetensors file: a header of {length} bytes")
@@ -124,7 +124,6 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(name: str, value: dict[str, Any]) -> TensorEntry:
-    """Returns the tensor that a header describes. Raises ValueError, KeyError or TypeError."""
     dtype = DTYPES[value["dtype"]]
     shape = tuple(value["shape"])
     start, end = value["data_offsets"]
@@ -140,7 +139,7 @@ def _nbytes(dtype: str, shape: Sequence[int]) -> int:
 
 
 class TensorFile:
-    """A safetensors file in memory that maps it. Its header has been checked. It is a context manager."""
+    """A memory-mapped safetensors file with a valid header. It is a context manager."""
 
     def __init__(self, mapping: mmap.mmap, entries: Mapping[str, TensorEntry]):
         self.entries = entries  # in the order of their data
@@ -149,7 +148,7 @@ class TensorFile:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Maps the file. Raises BadDigestError unless it is a regular, whole safetensors file."""
+        """Maps the file. Raises BadDigestError unless it is a regular, complete safetensors file."""
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
@@ -161,16 +160,16 @@ class TensorFile:
         return cls(mapping, _entries(mapping, path.name))
 
     def raw(self, name: str) -> RawBytes:
-        """Returns the bytes of a tensor, which cannot be written to. Raises KeyError for an unknown name."""
+        """Returns a read-only array of a tensor's bytes. Raises KeyError for an unknown name."""
         entry = self.entries[name]
         if self._bytes is None:
             raise ValueError("the file is closed")
         return self._bytes[entry.start : entry.end]
 
     def close(self) -> None:
-        """Ends the mapping, which arrays that `raw` returned may still keep alive."""
+        """Closes the mapping. Arrays that `raw` has returned stay valid."""
         self._bytes = None
-        with contextlib.suppress(BufferError):  # the last of the arrays gives the memory back
+        with contextlib.suppress(BufferError):  # the mapping is freed with the last array
             self._mapping.close()
 
     def __enter__(self) -> Self:
@@ -183,7 +182,7 @@ class TensorFile:
 
 
 def _entries(mapping: mmap.mmap, file_name: str) -> dict[str, TensorEntry]:
-    """Returns the tensors of a mapped file, by name. Raises BadDigestError if its length is another."""
+    """Returns the tensors of a mapped file by name. Raises BadDigestError if its size is wrong."""
     length = header_length(mapping[:8], min(MAX_HEADER_BYTES, len(mapping) - 8))
     begin = 8 + length
     found = decode_header(mapping[8:begin])
@@ -194,7 +193,7 @@ def _entries(mapping: mmap.mmap, file_name: str) -> dict[str, TensorEntry]:
 
 
 def check_tensor_file(path: Path, expected: Mapping[str, StoredParameter]) -> None:
-    """Raises BadDigestError unless the file holds exactly these names, with these dtypes and shapes."""
+    """Raises BadDigestError unless the file has exactly these names, with these dtypes and shapes."""
     with TensorFile.open(path) as file:
         if odd := file.entries.keys() ^ expected.keys():
             word = "misses" if min(odd) in expected else "holds"

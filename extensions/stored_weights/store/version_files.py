@@ -1,4 +1,4 @@
-"""Chooses how a version is offered, as full files, as a delta or both, and makes what is offered."""
+"""Creates the files of a version's manifest: full files, a delta, or both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from extensions.stored_weights.store.manifest import (
 )
 from extensions.stored_weights.store.open_version import FileContent, OpenFile, OpenVersion
 
-WORTHWHILE = 0.5  # a delta must be smaller than this part of the full files that changed
+WORTHWHILE = 0.5  # a delta must be smaller than this share of the full files that changed
 
 
 @dataclass
 class Offer:
-    """What a manifest offers, and the unfinished files that become its objects, by their SHA-256."""
+    """The files of a manifest. `objects`: SHA-256 -> temporary path of a file that becomes an object."""
 
     full: FullWeights | None = None
     delta: DeltaWeights | None = None
@@ -29,7 +29,7 @@ class Offer:
 
 
 def add_full(offer: Offer, version: OpenVersion, hashed: Mapping[FileContent, StoredFile]) -> None:
-    """Offers all files. Those whose content is in `hashed` are not hashed again."""
+    """Adds the full files. Files whose content is in `hashed` are not hashed again."""
     files = []
     for file in version.files:
         stored = hashed.get(file.content) or _stored(file.path, file.names)
@@ -39,7 +39,7 @@ def add_full(offer: Offer, version: OpenVersion, hashed: Mapping[FileContent, St
 
 
 def add_delta(offer: Offer, version: OpenVersion, base: OpenVersion, directory: Path) -> None:
-    """Offers the changes since the base, if there can be a delta and it saves enough bytes."""
+    """Adds a delta to the base, if one is possible and saves enough bytes."""
     if not version.is_of_the_model_of(base):
         return
     if any(parameter.dtype not in DELTA_DTYPES for parameter in version.parameters):

@@ -1,4 +1,4 @@
-"""Runs work in a thread. A caller that is cancelled gets control back when the work has ended."""
+"""Runs work in a thread. If the caller is cancelled, it waits until the work has stopped."""
 
 import asyncio
 import contextlib
@@ -10,11 +10,11 @@ Result = TypeVar("Result")
 
 
 class StoppedError(Exception):
-    """Work that ended early because its caller was cancelled."""
+    """Raised in work whose caller was cancelled."""
 
 
 class Stop:
-    """Tells work in a thread to end."""
+    """A signal to work in a thread to stop."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -23,13 +23,13 @@ class Stop:
         self._event.set()
 
     def check(self) -> None:
-        """Raises StoppedError if the caller was cancelled. Work calls this between its steps."""
+        """Raises StoppedError if the caller was cancelled. Call it between the steps of the work."""
         if self._event.is_set():
             raise StoppedError
 
 
 async def in_thread(work: Callable[[Stop], Result]) -> Result:
-    """Returns what `work` returns. A cancelled caller waits until the work has ended."""
+    """Returns the result of `work`. If it is cancelled, waits until the work has stopped."""
     stop = Stop()
     future = asyncio.get_running_loop().run_in_executor(None, work, stop)
     try:
@@ -39,5 +39,5 @@ async def in_thread(work: Callable[[Stop], Result]) -> Result:
         while not future.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
-        future.exception()  # which nobody else asks for
+        future.exception()  # marks the exception as retrieved
         raise

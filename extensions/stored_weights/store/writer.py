@@ -1,6 +1,6 @@
 """Writes the versions of a run into a store: weights, then hashes and deltas, then signed manifests.
 
-A trainer calls `write_full_files` while it holds the weights, and `publish` later, in a thread of its own.
+A trainer calls `write_full_files` while it gathers the weights, and `publish` later, in another thread.
 """
 
 import hashlib
@@ -31,17 +31,17 @@ FILE_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Published:
-    """A version that is in the store, and the SHA-256 of its signed manifest."""
+    """A version that is in the store."""
 
     manifest: VersionManifest
-    manifest_sha256: str
+    manifest_sha256: str  # of the signed envelope
 
 
 class StoreWriter:
-    """The one writer of a run. Close it at the end.
+    """The only writer of a run. Close it at the end.
 
-    `write_full_files`, `publish` and `renew_latest` may be called in different threads, but no two calls of
-    `publish` may overlap.
+    `write_full_files`, `publish` and `renew_latest` may be called in different threads, but calls of
+    `publish` must not overlap.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StoreWriter:
     ):
         """Raises ValueError if another process writes this run, and StoreError if another key signed it.
 
-        With `deltas`, one in `full_every` versions is offered as full files even if its delta is small.
+        deltas: also write deltas. Then at least one in `full_every` versions has full files.
         """
         self._store = store
         self._run = TypeAdapter(RunName).validate_python(run)
@@ -66,10 +66,10 @@ class StoreWriter:
         self._file_bytes = file_bytes
         self._deltas = deltas
         self._full_every = full_every
-        self._base: OpenVersion | None = None  # the version published last, if deltas are made
-        self._since_full = 0  # versions after the last full one
-        self._hashed: dict[FileContent, StoredFile] = {}  # the files of the last full version
-        self._objects: set[str] = set()  # those of the version published last
+        self._base: OpenVersion | None = None  # last published version, if deltas are written
+        self._since_full = 0  # number of versions since the last full one
+        self._hashed: dict[FileContent, StoredFile] = {}  # files of the last full version
+        self._objects: set[str] = set()  # objects of the last published version
         for directory in (store / "objects", store / "runs" / run):
             directory.mkdir(parents=True, exist_ok=True)
         self._latest = LatestFile(store, run, key)
@@ -86,20 +86,20 @@ class StoreWriter:
         weights: Iterable[Tensor],
         beside: Callable[[], Mapping[str, bytes]] = dict,
     ) -> Written:
-        """Writes the weights into unfinished files, and returns when the system has all bytes.
+        """Writes the weights to temporary files, without hashing, syncing or adding them to the store.
 
-        Nothing is hashed and nothing is yet in the store. It holds the weights of one file of `file_bytes`
-        bytes, which must not change until the next file has begun. `beside` then returns the version's own
-        files beside the weights, by name. Raises OSError if the disk is full.
+        It buffers the weights of one file of `file_bytes` bytes, so tensors must not change until then.
+        `beside` is called at the end, and returns further files of the version by name. Raises OSError if the
+        disk is full.
         """
         return write_files(version, weights, self._writing.new(f"{version}-"), self._file_bytes, beside)
 
     def publish(self, written: Written, epoch: int) -> Published:
-        """Puts a version into the store: its files, then its manifest, then its name as the newest.
+        """Adds a version to the store: its files, then its manifest, then `latest.json`.
 
-        A version that is already there with the same weights stays as it is. Raises ValueError if it has
-        other weights, or if it is older than the newest. Raises OSError if the disk is full. After an error
-        the store is as it was; the written files are gone in any case.
+        Does nothing if the store has the version with the same weights. Raises ValueError if it has other
+        weights, or a newer version. Raises OSError if the disk is full. After an error the store is
+        unchanged. The temporary files are always removed.
         """
         try:
             version = OpenVersion(written, self._tied)
@@ -114,11 +114,11 @@ class StoreWriter:
         return published
 
     def renew_latest(self) -> None:
-        """Signs the name of the newest version again, which shows that the run goes on."""
+        """Signs `latest.json` again with the current time, which shows that the run is alive."""
         self._latest.renew(self._writing.path / "latest.json")
 
     def close(self) -> None:
-        """Removes unfinished files, and lets another process write this run."""
+        """Removes temporary files, and lets another process write this run."""
         if self._base is not None:
             self._base.close()
             self._base = None
@@ -147,14 +147,14 @@ class StoreWriter:
         return published
 
     def _already(self, path: Path, version: OpenVersion) -> Published:
-        """Returns the version that is in the store under this number. Raises ValueError if it is another."""
+        """Returns the stored version of this number. Raises ValueError if its weights differ."""
         manifest, envelope = read_manifest(path, Verifier([self._key.public]))
         if manifest.digest != version.digest:
             raise ValueError(f"version {version.version} is already published with other weights")
         return Published(manifest, hashlib.sha256(envelope).hexdigest())
 
     def _offer(self, version: OpenVersion, directory: Path, beside: Sequence[Path]) -> Offer:
-        """Returns what the version's manifest offers. Its objects are on the disk, under other names."""
+        """Returns the files of the version's manifest, synced to disk under temporary names."""
         offer = Offer()
         if self._base is not None:
             add_delta(offer, version, self._base, directory)
@@ -166,7 +166,7 @@ class StoreWriter:
         return offer
 
     def _sign(self, version: OpenVersion, offer: Offer, epoch: int, part: Path) -> Published:
-        """Writes the signed manifest into the temporary file `part`. Raises ValueError if it is too large."""
+        """Writes the signed manifest to the temporary file `part`. Raises ValueError if it is too large."""
         manifest = VersionManifest(
             run=self._run,
             epoch=epoch,
@@ -186,10 +186,7 @@ class StoreWriter:
         return Published(manifest, hashlib.sha256(envelope).hexdigest())
 
     def _put(self, objects: Mapping[str, Path]) -> None:
-        """Renames finished files to objects.
-
-        An object that another process has written is replaced, because it may be damaged.
-        """
+        """Renames temporary files to objects. Replaces objects of other processes, which may be damaged."""
         directory = self._store / "objects"
         for sha256, path in objects.items():
             target = self._store / object_path(sha256)
@@ -199,14 +196,14 @@ class StoreWriter:
         sync(directory)
 
     def _remember(self, version: OpenVersion, offer: Offer) -> None:
-        """Keeps what spares work when the next version is published."""
+        """Remembers the hashes and objects that the next version may reuse."""
         self._objects = set(offer.objects)
         if offer.full is not None:
             contents = (file.content for file in version.files)
             self._hashed = dict(zip(contents, offer.full.files, strict=True))
 
     def _become_base(self, version: OpenVersion) -> None:
-        """Makes the version the one against which the next delta is made, if it is the newest."""
+        """Makes the version the base of the next delta, if deltas are written and it is the newest."""
         is_newest = self._base is None or version.version >= self._base.version
         if not self._deltas or not is_newest:
             version.close()

@@ -1,7 +1,6 @@
-"""Where the writer of a run keeps unfinished files: a directory in the store that it alone uses.
+"""The directory in the store for the temporary files of one run's writer.
 
-Files are renamed from here into the store. What a killed writer left here is removed by the next writer of
-any run.
+Files are renamed from it into the store. The next writer of any run removes the files of a killed writer.
 """
 
 import fcntl
@@ -14,7 +13,7 @@ from extensions.stored_weights.store.store_lock import LOCK, locked
 
 
 class WritingDirectory:
-    """The directory of one writer, until it is closed. A second writer of the run is refused."""
+    """The directory of one writer, locked until `close`."""
 
     def __init__(self, store: Path, run: str):
         """Raises ValueError if another process writes versions of this run into the store."""
@@ -27,12 +26,12 @@ class WritingDirectory:
             self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Removes what writers that have ended left, of this run and of others."""
+        """Removes the files of writers that have ended, of this run and of others."""
         for path in self.path.iterdir():
             if path.name != LOCK:
                 _remove(path)
         for other in self.path.parent.iterdir():
-            if other == self.path or not (other / LOCK).is_file():  # not one of a writer
+            if other == self.path or not (other / LOCK).is_file():  # not a writer's directory
                 continue
             lock = _lock_now(other)
             if lock is not None:
@@ -40,11 +39,11 @@ class WritingDirectory:
                 os.close(lock)
 
     def new(self, prefix: str) -> Path:
-        """Returns a new directory for files that belong together."""
+        """Returns a new subdirectory."""
         return Path(tempfile.mkdtemp(prefix=prefix, dir=self.path))
 
     def close(self) -> None:
-        """Removes the directory. It may be called again."""
+        """Removes the directory. Further calls do nothing."""
         if self._lock is None:
             return
         with locked(self._store):
@@ -61,7 +60,7 @@ def _remove(path: Path) -> None:
 
 
 def _lock_now(directory: Path) -> int | None:
-    """Returns the locked descriptor of a directory, which is created; None if another process has it."""
+    """Creates and locks a directory. Returns the lock's descriptor, or None if another process has it."""
     directory.mkdir(exist_ok=True)
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""A version whose weights are in files, and which is not published yet."""
+"""A version whose weights are in temporary files, and which is not published yet."""
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -10,15 +10,15 @@ from extensions.stored_weights.store.tensor_file import Tensor, write_tensor_fil
 
 @dataclass(frozen=True)
 class Written:
-    """The unpublished files of a version, in a directory that nothing else uses."""
+    """The unpublished files of a version, in a directory of their own."""
 
     version: int
     directory: Path
     files: tuple[Path, ...]
-    beside: tuple[Path, ...] = ()  # files that belong to this version alone, such as its buffers
+    beside: tuple[Path, ...] = ()  # further files of this version, such as its buffers
 
     def discard(self) -> None:
-        """Removes the files, for example because a newer version takes this one's place."""
+        """Removes the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -29,10 +29,10 @@ def write_files(
     file_bytes: int,
     beside: Callable[[], Mapping[str, bytes]] = dict,
 ) -> Written:
-    """Writes all weights into safetensors files of at most `file_bytes`; a larger tensor has its own file.
+    """Writes all weights to safetensors files of at most `file_bytes`; a larger tensor has its own file.
 
-    Once they are written, `beside` returns the files beside them, by name. No file is yet safe from a loss of
-    power. If it raises, the directory is removed.
+    `beside` is called at the end, and returns further files by name. Files are not synced. If it raises, the
+    directory is removed.
     """
     writing = _Files(directory)
     try:
@@ -53,7 +53,7 @@ def write_files(
 
 
 class _Files:
-    """The files that are complete, and the tensors of the next one."""
+    """The complete files, and the buffered tensors of the next one."""
 
     def __init__(self, directory: Path):
         self.files: list[Path] = []
@@ -62,7 +62,7 @@ class _Files:
         self._directory = directory
 
     def end_file(self) -> None:
-        """Writes the tensors, and forgets them. Without tensors it does nothing."""
+        """Writes the buffered tensors, if there are any, to the next file."""
         if not self.tensors:
             return
         self.files.append(self._directory / f"{len(self.files)}.safetensors")

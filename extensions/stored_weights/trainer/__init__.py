@@ -1,1 +1,1 @@
-"""The trainer's side: publishers that write versions into a store, and watch the servers that load them."""
+"""The trainer's side: publishers that write versions to a store, and watch the servers that load them."""

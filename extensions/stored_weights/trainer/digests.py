@@ -1,4 +1,4 @@
-"""Compares what a server says that it serves with what the trainer has published."""
+"""Compares the digest of a server's weights with that of the published version."""
 
 from collections.abc import Mapping
 
@@ -7,13 +7,13 @@ from pipelinerl.errors import GaveUpError
 
 
 class DigestMismatchError(GaveUpError):
-    """A server serves other weights than those that were published under the version's number."""
+    """Raised if a server's weights differ from the published ones of the same version."""
 
 
 def check_digest(url: str, weights: WeightsInfo, run: str, digests: Mapping[int, str]) -> None:
     """Raises DigestMismatchError if the server serves one of these versions with another digest.
 
-    run: the id of the run's life whose versions they are.
+    run: id of the trainer's session that published them. digests: version -> digest.
     """
     published = digests.get(weights.version)
     if weights.run != run or published is None or weights.digest == published:

@@ -1,8 +1,8 @@
-"""Joins the run's servers to its weight channel, in a thread, and watches what they serve.
+"""Joins the run's servers to its weight channel, in a thread, and watches the versions that they serve.
 
-Each server is asked in a task of its own, so that one that hangs delays neither the others nor training. A
-server that was restarted is joined again. One that refuses permanently, falls silent, or stands still while
-others go on is condemned: the launcher replaces it.
+Each server has its own task, so that a server that hangs delays neither the others nor training. A restarted
+server joins again. A server that refuses permanently, does not respond, or makes no progress while others do
+is condemned: the launcher replaces it.
 """
 
 import asyncio
@@ -29,14 +29,15 @@ from pipelinerl.training.membership.candidates import LacksCapabilityError, is_h
 from pipelinerl.training.publishing.base import PublisherContext
 
 log = logging.getLogger(__name__)
-OBSERVE_S = 0.5  # between two questions to a server
+OBSERVE_S = 0.5  # polling interval of a server
 ANSWER_TIMEOUT_S = 5.0
 
 
 class FollowedChannel(NamedTuple):
     """The channel that the servers of a run follow.
 
-    run, key: of the run's present life. sources: URLs of the store. poll_s: between a server's looks.
+    run: id of the trainer's session. key: verifies its manifests. sources: URLs of the store.
+    poll_s: interval at which servers poll.
     """
 
     run: str
@@ -46,10 +47,7 @@ class FollowedChannel(NamedTuple):
 
 
 class Followers:
-    """The servers of a run that follow its channel.
-
-    digests: of the versions that were published, by their numbers.
-    """
+    """The servers of a run that follow its channel. `digests`: published version -> digest."""
 
     def __init__(
         self,
@@ -69,17 +67,17 @@ class Followers:
         self._epochs = itertools.count(1)
         self._followers: dict[Joining, Follower] = {}
         self._refused: dict[Joining, Exception] = {}
-        self._condemned: queue.SimpleQueue[ServerCondemned] = queue.SimpleQueue()  # not recorded yet
+        self._condemned: queue.SimpleQueue[ServerCondemned] = queue.SimpleQueue()  # events to record
         self._failure: BaseException | None = None
         self._ended = threading.Event()
         self.pinned: set[str] = set()  # URLs of servers that must keep their weights
-        self.awaited: int | None = None  # version whose status is asked for
+        self.awaited: int | None = None  # version whose status is polled
         self._thread = threading.Thread(target=self._in_thread, daemon=True, name="followers")
         self._thread.start()
 
     @property
     def joined(self) -> list[Follower]:
-        """The servers in the channel that may get requests: a pinned one only if there is no other."""
+        """The servers in the channel that may get requests: pinned ones only if all are pinned."""
         joined = [f for f in self._all() if f.is_joined(self._run)]
         return [f for f in joined if f.follows] or joined
 
@@ -97,16 +95,16 @@ class Followers:
 
     @property
     def changed_at(self) -> float:
-        """When the servers of the run changed last, on the monotonic clock."""
+        """The monotonic time of the last change of the run's servers."""
         return self._launched.changed_at
 
     @property
     def troubles(self) -> str:
-        """Why servers have not joined, in words."""
+        """The reasons why servers have not joined, as text."""
         return "; ".join(f"{f.joining.url}: {f.trouble}" for f in self._all() if f.trouble)
 
     def check(self) -> None:
-        """Records the servers that were condemned. Raises the error for which the run must end, if any."""
+        """Records condemned servers. Raises an error if the run must end."""
         while not self._condemned.empty():
             self._record(self._condemned.get())
         if self._failure:
@@ -116,7 +114,7 @@ class Followers:
             raise self._refused[latest[0]]
 
     def refresh(self) -> None:
-        """Reads the run's current servers, which also tells that the caller is alive."""
+        """Reads the run's current servers. This also shows that the caller is alive."""
         self._launched.refresh()
 
     def close(self) -> None:
@@ -153,7 +151,7 @@ class Followers:
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
     def _keep_in_step(self, session: aiohttp.ClientSession, tasks: dict[Joining, asyncio.Task[None]]) -> None:
-        """Begins to watch servers that have joined the run, and leaves those that have left it."""
+        """Starts to watch servers that have joined the run, and stops for those that have left it."""
         present = self._launched.present
         for joining in [j for j in tasks if j not in present]:
             tasks.pop(joining).cancel()
@@ -203,10 +201,10 @@ class Followers:
         follower.join(request, await follower.control.contract(ANSWER_TIMEOUT_S), time.monotonic())
         log.info("%s %s", follower.joining.url, "follows the weights" if follows else "keeps its weights")
 
-    # --- what becomes of servers that do not follow -------------------------------------------
+    # --- servers that do not follow -----------------------------------------------------------
 
     def _note(self, follower: Follower, error: Exception) -> None:
-        """Records why a server has not joined, and condemns one that never will."""
+        """Records why a server has not joined, and condemns a server that never will."""
         follower.trouble = f"{type(error).__name__}: {error}"
         if isinstance(error, ContractRefusalError) and error.code == "source_refused":
             self._condemn(follower, str(error), replaceable=True)  # it was started for another origin
@@ -215,7 +213,7 @@ class Followers:
             self._condemn(follower, str(error), replaceable=False)
 
     def _condemn_idle(self) -> None:
-        """Condemns servers that are silent, or that stand still while another one is ahead of them."""
+        """Condemns servers that do not respond, or make no progress while another server is ahead."""
         now = time.monotonic()
         longest_s = self._config.world.server_start_timeout_s
         newest = max((f.version(self._run) for f in self._all()), default=-1)
@@ -237,7 +235,7 @@ class Followers:
 
 
 async def _status(control: ServerControl, version: int) -> WeightUpdateStatus | None:
-    """Returns how the server's update to the version stands, or None if it has not begun it."""
+    """Returns the status of the server's update to `version`, or None if there is none."""
     try:
         return await control.weight_update(version, 0)
     except ContractRefusalError:

@@ -1,7 +1,7 @@
-"""Publishes written versions in a thread, so that training does not wait until they are hashed and signed.
+"""Publishes written versions in a thread, so that training does not wait for hashing and signing.
 
-One version waits at most: a newer one takes its place. A version that a full disk does not take is lost.
-That ends nothing: it is written again, or a newer one is.
+At most one version waits; a newer one replaces it. If the disk is full, the version is discarded, and the
+caller writes it again or writes a newer one.
 """
 
 import errno
@@ -10,30 +10,30 @@ import threading
 import time
 from collections.abc import Set
 
-from contracts.support.files import NO_ROOM
+from contracts.support.files import DISK_FULL
 from extensions.stored_weights.store.written import Written
 from extensions.stored_weights.trainer.stored import EPOCH, VersionStore
 from pipelinerl.errors import GaveUpError
 
 log = logging.getLogger(__name__)
-SIGN_EVERY_S = 30.0  # between two signatures of the newest version's name, while there is no newer one
-KEEP_S = 60.0  # for which servers may still be pulling a version that is not among the newest
-PASSING = (*NO_ROOM, errno.EIO, errno.ESTALE, errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+SIGN_EVERY_S = 30.0  # interval at which `latest.json` is signed again while there is no newer version
+KEEP_S = 60.0  # time for which older versions are kept, because servers may be pulling them
+PASSING = (*DISK_FULL, errno.EIO, errno.ESTALE, errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def is_passing(error: BaseException) -> bool:
-    """Returns whether the same write may succeed later, as when a disk is full."""
+    """Returns True if a retry of a write may succeed later, e.g. after ENOSPC."""
     return isinstance(error, OSError) and error.errno in PASSING
 
 
 class Packer:
     """Publishes one version after another.
 
-    keep: newest versions that the store keeps.
-    digests: the digest of every version that was published, by its number.
-    newest: the version that was published last, or -1.
-    failures: versions that a full disk did not take. seconds: the time that the last version took.
-    ended_at: when it was published, on the monotonic clock.
+    keep: number of newest versions that the store keeps.
+    digests: published version -> digest.
+    newest: last published version, or -1.
+    failures: number of versions that were not written because of a full disk.
+    seconds: duration of the last publication. ended_at: monotonic time of its end.
     """
 
     def __init__(self, store: VersionStore, keep: int):
@@ -45,7 +45,7 @@ class Packer:
         self._current: Written | None = None
         self._closing = False
         self._failure: BaseException | None = None
-        self._is_said = False  # that a version was not written
+        self._is_logged = False  # True if a failure was logged since the last success
         self.digests: dict[int, str] = {}
         self.newest = -1
         self.failures = 0
@@ -55,9 +55,9 @@ class Packer:
         self._thread.start()
 
     def put(self, written: Written, pulled: Set[int] = frozenset()) -> None:
-        """Has a version published, instead of one that still waits.
+        """Queues a version for publication. Discards the queued one, if there is one.
 
-        pulled: versions that servers are pulling, which are kept for now.
+        pulled: versions that servers are pulling, which are kept.
         """
         with self._changed:
             replaced = self._waiting
@@ -69,41 +69,41 @@ class Packer:
             replaced.discard()
 
     def has(self, version: int) -> bool:
-        """Returns whether the version is published, or will be."""
+        """Returns True if the version is published, queued or being published."""
         with self._changed:
             under_way = (written.version for written in (self._waiting, self._current) if written)
             return version in self.digests or version in under_way
 
     @property
     def is_busy(self) -> bool:
-        """Whether a version waits or is being published."""
+        """True if a version is queued or being published."""
         with self._changed:
             alive = self._failure is None
             return alive and (self._waiting is not None or self._current is not None)
 
     def check(self) -> None:
-        """Raises GaveUpError if a version could not be published, for a reason that does not pass."""
+        """Raises GaveUpError if a publication failed permanently."""
         if self._failure:
             raise GaveUpError(
                 f"the weights could not be packed into {self._store.directory}: {self._failure!r}"
             ) from self._failure
 
     def note_full(self, version: int, error: OSError) -> None:
-        """Counts a version that the disk did not take, and makes room for the next one.
+        """Counts a version that failed because the disk is full, and frees space.
 
-        First it removes what is kept only because it is new, and if that does not suffice all but the newest
-        version. It is logged once until a version is published.
+        The first time it removes versions that are kept because of their age, and later all but the newest
+        version. It logs only the first time until a version is published.
         """
         with self._changed:
             self.failures += 1
-            is_first = not self._is_said
-            self._is_said = True
+            is_first = not self._is_logged
+            self._is_logged = True
         if is_first:
             log.warning("version %d cannot be written now, and is tried again: %s", version, error)
         self._remove_old(self._keep if is_first else 1, 0.0)
 
     def close(self) -> None:
-        """Publishes what waits, and ends the thread."""
+        """Publishes the queued version, and ends the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -122,7 +122,7 @@ class Packer:
             self._failure = error
 
     def _taken(self) -> Written | None:
-        """Waits for a version, and signs the newest one's name meanwhile. Returns None at the end."""
+        """Waits for a version, and re-signs `latest.json` meanwhile. Returns None after `close`."""
         with self._changed:
             while self._waiting is None and not self._closing:
                 if not self._changed.wait(SIGN_EVERY_S):
@@ -147,7 +147,7 @@ class Packer:
             self.note_full(written.version, error)
             return
         with self._changed:
-            self._is_said = False
+            self._is_logged = False
         self.newest = written.version
         self.ended_at = time.monotonic()
         self.seconds = self.ended_at - began

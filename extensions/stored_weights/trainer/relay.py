@@ -1,7 +1,7 @@
-"""Publishes through a store that servers pull from by themselves (`weights=relay`).
+"""Publishes by a store from which servers pull by themselves (`weights=relay`).
 
-Training waits only until the weights are written. A thread packs them, another one looks after the servers.
-The first publication of a life waits until one server is live with it, so that a broken path is seen at once.
+Training waits only until the weights are written. One thread packs them, another one watches the servers. The
+first publication of a session waits until a server serves it, to detect a broken transport early.
 """
 
 import logging
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from contracts.records import WeightsPublished
-from extensions.stored_weights.places import StorePlace
+from extensions.stored_weights.store_location import StoreLocation
 from extensions.stored_weights.trainer.followers import FollowedChannel, Followers
 from extensions.stored_weights.trainer.packer import Packer, is_passing
 from extensions.stored_weights.trainer.standstill import Standstill
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 POLL_S = 0.05
-FIRST_PAUSE_S = 0.5  # before a version that the disk did not take is written again; doubles
+FIRST_PAUSE_S = 0.5  # first pause before a version is written again after a full disk; doubles
 LONGEST_PAUSE_S = 30.0
 
 
 def relay_publisher(
-    config: RunConfig, options: "Relay.Options", context: PublisherContext, place: StorePlace
+    config: RunConfig, options: "Relay.Options", context: PublisherContext, place: StoreLocation
 ) -> "RelayPublisher":
-    """Returns the publisher of a run, with its store, the packer and the followers."""
+    """Creates the publisher of a run, with its store, packer and followers."""
     store = VersionStore(place, config.model.path, context.manifest, context.buffers, options.deltas)
     packer = Packer(store, options.keep)
     sources = [place.origin, *options.relays]
@@ -43,7 +43,7 @@ def relay_publisher(
 
 
 class RelayPublisher(WeightPublisher):
-    """Publishes by writing versions into a store. `packer` and `followers` end with it."""
+    """Publishes by writing versions to a store. `close` also closes `packer` and `followers`."""
 
     def __init__(self, config: RunConfig, store: VersionStore, packer: Packer, followers: Followers):
         self.run = store.run
@@ -52,12 +52,12 @@ class RelayPublisher(WeightPublisher):
         self._packer = packer
         self._followers = followers
         self._phases = Phases()
-        self._version = -1  # that is being published
-        self._published: set[int] = set()  # joinings that the last publication has named
+        self._version = -1  # version that is being published
+        self._published: set[int] = set()  # numbers of the server instances in the last publication
         self._standstill = Standstill(config.weights.live_timeout_s)
-        self._is_live = False  # whether a server has been live with a version of this life
+        self._is_live = False  # True if a server has served a version of this session
         self._pause_s = FIRST_PAUSE_S
-        self._again_at = 0.0  # when the version may be written again, if it is lacking
+        self._again_at = 0.0  # monotonic time at which a lacking version may be written again
 
     def pin(self, url: str) -> None:
         self._followers.pinned.add(url)
@@ -67,7 +67,7 @@ class RelayPublisher(WeightPublisher):
 
     @property
     def figures(self) -> dict[str, float]:
-        """Returns measurements for the metrics: of the packer, and how far the slowest server is behind."""
+        """Metrics of the packer, and the largest lag of the servers."""
         served = [follower.version(self.run) for follower in self._followers.joined]
         return {
             "pack_s": self._packer.seconds,
@@ -76,9 +76,9 @@ class RelayPublisher(WeightPublisher):
         }
 
     def wait_for_servers(self) -> None:
-        """Waits until every server follows the channel, or has had enough time.
+        """Waits until every server follows the channel, or the time is over.
 
-        Once one does, the others get as much time again. They can join at any time.
+        After the first server, it waits at most as long again for the others, which may also join later.
         """
         began = time.monotonic()
         grace_ends = None
@@ -94,9 +94,9 @@ class RelayPublisher(WeightPublisher):
             self._wait()
 
     def is_stranded(self) -> bool:
-        """Returns whether a server has joined that no publication names, or the version is lacking.
+        """Returns True if a server has joined that is not in the last publication, or the version is lacking.
 
-        The servers of the last publication may be gone, and then no rollout can come.
+        Without a new publication there would be no rollouts if all published servers have left.
         """
         self._check()
         if self._is_lacking:
@@ -105,7 +105,7 @@ class RelayPublisher(WeightPublisher):
 
     @property
     def _is_lacking(self) -> bool:
-        """Whether the newest version is neither in the store nor on its way there: a disk was full."""
+        """True if the newest version is neither in the store nor in the packer, because the disk was full."""
         return not self._packer.is_busy and not self._packer.has(self._version)
 
     def rollouts_come(self) -> None:
@@ -132,7 +132,7 @@ class RelayPublisher(WeightPublisher):
         self._version = version
 
     def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """Writes the weights, unless they are written already. A full disk gets them later."""
+        """Writes the weights, unless they are written already. After a full disk they are written later."""
         self._phases.begin("send")
         if self._packer.has(self._version):
             return
@@ -148,7 +148,7 @@ class RelayPublisher(WeightPublisher):
         self._packer.put(written, self._followers.targets)
 
     def confirm(self, version: int) -> WeightsPublished | None:
-        """Returns the publication at once, whatever servers serve, except at the first one of a life."""
+        """Returns the publication without waiting for servers, except for the first one of a session."""
         self._phases.begin("confirm")
         self._check()
         if not self._is_live:
@@ -176,7 +176,7 @@ class RelayPublisher(WeightPublisher):
         )
 
     def close(self) -> None:
-        """Ends the threads, once what is written is packed."""
+        """Waits until all written versions are packed, and ends the threads."""
         while self._packer.is_busy:
             self._wait()
         self._packer.close()
@@ -196,7 +196,7 @@ class RelayPublisher(WeightPublisher):
         self._followers.check()
 
     def _check_standstill(self) -> None:
-        """Raises NoServersError if all servers have given up the newest version, and none comes after it."""
+        """Raises NoServersError if no server has been able to load the newest version for a long time."""
         joined = self._followers.joined
         newest = self._packer.newest
         served = max((f.version(self.run) for f in joined), default=-1)
@@ -206,7 +206,7 @@ class RelayPublisher(WeightPublisher):
             raise NoServersError(f"no server can load version {newest}: {self._reasons()}")
 
     def _wait(self) -> None:
-        """Waits for a moment, and shows that this process is alive."""
+        """Sleeps for `POLL_S`, and shows that this process is alive."""
         self._followers.refresh()
         time.sleep(POLL_S)
 
@@ -244,7 +244,7 @@ class RelayPublisher(WeightPublisher):
         return True
 
     def _is_still(self, began: float) -> bool:
-        """Returns whether no server has made progress for `weights.live_timeout_s`."""
+        """Returns True if no server has made progress for `weights.live_timeout_s`."""
         moved_at = max((f.moved_at for f in self._followers.joined), default=began)
         since = max(began, moved_at, self._packer.ended_at)
         return time.monotonic() - since > self._config.weights.live_timeout_s

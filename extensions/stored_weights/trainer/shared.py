@@ -1,4 +1,4 @@
-"""Publishes through a directory that the servers share with the trainer (`weights=shared`).
+"""Publishes by a directory that the servers share with the trainer (`weights=shared`).
 
 Each version is requested of every server, and the publication waits until they serve it, as with a group. A
 server that fails is left out by `membership.strikes`, and the others are not disturbed.
@@ -17,11 +17,11 @@ import torch
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.inference import WeightUpdateStatus
 from contracts.records import WeightsPublished
-from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.store.layout import proofs_path
 from extensions.stored_weights.store.retention import remove_unnamed
 from extensions.stored_weights.store.writer import Published
 from extensions.stored_weights.store.written import Written
+from extensions.stored_weights.store_location import StoreLocation
 from extensions.stored_weights.trainer.digests import check_digest
 from extensions.stored_weights.trainer.packer import is_passing
 from extensions.stored_weights.trainer.stored import EPOCH, VersionStore
@@ -36,32 +36,32 @@ from pipelinerl.training.publishing.confirming import ConfirmingPublisher
 
 log = logging.getLogger(__name__)
 PROOF_BYTES = 32
-AGAIN_S = 1.0  # before a version that the disk did not take is gathered again
+AGAIN_S = 1.0  # pause before a version is gathered again after a full disk
 
 
 class NotTheSameStoreError(ValueError):
-    """A server reads another directory under the path of the store."""
+    """Raised if a server reads another directory under the store's path."""
 
 
 class SharedPublisher(ConfirmingPublisher):
-    """Publishes by writing versions into a directory, and asking every server to load them from there."""
+    """Publishes by writing versions to a directory, and requesting every server to load them."""
 
-    def __init__(self, config: RunConfig, context: PublisherContext, place: StorePlace):
+    def __init__(self, config: RunConfig, context: PublisherContext, place: StoreLocation):
         super().__init__(config, context)
         self._store = VersionStore(place, config.model.path, context.manifest, context.buffers)
-        remove_unnamed(place.directory)  # a trainer that was killed leaves them
+        remove_unnamed(place.directory)  # left by a trainer that was killed
         self.run = self._store.run
         self._epochs = itertools.count(1)
-        self._joined: dict[ServerControl, int] = {}  # servers in the channel, with their epochs
+        self._joined: dict[ServerControl, int] = {}  # server in the channel -> epoch
         self._taken: set[ServerControl] = set()  # servers that have joined this run
         self._members: list[ServerControl] = []
-        self._version = -1  # that is being published
+        self._version = -1  # version that is being published
         self._written: Written | None = None
-        self._published: dict[int, Published] = {}  # the version that was published last
+        self._published: dict[int, Published] = {}  # the last published version, by its number
         self._proof = self._new_proof()
 
     def _new_proof(self) -> tuple[str, str]:
-        """Writes a random file by which a server shows that it sees the store: its name and its SHA-256."""
+        """Writes a random file by which servers prove that they read the store. Returns name and SHA-256."""
         name = secrets.token_hex(8)
         content = secrets.token_bytes(PROOF_BYTES)
         path = self._store.directory / proofs_path(name)
@@ -72,7 +72,7 @@ class SharedPublisher(ConfirmingPublisher):
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def open(self, version: int) -> None:
-        """Chooses the servers and has them join. Waits for space for the version in the directory."""
+        """Chooses the servers and joins them. Waits for disk space for the version."""
         self.begin(version)
         self._version = version
         self._choose()
@@ -80,7 +80,7 @@ class SharedPublisher(ConfirmingPublisher):
             self._make_space()
 
     def _make_space(self) -> None:
-        """Waits for space for a version. Raises GaveUpError if the directory can never hold two of them."""
+        """Waits for disk space for a version. Raises GaveUpError if the disk is too small for two."""
         directory = self._store.directory
         size = self._store.total_bytes
         total = shutil.disk_usage(directory).total
@@ -93,15 +93,14 @@ class SharedPublisher(ConfirmingPublisher):
         wait_for_space(directory, size, self._wait_for_space)
 
     def _wait_for_space(self) -> None:
-        """Shows that this process is alive, and removes what has become old meanwhile."""
+        """Shows that this process is alive, and removes old versions."""
         self.servers.refresh()
         self._remove_old()
 
     def _remove_old(self) -> None:
-        self._store.retain(1, 0.0)  # every member has copied the version before
+        self._store.retain(1, 0.0)  # every member has copied the previous version
 
     def _choose(self) -> None:
-        """Chooses the members. Raises NoServersError if there are none."""
         while True:
             self._members = list(self.candidates.choose(self._members))
             failures = self._join([s for s in self._members if s not in self._joined])
@@ -148,7 +147,7 @@ class SharedPublisher(ConfirmingPublisher):
             self._note(error, errors)
 
     def _note(self, error: OSError, errors: list[Exception]) -> None:
-        """Logs that the disk did not take the version. Raises an error that does not pass."""
+        """Logs a temporary error of the disk, and sleeps. Raises any other error."""
         if errors or not is_passing(error):
             raise error
         log.warning("version %d cannot be written now, and is tried again: %s", self._version, error)
@@ -171,7 +170,7 @@ class SharedPublisher(ConfirmingPublisher):
         return self.publication(version, self._store.total_bytes, live) if live else None
 
     def _is_in_store(self) -> bool:
-        """Publishes what was written. Returns False if the disk does not take it."""
+        """Publishes the written version. Returns False if the disk is full."""
         if self._version in self._published:
             return True
         written = self._written
@@ -186,7 +185,7 @@ class SharedPublisher(ConfirmingPublisher):
         return True
 
     def _ask_for(self, published: Published) -> tuple[list[ServerControl], Failures]:
-        """Requests the version of every member. Returns those that accept it, and why others do not."""
+        """Requests every member to load the version. Returns the members that accept, and the failures."""
 
         async def ask(server: ServerControl) -> None:
             await server.request_weight_update(
@@ -208,7 +207,6 @@ class SharedPublisher(ConfirmingPublisher):
         return await server.weight_update(self._version, self._config.weights.live_timeout_s)
 
     def _check_digests(self, live: Mapping[ServerControl, WeightUpdateStatus]) -> None:
-        """Raises DigestMismatchError if a server serves other weights than those of the store."""
         digests = {version: published.manifest.digest for version, published in self._published.items()}
         infos, _ = self.servers.ask(live, lambda server: server.contract())
         for server, info in infos.items():
@@ -217,7 +215,7 @@ class SharedPublisher(ConfirmingPublisher):
     def _note_failures(
         self, version: int, statuses: Mapping[ServerControl, WeightUpdateStatus], failures: Failures
     ) -> None:
-        """Logs why members do not serve the version. `failures`: of those that refused it or fell silent."""
+        """Logs why members do not serve the version. `failures`: errors of those without a status."""
         whys = {server: _in_words(failure) for server, failure in failures.items()}
         for server, status in statuses.items():
             if status.state != "live":
@@ -227,7 +225,7 @@ class SharedPublisher(ConfirmingPublisher):
             self.candidates.last_failure = f"{server.url}: {' '.join(why.split())}"
 
     def _leave_out(self, servers: list[ServerControl] | Failures) -> None:
-        """Gives these servers a strike, unless they have left the run. They join anew when they return."""
+        """Counts a failure of these servers, unless they have left the run. They join again on return."""
         self.servers.refresh()
         for server in servers:
             self._joined.pop(server, None)
@@ -236,7 +234,7 @@ class SharedPublisher(ConfirmingPublisher):
             self.candidates.condemn_failing(self.strikes.failed(Blame(present, certain=True)))
 
     def close(self) -> None:
-        """Removes the run's versions: no server needs them, because each has copied its weights."""
+        """Removes the run's versions, which servers do not need, because they have copied the weights."""
         self.servers.close()
         self._store.close()
         self._store.remove()

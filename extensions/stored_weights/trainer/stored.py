@@ -1,4 +1,4 @@
-"""The versions that one life of a run writes into a store, for servers that pull them or read them there."""
+"""The versions that one session of a run's trainer writes to a store."""
 
 import logging
 import re
@@ -13,18 +13,18 @@ from safetensors.torch import save
 
 from contracts.channel import PublicKey
 from contracts.weights import WeightManifest, torch_dtype
-from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.store.index import BUFFERS
 from extensions.stored_weights.store.retention import remove_run, retain
 from extensions.stored_weights.store.signing import SigningKey
 from extensions.stored_weights.store.writer import StoreWriter
 from extensions.stored_weights.store.written import Written
+from extensions.stored_weights.store_location import StoreLocation
 
 log = logging.getLogger(__name__)
-KEY = "weights.key"  # in the run's directory; only its owner can read it
-EPOCH = 1  # in the manifests: versions grow, whatever the epochs of channels are
-OF_RUN = 8  # characters of a life's id that all lives of the run share
-MODEL_FILES = (  # of configuration and tokenizer
+KEY = "weights.key"  # file in the run's directory that only its owner can read
+EPOCH = 1  # constant in manifests, independent of the epochs of channels
+OF_RUN = 8  # length of the prefix that the session ids of a run share
+MODEL_FILES = (  # configuration and tokenizer
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -43,23 +43,23 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class VersionStore:
-    """Writes, publishes and removes the versions of one life of a run.
+    """Writes, publishes and removes the versions of one session.
 
-    run: the id of this life. public_key: what its manifests are verified with.
+    run: id of the session. public_key: verifies its manifests.
     """
 
     def __init__(
         self,
-        place: StorePlace,
+        place: StoreLocation,
         model: str | None,
         manifest: WeightManifest,
         buffers: Callable[[], Mapping[str, torch.Tensor]] = dict,
         deltas: bool = False,
     ):
-        """model: directory of the model, whose configuration and tokenizer the store holds too.
+        """model: directory of the model, whose configuration and tokenizer are also stored.
 
-        buffers: returns the trainer's current ones, with which stored weights are a complete model.
-        deltas: whether versions are also stored as what has changed.
+        buffers: returns the trainer's current buffers, which are stored with the weights.
+        deltas: if True, deltas are stored too.
         """
         key = SigningKey.load_or_create(place.run_dir / KEY)
         self.directory = place.directory
@@ -72,25 +72,24 @@ class VersionStore:
 
     @property
     def total_bytes(self) -> int:
-        """The size of the weights of one version."""
+        """The size of one version's weights in bytes."""
         return self._manifest.total_bytes
 
     def write(self, version: int, weights: Iterator[tuple[str, torch.Tensor]]) -> Written:
-        """Writes the weights as they are gathered. Raises OSError if the disk does not take them.
+        """Writes the weights as they are gathered. Raises OSError if the disk is full.
 
         Raises ValueError if `weights` does not yield the manifest's parameters in its order.
         """
         return self.writer.write_full_files(version, _raw(self._manifest, weights), self._beside)
 
     def _beside(self) -> dict[str, bytes]:
-        """Returns the files that every version has anew."""
         buffers = {name: tensor.contiguous() for name, tensor in self._buffers().items()}
         return {BUFFERS: save(buffers)} if buffers else {}
 
     def retain(self, keep: int, keep_s: float, pulled: Set[int] = frozenset()) -> None:
-        """Removes all versions of this life but the newest `keep`, those of earlier lives, and their files.
+        """Removes all versions of earlier sessions, and old ones of this session, with their files.
 
-        Versions newer than `keep_s` seconds stay too, and those that servers are known to be pulling.
+        Keeps the newest `keep` versions, those newer than `keep_s` seconds, and those in `pulled`.
         """
         for path in (self.directory / "runs").glob(f"{self.run[:OF_RUN]}-*"):
             if path.name != self.run:
@@ -99,20 +98,20 @@ class VersionStore:
         retain(self.directory, self.run, keep, keep_s, time.time(), pulled)
 
     def close(self) -> None:
-        """Ends writing. What has been published stays."""
+        """Ends writing. Published versions stay."""
         self.writer.close()
 
     def remove(self) -> None:
-        """Removes all files of the store, which must be no other run's too."""
+        """Removes all files of the store. No other run may use it."""
         for path in self.directory.iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def model_files(model: str | None) -> list[Path]:
-    """Returns the files of a model's directory with which its weights make a complete checkpoint.
+    """Returns the files of a model's directory that a complete checkpoint needs besides the weights.
 
-    Others stay: whoever reaches the origin can read what the store holds.
+    Other files are not stored, because anybody who can reach the origin can read the store.
     """
     directory = Path(model or "")
     if model is None or not directory.is_dir():
@@ -124,7 +123,7 @@ def model_files(model: str | None) -> list[Path]:
 def _raw(
     manifest: WeightManifest, weights: Iterator[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, str, tuple[int, ...], memoryview]]:
-    """Yields name, dtype, shape and little-endian bytes of each weight, in the wire's dtype."""
+    """Yields name, dtype, shape and little-endian bytes of each weight, in the manifest's dtype."""
     for parameter in manifest.parameters:
         name, tensor = next(weights)
         if name != parameter.name or tuple(tensor.shape) != parameter.shape:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from contracts.inference import ContractInfo, InitProcessGroupRequest
-from contracts.weights import WeightGroup, WeightStore, nccl_version
+from contracts.weights import RendezvousStore, WeightGroup, nccl_version
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.membership.blame import waited_for_others
@@ -23,7 +23,7 @@ class WeightGroups:
         self._servers = servers
         self._address = address
         self._backend = backend
-        self._store: WeightStore | None = None
+        self._store: RendezvousStore | None = None
         self._taken: set[ServerControl] = set()  # servers that have joined a group of this run
         self.epoch = 0
         self.group: WeightGroup | None = None
@@ -37,7 +37,7 @@ class WeightGroups:
         self.leave()
         self.epoch += 1
         self.members = list(infos)
-        self._store = WeightStore(self._address, 0, timeout_s)
+        self._store = RendezvousStore(self._address, 0, timeout_s)
         requests = self._requests(infos, timeout_s)
         first = next(iter(requests.values()))
 

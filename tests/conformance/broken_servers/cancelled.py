@@ -39,7 +39,7 @@ class HidesWorkForClientsThatLeft(ScriptedEngine):
 def cancels_the_first_choice_only(options):
     right = streaming.merged
 
-    def merged(sources, weights_given_up):
+    def merged(sources, hold_timed_out):
         async def kept(source):
             deltas: asyncio.Queue = asyncio.Queue()
 
@@ -53,7 +53,7 @@ def cancels_the_first_choice_only(options):
             yield delta
 
         first, *others = sources
-        return right([first, *map(kept, others)], weights_given_up)
+        return right([first, *map(kept, others)], hold_timed_out)
 
     generation_routes.merged = merged
 

@@ -25,9 +25,9 @@ def says_the_new_version_while_receiving(options):
 @mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group", part="receiving")
 def tears_an_update_down_for_the_next_epoch(options):
     async def end_of(self, update, request):
-        await self._ledger.call_off(update, "a newer epoch")
+        await self._ledger.cancel_and_wait(update, "a newer epoch")
 
-    Membership._end_of = end_of
+    Membership._wait_for_update = end_of
 
 
 @mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group", part="receiving")
@@ -37,7 +37,7 @@ def tears_an_update_down_for_any_join(options):
     async def join(self, request):
         update = self._ledger.receiving
         if update and request.backend == "gloo":
-            await self._ledger.call_off(update, "a join")
+            await self._ledger.cancel_and_wait(update, "a join")
         return await right(self, request)
 
     Membership.join = join
@@ -83,12 +83,12 @@ def takes_the_name_of_a_run_that_never_joined(options):
 
 @mutant("G6", "'failed'", part="receiving")
 def calls_off_what_is_live(options):
-    async def call_off(self, update, why):
+    async def cancel_and_wait(self, update, why):
         await right(self, update, why)
         update.outcome.state = "failed"
 
-    right = UpdateLedger.call_off
-    UpdateLedger.call_off = call_off
+    right = UpdateLedger.cancel_and_wait
+    UpdateLedger.cancel_and_wait = cancel_and_wait
 
 
 @mutant("G6", "^200 .*receiving|^200 .*failed", part="receiving")
@@ -108,13 +108,13 @@ def calls_off_whatever_is_named(options):
 
 @mutant("G6", "update_in_progress|no_group|stale", part="retries")
 def forgets_what_it_called_off(options):
-    right = UpdateLedger.call_off
+    right = UpdateLedger.cancel_and_wait
 
-    async def call_off(self, update, why):
+    async def cancel_and_wait(self, update, why):
         await right(self, update, why)
         update.fingerprint = ""
 
-    UpdateLedger.call_off = call_off
+    UpdateLedger.cancel_and_wait = cancel_and_wait
 
 
 @mutant("G6", "^409 .*stale_epoch|the same join again", part="joins")

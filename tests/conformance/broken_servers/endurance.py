@@ -5,7 +5,7 @@ import os
 import threading
 
 from contracts.conformance.inference.updates_under_load import TOKENS
-from inference_adapters import error_answers, generation_routes, places
+from inference_adapters import completion_slots, error_answers, generation_routes
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -155,12 +155,12 @@ class LosesASlotByEachCancelledRequest(Slots):
 
 @mutant("G8", "503", part="requests")
 def loses_the_places_of_refused_requests(options):
-    right = places.Places.held
+    right = completion_slots.CompletionSlots.acquired
 
-    def held(self, count):
+    def acquired(self, count):
         return _Kept(right(self, count), self, count)
 
-    places.Places.held = held
+    completion_slots.CompletionSlots.acquired = acquired
 
 
 class _Kept:

@@ -40,7 +40,7 @@ class HangsWhenTheTrainerDies(ScriptedEngine):
 class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
     async def receive_weights(self, request, progress):
         buckets = receive_weights(self._group, request.parameters, request.bucket_bytes, request.timeout_s)
-        async with self._generation_held(progress):
+        async with self._generation_paused(progress):
             while bucket := await in_daemon_thread(next, buckets, None):
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 progress.transfer_s += 0.001

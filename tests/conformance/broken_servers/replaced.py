@@ -24,7 +24,7 @@ def joins_an_epoch_that_is_being_joined(options):
 
 @mutant("G7", "ended with .*rendezvous_timeout", part="forming-group")
 def tells_a_replaced_join_that_its_time_is_over(options):
-    right = Membership._answer_of
+    right = Membership._result_of
 
     async def joined_ranks(self, join):
         try:
@@ -34,7 +34,7 @@ def tells_a_replaced_join_that_its_time_is_over(options):
                 raise ContractError(ErrorCode.RENDEZVOUS_TIMEOUT, error.message) from error
             raise
 
-    Membership._answer_of = joined_ranks
+    Membership._result_of = joined_ranks
 
 
 @mutant("G7", "no answer to POST /init_process_group|update_in_progress", part="takeover-in-update")
@@ -44,7 +44,7 @@ def waits_for_the_update_of_another_run(options):
         if update.receiving:
             raise ContractError(ErrorCode.UPDATE_IN_PROGRESS, "it is still being received")
 
-    Membership._end_of = end_of
+    Membership._wait_for_update = end_of
 
 
 @mutant("G7", "^GET /weight_update/1: 200", part="takeover-in-update")

@@ -118,11 +118,11 @@ def completes_every_version(options):
     """Waits for the version that it is pulling, however long that takes."""
     Follower._is_early = lambda self, record: False
 
-    async def news_within(self, pause_s):
+    async def newer_within(self, pause_s):
         await asyncio.sleep(pause_s)
         return False
 
-    Follower._news_within = news_within
+    Follower._newer_within = newer_within
 
 
 # --- G14: integrity
@@ -174,15 +174,15 @@ def trusts_unsigned(options):
 
 @mutant("G14", "a latest.json of an older version", part="latest")
 def follows_a_replayed_latest(options):
-    def take(self, look, latest):
-        self.newest = look.latest = latest
+    def take(self, state, latest):
+        self.newest = state.latest = latest
 
     def newer(self):
         return self.newest if self.newest and self.newest.version != self._returned else None
 
     LatestWatch._take = take
     LatestWatch._newer = newer
-    Follower._is_news = lambda self, latest: latest != self._newest
+    Follower._is_newer = lambda self, latest: latest != self._newest
     UpdateLedger.is_older = lambda self, version: False
 
 
@@ -195,7 +195,7 @@ def retries_the_bad_version(options):
             self._pulled = record
             self._ledger.begin(record, self._obtain(record))
             await record.wait()
-            if record.outcome.state == "live" or record.called_off or await self._news_within(0.1):
+            if record.outcome.state == "live" or record.cancel_reason or await self._newer_within(0.1):
                 return
             record = self._record_of(self._newest)
 

@@ -23,7 +23,7 @@ class AppliesEachBucketAndSaysUntouched(ScriptedEngine):
         return info.model_copy(update={"capabilities": [c for c in info.capabilities if c != "staged"]})
 
     async def receive_weights(self, request, progress):
-        async with self._generation_held(progress):
+        async with self._generation_paused(progress):
             await super().receive_weights(request, progress)
 
     def buffered(self, bucket):
@@ -115,12 +115,12 @@ class StaysPausedAfterACallOff(ScriptedEngine):
 
 @mutant("G7", "update_in_progress", part="polls")
 def keeps_the_lock_of_what_was_called_off(options):
-    call_off = UpdateLedger.call_off
+    cancel_and_wait = UpdateLedger.cancel_and_wait
     check_join = Membership._check_join
 
     async def call(self, update, why):
         held = update.receiving and "trainer" in why
-        await call_off(self, update, why)
+        await cancel_and_wait(self, update, why)
         if held:
             self.locked_until = time.monotonic() + update.timeout_s
 
@@ -129,5 +129,5 @@ def keeps_the_lock_of_what_was_called_off(options):
         if time.monotonic() < getattr(self._ledger, "locked_until", 0):
             raise ContractError(ErrorCode.UPDATE_IN_PROGRESS, "an update is being received")
 
-    UpdateLedger.call_off = call
+    UpdateLedger.cancel_and_wait = call
     Membership._check_join = check

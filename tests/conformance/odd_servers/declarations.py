@@ -58,7 +58,7 @@ class HasWordsThatNobodyKnows(Declares):
 
 @odd(on="G6/requests G10/metrics")
 def has_no_metrics():
-    weight_updates.OF_THE_APP = ()
+    weight_updates.APP_CAPABILITIES = ()
     app.metrics_routes = lambda updates: APIRouter()
 
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from extensions.stored_weights.places import StorePlace
+from extensions.stored_weights.store_location import StoreLocation
 from extensions.stored_weights.trainer.relay import RelayPublisher, relay_publisher
 from extensions.stored_weights.trainer.shared import SharedPublisher
 from extensions.stored_weights.transport import Relay
@@ -21,7 +21,7 @@ def unwaited(
     transport: str,
     worker: ScriptedTrainer,
     launcher: Launcher,
-    place: StorePlace,
+    place: StoreLocation,
     *settings: str,
     needs: Mapping[str, str] | None = None,
 ) -> RelayPublisher | SharedPublisher:
@@ -35,7 +35,7 @@ def unwaited(
 
 
 def made(
-    transport: str, worker: ScriptedTrainer, launcher: Launcher, place: StorePlace, *settings: str
+    transport: str, worker: ScriptedTrainer, launcher: Launcher, place: StoreLocation, *settings: str
 ) -> RelayPublisher | SharedPublisher:
     """Returns a publisher whose servers have been waited for."""
     publisher = unwaited(transport, worker, launcher, place, *settings)
@@ -44,12 +44,12 @@ def made(
 
 
 @contextlib.contextmanager
-def origin_of(directory: Path) -> Iterator[StorePlace]:
+def origin_of(directory: Path) -> Iterator[StoreLocation]:
     """Yields the place of a store below the directory, which an origin serves."""
     store = directory / "weights"
     store.mkdir(exist_ok=True)
     with serving(ORIGIN, str(store)) as origin:
-        yield StorePlace(directory, store, origin.url)
+        yield StoreLocation(directory, store, origin.url)
 
 
 def wait_until_served(url: str, version: int, run: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from contracts.support.token import TOKEN_VARIABLE
 from extensions.stored_weights.launcher.shared_store import LOCK, PREFIX, made_store, store_name
-from extensions.stored_weights.places import ORIGIN_VARIABLE, STORE_VARIABLE
+from extensions.stored_weights.store_location import ORIGIN_VARIABLE, STORE_VARIABLE
 from extensions.stored_weights.transport import Relay
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.composing.compose import compose_config
@@ -127,7 +127,7 @@ def test_the_shared_store_is_private_and_gone_at_the_end(tmp_path):
 MAKES = """
 import sys
 from pathlib import Path
-from extensions.stored_weights.places import ORIGIN_VARIABLE, STORE_VARIABLE
+from extensions.stored_weights.store_location import ORIGIN_VARIABLE, STORE_VARIABLE
 from extensions.stored_weights.transport import Relay
 from extensions.stored_weights.launcher.shared_store import made_store
 with made_store(Path(sys.argv[1])):

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.store.layout import manifest_path, stored_versions
 from extensions.stored_weights.store.local_manifest import unverified_payload
 from extensions.stored_weights.store.store_lock import locked
 from extensions.stored_weights.store.tensor_file import write_tensor_file
 from extensions.stored_weights.store.written import Written
+from extensions.stored_weights.store_location import StoreLocation
 from extensions.stored_weights.trainer.digests import DigestMismatchError
 from extensions.stored_weights.trainer.packer import Packer
 from extensions.stored_weights.trainer.relay import RelayPublisher
@@ -54,20 +54,20 @@ QUICK = ("weights.poll_s=0.05", "world.server_grace_s=1")
 
 
 @pytest.fixture(scope="module")
-def common_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorePlace]:
+def common_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreLocation]:
     """Yields the place of a store that several runs use one after the other."""
     with origin_of(tmp_path_factory.mktemp("store")) as place:
         yield place
 
 
 @pytest.fixture
-def place(common_store: StorePlace, tmp_path: Path) -> StorePlace:
+def place(common_store: StoreLocation, tmp_path: Path) -> StoreLocation:
     """Returns the place of the common store, for a run of its own."""
     return dataclasses.replace(common_store, run_dir=tmp_path)
 
 
 def relaying(
-    worker: ScriptedTrainer, launcher: Launcher, place: StorePlace, *settings: str
+    worker: ScriptedTrainer, launcher: Launcher, place: StoreLocation, *settings: str
 ) -> AbstractContextManager[RelayPublisher]:
     return contextlib.closing(made("relay", worker, launcher, place, *QUICK, *settings))
 
@@ -219,7 +219,7 @@ def test_the_death_of_the_origin_stops_no_training(worker, ranks, url, tmp_path)
     port = str(free_port())
     with contextlib.ExitStack() as stack:
         origin = stack.enter_context(serving(ORIGIN, str(store), "--port", port))
-        place = StorePlace(tmp_path, store, origin.url)
+        place = StoreLocation(tmp_path, store, origin.url)
         sender = stack.enter_context(relaying(worker, Launcher(url), place))
         publish(worker, ranks, sender, 0)
         origin.process.kill()
@@ -329,7 +329,7 @@ def test_a_pinned_server_keeps_its_weights_until_it_is_released(worker, ranks, u
 
 def packer_of(directory: Path, worker: ScriptedTrainer, own_config: RunConfig) -> tuple[VersionStore, Packer]:
     (directory / "weights").mkdir()
-    place = StorePlace(directory, directory / "weights")
+    place = StoreLocation(directory, directory / "weights")
     store = VersionStore(place, own_config.model.path, worker.weight_manifest("float32"))
     return store, Packer(store, Relay(own_config).options.keep)
 
@@ -381,7 +381,7 @@ def test_the_key_is_of_the_run_and_only_its_owner_reads_it(worker, tmp_path):
     store, packer = packer_of(tmp_path, worker, config("weights=relay"))
     packer.close()
     store.close()
-    place = StorePlace(tmp_path, store.directory)
+    place = StoreLocation(tmp_path, store.directory)
     again = VersionStore(place, None, worker.weight_manifest("float32"))
     assert again.public_key == store.public_key
     assert again.run != store.run and again.run[:8] == store.run[:8]

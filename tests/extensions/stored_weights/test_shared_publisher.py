@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from extensions.stored_weights.places import StorePlace
 from extensions.stored_weights.store.layout import stored_versions
+from extensions.stored_weights.store_location import StoreLocation
 from extensions.stored_weights.trainer import shared
 from extensions.stored_weights.trainer.digests import DigestMismatchError
 from extensions.stored_weights.trainer.shared import SharedPublisher
@@ -25,10 +25,10 @@ from tests.small_disk import fill, make_room
 from trainer_adapters.scripted import ScriptedTrainer
 
 
-def place_in(directory: Path) -> StorePlace:
+def place_in(directory: Path) -> StoreLocation:
     store = directory / "store"
     store.mkdir(mode=0o700, exist_ok=True)
-    return StorePlace(directory, store)
+    return StoreLocation(directory, store)
 
 
 @contextmanager

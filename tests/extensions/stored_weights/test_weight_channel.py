@@ -14,7 +14,7 @@ import torch
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, WeightUpdateStatus
-from contracts.weights import WeightStore
+from contracts.weights import RendezvousStore
 from extensions.stored_weights.channels import StoredChannels
 from extensions.stored_weights.conformance.faults import MISSING
 from extensions.stored_weights.server.base import LONGEST_PAUSE_S
@@ -192,7 +192,7 @@ async def test_a_newer_channel_replaces_a_group_that_is_forming(tmp_path):
     updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=HANG_S, channels=StoredChannels())
     await updates.start(0)
     async with channel_peer(tmp_path) as peer:
-        store = WeightStore("127.0.0.1", 0, HANG_S)  # rank 0 never comes
+        store = RendezvousStore("127.0.0.1", 0, HANG_S)  # rank 0 never comes
         forming = asyncio.create_task(
             updates.membership.join(join_request(store.port, run=peer.run, takeover=True))
         )

@@ -42,7 +42,7 @@ class CopiedChannel(WeightChannel):
         version = record.outcome.version
         path = self._directory / f"{version}.safetensors"
         record.transfer.bytes_fetched = path.stat().st_size
-        await self._ledger.occupy(record)
+        await self._ledger.acquire_exclusive(record)
         shapes = self._engine.parameter_shapes()
         tied = self._engine.tied_parameters()
         update = StoredUpdate(version, shapes, tied, (path,), None, kv_cache)

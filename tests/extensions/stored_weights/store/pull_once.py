@@ -20,7 +20,7 @@ def most_memory() -> int:
 
 async def pull_newest(url: str, key: str, directory: Path, shapes: dict[str, tuple[int, ...]]) -> None:
     puller = Puller("run", [PublicKey(id="key", ed25519=key)], [url], directory, shapes, {}, PullRules())
-    latest = await puller.look()
+    latest = await puller.poll()
     manifest = await puller.manifest(latest.version, latest.manifest_sha256)
     await puller.fetch(manifest, PullProgress())
     await puller.close()

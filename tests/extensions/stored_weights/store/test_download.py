@@ -91,7 +91,7 @@ async def test_a_transfer_resumes_after_the_bytes_that_are_here(tmp_path):
     progress = PullProgress()
     async with serving(tmp_path) as (source, transfer):
         part = new_part(tmp_path, progress, CONTENT[:60_000])
-        await part.read_what_is_here()
+        await part.hash_existing()
         await transfer(part)
     assert part.is_right
     assert [(asked.start, asked.sent) for asked in source.asked] == [(60_000, len(CONTENT) - 60_000)]
@@ -102,7 +102,7 @@ async def test_a_transfer_resumes_after_the_bytes_that_are_here(tmp_path):
 async def test_a_source_without_ranges_sends_the_file_from_its_beginning(tmp_path):
     async with sending() as transfer:
         part = new_part(tmp_path, content=b"other bytes")
-        await part.read_what_is_here()
+        await part.hash_existing()
         await transfer(part)
     assert part.is_right
 
@@ -111,7 +111,7 @@ async def test_a_source_without_ranges_sends_the_file_from_its_beginning(tmp_pat
 async def test_too_many_or_wrong_bytes_on_the_disk_are_dropped(tmp_path):
     for content in (bytes(len(CONTENT) + 1), bytes(len(CONTENT))):
         part = new_part(tmp_path, content=content)
-        await part.read_what_is_here()
+        await part.hash_existing()
         assert part.size == 0
         assert part.path.stat().st_size == 0
 
@@ -193,7 +193,7 @@ async def test_a_source_that_is_too_slow_is_given_up(tmp_path):
 async def test_another_range_than_the_missing_one_is_refused_and_what_is_here_stays(tmp_path, stated):
     async with sending(206, {"Content-Range": stated}) as transfer:
         part = new_part(tmp_path, content=CONTENT[:5000])
-        await part.read_what_is_here()
+        await part.hash_existing()
         with pytest.raises(TransferError, match="another range"):
             await transfer(part)
     assert part.size == 5000

@@ -22,11 +22,11 @@ async def test_a_newer_signature_of_the_same_version_shows_that_the_run_goes_on(
 ):
     publish(writer, 1, some_weights())
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        assert (await puller.look()).version == 1
+        assert (await puller.poll()).version == 1
         seen, later = puller.seen_at, time.time() + 2
         monkeypatch.setattr(time, "time", lambda: later)
         writer.renew_latest()
-        assert await puller.look() is None
+        assert await puller.poll() is None
         assert puller.seen_at > seen
 
 
@@ -36,10 +36,10 @@ async def test_a_replayed_latest_is_ignored_and_counted(tmp_path, writer):
     old = path.read_bytes()
     publish(writer, 2, some_weights(2))
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        assert (await puller.look()).version == 2
+        assert (await puller.poll()).version == 2
         path.write_bytes(old)
         seen = puller.seen_at
-        assert await puller.look() is None
+        assert await puller.poll() is None
         assert puller.sources_info()[0].failures == 1
         assert puller.seen_at == seen
 
@@ -57,12 +57,12 @@ async def test_a_source_that_lags_is_not_accused(tmp_path, writer):
         pulling(tmp_path, late, good) as puller,
     ):
         late.faults[latest_path("run")] = trickle(4000)  # so that the other one has answered
-        looked = [await puller.look() for _ in range(3)]
-        assert [each.version for each in looked if each][-1] == 2
+        polled = [await puller.poll() for _ in range(3)]
+        assert [each.version for each in polled if each][-1] == 2
         assert [info.failures for info in puller.sources_info()] == [0, 0]
         await good.stop()
         seen = puller.seen_at
-        assert await puller.look() is None
+        assert await puller.poll() is None
         assert puller.seen_at == seen
 
 
@@ -76,19 +76,19 @@ async def test_two_manifests_under_one_version_the_first_one_stays(tmp_path, wri
         HttpSource(tmp_path / "other") as two,
         pulling(tmp_path, one, two) as puller,
     ):
-        assert (await puller.look()).manifest_sha256 == first.manifest_sha256
+        assert (await puller.poll()).manifest_sha256 == first.manifest_sha256
         publish(other, 1, some_weights(2))
-        assert await puller.look() is None
+        assert await puller.poll() is None
         publish(other, 2, some_weights(2))
-        assert (await puller.look()).version == 2
+        assert (await puller.poll()).version == 2
     other.close()
 
 
 async def test_a_source_that_hangs_does_not_delay_what_another_one_says(tmp_path, writer, monkeypatch):
-    monkeypatch.setattr(latest, "LOOK_S", HANG_S)
+    monkeypatch.setattr(latest, "POLL_TIMEOUT_S", HANG_S)
     publish(writer, 1, some_weights())
     async with HttpSource(tmp_path / "store") as bad, HttpSource(tmp_path / "store") as good:
         bad.faults[latest_path("run")] = MUTE
         async with pulling(tmp_path, bad, good) as puller:
-            assert (await puller.look()).version == 1
-            assert await puller.look() is None
+            assert (await puller.poll()).version == 1
+            assert await puller.poll() is None

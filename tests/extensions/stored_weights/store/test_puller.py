@@ -41,7 +41,7 @@ async def test_a_version_is_found_and_fetched_and_is_a_checkpoint(tmp_path, writ
     published = publish(writer, 3, weights)
     progress = PullProgress()
     async with HttpSource(tmp_path / "store") as source, pulling(tmp_path, source) as puller:
-        latest = await puller.look()
+        latest = await puller.poll()
         assert (latest.version, latest.manifest_sha256) == (3, published.manifest_sha256)
         assembled = await pull(puller, published, progress)
         assert content(assembled) == as_bytes(weights)
@@ -212,7 +212,7 @@ async def test_closing_ends_what_waits(tmp_path, writer):
             with pytest.raises(StoreError, match="closed"):
                 await task
             with pytest.raises(StoreError, match="closed"):
-                await puller.look()
+                await puller.poll()
 
 
 async def test_two_pullers_of_a_process_share_a_directory(tmp_path, writer):

@@ -41,13 +41,13 @@ async def test_wrong_bytes_of_the_only_source_may_be_an_accident_once(tmp_path, 
         def wrong_at_first(data: bytes) -> bytes:
             now = asyncio.get_running_loop().time()
             is_first = data not in met
-            assert now - met.setdefault(data, now) > source_client.WRONG_REST_S or is_first
+            assert now - met.setdefault(data, now) > source_client.WRONG_BACKOFF_S or is_first
             return one_bit(data) if is_first else data
 
         source.fault = Fault("one bit differs at first", wrong_at_first)
         task = asyncio.create_task(pull(puller, published))
         while not task.done():
-            let_pass(0.01 * source_client.WRONG_REST_S)
+            let_pass(0.01 * source_client.WRONG_BACKOFF_S)
             await asyncio.sleep(0.001)
         assert content(await task) == as_bytes(some_weights())
         assert puller.sources_info()[0].failures == len(met) > 0

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from extensions.stored_weights.store.sources import LONGEST_REST_S, PROBE_BYTES, PROBES, Source, Sources
+from extensions.stored_weights.store.sources import LONGEST_BACKOFF_S, PROBE_BYTES, PROBES, Source, Sources
 
 
 def known(*speeds: float) -> Sources:
@@ -40,7 +40,7 @@ def test_a_source_that_failed_heals_within_a_hundred_picks():
     bad = sources.all[0]
     for _ in range(50):
         bad.failed(0.0)
-    bad.rests_until = 0.0
+    bad.backoff_until = 0.0
     picks(sources, 100)
     assert bad.success == pytest.approx(1.0)
     assert picks(sources, 1000)[bad] > 400
@@ -66,10 +66,10 @@ def test_three_failures_in_a_row_are_followed_by_rests_that_grow_to_a_bound():
     rests = []
     for _ in range(20):
         source.failed(100.0)
-        rests.append(source.rests_until - 100.0)
+        rests.append(source.backoff_until - 100.0)
     assert rests[:2] == [-100.0, -100.0]
     assert rests[2:5] == [0.5, 1.0, 2.0]
-    assert rests[-1] == LONGEST_REST_S
+    assert rests[-1] == LONGEST_BACKOFF_S
 
 
 def test_a_404_backs_off_and_leaves_success_as_it_is():
@@ -77,7 +77,7 @@ def test_a_404_backs_off_and_leaves_success_as_it_is():
     rests = []
     for _ in range(10):
         source.missed(0.0)
-        rests.append(source.rests_until)
+        rests.append(source.backoff_until)
     assert rests[:3] == [0.05, 0.1, 0.2]
     assert rests[-1] == 5.0
     assert source.success == 1.0
@@ -86,9 +86,9 @@ def test_a_404_backs_off_and_leaves_success_as_it_is():
 def test_a_resting_source_is_left_out_and_the_one_that_rests_least_is_taken_if_all_rest():
     sources = known(1e6, 1e6)
     first, second = sources.all
-    first.rests_until = 9.0
+    first.backoff_until = 9.0
     assert set(picks(sources, 20)) == {second}
-    second.rests_until = 8.0
+    second.backoff_until = 8.0
     assert set(picks(sources, 20)) == {second}
     assert sources.pick(0.0, "file", refused={second}) is first
 
