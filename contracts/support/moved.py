@@ -11,6 +11,7 @@ MOVED = {
     "contracts.store": "extensions.stored_weights.store",
     "extensions.math.word_problems": "extensions.reasoning_gym.word_problems",
     "inference_adapters.channels": "extensions.stored_weights.server",
+    "inference_adapters.places": "inference_adapters.completion_slots",
     "inference_adapters.weight_sources": "extensions.stored_weights.server.weight_sources",
     "pipelinerl.clients.served_versions": "extensions.stored_weights.actor.served_versions",
     "pipelinerl.clients.version_watch": "extensions.stored_weights.actor.version_watch",

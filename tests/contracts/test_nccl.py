@@ -104,4 +104,4 @@ def test_a_broadcast_ends_when_another_thread_aborts_it(group, connected):
 
 def test_an_error_while_connecting_is_raised_as_it_is():
     with pytest.raises(ZeroDivisionError):
-        nccl._within(HANG_S, lambda: 1 / 0, threading.Event())
+        nccl._connect_within(HANG_S, lambda: 1 / 0, threading.Event())
