@@ -8,7 +8,7 @@ from typing import cast
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.buckets import bucket_bytes_for, packed
 from contracts.conformance.inference.group_processes import join_from, next_message
-from contracts.conformance.inference.load import Tasks, check_finished, in_flight
+from contracts.conformance.inference.load import LONGEST_PROMPT, Tasks, check_finished, in_flight
 from contracts.conformance.inference.recovery import check_failed_update, restarts, restore_service
 from contracts.conformance.inference.repeated_versions import OTHER
 from contracts.conformance.inference.trainer_peer import TrainerPeer
@@ -137,7 +137,7 @@ class _InterruptedUpdate:
                     raise
 
     def _tokens(self) -> int:
-        return min(SHORT * 20, self.bench.context - 16)
+        return min(SHORT * 20, self.bench.context - LONGEST_PROMPT)
 
 
 def _bucket_bytes(bench: Bench) -> int:

@@ -21,6 +21,8 @@ FIRST_TRY = 96  # tokens of each request in the first attempt
 FEW = 8  # requests in flight per server, if their number matters little
 TOGETHER = 32  # requests in flight per server, if their number matters
 MANY = 96  # requests in flight per server, at most
+PROMPTS = range(5, 27, 3)  # tokens of the prompts of requests in flight
+LONGEST_PROMPT = max(PROMPTS)
 
 Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 
@@ -34,7 +36,7 @@ async def in_flight(
     Each has a token by then, unless one has ended or some wait for slots. At the end of the block, unfinished
     ones are cancelled. With `in_lines`, every second one is as_completed.
     """
-    prompts = [bench.reference.prompt(5 + 3 * (i % 8), seed=i) for i in range(count)]
+    prompts = [bench.reference.prompt(PROMPTS[i % len(PROMPTS)], seed=i) for i in range(count)]
     tasks: Tasks = []
     for server in bench.servers:
         for i, prompt in enumerate(prompts):
