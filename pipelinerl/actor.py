@@ -1,9 +1,8 @@
-"""The actor: problems -> rollouts, as many in flight as the servers take, without pausing.
+"""The actor samples rollouts for problems, and keeps all request slots of the servers in use.
 
-Run by the launcher: `python -m pipelinerl.actor --run-dir DIR`. Reads what the trainer publishes,
-what settles, and which servers leave; writes `rollouts`, `eval_rollouts`, `sampler_states` and
-`actor_events`. One queue carries all that happens to it: events of the other processes, and its own
-finished rollouts.
+Run by the launcher: `python -m pipelinerl.actor --run-dir DIR`. Reads `trainer_events`, `preprocessor_events`
+and `launcher_events`; writes `rollouts`, `eval_rollouts`, `sampler_states` and `actor_events`. One queue
+carries the events of the other processes and the actor's finished rollouts.
 """
 
 import asyncio
@@ -50,14 +49,12 @@ from pipelinerl.metrics import BlockedBy
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import admission_of
 from pipelinerl.rollouts.evaluator import Evaluator, ServersLostError
-from pipelinerl.rollouts.kept_rollouts import KeptRollouts
+from pipelinerl.rollouts.occupancy import SAMPLE_S, Occupancy, OccupancyTimes
 from pipelinerl.rollouts.pending_groups import PendingGroups
-from pipelinerl.rollouts.places import SAMPLE_S, Occupancy, PlaceTimes
-from pipelinerl.rollouts.pulse import pulsing
+from pipelinerl.rollouts.retention import KeptRollouts, SamplerStates
 from pipelinerl.rollouts.reward_terms import with_terms
-from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
+from pipelinerl.rollouts.rollout_metrics import RolloutMetrics, repeating
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
-from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.spans import Spans
 from pipelinerl.streams.events import evaluated_versions, latest_resumption, tail, valid_results
@@ -68,7 +65,7 @@ from pipelinerl.weight_transport import transport_of
 
 
 class SlotFreed:
-    """An event: a slot may be free, because a rollout ended or yielded its slot, or a limit was raised."""
+    """An event: a request slot may be free, because a rollout released it or a limit was raised."""
 
 
 class Actor:
@@ -99,7 +96,7 @@ class Actor:
         tail(streams.reader("launcher_events"), self._launched.offset, self._incoming)
         self._metrics = RolloutMetrics(run_dir)
         spans = Spans(run_dir, "actor")
-        self._place_times = PlaceTimes(spans)
+        self._occupancy = OccupancyTimes(spans)
         self._version = -1
         self._resume(resumed)
         self._groups = PendingGroups(config.group_size)
@@ -124,7 +121,7 @@ class Actor:
         self.gate.watch(self._evaluator.pool, lambda: self._evaluator.last_started_version)
 
     def _resume(self, resumed: Resumed) -> None:
-        """Restores counts, draws, and the groups that are trained again, from a resumed run's record."""
+        """Restores the counts, the draws, and the groups to train again."""
         self._next_group = resumed.next_group
         self._redraws = deque(resumed.redraws)
         self._draws = 0
@@ -151,35 +148,35 @@ class Actor:
         return [self._pool, self._evaluator.pool]
 
     def adapting(self) -> AbstractAsyncContextManager[None]:
-        """Adapts the number of requests that each server gets, if none is configured."""
+        """Adapts the concurrency of each server while the block runs, if none is configured."""
         inference = self._config.inference
         if inference.concurrency is None:
             return adapting(self._pool, self._session, inference.requests_at_first, self._slot_freed)
         return nullcontext()
 
     def write_progress(self) -> None:
-        """Writes the numbers of requests and rollouts, for observers of the run."""
+        """Writes the numbers of requests and rollouts in progress."""
         if self._version >= 0:
             in_flight = sum(pool.in_flight for pool in self.pools)
             self._metrics.write_progress(self._version, in_flight, len(self._rolling))
 
-    def sample_places(self) -> None:
-        """Samples how many request slots are in use, and why the others are free."""
+    def sample_occupancy(self) -> None:
+        """Samples the use of the request slots."""
         if self._version < 0:
             return
         on_servers = 0 if self.domain.demonstrated else len(self._rolling)
-        self._place_times.sample(
+        self._occupancy.sample(
             Occupancy(
                 in_flight=self._pool.in_flight,
                 capacity=self._pool.capacity,
                 under_way=on_servers - self._slots.between_segments,
-                away=self._slots.away,
-                blocked_by=self._why_places_are_free(),
+                away=self._slots.judging,
+                blocked_by=self._why_slots_are_free(),
             )
         )
 
-    def _why_places_are_free(self) -> BlockedBy | None:
-        """Returns why a free place is not taken, or None if no place is free."""
+    def _why_slots_are_free(self) -> BlockedBy | None:
+        """Returns the reason why a free slot is not used, or None if no slot is free."""
         if self._pool.is_empty:
             return BlockedBy.SERVERS
         if self._pool.has_no_usable_server:
@@ -227,19 +224,19 @@ class Actor:
     # --- servers and weights ------------------------------------------------------------------
 
     async def _update_servers(self) -> None:
-        """Removes the servers that have left. New servers get requests after their first publication."""
+        """Removes the servers that have left. Publications add new servers."""
         for leaving in await self._stream_thread.do(self._launched.refresh):
             self.gate.forget(leaving.joining.url)
             self._pool.forget(leaving.joining.url, leaving.drains)
             await self._evaluator.forget(leaving.joining.url, leaving.drains)
 
     async def _on_published(self, published: WeightsPublished) -> None:
-        await self._update_servers()  # a published server may have left since
+        await self._update_servers()  # a published server may have left meanwhile
         present = {joining.number: joining.url for joining in self._launched.present}
         servers = [present[number] for number in published.joinings if number in present]
         published = msgspec.structs.replace(published, servers=servers)
         self._version = published.version
-        client = replace(self._client, turn=self._slots.yield_slot)
+        client = replace(self._client, acquire_slot=self._slots.yield_slot)
         self._run_rollout = RolloutRunner(
             published.run,
             self.domain,
@@ -253,11 +250,11 @@ class Actor:
         await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
         await self._pool.resume()
         self._admission.gate_open = True
-        self._metrics.write(self._version, self._pool.in_flight, self._place_times.of_version())
+        self._metrics.write(self._version, self._pool.in_flight, self._occupancy.of_version())
         await self._evaluator.on_published(published)
 
     async def _quiesce(self, version: int) -> None:
-        """With `schedule: async`, stops requests until `version` is live. Reports when none is in flight."""
+        """With `schedule: async`, pauses requests until `version` is live. Reports when none is in flight."""
         self._admission.gate_open = False
         await asyncio.gather(self._pool.pause(), self._evaluator.pause())
         await self._events.append(Quiesced(version=version))
@@ -265,7 +262,7 @@ class Actor:
     # --- rollouts -----------------------------------------------------------------------------
 
     async def _start_rollouts(self) -> None:
-        """Fills free slots: first rollouts of open groups, then those between segments, then a new group."""
+        """Fills free slots with new rollouts of open groups, then resumed rollouts, then a new group."""
         while self._slots_in_use < self._pool.capacity:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)
@@ -275,7 +272,7 @@ class Actor:
                 await self._open_group()
 
     def _blocked_by(self) -> BlockedBy | None:
-        """Returns why no group may start, or None if one may."""
+        """Returns the reason why no group may start, or None if one may."""
         self._admission.in_flight = self._pool.capacity
         self._admission.behind = self.gate.behind
         self._admission.judging = self._judge.waiting if self._judge else 0
@@ -283,7 +280,7 @@ class Actor:
 
     @property
     def _slots_in_use(self) -> int:
-        return len(self._rolling) - self._slots.between_segments - self._slots.away
+        return len(self._rolling) - self._slots.between_segments - self._slots.judging
 
     def _slot_freed(self) -> None:
         self._incoming.put_nowait(SlotFreed())
@@ -303,7 +300,7 @@ class Actor:
         self._incoming.put_nowait(await self._run_rollout(self._groups.problem_of(spec), spec))
 
     async def _finish_rollout(self, rollout: Rollout) -> None:
-        """Writes the group if the rollout completes it, because some reward terms compare its members."""
+        """Writes the group if the rollout completes it. Reward terms may compare a group's members."""
         group = self._groups.add_finished(rollout)
         if group is None:
             return
@@ -333,9 +330,9 @@ class Actor:
         return task
 
     async def _stop(self) -> None:
-        """Cancels requests, settles the groups that were open, and evaluates the last version.
+        """Cancels requests, settles the open groups, and evaluates the last version.
 
-        If the evaluation of version 0 is still under way, waits for it.
+        Waits for an evaluation of version 0 that still runs.
         """
         await self._update_servers()
         start = await self._evaluator.cancel_all_but_the_first("training is done")
@@ -357,10 +354,7 @@ class Actor:
         await self._events.append(ActorStopped())
 
     async def _wait_for(self, evaluation: asyncio.Task) -> None:
-        """Waits until the evaluation has ended.
-
-        Raises ServersLostError if no server is left: after training, no publication adds another one.
-        """
+        """Waits for the evaluation. Raises ServersLostError if no server is left: no new one is published."""
         while not evaluation.done():
             if self._pool.is_empty:
                 raise ServersLostError(
@@ -371,7 +365,7 @@ class Actor:
                 await self._handle(event)
 
     async def _handle_finished(self) -> None:
-        """Handles rollouts that finished and errors that came meanwhile."""
+        """Handles the finished rollouts and the errors in the queue."""
         while not self._incoming.empty():
             event = self._incoming.get_nowait()
             if isinstance(event, Rollout | BaseException):
@@ -379,8 +373,8 @@ class Actor:
 
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
-    """Runs the actor, with its domain open, until the run ends."""
-    async with open_session(token) as session:  # `rollout.timeout_s` is the limit
+    """Runs the actor until the run ends."""
+    async with open_session(token) as session:  # `rollout.timeout_s` bounds its requests
         heartbeat = Heartbeat(run_dir, "actor", config.world.heartbeat_timeout_s)
         actor = Actor(config, run_dir, session)
         async with (
@@ -389,8 +383,8 @@ async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
             watching(actor.pools),
             actor.adapting(),
             actor.gate.running(),
-            pulsing(actor.write_progress),
-            pulsing(actor.sample_places, SAMPLE_S),
+            repeating(actor.write_progress),
+            repeating(actor.sample_occupancy, SAMPLE_S),
         ):
             await actor.run()
 

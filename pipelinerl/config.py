@@ -1,10 +1,8 @@
-"""The typed, validated configuration: `conf/` composes it, and every process receives it, resolved.
+"""The typed configuration of a run: composed from `conf/`, resolved by the launcher, read by every process.
 
-Every field is one sentence. A misspelt key, a wrong type or an impossible combination is refused
-before any process starts. Components (`_target_` and their options) are checked by building them.
-
-A default is written once. What suits every run has it here; what a run must decide has none here, and
-`conf/config.yaml` gives the demo's value.
+Misspelt keys, wrong types and impossible combinations are refused before any process starts. Components
+(`_target_` and their options) are checked by building them. Keys without a default here are decided by each
+run; `conf/config.yaml` gives the demo's values.
 """
 
 from pathlib import Path
@@ -23,7 +21,7 @@ from contracts.token_fields import TokenField
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.options import JudgingConfig
 
-CONCURRENCY_AT_FIRST = 64  # requests to a server, before its speed says how many are worth it
+CONCURRENCY_AT_FIRST = 64  # requests to a server, before its concurrency is adapted to its speed
 
 NODES = "a run over several nodes is started with executor=ray (docs/cluster.md)"
 RESTARTS = "set restarts.servers"
@@ -33,7 +31,7 @@ Text = Annotated[str, Field(min_length=1)]
 Bool = Annotated[bool, Field(strict=True)]
 
 
-# What earlier runs named by other keys.
+# The classes of components that configurations of earlier versions selected by other keys.
 EXECUTORS = {
     "local": {"_target_": "pipelinerl.launcher.executors.local.LocalExecutor"},
     "ray": {"_target_": "extensions.cluster.on_ray.executor.RayExecutor"},
@@ -47,7 +45,7 @@ VIEWER = "extensions.viewer.observers.Viewer"
 DEMO = "extensions.demo.registry.Demo"
 MOST_PROCESSES = 1024  # servers of a run, or trainer ranks
 MOST_ROLLOUTS = 2**20  # of a step
-MOST_ATTEMPTS = 4096  # at a held-out problem
+MOST_ATTEMPTS = 4096  # for each held-out problem
 
 
 class Section(BaseModel):
@@ -55,7 +53,7 @@ class Section(BaseModel):
 
 
 class Component(Section):
-    """A class by its path, with its options; Hydra instantiates it."""
+    """The path of a class and the options of its constructor; Hydra instantiates it."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -63,18 +61,15 @@ class Component(Section):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keys that only the class knows."""
         return dict(self.model_extra or {})
 
 
 class ModelConfig(Section):
     path: Text | None = Field(
-        None, description="Hugging Face model: a directory, or org/name on the hub; null = see `made_by`."
+        None, description="Hugging Face model: a directory, or org/name on the Hub; null = see `made_by`."
     )
-    shape: ModelShape | None = Field(None, description="Its shape, for a plan where the model is not.")
-    made_by: Component | None = Field(
-        None, description="What makes a model where `path` names none; null = nothing does."
-    )
+    shape: ModelShape | None = Field(None, description="Shape of a model that is not on this machine.")
+    made_by: Component | None = Field(None, description="Component that makes the model if `path` is null.")
 
 
 class SamplingConfig(Section):
@@ -83,10 +78,10 @@ class SamplingConfig(Section):
     )
     max_tokens: Int = Field(ge=1, le=MAX_TOKENS_OF_CHOICES, description="Longest completion, in tokens.")
     max_prompt_tokens: Int = Field(
-        ge=1, le=MAX_TOKENS_OF_CHOICES, description="Longest prompt expected; refused beyond the context."
+        ge=1, le=MAX_TOKENS_OF_CHOICES, description="Longest expected prompt; must fit the model's context."
     )
     seeded: Bool = Field(
-        False, description="Seed every request, so that a run repeats; servers must declare `seed`."
+        False, description="Seed every request for reproducibility; servers must declare `seed`."
     )
     top_p: float = Field(1.0, description="Must stay 1 in training.")
     top_k: Int = Field(-1, description="Must stay -1 (all tokens) in training.")
@@ -105,21 +100,21 @@ class SamplingConfig(Section):
 
 
 class RepetitionConfig(Section):
-    window: Int = Field(ge=1, description="Longest block of tokens that is looked for.")
-    times: Int = Field(ge=2, description="Repetitions of a block, one after the other, that end a rollout.")
+    window: Int = Field(ge=1, description="Longest block of tokens that is searched for.")
+    times: Int = Field(ge=2, description="Consecutive repetitions of a block that end a rollout.")
 
 
 class RolloutConfig(Section):
-    retries: Int = Field(2, ge=0, description="Further attempts after a failed one, before the member fails.")
-    timeout_s: Seconds = Field(description="Longest time one attempt may take, waiting included.")
+    retries: Int = Field(2, ge=0, description="Retries of a failed attempt before the rollout fails.")
+    timeout_s: Seconds = Field(description="Longest time of one attempt, including the time in queues.")
     segment_tokens: Int | None = Field(
-        None, ge=1, description="Tokens after which a rollout goes back to the queue; null = it never does."
+        None, ge=1, description="Tokens after which a rollout returns to the request queue; null = never."
     )
     train_segments: Literal["all", "last"] = Field(
-        "all", description="Whether the loss has a completion's earlier segments too, or its last alone."
+        "all", description="Segments of a completion that enter the loss: all of them, or the last only."
     )
     repetition: RepetitionConfig | None = Field(
-        None, description="When a rollout is stopped, at the end of a segment, for repeating itself."
+        None, description="Repetition that ends a rollout; checked at the end of each segment."
     )
 
     @model_validator(mode="after")
@@ -132,47 +127,51 @@ class RolloutConfig(Section):
 
 
 class EngineConfig(Section):
-    module: str = Field(description="The adapter, run as `python -m MODULE`.")
-    python: str | None = Field(None, description="Its interpreter; null = that of `venv`, or else this one.")
-    venv: str | None = Field(None, description="Its own environment, a directory next to launch.py.")
-    package: str | None = Field(None, description="What must be importable here, where there is no `venv`.")
-    model: str | None = Field(None, description="What it serves, if not model.path (given as --model).")
+    module: str = Field(description="Adapter module, run as `python -m MODULE`.")
+    python: str | None = Field(
+        None, description="Interpreter of the adapter; null = that of `venv` if it exists, or the launcher's."
+    )
+    venv: str | None = Field(None, description="Virtual environment of the engine, next to launch.py.")
+    package: str | None = Field(
+        None, description="Package that must be importable if the engine has no interpreter of its own."
+    )
+    model: str | None = Field(None, description="Served model (--model); null = model.path.")
     arguments: dict[str, Any] = Field(default_factory=dict, description="More options: --KEY VALUE.")
 
 
 class ReferenceConfig(EngineConfig):
     renew_every: Int | None = Field(
-        None, ge=1, description="Steps after which the policy becomes the reference; null = never."
+        None, ge=1, description="Steps between replacements of the reference by the policy; null = never."
     )
 
     def version_at(self, step: int) -> int:
-        """Returns the weight version that scores the rows of a step, floor(step / renew_every) * renew_every.
+        """Returns the weight version that scores the rows of a step: floor(step / renew_every) * renew_every.
 
-        It is 0, the start model, if the reference is not renewed.
+        Returns 0, the start model, if the reference is not renewed.
         """
         return step - step % self.renew_every if self.renew_every else 0
 
 
 class InferenceConfig(EngineConfig):
     others: dict[str, EngineConfig] = Field(
-        default_factory=dict, description="More engines, by any name; servers take them in turn."
+        default_factory=dict, description="More engines, by any name; servers use the engines in turn."
     )
     concurrency: Int | None = Field(
-        ge=1, description="Requests in flight per server; null = as many as its speed shows to be worth it."
+        ge=1, description="Requests in flight per server; null = adapted to the measured speed."
     )
-    base_port: Int | None = Field(
-        None, ge=1, le=65535, description="First server's port; null takes free ones."
-    )
+    base_port: Int | None = Field(None, ge=1, le=65535, description="First server's port; null = free ports.")
     host: Text | None = Field(
-        None, description="Address that the servers bind to; null = their node's, loopback where it is one."
+        None, description="Address that servers bind to; null = their node's, or loopback on a single node."
     )
-    gpus_per_server: Int = Field(1, ge=1, description="GPUs of one server, where world.gpus allows any.")
+    gpus_per_server: Int = Field(1, ge=1, description="GPUs of one server; ignored if world.gpus is 0.")
     kv_cache: Literal["keep", "recompute"] = Field("keep", description="Old keys/values after an update.")
-    receive: Literal["paused", "staged"] = Field("paused", description="Whether a transfer stops generation.")
+    receive: Literal["paused", "staged"] = Field(
+        "paused", description="Pause generation during a weight transfer, or only while staged weights load."
+    )
 
     @property
     def requests_at_first(self) -> int:
-        """The requests that a server gets at a time when the run begins."""
+        """The concurrency of a server at the start of the run."""
         return self.concurrency or CONCURRENCY_AT_FIRST
 
     def engine_of(self, server: int) -> EngineConfig:
@@ -181,16 +180,16 @@ class InferenceConfig(EngineConfig):
 
 
 class OptimizerConfig(OptimizerSpec):
-    """The optimizer of a run: what the contract leaves at "none", a run decides."""
+    """The contract's optimizer, with a schedule that the run must choose."""
 
     warmup_steps: Int = Field(ge=0, description="Steps of linear warm-up; the first has lr / warmup_steps.")
     decay_steps: Int | None = Field(
-        ge=1, description="Steps of linear decay from lr to 0 after it; null = none."
+        ge=1, description="Steps of linear decay to 0 after the warm-up; null = none."
     )
 
 
 class WeightsConfig(Component):
-    """How weights reach the servers. Further keys are the transport's own, in `options`."""
+    """The weight transport from the trainer to the servers. Further keys are options of its class."""
 
     target: str = Field(
         "pipelinerl.weight_transport.Group", alias="_target_", description="Path of the transport's class."
@@ -203,55 +202,53 @@ class WeightsConfig(Component):
     )
     master_address: Text | None = Field(
         None,
-        description="Where trainer rank 0 hosts the weight group's store, or a transport's services listen; "
-        "null = its node's address.",
+        description="Address of the weight group's store on trainer rank 0, or of a transport's services; "
+        "null = the node's.",
     )
     rendezvous_timeout_s: Seconds = Field(60, description="Longest wait for a weight group to form.")
-    bucket_timeout_s: Seconds = Field(60, description="Longest silence between two buckets.")
+    bucket_timeout_s: Seconds = Field(60, description="Longest time between two buckets.")
     live_timeout_s: Seconds = Field(
         60,
-        description="Longest wait for `live` after the last bucket; shared: after the request; relay: at the "
-        "first version, without progress.",
+        description="Longest wait for `live` after the last bucket; shared: after the request; relay: "
+        "without progress at the first version.",
     )
 
 
 class WorldConfig(Section):
-    servers: Int = Field(1, ge=1, le=MOST_PROCESSES, description="Inference servers, of all nodes together.")
+    servers: Int = Field(1, ge=1, le=MOST_PROCESSES, description="Inference servers on all nodes.")
     servers_min: Int | None = Field(
-        None,
-        ge=1,
-        description="With executor=ray: servers that must have a place for a run to begin; null = all.",
+        None, ge=1, description="Servers that must be placed before a run on Ray starts; null = all."
     )
     trainer_ranks: Int = Field(
-        1, ge=1, le=MOST_PROCESSES, description="Data-parallel trainer ranks, of all nodes together."
+        1, ge=1, le=MOST_PROCESSES, description="Data-parallel trainer ranks on all nodes."
     )
     equal_shares: Bool = Field(
         False,
-        description="Whether to refuse a batch that is not the same number of groups for every trainer rank; "
-        "rows are filled by tokens, whatever it says.",
+        description="Refuse a batch_size that does not give each trainer rank the same number of groups; "
+        "rows are still packed by tokens.",
     )
     gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on CPUs.")
-    gpu_memory_gib: float = Field(80, gt=0, description="Memory of one of them, which a plan must fit into.")
+    gpu_memory_gib: float = Field(80, gt=0, description="Memory of one GPU, used to check the plan.")
     threads: Int = Field(
         1, ge=1, le=MOST_PROCESSES, description="CPU threads of each server and trainer rank."
     )
     server_start_timeout_s: Seconds = Field(600, description="Longest wait for a server to be ready.")
     heartbeat_timeout_s: Seconds = Field(
-        900, description="Longest silence of a worker that neither works nor waits; then it is ended."
+        900, description="Time without a heartbeat after which a worker is killed."
     )
     server_grace_s: float = Field(
         30,
         ge=0,
-        description="Wait for the other servers at the start, once one is ready; as long again as that took, "
-        "if that is longer.",
+        description="Wait for the other servers after the first one is ready; at least as long as the first "
+        "one took to start.",
     )
     rank_timeout_s: Seconds = Field(1800, description="Longest wait of one trainer rank for another.")
-    stop_timeout_s: Seconds = Field(10, description="Time to end by itself before a process is killed.")
+    stop_timeout_s: Seconds = Field(10, description="Time between SIGTERM and SIGKILL for a process.")
 
     @model_validator(mode="before")
     @classmethod
     def _moved(cls, given: Any) -> Any:
-        """Refuses keys of other names, but for the number of nodes of every run that was saved with it."""
+        """Refuses removed keys, and drops `nodes=1` and `node_timeout_s` of saved configurations."""
         if not isinstance(given, dict):
             return given
         if "server_restarts" in given:
@@ -262,21 +259,19 @@ class WorldConfig(Section):
 
 
 class RestartsConfig(Section):
-    """`restarts=0` sets them all: then the first end of a process that the run needs is its own."""
+    """Limits of restarts within ten minutes.
 
-    servers: Int = Field(
-        3, ge=0, description="Times that one server is replaced within ten minutes, before it is given up."
-    )
+    `restarts=0` sets all three limits to 0. The run then fails when any required process exits.
+    """
+
+    servers: Int = Field(3, ge=0, description="Replacements of one server within ten minutes.")
     workers: Int = Field(
-        3,
-        ge=0,
-        description="Times that actor, preprocessor and trainer begin again within ten minutes, together.",
+        3, ge=0, description="Joint restarts of actor, preprocessor and trainer within ten minutes."
     )
     services: Int = Field(
         8,
         ge=0,
-        description="Times that one service (reference, judging, origin, the streams' own) is started again "
-        "within ten minutes.",
+        description="Restarts of one service (reference, judging, origin, streams) within ten minutes.",
     )
 
     @model_validator(mode="before")
@@ -287,28 +282,28 @@ class RestartsConfig(Section):
 
 class CheckpointConfig(Section):
     every: Int | None = Field(20, ge=1, description="Weight versions between checkpoints; null = none.")
-    keep: Int = Field(2, ge=1, description="Newest checkpoints that are kept.")
+    keep: Int = Field(2, ge=1, description="Number of newest checkpoints to keep.")
 
 
 class StopAtConfig(Section):
-    success: float = Field(gt=0, le=1, description="Held-out success that each of the evaluations reaches.")
-    evaluations: Int = Field(ge=1, description="Evaluations during training that reach it in a row.")
+    success: float = Field(gt=0, le=1, description="Held-out success that an evaluation must reach.")
+    evaluations: Int = Field(ge=1, description="Consecutive evaluations during training that must reach it.")
 
 
 class EvalConfig(Section):
     every: Int | None = Field(ge=1, description="Weight versions between evaluations; null = start and end.")
-    problems: Int = Field(ge=1, description="Held-out problems per evaluation, of all sets together.")
+    problems: Int = Field(ge=1, description="Held-out problems per evaluation, over all held-out sets.")
     attempts: Int = Field(
-        1, ge=1, le=MOST_ATTEMPTS, description="Attempts at each of them, over which success is averaged."
+        1, ge=1, le=MOST_ATTEMPTS, description="Attempts per problem, over which success is averaged."
     )
     attempts_of: dict[str, Annotated[Int, Field(ge=1, le=MOST_ATTEMPTS)]] = Field(
-        default_factory=dict, description="The same for the problems of one held-out set, by its name."
+        default_factory=dict, description="Attempts per problem for single held-out sets, by name."
     )
     concurrency: Int = Field(
         64, ge=1, description="Evaluation requests in flight per server, in addition to training's."
     )
     pinned: Bool = Field(
-        False, description="Evaluate on one server that keeps its weights meanwhile, and trains nothing."
+        False, description="Evaluate on one server that meanwhile keeps its weights and serves no training."
     )
 
 
@@ -316,40 +311,43 @@ class ProbeConfig(Section):
     every: Int = Field(
         10,
         ge=1,
-        description="Weight versions between probes of the servers' log-probabilities, after a launch's "
-        "first three.",
+        description="Weight versions between probes of the servers' log-probabilities. The first three "
+        "versions of a trainer process are always probed.",
     )
     prompts: Int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
     max_tokens: Int = Field(8, ge=1, description="Tokens of each completion.")
-    timeout_s: Seconds = Field(30, description="Longest wait for one; then the probe goes without it.")
+    timeout_s: Seconds = Field(30, description="Longest wait for a completion; a late one is left out.")
 
 
 class RunConfig(Section):
     seed: Int = Field(0, ge=0, description="Seed of the problems, their order, and the trainer.")
-    run_dir: Text | None = Field(None, description="Where the run writes; null = runs/<time>.")
+    run_dir: Text | None = Field(None, description="Directory of the run's files; null = runs/<time>.")
     resume: Bool | Int = Field(
-        False, ge=0, description="Resume run_dir: true = from its newest checkpoint, or of that version."
+        False, ge=0, description="Resume run_dir: true = from its newest checkpoint, N = from version N."
     )
     plan: Bool = Field(False, description="Print the jobs and some prompts, and start no job.")
     check_parts: Bool = Field(
-        True, description="Call parts of your own once before the start, on made-up input."
+        True, description="Call each user component once on synthetic input before the start."
     )
-    check_parts_s: Seconds = Field(30, description="Longest time that this takes for all of them together.")
+    check_parts_s: Seconds = Field(30, description="Longest time of this check for all components.")
     schedule: Literal["pipeline", "async", "conventional"] = Field(
-        "pipeline", description="When weights go out: in flight, between requests, or with max_lag 0."
+        "pipeline", description="Weight updates: in flight, between requests, or with max_lag 0."
     )
-    batch_size: Int = Field(ge=1, le=MOST_ROLLOUTS, description="Rollouts per optimizer step.")
-    group_size: Int = Field(ge=1, description="Attempts at one problem; 1 only if none are compared.")
-    max_lag: Int | None = Field(ge=0, description="Oldest weights a trained token may be sampled by.")
-    on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
-    max_steps: Int = Field(ge=1, description="Optimizer steps of the run, unless stop_at ends it sooner.")
+    batch_size: Int = Field(ge=1, le=MOST_ROLLOUTS, description="Rollouts per training step.")
+    group_size: Int = Field(ge=1, description="Rollouts per problem; 1 only if they are not compared.")
+    max_lag: Int | None = Field(
+        ge=0, description="Largest lag of a trained token, in weight versions; null = unlimited."
+    )
+    on_stale: Literal["drop", "mask", "keep"] = Field(
+        "drop", description="Treatment of older tokens: drop their group, mask them, or keep them."
+    )
+    max_steps: Int = Field(ge=1, description="Training steps of the run, unless stop_at ends it earlier.")
     stop_at: StopAtConfig | None = Field(
-        None,
-        description="When evaluations (eval.every) say that the run is solved, and it ends; null = never.",
+        None, description="Results of evaluations (eval.every) that end the run; null = none."
     )
-    give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
+    give_up_after: Int = Field(5000, ge=1, description="Consecutive dropped groups that fail the run.")
     observers: dict[str, Component] = Field(
-        default_factory=dict, description="Processes that watch the run from outside, by any name."
+        default_factory=dict, description="Processes that only watch the run, by any name."
     )
     model: ModelConfig
     sampling: SamplingConfig
@@ -362,20 +360,22 @@ class RunConfig(Section):
     objective: Component
     regularisers: list[Component] = Field([], description="Terms that are added to the loss.")
     reference: ReferenceConfig | None = Field(
-        None, description="A server of its own that scores what is trained on, for KL terms."
+        None, description="Server that scores the trained tokens by the reference model, for KL terms."
     )
-    epochs: Int = Field(1, ge=1, description="Updates on each step's rollouts; the first begins at once.")
+    epochs: Int = Field(
+        1, ge=1, description="Updates on each step's rollouts; the first starts before all have arrived."
+    )
     reset_optimizer_every: Int | None = Field(
-        None, ge=1, description="Steps after which the optimizer's moments are forgotten; null = never."
+        None, ge=1, description="Steps between resets of the optimizer's moments; null = never."
     )
     advantage: Component
     credit: Literal["trajectory", "turn", "completion"] = Field(
         "trajectory",
-        description="Whether a turn has the advantage of the rollout, or of what came after it, or its own "
-        "reward.",
+        description="Advantage of a turn: from the rollout's reward, from the rewards from that turn on, or "
+        "from its own reward.",
     )
     normalisation: Component
-    filters: list[Component] = Field(description="Which rollouts of a group stay in the loss.")
+    filters: list[Component] = Field(description="Filters that select the rollouts of a group for the loss.")
     rewards: list[Component] = Field([], description="Terms that are added to the reward of a rollout.")
     token_fields: dict[str, TokenField] = Field(
         default_factory=dict, description="Per-token arrays that the domain gives to the objective, by name."
@@ -432,17 +432,17 @@ class RunConfig(Section):
 
     @property
     def lag_limit(self) -> int | None:
-        """`schedule: conventional` generates, then trains: that is `max_lag: 0`."""
+        """`max_lag`, or 0 with `schedule: conventional`, which trains only between generations."""
         return 0 if self.schedule == "conventional" else self.max_lag
 
     @property
     def requests_in_flight(self) -> int:
-        """The requests for training that all servers together have at once, when the run begins."""
+        """The training requests in flight on all servers at the start of the run."""
         return self.world.servers * self.inference.requests_at_first
 
     @property
     def served_model(self) -> str:
-        """The name by which requests ask for the model."""
+        """The model's name in requests."""
         return self.inference.model or str(self.model.path)
 
     @property
@@ -451,23 +451,23 @@ class RunConfig(Section):
 
     @property
     def servers_min(self) -> int:
-        """The number of servers that must have a place before the run begins."""
+        """The number of servers that must be placed before the run starts."""
         return self.world.servers_min or self.world.servers
 
 
 class ResolvedModel(ModelConfig):
-    hub: str | None = Field(None, description="Its name on the hub, if it is from there.")
+    hub: str | None = Field(None, description="Repository id on the Hugging Face Hub, if it is from there.")
 
 
 class ResolvedStreams(Component):
     target: str = Field(STREAMS["files"]["_target_"], alias="_target_", description="Path of the class.")
-    run: str | None = Field(None, description="The run's name, if streams of several runs lie together.")
+    run: str | None = Field(None, description="Name of the run in storage that several runs share.")
 
 
 class ResolvedRun(RunConfig):
-    """What the processes of a run get, and what is saved: what the user wrote, and what the launcher found.
+    """The user's configuration with the launcher's additions, as it is saved and passed to every process.
 
-    Made by `launcher/prepare.py`. Directories are absolute, and `judging` has the domain's verifiers too.
+    `launcher/prepare.py` creates it. Directories are absolute, and `judging` includes the domain's verifiers.
     """
 
     model: ResolvedModel
@@ -475,15 +475,15 @@ class ResolvedRun(RunConfig):
 
     @classmethod
     def of(cls, config: RunConfig, **found: object) -> Self:
-        """Returns the run's configuration, with sections that were found in place of those written."""
+        """Returns the configuration with the sections in `found` replaced."""
         return cls.model_validate(config.model_dump(by_alias=True) | found)
 
 
 def as_written(saved: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a user could have written of a saved configuration, without what was found."""
+    """Returns a saved configuration without the launcher's additions, as `RunConfig` accepts it."""
     model = saved["model"]
     streams = saved["streams"]
-    if not (isinstance(model, dict) and isinstance(streams, dict)):  # it is refused as that of a user
+    if not (isinstance(model, dict) and isinstance(streams, dict)):  # RunConfig refuses it
         return saved
     written = {key: value for key, value in model.items() if key != "hub"}
     written["path"] = model.get("hub") or model.get("path")
@@ -496,18 +496,18 @@ def save_config(config: ResolvedRun, path: Path) -> None:
 
 
 def load_config(run_dir: Path) -> ResolvedRun:
-    """Returns the configuration that the launcher wrote for every process of the run."""
+    """Returns the saved configuration of a run, as `ResolvedRun`."""
     return ResolvedRun.model_validate(with_moved_keys(saved_config(run_dir)))
 
 
 def saved_streams(run_dir: Path) -> ResolvedStreams:
-    """Returns where the streams of a run are: by its saved configuration, or in files if there is none."""
+    """Returns the `streams` section of a run's saved configuration, or the default without one."""
     saved = with_moved_keys(saved_config(run_dir)) if (run_dir / "config.yaml").exists() else {}
     return ResolvedStreams.model_validate(saved.get("streams") or {})
 
 
 def saved_config(run_dir: Path) -> dict[str, Any]:
-    """Returns the file of the run's configuration. Raises DamagedConfigError where it is none."""
+    """Returns the content of a run's config.yaml. Raises DamagedConfigError if it is not a mapping."""
     path = run_dir / "config.yaml"
     try:
         saved = yaml.safe_load(path.read_text())
@@ -519,11 +519,11 @@ def saved_config(run_dir: Path) -> dict[str, Any]:
 
 
 class DamagedConfigError(PlanError):
-    """The configuration of a run is not as the launcher wrote it."""
+    """The saved configuration of a run cannot be read."""
 
 
 def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:
-    """Returns a saved configuration with its keys and values as they are written now."""
+    """Returns a saved configuration of an earlier version with today's keys and values."""
     saved = _with_new_paths(_with_components(saved))
     if "check_parts" not in saved and "domain" in saved:  # when it was saved, null meant the preset's value
         saved = saved | {"domain": _with_presets(saved["domain"])}
@@ -537,7 +537,7 @@ def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_maker(model: Any) -> Any:
-    """Returns the section with the maker in place of the name of a demo model, whose files have moved."""
+    """Returns the model section with the key `demo` replaced by `made_by`, and the demo's files moved."""
     if not isinstance(model, dict) or "demo" not in model:
         return model
     path = str(model.get("path") or "").replace("/pipelinerl/demo_model/", "/extensions/demo/")
@@ -546,7 +546,7 @@ def _with_maker(model: Any) -> Any:
 
 
 def _with_target(weights: Any) -> Any:
-    """Returns the section with the class of a transport in place of its name, and its own options alone."""
+    """Returns the weights section with the key `transport` replaced by a class, and only its options."""
     if not isinstance(weights, dict) or "transport" not in weights:
         return weights
     transport = str(weights["transport"])
@@ -564,7 +564,7 @@ def _with_target(weights: Any) -> Any:
 
 
 def _with_components(saved: dict[str, Any]) -> dict[str, Any]:
-    """Returns a saved configuration with the executor, the streams and the observers as components."""
+    """Returns a saved configuration with executor, streams and observers as components."""
     for section, targets in (("executor", EXECUTORS), ("streams", STREAMS)):
         given = saved.get(section)
         if isinstance(given, dict) and "backend" in given:
@@ -579,7 +579,7 @@ def _with_components(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_new_paths(part: Any) -> Any:
-    """Returns a part of a saved configuration with the paths that its classes have now."""
+    """Returns a part of a saved configuration with today's paths of moved classes."""
     if isinstance(part, list):
         return [_with_new_paths(item) for item in part]
     if not isinstance(part, dict):
@@ -590,7 +590,7 @@ def _with_new_paths(part: Any) -> Any:
 
 
 def _with_presets(part: Any) -> Any:
-    """Returns the options of a domain, and of those inside it, with "preset" in place of null."""
+    """Returns the options of a domain, and of nested domains, with "preset" in place of null."""
     if not isinstance(part, dict):
         return part
     values = {key: _with_presets(value) for key, value in part.items()}

@@ -1,5 +1,5 @@
-"""The preprocessor's computation: it turns finished groups into the rows of a step.
+"""The preprocessor's computation, from finished groups to the rows of a step.
 
-Called by `pipelinerl.preprocessor`; the trainer's probe uses `sequences`. It is pure computation and must not
-know streams, servers or processes.
+Called by `pipelinerl.preprocessor`; the trainer's probe uses `sequences`. Pure: must not know streams,
+servers or processes.
 """

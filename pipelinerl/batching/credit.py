@@ -1,6 +1,6 @@
-"""Credit assignment: the advantage of each turn of a rollout. Group -> an advantage for every completion.
+"""Credit assignment: the advantage of each turn of the rollouts of a group.
 
-`config.credit` selects the function. For rollouts of one turn, the first two give the same advantages.
+`config.credit` selects the function. The first two are equal for rollouts of one turn.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,9 +17,9 @@ TurnAdvantages = list[np.ndarray]  # G arrays, each [turns]
 
 
 def whole_trajectory(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
-    """Returns the same advantage for every turn of a rollout: that of its total reward, or its components.
+    """Returns the rollout's advantage for each of its turns, computed from its reward or reward components.
 
-    Raises UnfitRewardsError if the advantage needs a component that a rollout's reward lacks.
+    Raises UnfitRewardsError if the advantage needs a component that a reward lacks.
     """
     advantages = advantage(_rewards(rollouts, getattr(advantage, "components", None)))
     turns = [len(rollout.completions) for rollout in rollouts]
@@ -29,7 +29,7 @@ def whole_trajectory(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnA
 
 
 def _rewards(rollouts: Sequence[Rollout], components: Iterable[str] | None) -> np.ndarray:
-    """Returns the rewards, [G] float32, or these components of them, [G, K] float32."""
+    """Returns the rewards [G] float32, or their given components [G, K] float32."""
     if components is None:
         return np.array([rollout.reward for rollout in rollouts], dtype=np.float32)
     names = [*components]
@@ -47,11 +47,10 @@ def _component(rollout: Rollout, name: str) -> float:
 
 
 def per_turn(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
-    """Returns the advantage of each turn's return to go, among the group's rollouts that have this turn.
+    """Returns the advantage of each turn's return to go, compared among the rollouts that have the turn.
 
-    Reward that the domain assigned to no turn (`Rollout.turn_rewards`) is added to the last turn. Turn-level
-    advantages come from MT-GRPO, arXiv 2505.11821. Here they are computed from returns to go, and normalised
-    once.
+    Reward that is not in `Rollout.turn_rewards` is added to the last turn. Source: MT-GRPO, arXiv 2505.11821,
+    but computed from returns to go and normalised once.
     """
     returns = [_returns_to_go(rollout) for rollout in rollouts]
     advantages = [np.zeros_like(r) for r in returns]
@@ -64,12 +63,12 @@ def per_turn(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantage
 
 
 def own_reward(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
-    """Returns each completion's own reward as its advantage. Nothing is compared."""
+    """Returns the reward of each completion as its advantage, without a comparison."""
     return [np.array(rollout.turn_rewards, dtype=np.float32) for rollout in rollouts]
 
 
 def _returns_to_go(rollout: Rollout) -> np.ndarray:
-    """Returns the sum of rewards from each turn on: [turns] float32."""
+    """Returns the sum of the rewards from each turn on, [turns] float32."""
     earned = np.zeros(len(rollout.completions), dtype=np.float32)
     earned[: len(rollout.turn_rewards)] = rollout.turn_rewards
     if len(earned):

@@ -1,4 +1,4 @@
-"""Counts of trained and dropped groups since the process began, for the metrics. Pure state."""
+"""Counts trained and dropped groups since the process started, for the metrics. Pure state."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,24 +7,21 @@ from contracts.records import DropReason, MicroBatchRow, Rollout
 
 
 class GroupCounts:
-    """Counts of dropped groups, by reason, and of the tokens in the other groups."""
-
     def __init__(self) -> None:
         self.dropped: Counter[str] = Counter()  # groups, by reason
         self.failures: Counter[str] = Counter()  # rollouts, by status
-        self._without_signal: Counter[str] = Counter()  # groups with equal rewards: solved, hopeless
+        self._without_signal: Counter[str] = Counter()  # groups of equal rewards, solved or hopeless
         self._groups = 0
         self._sampled = 0  # tokens
         self._in_rows = 0  # tokens in the loss
 
     def sampled(self, group: Sequence[Rollout]) -> None:
-        """Counts a group that the actor has sampled."""
         self._groups += 1
         self._sampled += sum(rollout.sampled_tokens for rollout in group)
         self.failures.update(rollout.status for rollout in group if rollout.failed)
 
     def drop(self, group: Sequence[Rollout], reason: str) -> None:
-        """Counts a group without signal as solved or hopeless. The caller increments `dropped` itself."""
+        """Counts a group of equal rewards as solved or hopeless. The caller increments `dropped`."""
         if reason != DropReason.ZERO_ADVANTAGE:
             return
         successes = {rollout.success for rollout in group if not rollout.failed}
@@ -32,11 +29,9 @@ class GroupCounts:
         self._without_signal["hopeless"] += successes == {0.0}
 
     def train(self, row: MicroBatchRow) -> None:
-        """Counts a row that leaves for the trainer."""
         self._in_rows += sum(s.tokens_in_loss for rank in row.micro_batches for s in rank)
 
     def metrics(self) -> dict[str, float]:
-        """Returns the counts by the names of the metrics."""
         return {
             **{f"dropped_{reason}": count for reason, count in self.dropped.items()},
             **{f"zero_advantage_{kind}": count for kind, count in self._without_signal.items()},

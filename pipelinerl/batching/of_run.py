@@ -1,4 +1,4 @@
-"""Builds what makes groups into the rows of a step, as a run is configured."""
+"""Builds the components that form steps, from a run's configuration."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,16 +25,16 @@ def build_packing(config: RunConfig, first_step: int = 0) -> object:
 
 
 def longest_rollout(config: RunConfig) -> int | None:
-    """Returns the most tokens of a rollout: those of a micro-batch, or of one turn if that may have more.
+    """Returns the largest number of tokens of a rollout: a micro-batch, or one turn if that may be longer.
 
-    Returns None for a packing that has no such option.
+    Returns None if the packing has no option `micro_batch_tokens`.
     """
     budget = getattr(config.packing, "micro_batch_tokens", None)
     return budget and max(budget, config.sampling.max_prompt_tokens + config.sampling.max_tokens)
 
 
 def build_formation(config: RunConfig, first_step: int = 0) -> StepFormation:
-    """Returns what makes groups into the rows of steps, from `first_step` on."""
+    """Returns the StepFormation of a run, from `first_step` on."""
     advantage = instantiate(config.advantage)
     return StepFormation(
         advantages=build_credit(config, advantage),

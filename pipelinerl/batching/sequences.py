@@ -1,4 +1,4 @@
-"""Rollouts -> training sequences: token for token what the servers sampled, never re-tokenised."""
+"""Converts rollouts to training sequences of exactly the sampled tokens, never re-tokenised."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,12 +17,11 @@ def training_sequences(
     last_segments: bool = False,
     token_fields: Mapping[str, TokenField] = {},
 ) -> list[TrainingSequence]:
-    """Returns one sequence per chain of turns.
+    """Returns one sequence per chain of turns. A turn joins a chain if its prompt extends the chain's tokens.
 
-    A turn whose prompt exactly extends the tokens so far is merged into their sequence. Otherwise a new
-    sequence begins. `advantages` holds one number per completion. `last_segments` leaves all but the last
-    segment of each completion out of the loss. `token_fields` are the declared fields; where a completion
-    lacks one, the field's fill value is used.
+    advantages: one number per completion.
+    last_segments: True to exclude all but the last segment of each completion from the loss.
+    token_fields: the declared fields; a completion that lacks one gets its fill value.
     """
     chains: list[list[Turn]] = []
     before: Completion | None = None
@@ -39,9 +38,9 @@ def training_sequences(
 def with_advantages(
     sequences: Sequence[TrainingSequence], advantages: np.ndarray, lengths: Sequence[int]
 ) -> list[TrainingSequence]:
-    """Returns a rollout's sequences with these advantages of its turns, [turns], in place of theirs.
+    """Returns a rollout's sequences with other advantages [turns] of its turns.
 
-    `lengths` are the numbers of tokens that each turn sampled. Turns lie in the sequences in their order.
+    lengths: the number of sampled tokens of each turn.
     """
     of_tokens = np.repeat(advantages, lengths)
     replaced = []
@@ -56,7 +55,7 @@ def with_advantages(
 
 
 def _extends(prompt: Array, before: Completion) -> bool:
-    """Returns whether the prompt begins with all tokens of the turn before, if it has any."""
+    """Returns True if the prompt starts with all tokens of the previous turn, which has sampled some."""
     prompt_before = before.prompt_token_ids
     start = len(prompt_before)
     end = start + len(before.token_ids)
@@ -70,7 +69,7 @@ def _extends(prompt: Array, before: Completion) -> bool:
 def _merge(
     rollout: Rollout, chain: list[Turn], last_segments: bool, token_fields: Mapping[str, TokenField]
 ) -> TrainingSequence:
-    """Writes the values of each turn where its tokens were sampled; elsewhere each array has its fill."""
+    """Returns the sequence of a chain. Tokens that no turn sampled have the fill value of each array."""
     last, _ = chain[-1]
     prompt_length = len(last.prompt_token_ids)
     length = prompt_length + len(last.token_ids)
@@ -115,7 +114,6 @@ def _first_in_loss(completion: Completion, last_segments: bool) -> int:
 
 
 def _merge_field(name: str, field: TokenField, chain: list[Turn], length: int) -> Array:
-    """Returns the field's values, [length]. A completion without the field has its fill value."""
     merged = np.full(length, field.fill, field.array_dtype)
     for completion, _ in chain:
         start = len(completion.prompt_token_ids)

@@ -1,8 +1,7 @@
 """Applies `on_stale` to tokens that are older than `max_lag` when their step is formed. Pure, no I/O.
 
-It treats tokens labelled with a future version in the same way: their server is broken. Admission alone does
-not bound lag, because updates can overtake a slow rollout. A token that no server sampled has version -1, and
-is never stale.
+Admission alone does not bound lag, because updates can overtake a slow rollout. Tokens with a future version,
+from a broken server, are stale too. Tokens that no server sampled have the version -1 and are never stale.
 """
 
 from dataclasses import dataclass
@@ -20,19 +19,19 @@ class StalePolicy:
     max_lag: int | None
 
     def drops(self, sequences: list[TrainingSequence], step: int) -> bool:
-        """Returns whether a group with these sequences must be dropped from `step`."""
+        """Returns True if a group with these sequences must be dropped from `step`."""
         return self.on_stale == "drop" and any(np.count_nonzero(self._stale(s, step)) for s in sequences)
 
     def mask(self, sequences: list[TrainingSequence], step: int) -> list[TrainingSequence]:
-        """Returns the sequences with their stale tokens out of the loss."""
+        """Returns the sequences without stale tokens in the loss, if `on_stale` is `mask`."""
         if self.on_stale != "mask":
             return sequences
         fresh = [sequence.loss_mask & ~self._stale(sequence, step) for sequence in sequences]
         return [msgspec.structs.replace(s, loss_mask=mask) for s, mask in zip(sequences, fresh, strict=True)]
 
     def _stale(self, sequence: TrainingSequence, step: int) -> np.ndarray:
-        """Returns which sampled tokens have a lag in `step` above `max_lag` or below 0: [T] bool."""
+        """Returns a mask [T] of the tokens in the loss whose lag in `step` is above `max_lag` or below 0."""
         if self.max_lag is None:
             return sequence.loss_mask & (sequence.versions > step)
-        lag = (step - sequence.versions).view(np.uint32)  # below 0 it becomes larger than any limit
+        lag = (step - sequence.versions).view(np.uint32)  # a negative lag becomes larger than any limit
         return sequence.loss_mask & (lag > self.max_lag) & (sequence.versions >= 0)

@@ -1,7 +1,7 @@
-"""Finished groups -> the rows of a step: advantages, filters, staleness, weights, packing. Pure, no I/O.
+"""Forms steps from finished groups: advantages, filters, staleness, weights, packing. Pure, no I/O.
 
-A step takes all of a group, or the group is dropped with a reason. A failed member stays in its group, but
-has no tokens and does not count in the baseline.
+A group joins a step completely, or is dropped with a reason. A failed member counts as a rollout of its
+group, but has no tokens and is not in the baseline.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class Groups:
     def collect(self, rollout: Rollout) -> list[Rollout] | None:
         """Returns the group if this rollout completes it, else None.
 
-        Its members are ordered by `rollout_id` as text, so that the order of arrival makes no difference.
+        Members are sorted by `rollout_id` as text ("17-10" before "17-2"), independent of their arrival.
         """
         members = self._members.setdefault(rollout.group_id, [])
         members.append(rollout)
@@ -43,9 +43,9 @@ class Groups:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of adding a group: the rows that it completed, or the reason why it was dropped.
+    """The result of adding a group: the rows that it completed, or the reason why it was dropped.
 
-    why: what the reason alone does not say, or "".
+    why: details of the reason, or "".
     """
 
     rows: list[MicroBatchRow]
@@ -56,11 +56,11 @@ class Outcome:
 class StepFormation:
     """Forms steps of exactly `batch_size` rollouts from complete groups, in the order of their arrival.
 
-    buffer_whole_step: returns rows only when their step is full, with groups in the order of their draws.
-    Then the order of arrival makes no difference. A normalisation over the step requires it, as does
-    `over_step`, which returns the final advantages of a step's turns.
-    least_members: members without a failure that a group needs; fewer than 2 give no baseline.
-    longest_rollout: most tokens of a rollout, all of its sequences together; None is no limit.
+    buffer_whole_step: True to return rows only when their step is full, with groups in the order of their
+        draws, independent of arrival. Implied by `over_step` and by a normalisation over the step.
+    over_step: returns the final advantages of a step's turns.
+    least_members: smallest number of members without a failure in a group.
+    longest_rollout: largest number of tokens of a rollout in all its sequences; None = unlimited.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class StepFormation:
         self._buffer_whole_step = buffer_whole_step or normalisation.whole_step or over_step is not None
         self.step = first_step
         self.open_groups: list[int] = []  # groups in the step being formed
-        self.masked: Counter[str] = Counter()  # rollouts that filters took out of the loss, by reason
+        self.masked: Counter[str] = Counter()  # rollouts that filters excluded from the loss, by reason
         self._open_masked: dict[str, list[str]] = {}  # reason -> rollouts of the open groups
         self._rollouts = 0
         self._buffered: list[BufferedGroup] = []
 
     def add_group(self, group: list[Rollout]) -> Outcome:
-        """Takes a complete group, failed members included."""
+        """Adds a complete group, including its failed members."""
         good = [rollout for rollout in group if not rollout.failed]
         if len(good) < self._least_members:
             return Outcome([], DropReason.FAILED)
@@ -130,7 +130,7 @@ class StepFormation:
         return Outcome(rows + ([self._close()] if full else []))
 
     def _carries_token_fields(self, rollout: Rollout) -> bool:
-        """Returns whether the rollout has the declared fields: a resumed run may declare other ones."""
+        """Returns True if the rollout has the declared fields. A resumed run may declare other ones."""
         try:
             for completion in rollout.completions:
                 check_token_fields(self._token_fields, completion.token_fields, len(completion.token_ids))
@@ -139,7 +139,7 @@ class StepFormation:
         return True
 
     def _too_long(self, rollouts: Sequence[BufferedRollout]) -> str:
-        """Returns what is said of the first rollout that no micro-batch holds, or ""."""
+        """Returns a message on the first rollout that is longer than a micro-batch, or ""."""
         for rollout in rollouts:
             tokens = sum(len(sequence.token_ids) for sequence in rollout.sequences)
             if self._longest_rollout is not None and tokens > self._longest_rollout:
@@ -153,7 +153,7 @@ class StepFormation:
     def _masked_by_filters(
         self, rollouts: Sequence[Rollout], advantages: TurnAdvantages
     ) -> dict[str, str] | str:
-        """Returns the reason for each rollout that filters exclude, by id; one reason if they exclude all."""
+        """Returns the reasons of the rollouts that filters exclude, by id; one reason if they exclude all."""
         masked: dict[str, str] = {}
         for group_filter in self._filters:
             keeps = group_filter(rollouts, advantages)

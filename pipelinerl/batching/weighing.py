@@ -1,4 +1,4 @@
-"""What each token of a step counts: its weight in the loss, and its advantage on the step's scale. Pure."""
+"""Weighs the rollouts of a step: loss weights, and advantages over the whole step. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ class BufferedGroup(NamedTuple):
     """A group of the step being formed, before it is packed."""
 
     draw: int
-    size: int  # failed members included
+    size: int  # including failed members
     rollouts: list[BufferedRollout]
 
 
 class Weighed(NamedTuple):
-    """A rollout with its weights. masked: the tokens that are in the loss no more, because they are stale."""
+    """A rollout with its loss weights. masked: the number of stale tokens removed from the loss."""
 
     sequences: list[TrainingSequence]
     masked: int
@@ -45,7 +45,7 @@ class Weighing:
     over_step: Callable[[np.ndarray], np.ndarray] | None  # advantages [N] of a step's turns -> final ones
 
     def weighed(self, groups: Sequence[BufferedGroup], step: int) -> Iterator[Weighed]:
-        """Yields the rollouts of these groups: of the whole step, where something spans it."""
+        """Yields the weighed rollouts of some groups of a step, or of all if the step is buffered."""
         sampled = self._sequences(groups)
         fresh = [[self.stale.mask(sequences, step) for sequences in of_group] for of_group in sampled]
         tokens = [
@@ -76,5 +76,4 @@ def _with(sequence: TrainingSequence, weight: float) -> TrainingSequence:
 
 
 def _in_loss(sequences: list[TrainingSequence]) -> int:
-    """Returns the number of tokens in the loss."""
     return sum(sequence.tokens_in_loss for sequence in sequences)

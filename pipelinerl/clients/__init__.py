@@ -1,5 +1,5 @@
-"""The pipeline's side of the inference contract: clients that talk to servers over HTTP.
+"""HTTP clients of inference servers: the pipeline's side of the inference contract.
 
-Called by the actor, the trainer and the preprocessor, and by the commands that sample without a run. Must not
-know which process calls, what a rollout is worth, or how weights travel.
+Called by the actor, trainer and preprocessor, and by commands that sample without a run. Must not know which
+process calls, rewards, or the weight transport.
 """

@@ -1,12 +1,12 @@
-"""Finds how many requests a server should get at a time. Pure state, no I/O; the caller passes the times.
+"""Adapts the concurrency of a server to its speed. Pure state, no I/O; the caller passes the times.
 
-It alternately tries a higher and a lower limit, and compares the server's speeds. An additional request must
-add at least half as much speed as the others add on average:
+The controller tries higher and lower limits of concurrent requests, and compares the server's speeds. An
+additional request must add at least half the average speed of a request:
 
     log(speed with more / speed with fewer) >= WORTH * log(more / fewer)
 
-Here, more and fewer are mean numbers of requests under way, including those that wait at the server. Beyond
-that point, more requests add little speed, while each answer becomes slower and so its weights older.
+`more` and `fewer` are mean numbers of requests on the server, including those in its queue. Beyond that
+limit, more requests add little speed, but slow down each answer, whose weights become older.
 """
 
 from dataclasses import dataclass
@@ -18,27 +18,27 @@ FACTOR = 1.5  # ratio of the limit on trial to the current one, or the inverse
 WORTH = 0.5
 APART = 1.15  # smallest ratio between two numbers of requests whose speeds are compared
 WINDOW_S = 10.0  # length of one measurement
-SETTLES_S = 10.0  # time with as many requests as the limit allows, before a measurement
-FULL = 0.8  # share of the limit that must be under way during a measurement
-OVERFULL = 1.1  # share of the limit; if more are under way, they are left over from a higher limit
-LONGEST_GAP_S = 10.0  # between two observations, without pauses; after a longer gap, measuring starts over
-LONGEST_TRIAL_S = 120.0  # a trial without a result ends then, for example because too few requests come
+SETTLES_S = 10.0  # time at a limit before a measurement
+FULL = 0.8  # smallest share of the limit that requests must use during a measurement
+OVERFULL = 1.1  # share of the limit above which requests remain from a higher limit
+LONGEST_GAP_S = 10.0  # longest time between two observations, without pauses, in a measurement
+LONGEST_TRIAL_S = 120.0  # time after which a trial without a result ends, such as with too few requests
 LONGEST_REST = 32  # windows between trials; the number doubles with each failed trial
 
 
 @dataclass(frozen=True)
 class Load:
-    """A server's load, as it reports it at a time in seconds."""
+    """The load that a server reports."""
 
-    time: float
+    time: float  # seconds
     sampled_tokens: float  # since the server started
-    paused_s: float  # since the server started, in updates that have ended
-    under_way: float  # completions that the server generates or keeps waiting
+    paused_s: float  # duration of ended pauses for updates since the server started
+    under_way: float  # running and waiting completions
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The time between two observations, without the pauses that the server reported."""
+    """The time between two observations, without reported pauses."""
 
     seconds: float
     tokens: float
@@ -47,10 +47,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of one window.
-
-    limit: the limit in force. speed: tokens per second. under_way: the mean number of requests.
-    """
+    """The result of one window. speed: tokens per second. under_way: the mean number of requests."""
 
     limit: int
     speed: float
@@ -68,15 +65,15 @@ class AdaptiveLimit:
 
     def _start_over(self) -> None:
         self.limit = self._start
-        self._kept: Measured | None = None  # its limit's neighbours are tried
+        self._kept: Measured | None = None  # the best limit so far
         self._upwards = True
-        self._failed = 0  # trials in a row that found no better limit
+        self._failed = 0  # consecutive trials that found no better limit
         self._rest = 0  # windows until the next trial
-        self._tried_s = 0.0  # length of this trial, without the time in which requests were left over
+        self._tried_s = 0.0  # length of this trial, without the time with requests from a higher limit
         self._begin_anew()
 
     def observe(self, load: Load) -> None:
-        """Takes the server's next reported load into account."""
+        """Updates the limit with the server's next load."""
         before = self._last
         self._last = load
         if before is None:
@@ -106,9 +103,9 @@ class AdaptiveLimit:
         self._pausing = False
 
     def _add(self, interval: Interval) -> None:
-        """Adds an interval to the window, unless it contains a part of a longer pause.
+        """Adds an interval to the window, unless a part of a longer pause is in it.
 
-        A server reports a pause when it ends. A pause shorter than an interval is subtracted.
+        Servers report a pause at its end. Pauses within an interval are already subtracted.
         """
         if self._pausing or not interval.tokens or interval.seconds <= 0:
             self._newest = None
@@ -151,7 +148,7 @@ class AdaptiveLimit:
         return min(max(other, 1), self._most)
 
     def _judge(self, kept: Measured, tried: Measured) -> None:
-        """Keeps the limit on trial and continues in its direction, or restores the old one and reverses."""
+        """Keeps the limit on trial and its direction, or restores the old limit and reverses direction."""
         fewer, more = sorted((kept, tried), key=lambda measured: measured.under_way)
         ratio = more.under_way / fewer.under_way
         if ratio < APART:

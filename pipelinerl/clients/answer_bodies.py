@@ -1,4 +1,4 @@
-"""Reads the bodies of servers' answers within a limit, because a broken server may send an endless body."""
+"""Reads response bodies up to a limit, because a broken server may send an endless body."""
 
 from collections.abc import AsyncIterator
 
@@ -10,7 +10,7 @@ class TooLongAnswerError(aiohttp.ClientError):
 
 
 async def body_of(response: aiohttp.ClientResponse, longest: int) -> bytes:
-    """Returns the body. Raises TooLongAnswerError once it is longer than `longest` bytes."""
+    """Returns the body. Raises TooLongAnswerError if it is longer than `longest` bytes."""
     parts: list[bytes] = []
     length = 0
     async for part in response.content.iter_any():
@@ -22,7 +22,7 @@ async def body_of(response: aiohttp.ClientResponse, longest: int) -> bytes:
 
 
 async def lines_of(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[bytes]:
-    """Yields the lines of the body. Raises TooLongAnswerError for one of more than `longest` bytes."""
+    """Yields the lines of the body. Raises TooLongAnswerError if one is longer than `longest` bytes."""
     parts: list[bytes] = []
     length = 0
     async for part in response.content.iter_any():

@@ -1,6 +1,6 @@
-"""The requests of one attempt: each is sent to one server after another until one answers it.
+"""Sends the requests of one attempt, each to one server after another until one answers.
 
-A request that a server did not take, or dropped, is sent to another unchanged, with the same seed. A wrong
+A request that a server did not accept, or dropped, is sent to another one with the same seed. An invalid
 answer ends the attempt. The module must not know HTTP or prompts.
 """
 
@@ -20,15 +20,15 @@ from pipelinerl.domains.base import Answer
 
 log = logging.getLogger(__name__)
 
-MOST_BROKEN_CONNECTIONS = 3  # of one request, which then may be what makes servers crash
-HELD_SHARE = 0.5  # share of an attempt's time; a server that held a request for longer caused its timeout
+MOST_BROKEN_CONNECTIONS = 3  # connections that a request may break before it is taken as the cause
+HELD_SHARE = 0.5  # share of an attempt's time; a server with a request for longer caused the timeout
 
 
 class AttemptRequests:
-    """The requests of one attempt, and the failures of servers that it has seen.
+    """The requests of one attempt, and the servers' failures during it.
 
-    avoid: the server that failed last. The next request goes to another, if one is in service.
-    out_of_time: whether a completion was cut short because the attempt's time ended.
+    avoid: URL of the server that failed last. The next request uses another one, if one is in service.
+    out_of_time: True if the attempt's time ended a completion early.
     """
 
     def __init__(self, pool: ServerPool, avoid: str | None = None):
@@ -36,14 +36,14 @@ class AttemptRequests:
         self.avoid = avoid
         self.out_of_time = False
         self._began: float | None = None  # loop time of the first request
-        self._unanswered: ServerUnavailableError | None = None  # why the waiting request has no answer
-        self._cut_off: list[tuple[str, float]] = []  # servers, and seconds that they held a request
+        self._unanswered: ServerUnavailableError | None = None  # last failure of the unanswered request
+        self._cut_off: list[tuple[str, float]] = []  # (server, seconds that it had a cancelled request)
 
     async def ask(self, send: Callable[[str], Awaitable[Answer]]) -> Answer:
-        """Returns the answer of the first server that gives one.
+        """Returns the first answer of a server.
 
-        Raises RequestRefusedError if two servers refuse the request, or the only one does.
-        Raises ServerFaultError if an answer is wrong.
+        Raises RequestRefusedError if two servers, or the only one, refuse the request. Raises
+        ServerFaultError if an answer is invalid.
         """
         avoid = self.avoid
         refused_by = None
@@ -89,9 +89,9 @@ class AttemptRequests:
             raise
 
     def cause_of(self, error: Exception) -> Exception:
-        """Returns why the attempt ended with `error`.
+        """Returns the cause of the `error` that ended the attempt.
 
-        Counts a timeout against the server that held the attempt's request.
+        Counts a timeout against the server that had the attempt's request.
         """
         if not isinstance(error, TimeoutError) or self._began is None:
             return error
@@ -104,9 +104,9 @@ class AttemptRequests:
         return self._unanswered or error
 
     def end_completion(self, error: TimeoutError) -> None:
-        """Records that a completion ends with the tokens that it has, because the time is over.
+        """Records that the attempt's time ended a completion early.
 
-        Raises the server's error instead, if a server did not take the last request.
+        Raises the server's error instead, if a server did not accept the last request.
         """
         cause = self.cause_of(error)
         if isinstance(cause, RequestError) and cause.server:

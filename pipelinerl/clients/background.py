@@ -8,7 +8,7 @@ from typing import Any
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs `work` while the block runs, then cancels it. Its exception is raised at the block's end."""
+    """Runs `work` while the block runs, then cancels it. Raises its exception at the end of the block."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -1,8 +1,8 @@
 """Renders the tokens between two answers of a conversation, so that sampled tokens are never re-tokenised.
 
-If every turn rendered and tokenised the conversation anew, it could differ from what the model sampled. The
-same text may have other token ids, and the template may drop the model's thinking. Then a turn no longer
-extends the turns before it. So only the new messages are rendered, and appended to the sampled ids.
+If each turn rendered the complete conversation, its tokens could differ from the sampled ones. The same text
+may have other token ids, and the template may drop the model's thinking. So only the new messages are
+rendered, and appended to the sampled ids.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
-THOUGHT_TAG = re.compile(r"</?think>")  # the model's own to write, though it may be a special token
-QUESTION = {"role": "user", "content": "question"}  # any
+THOUGHT_TAG = re.compile(r"</?think>")  # the model may write it, though it may be a special token
+QUESTION = {"role": "user", "content": "question"}  # placeholder
 
 
 class ChatTemplate:
-    """The chat template of the model's tokenizer, which is loaded at first use. Any thread may call it.
+    """The chat template of the model's tokenizer, which is loaded at first use. Thread-safe.
 
-    Its methods raise ValueError for what the template refuses, and for what it cannot render exactly.
+    Its methods raise ValueError if the template refuses the messages or cannot render them exactly.
     """
 
     def __init__(self, path: str, tokenizer: PreTrainedTokenizerBase | None = None):
         self.path = path
         self.renderer = Renderer(path, tokenizer)
         self._one_at_a_time = threading.Lock()
-        self._told: set[str] = set()  # special tokens in texts, of which a warning tells once
+        self._logged: set[str] = set()  # special tokens of which a warning has been logged
 
     def spells_special(self, messages: Messages) -> bool:
-        """Returns whether a text of the messages spells a special token, which a server would make of it."""
+        """Returns True if a message spells a special token, which a server would parse as one."""
         found = found_in(messages, self.renderer.special)
-        if found and found not in self._told:
-            self._told.add(found)
+        if found and found not in self._logged:
+            self._logged.add(found)
             log.warning("a message contains %s, which the model is given as plain text", found)
         return found is not None
 
     def prompt_of_special(self, messages: Messages, tools: Tools = None) -> list[int] | None:
-        """Returns the prompt if a text spells a special token; None if a server may render it."""
+        """Returns the prompt if a text spells a special token, or None if a server can render it."""
         return self.prompt(messages, tools) if self.spells_special(messages) else None
 
     def prompt(self, messages: Messages, tools: Tools = None) -> list[int]:
-        """Returns the prompt of a conversation, as a server renders it, except that text is always text."""
+        """Returns the prompt of a conversation as servers render it, but without special tokens in texts."""
         with self._one_at_a_time:
             mark = next(self.renderer.private(messages))
             text = self.renderer.render(self.renderer.separated(messages, mark), tools)
             return self.renderer.ids(text, mark)
 
     def text(self, completion: Completion) -> str:
-        """Returns what a completion says, as a server decodes it."""
+        """Returns the text of a completion, as a server decodes it."""
         with self._one_at_a_time:
             return self._text(completion)
 
@@ -68,10 +68,11 @@ class ChatTemplate:
         return self.renderer.tokenizer.decode(completion.token_ids.tolist(), skip_special_tokens=True)
 
     def answered(self, messages: Messages, answer: str) -> Completion:
-        """Returns the completion that `answer` is, with the token that ends it. Nobody sampled it.
+        """Returns a given answer as a completion, including the token that ends it, without
+        log-probabilities.
 
-        Raises ValueError for a template that changes the answer, or the prompt once it is answered, and for
-        an answer that spells a special token.
+        Raises ValueError if the template changes the answer, or changes the prompt when it is answered, or if
+        the answer spells a special token.
         """
         with self._one_at_a_time:
             return self._answered(messages, answer)
@@ -92,7 +93,7 @@ class ChatTemplate:
             raise ValueError(f"the chat template of {self.path} changes a prompt when it is answered")
         if not endings:
             raise ValueError(f"the chat template of {self.path} changes the answer")
-        whole = whole.removesuffix(endings[0]) + answer + after  # as it was before a template stripped it
+        whole = whole.removesuffix(endings[0]) + answer + after  # undoes the template's strip
         sampled = renderer.ids(whole.removeprefix(prompt), mark)
         until = sampled.index(renderer.end) if renderer.end in sampled else len(sampled)
         return unsampled(renderer.ids(prompt, mark), [*sampled[:until], renderer.end])
@@ -100,18 +101,19 @@ class ChatTemplate:
     def prompt_after(
         self, completion: Completion, messages: Messages, calls: Sequence[ToolCall] = ()
     ) -> list[int]:
-        """Returns the prompt of the next turn: `completion` with its prompt, followed by `messages`.
+        """Returns the prompt of the next turn: the completion's prompt and tokens, followed by `messages`.
 
-        `calls` are those of the completion; if there are none, they are read from its text.
+        calls: the completion's tool calls; if there are none, they are parsed from its text.
         """
         with self._one_at_a_time:
             new = self._after(completion, messages, calls)
             return [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist(), *new]
 
     def _after(self, completion: Completion, messages: Messages, calls: Sequence[ToolCall]) -> list[int]:
-        """Returns the tokens that follow those of the completion.
+        """Returns the tokens after those of the completion.
 
-        A template may show the results of tools only after calls, or no text beside calls.
+        Some templates render tool results only after calls, and others no text beside calls. So the answer is
+        rendered first with its calls, then without.
         """
         made = self._calls(completion, messages, calls)
         if made:
@@ -120,7 +122,7 @@ class ChatTemplate:
         return self._after_answer(completion, messages, [])
 
     def _calls(self, completion: Completion, messages: Messages, calls: Sequence[ToolCall]) -> list[dict]:
-        """Returns the calls of the completion as templates have them, if the messages have their results."""
+        """Returns the completion's calls in the templates' format, if the messages have their results."""
         ids = [message.get("tool_call_id") for message in messages if message["role"] == "tool"]
         if not ids:
             return []
@@ -147,9 +149,9 @@ class ChatTemplate:
         return new[self._begin(completion, before, bool(calls)) :]
 
     def _begin(self, completion: Completion, before: list[int], called: bool) -> int:
-        """Returns how many tokens of those before the first new message the completion has itself.
+        """Returns the number of tokens in `before`, which precede the first new message, that it has sampled.
 
-        They are the calls, if it `called`, and the token that ended it.
+        These are its calls, if it `called`, and the token that ended it.
         """
         last = completion.token_ids.tolist()[-1:]
         if completion.finish_reason == "stop" and last[0] in before:

@@ -1,7 +1,4 @@
-"""Reads the bodies of completions: the fields that a rollout needs, with their types checked.
-
-Called by `completions`. Tokens come in lists, or in arrays if the request asked for arrays.
-"""
+"""Parses the bodies of completions, with tokens in lists, or in arrays if the request asked for arrays."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -67,7 +64,7 @@ _arrays = msgspec.json.Decoder(_ArrayBody)
 
 @dataclass(frozen=True)
 class CompletionBody:
-    """The content of an answer's first choice."""
+    """The first choice of a response."""
 
     prompt_token_ids: Array  # [P] int32
     token_ids: Array  # [T] int32
@@ -79,7 +76,7 @@ class CompletionBody:
 
 
 def read_body(raw: bytes, arrays: bool) -> CompletionBody:
-    """Returns the body's content. Raises msgspec.MsgspecError, ValueError or RecursionError."""
+    """Returns the parsed body. Raises msgspec.MsgspecError, ValueError or RecursionError."""
     return _in_arrays(raw) if arrays else _in_lists(raw)
 
 

@@ -1,6 +1,6 @@
-"""Completions by one server: sends the request, and checks the answer against the contract.
+"""Requests a completion from one server, and checks the answer against the contract.
 
-Used by `SharedRequests` and the probe. It decides whose fault a failure is, but not how to react to it.
+Failures are classified by their cause; the callers decide how to react.
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ Prompt = list[dict[str, str]] | list[int]  # a conversation, or token ids
 
 TOO_LONG = "context_length_exceeded"  # another server would refuse it too
 OF_THE_REQUEST = {TOO_LONG, "invalid_request", "unsupported_parameter", "bad_request", "too_large"}
-WHOLE = {"stop", "length", "tool_calls"}  # finish reasons; with any other, the completion is incomplete
+COMPLETE = {"stop", "length", "tool_calls"}  # finish reasons of complete completions
 LONGEST_PROMPT = 2**24  # bytes of an answer for the ids of the longest prompt
 HIGHEST_LOGPROB = 0.01  # above 0 because of rounding
 LOWEST_LOGPROB = -1e4  # vLLM reports -inf as -9999
 BYTES_OF_A_TOKEN = 2**10  # bytes of an answer for a token's id, log-probability and text
 LONGEST_CODE = 64  # characters of an error's code; it becomes part of a rollout's status
-TAKES_NOTHING = {429, 502, 503, 504}  # status codes of a server or proxy that did not begin with the request
+TAKES_NOTHING = {429, 502, 503, 504}  # status codes of a server or proxy that did not start the request
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Sampling:
     model: str
     temperature: float
     max_tokens: int
-    seed: int | None = None  # None = sampling is not repeatable
-    vocabulary: int | None = None  # size of the model's vocabulary; None = not known
+    seed: int | None = None  # None = sampling is not reproducible
+    vocabulary: int | None = None  # size of the model's vocabulary; None = unknown
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Asked:
     """A request for completions of a prompt.
 
     tools: the tools that the model may call, in a conversation.
-    arrays: whether to ask for tokens in arrays; the server must declare this capability.
+    arrays: True to request tokens in arrays, which the server must declare as a capability.
     """
 
     prompt: Prompt
@@ -84,17 +84,17 @@ class Asked:
 
     @property
     def longest_answer(self) -> int:
-        """The largest size in bytes of an answer with one completion."""
+        """The largest size of an answer with one completion, in bytes."""
         return LONGEST_PROMPT + BYTES_OF_A_TOKEN * self.sampling.max_tokens
 
     def answer_of(self, raw: bytes, url: str) -> Answer:
-        """Returns the completion in the server's answer. Raises a ServerFaultError if it is invalid."""
+        """Returns the server's answer, parsed and checked. Raises a ServerFaultError if it is invalid."""
         try:
             answer = _answer(raw, self.sampling, url, self.arrays)
             _check_prompt(answer.completion.prompt_token_ids, None if self._is_chat else self.prompt)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidResponseError(f"{url} answered outside the contract: {error}") from error
-        if answer.completion.finish_reason not in WHOLE:
+        if answer.completion.finish_reason not in COMPLETE:
             raise ServerUnavailableError("abort")
         return answer
 
@@ -104,7 +104,7 @@ class Asked:
 
 
 async def complete(session: aiohttp.ClientSession, url: str, asked: Asked) -> Answer:
-    """Returns one completion by one server. Raises RequestRefusedError or a ServerFaultError."""
+    """Returns one completion of a server. Raises RequestRefusedError or a ServerFaultError."""
     with connection_faults():
         async with session.post(url + asked.route, json=asked.body, allow_redirects=False) as response:
             status = response.status
@@ -116,7 +116,7 @@ async def complete(session: aiohttp.ClientSession, url: str, asked: Asked) -> An
 
 @contextmanager
 def connection_faults() -> Iterator[None]:
-    """Turns the connection errors of the block into ServerFaultErrors."""
+    """Converts connection errors of the block to ServerFaultErrors."""
     try:
         yield
     except TooLongAnswerError as error:
@@ -130,7 +130,7 @@ def connection_faults() -> Iterator[None]:
 
 
 def error_of(status: int, body: bytes) -> Exception:
-    """Returns the error for an answer whose status is not 200."""
+    """Returns the error of an answer whose status is not 200."""
     code = _code(body) or str(status)
     if status in TAKES_NOTHING:
         return ServerUnavailableError(code)
@@ -165,7 +165,7 @@ def _answer(raw: bytes, sampling: Sampling, url: str, arrays: bool) -> Answer:
         logprobs=body.logprobs,
         spans=body.spans,
         temperature=sampling.temperature,
-        # To a rollout, a completion that ends with a tool call has ended like any other.
+        # A completion that ends with a tool call has ended like any other.
         finish_reason="stop" if body.finish_reason == "tool_calls" else body.finish_reason,
         server=url,
     )
@@ -174,7 +174,7 @@ def _answer(raw: bytes, sampling: Sampling, url: str, arrays: bool) -> Answer:
 
 
 def _check_prompt(prompt: Array, sent: Prompt | None) -> None:
-    """Raises ValueError if the answer names another prompt than the one that was sent.
+    """Raises ValueError if the answer's prompt differs from `sent`, or is empty.
 
     sent: the ids that were sent; None for a conversation, which the server tokenises.
     """
@@ -188,7 +188,7 @@ def _check(completion: Completion, sampling: Sampling) -> None:
     sampled = len(completion.token_ids)
     if sampled > sampling.max_tokens:
         raise ValueError(f"{sampled} tokens, where {sampling.max_tokens} were asked for")
-    if not sampled and completion.finish_reason in WHOLE:
+    if not sampled and completion.finish_reason in COMPLETE:
         raise ValueError("no token, not even the one that stopped it")
     if len(completion.logprobs) != sampled:
         raise ValueError(f"{len(completion.logprobs)} log-probabilities for {sampled} tokens")

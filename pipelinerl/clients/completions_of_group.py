@@ -1,4 +1,4 @@
-"""Asks for several completions of one prompt in one HTTP exchange, and yields each when it is complete.
+"""Requests several completions of one prompt in one HTTP exchange, and yields each when it is complete.
 
 The server must declare the capability `as_completed`.
 """
@@ -16,7 +16,7 @@ from pipelinerl.clients.completions import Asked, connection_faults, error_of
 from pipelinerl.clients.faults import ConnectionBrokenError, InvalidResponseError, ServerFaultError
 from pipelinerl.domains.base import Answer
 
-ENDS_WITHIN_S = 1.0  # time for the end of the body after the last choice; then the connection can be reused
+ENDS_WITHIN_S = 1.0  # longest wait for the end of the body, after which the connection is closed
 STATUSES = {code.code: code.http_status for code in ErrorCode}
 
 
@@ -36,10 +36,10 @@ class _Line(msgspec.Struct):
 async def complete_each(
     session: aiohttp.ClientSession, url: str, asked: Asked, n: int
 ) -> AsyncIterator[tuple[int, Answer | ServerFaultError]]:
-    """Yields the index, from 0 to `n` - 1, and the completion of each choice, in the order in which they end.
+    """Yields the index, from 0 to `n` - 1, and the completion of each choice, in the order of completion.
 
-    If only one choice is invalid, its error is yielded in place of its completion. Raises RequestRefusedError
-    or a ServerFaultError if no more choices can come.
+    Yields an error in place of a single invalid choice. Raises RequestRefusedError or a ServerFaultError if
+    no further choices can arrive.
     """
     body = asked.body | {"n": n, "as_completed": True}
     missing = set(range(n))
@@ -58,7 +58,7 @@ async def complete_each(
 
 
 async def _read_end(response: aiohttp.ClientResponse) -> None:
-    """Reads the end of the body. If the body does not end in time, the connection is closed."""
+    """Reads the end of the body, so that the connection can be reused."""
     with suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(ENDS_WITHIN_S):
             await response.content.read(1)

@@ -1,12 +1,11 @@
-"""The errors of a request to a server, by whether the server or the request caused them.
+"""The errors of a request to a server, caused by the server or by the request.
 
-Raised by `completions`. `ServerPool` counts a `ServerFaultError` against the server; `attempt_requests`
-decides whether another server is asked.
+`ServerPool` counts a `ServerFaultError` against the server; `attempt_requests` decides about a retry.
 """
 
 
 class RequestError(Exception):
-    """The request was not answered. The message is the contract's code, or says what happened."""
+    """The request has no answer. The message is the contract's error code, or one word for the reason."""
 
     server: str | None = None  # URL of the server that got the request
 
@@ -16,7 +15,7 @@ class ServerFaultError(RequestError):
 
 
 class ServerUnavailableError(ServerFaultError):
-    """The server did not take the request, or dropped it. The request is sent to another server."""
+    """The server did not accept the request, or dropped it. The request is sent to another server."""
 
 
 class ConnectionBrokenError(ServerUnavailableError):
@@ -24,12 +23,12 @@ class ConnectionBrokenError(ServerUnavailableError):
 
 
 class ServerFailedError(ServerFaultError):
-    """The server answered with an error of its own."""
+    """The server answered with an internal error."""
 
 
 class InvalidResponseError(ServerFaultError):
-    """The server's answer breaks the contract."""
+    """The server's answer violates the contract."""
 
 
 class RequestRefusedError(RequestError):
-    """The server refused this request. Any other server might refuse it too."""
+    """The server refused this request, which other servers may refuse too."""

@@ -1,4 +1,4 @@
-"""The HTTP session through which the actor, publisher, probe and preprocessor talk to servers."""
+"""The HTTP session of the actor, publisher, probe and preprocessor."""
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -10,10 +10,10 @@ KEEP_ALIVE_S = 2.0
 
 
 def open_session(token: str | None, timeout_s: float | None = None) -> aiohttp.ClientSession:
-    """Returns a session without a limit on connections. `timeout_s` bounds a request from start to end.
+    """Returns a session without a limit on connections. timeout_s: total time of a request.
 
-    The token is sent only to servers that prove they know it. Answers are not decompressed, because a few
-    kilobytes could become gigabytes.
+    The session sends the token only to servers that prove they know it. It does not decompress answers,
+    because a few kilobytes could become gigabytes.
     """
     headers = {"Accept-Encoding": "identity"}
     if token:
@@ -28,12 +28,11 @@ def open_session(token: str | None, timeout_s: float | None = None) -> aiohttp.C
 
 
 class ProvingConnector(aiohttp.TCPConnector):
-    """A connector that uses a new connection only after its server has shown that it knows the token.
+    """A connector that uses a new connection only after its server has proved that it knows the token.
 
-    The challenge is sent once the connection is open, so the process that listens then must answer it. The
-    connections of a server that dies close with it. A process that takes over the port must answer a
-    challenge before it is sent anything. One case stays undetected: a process that accepts the connection,
-    then gives the port to a real server at once.
+    The challenge is sent once the connection is open, so the process that then listens at the port must
+    answer it. One case is not detected: a process that accepts the connection and then gives the port to a
+    real server.
     """
 
     def __init__(self, token: str, **options: float):

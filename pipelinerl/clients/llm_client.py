@@ -1,7 +1,6 @@
-"""The async client that rollouts sample through: chat completions with their exact tokens.
+"""The async client of rollouts: chat completions with their exact tokens.
 
-Every response is checked against the contract before it is used. A server's failure may end one attempt, but
-never the run.
+Every response is checked against the contract. A server's failure may end an attempt, but never the run.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ from pipelinerl.judging.wire import Judgement
 AHEAD = 10  # versions that may be published before this process learns of them
 
 
-async def at_once() -> None:
+async def immediately() -> None:
     pass
 
 
@@ -40,37 +39,38 @@ async def at_once() -> None:
 class LLMClient:
     """A client that samples from the least busy server of the pool.
 
-    segments: whether completions are made in several requests.
-    turn: awaited between two requests of one completion, and before a request that follows a judgement.
+    segments: token budget of each request, if a completion takes several.
+    acquire_slot: waits for a request slot between two segments, and after a judgement.
     decode: decodes sampled tokens; if None, the texts of the segments are concatenated.
     template: the model's chat template; if None, conversations of several turns raise ValueError.
+    attempt: the requests of this attempt.
     judge: client of the judging service, if the domain has verifiers.
-    away: context entered while the attempt waits for a judgement.
-    in_time: context of requests that extend earlier tokens; raises TimeoutError when their time is over.
+    while_judging: context of a wait for a judgement.
+    soft_deadline: context of requests that extend earlier tokens; raises TimeoutError at the deadline.
     newest: returns the newest published version, if that is known.
-    forms: knows in which forms servers answer; if None, all are asked for lists, one completion at a time.
+    forms: the response formats of the servers; if None, requests are for lists and single completions.
     """
 
     session: aiohttp.ClientSession
     pool: ServerPool
     sampling: Sampling
     segments: SegmentPolicy = SegmentPolicy()
-    turn: Callable[[], Awaitable[None]] = at_once
+    acquire_slot: Callable[[], Awaitable[None]] = immediately
     decode: Callable[[np.ndarray], str] | None = None
     template: ChatTemplate | None = None
-    attempt: AttemptRequests | None = None  # the requests of this attempt
+    attempt: AttemptRequests | None = None
     judge: JudgingClient | None = None
-    away: Callable[[], AbstractContextManager[None]] = nullcontext
-    in_time: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    while_judging: Callable[[], AbstractContextManager[None]] = nullcontext
+    soft_deadline: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     newest: Callable[[], int] | None = None
     forms: ServerForms | None = None
     _requests: int = 0  # number of seeded requests
-    _was_away: bool = False  # whether a judgement followed the last request of this attempt
+    _slot_released: bool = False  # True after a judgement, until the next request
 
     def of_attempt(self, name: str, avoid: str | None = None) -> "LLMClient":
-        """Returns a client for a single attempt. `avoid` is the server on which the previous attempt failed.
+        """Returns a client for a single attempt, whose seeds depend on `name` and the request's number.
 
-        If sampling is seeded, its n-th request always has the same seed.
+        avoid: URL of the server on which the previous attempt failed.
         """
         sampling = self.sampling
         if sampling.seed is not None:
@@ -83,36 +83,35 @@ class LLMClient:
         after: Answer | None = None,
         tools: list[dict] | None = None,
     ) -> Answer:
-        """Returns the model's next message, sampled in segments if the policy asks for them.
+        """Returns the model's next message, sampled in segments if `segments` says so.
 
-        `after` is the answer that `messages` continue: its tokens stay as they were sampled. `tools` are
-        passed with the first message of a conversation. If the attempt's time ends, the answer ends with the
-        tokens that it has, as at the token limit.
-        Raises RequestRefusedError or a ServerFaultError.
+        after: the answer that `messages` follow; its sampled tokens are kept. tools: passed with the first
+        turn. At the soft deadline, the answer ends as at the token limit. Raises RequestRefusedError or a
+        ServerFaultError.
         """
         prompt = await self._prompt(messages, after, tools)
         first = self._first(prompt, tools if prompt is messages else None)
-        answer = await (self._if_in_time(first) if after else first)
+        answer = await (self._before_deadline(first) if after else first)
         if answer is None:
             answer = Answer("", without_tokens(prompt, self.sampling.temperature))
         texts = [answer.text]
         completion = self.segments.stopped(answer.completion)
         while self.segments.unfinished(completion, self.sampling.max_tokens):
-            more = await self._if_in_time(self._next(completion))
+            more = await self._before_deadline(self._next(completion))
             if more is None:
                 break
             texts.append(more.text)
             completion = self.segments.stopped(joined(completion, more.completion))
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
         calls = answer.tool_calls
-        if tools and self.template:  # every server's calls are read alike; of later turns it reads none
+        if tools and self.template:  # the same parser for all servers, which parse no calls of later turns
             text, calls = parse_tool_calls(await asyncio.to_thread(self.template.text, completion))
         elif tools and completion.segments:
             text, calls = parse_tool_calls(text)
         return Answer(text, completion, calls)
 
     async def completion_of(self, messages: list[dict[str, str]], answer: str) -> Completion:
-        """Returns an answer to a conversation that nobody sampled. Raises ValueError without a tokenizer."""
+        """Returns a given answer as a completion. Raises ValueError without a tokenizer."""
         if self.template is None:
             raise ValueError("an answer in text needs the model's tokenizer; give its token ids instead")
         return await asyncio.to_thread(self.template.answered, messages, answer)
@@ -124,18 +123,18 @@ class LLMClient:
         return await asyncio.to_thread(self.template.prompt, messages)
 
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
-        """Returns a verifier's judgement on `text`; the domain names the verifier. Raises JudgeError."""
+        """Returns the judgement of a verifier of the domain on `text`. Raises JudgeError."""
         if self.judge is None:
             raise JudgeError(f"no judging service runs, because the domain names no verifier {verifier}")
-        with self.away():
-            self._was_away = True
+        with self.while_judging():
+            self._slot_released = True
             return await self.judge.judged(verifier, task, text)
 
     async def _prompt(
         self, messages: list[dict[str, str]], after: Answer | None, tools: list[dict] | None
     ) -> Prompt:
         if after is None:
-            if self.template:  # a server would forge a turn of what spells one
+            if self.template:  # a server would parse text that spells special tokens as such tokens
                 ids = await asyncio.to_thread(self.template.prompt_of_special, messages, tools)
                 return messages if ids is None else ids
             return messages
@@ -143,26 +142,26 @@ class LLMClient:
             raise ValueError(
                 "a conversation of several turns needs the model's tokenizer, to keep its tokens"
             )
-        # Loading a tokenizer takes seconds; in the event loop, it would cost the connections to the servers.
+        # Loading a tokenizer takes seconds, in which a blocked event loop would lose connections.
         return await asyncio.to_thread(
             self.template.prompt_after, after.completion, messages, after.tool_calls
         )
 
     async def _first(self, prompt: Prompt, tools: list[dict] | None) -> Answer:
-        if self._was_away:
-            self._was_away = False
-            await self.turn()
+        if self._slot_released:
+            self._slot_released = False
+            await self.acquire_slot()
         return await self._request(prompt, self.sampling.max_tokens, tools)
 
     async def _next(self, completion: Completion) -> Answer:
-        await self.turn()
+        await self.acquire_slot()
         left = self.sampling.max_tokens - len(completion.token_ids)
         return await self._request(prompt_of_next(completion), left)
 
-    async def _if_in_time(self, request: Coroutine[Any, Any, Answer]) -> Answer | None:
-        """Returns the answer, or None if the time is over before it."""
+    async def _before_deadline(self, request: Coroutine[Any, Any, Answer]) -> Answer | None:
+        """Returns the answer, or None at the soft deadline."""
         try:
-            async with self.in_time():
+            async with self.soft_deadline():
                 return await request
         except TimeoutError as error:
             if self.attempt is None:
@@ -178,7 +177,7 @@ class LLMClient:
         sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens), seed=seed)
         attempt = self.attempt or AttemptRequests(self.pool)
 
-        sent: list[float] = []  # time of sending, for each server tried
+        sent: list[float] = []  # time of sending to each server
 
         async def send(url: str) -> Answer:
             sent.append(time.time())
@@ -196,5 +195,5 @@ class LLMClient:
 
 
 def _hashed(text: str) -> int:
-    """Returns 31 bits of the text's hash, a seed that every engine accepts."""
+    """Returns 31 bits of the text's hash, because every engine accepts such a seed."""
     return int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "big") >> 1

@@ -1,6 +1,6 @@
-"""Polls the load of a pool's servers, and adapts how many requests each server gets.
+"""Polls the load of a pool's servers and adapts their concurrency.
 
-Used by the actor if `inference.concurrency` is null. A server without `/metrics` keeps its initial number.
+Used by the actor if `inference.concurrency` is null. A server without `/metrics` keeps its initial limit.
 """
 
 import asyncio
@@ -31,17 +31,15 @@ NAMES = (REQUESTS.name, SAMPLED_TOKENS.name, PAUSED_SECONDS.name)
 async def adapting(
     pool: ServerPool, session: aiohttp.ClientSession, at_first: int, on_more: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """Adapts how many requests the servers of the pool get, while the block runs.
+    """Adapts the limits of requests per server, which start at `at_first`, while the block runs.
 
-    Each server begins with `at_first`. `on_more` is called when the pool takes more requests than before.
+    on_more: called when the pool's capacity has increased.
     """
     async with in_background(LoadWatch(pool, session, at_first, on_more).run()):
         yield
 
 
 class LoadWatch:
-    """A loop that polls every server of the pool."""
-
     def __init__(
         self, pool: ServerPool, session: aiohttp.ClientSession, at_first: int, on_more: Callable[[], None]
     ):
@@ -54,13 +52,13 @@ class LoadWatch:
     async def run(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.poll()
             except Exception:
                 log.exception("the servers' loads were not read; they keep the numbers that they have")
             await asyncio.sleep(EVERY_S)
 
-    async def look(self) -> None:
-        """Asks every server once."""
+    async def poll(self) -> None:
+        """Reads the load of every server once."""
         urls = self._pool.urls
         loads = await asyncio.gather(*(_load_of(self._session, url) for url in urls))
         for url, load in zip(urls, loads, strict=True):
@@ -80,7 +78,7 @@ class LoadWatch:
 
 
 async def _load_of(session: aiohttp.ClientSession, url: str) -> Load | None:
-    """Returns the server's load, or None if it does not report it."""
+    """Returns the server's load, or None if it reports none."""
     timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
     try:
         async with session.get(f"{url}/metrics", timeout=timeout, allow_redirects=False) as answer:
@@ -91,13 +89,13 @@ async def _load_of(session: aiohttp.ClientSession, url: str) -> Load | None:
 
 
 def _metrics(lines: Iterable[str]) -> Iterable[Metric]:
-    """Returns the metrics that tell how busy the server is; an engine has hundreds of others."""
+    """Returns the metrics of the load, among hundreds of an engine."""
     ours = [line for line in lines if line.startswith(NAMES)]
     return text_string_to_metric_families("\n".join(ours) + "\n")
 
 
 def _load(metrics: Iterable[Metric], time: float) -> Load:
-    """Returns the load. Raises KeyError if a metric is missing, and ValueError if a value is no count."""
+    """Returns the load. Raises KeyError if a metric is missing, and ValueError if a value is invalid."""
     values = {(s.name, s.labels.get("state")): s.value for metric in metrics for s in metric.samples}
     if not all(isfinite(value) and value >= 0 for value in values.values()):
         raise ValueError("a metric that counts is not a number")

@@ -1,15 +1,17 @@
-"""Builds the client of a run's servers, as the run is configured."""
+"""Builds the client of training rollouts, and its sampling parameters, from a run's configuration."""
 
+import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import aiohttp
 import numpy as np
 
 from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.clients.completions import Sampling
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.partial_completions import SegmentPolicy
-from pipelinerl.clients.run_sampling import training_sampling
 from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig
@@ -22,7 +24,7 @@ def build_client(
     pool: ServerPool,
     judge: JudgingClient | None = None,
 ) -> LLMClient:
-    """Returns the client that training rollouts use."""
+    """Returns the client of training rollouts."""
     segments = SegmentPolicy.of(config.rollout)
     template = None if config.inference.model else ChatTemplate(str(config.model.path))
     decode = build_decoder(config)
@@ -41,7 +43,7 @@ def build_client(
 def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:
     """Returns a decoder of the model's tokens, or None without segments or without a tokenizer.
 
-    A character may begin in one segment and end in the next.
+    It decodes all segments together, because a character may span two segments.
     """
     if config.rollout.segment_tokens is None or config.inference.model is not None:
         return None
@@ -49,3 +51,18 @@ def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:
 
     tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
     return partial(tokenizer.decode, skip_special_tokens=True)
+
+
+def training_sampling(config: RunConfig) -> Sampling:
+    options = config.sampling
+    seed = config.seed if options.seeded else None
+    return Sampling(config.served_model, options.temperature, options.max_tokens, seed, vocabulary(config))
+
+
+def vocabulary(config: RunConfig) -> int | None:
+    """Returns the size of the model's vocabulary, or None if it is unknown."""
+    file = Path(config.model.path or "") / "config.json"
+    if config.inference.model is not None or not file.is_file():
+        return None
+    shape = json.loads(file.read_text())
+    return (shape.get("text_config") or shape).get("vocab_size")

@@ -1,7 +1,7 @@
-"""Completions made in several requests: the token budget of each request, and the joined completion.
+"""Partial rollouts: completions sampled in several requests, each with a token budget. Pure, no I/O.
 
-A completion that its budget cuts short is resumed later from its own tokens, unless it has begun to repeat
-itself. These are the partial rollouts of Kimi k1.5 (arXiv 2501.12599, §2.6.2). Pure, no I/O.
+A completion that reaches a request's budget is resumed later from its tokens, unless it repeats itself.
+Source: Kimi k1.5, arXiv 2501.12599, §2.6.2.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pipelinerl.config import RepetitionConfig, RolloutConfig
 
 @dataclass(frozen=True)
 class SegmentPolicy:
-    segment_tokens: int | None = None  # None = the completion is made in one request
+    segment_tokens: int | None = None  # None = one request per completion
     repetition: RepetitionConfig | None = None
 
     @classmethod
@@ -24,17 +24,17 @@ class SegmentPolicy:
         return cls(config.segment_tokens, config.repetition)
 
     def budget(self, left: int) -> int:
-        """Returns the token budget of the next request; the completion may still get `left` tokens."""
+        """Returns the token budget of the next request of a completion that may get `left` more tokens."""
         return min(left, self.segment_tokens or left)
 
     def unfinished(self, completion: Completion, max_tokens: int) -> bool:
-        """Returns whether the budget of its last segment cut the completion short."""
+        """Returns True if the completion ended at the budget of its last segment."""
         begin = completion.segments[-1] if completion.segments else 0
         full = len(completion.token_ids) - begin == self.segment_tokens
         return completion.finish_reason == "length" and full and len(completion.token_ids) < max_tokens
 
     def stopped(self, completion: Completion) -> Completion:
-        """Returns the completion, marked as ended for repetition if it was cut short and repeats itself."""
+        """Returns the completion, finished with `repetition` if it was cut short and repeats itself."""
         rule = self.repetition
         cut_short = completion.finish_reason == "length"
         if rule and cut_short and repeats(completion.token_ids, rule.window, rule.times):
@@ -43,7 +43,7 @@ class SegmentPolicy:
 
 
 def without_tokens(prompt: list[int], temperature: float) -> Completion:
-    """Returns a completion without tokens, which was cut short before its first one."""
+    """Returns a completion that was cut short before its first token."""
     return Completion(
         prompt_token_ids=np.array(prompt, dtype=np.int32),
         token_ids=np.empty(0, dtype=np.int32),
@@ -55,7 +55,7 @@ def without_tokens(prompt: list[int], temperature: float) -> Completion:
 
 
 def joined(before: Completion, after: Completion) -> Completion:
-    """Returns both as one completion; `after` was sampled from the prompt and the tokens of `before`."""
+    """Returns two segments as one completion; the prompt of `after` ends with the tokens of `before`."""
     start = len(before.token_ids)
     spans = [*before.spans]
     for span in after.spans:
@@ -77,7 +77,7 @@ def joined(before: Completion, after: Completion) -> Completion:
 
 
 def _joined_fields(before: dict[str, Array], after: dict[str, Array]) -> dict[str, Array]:
-    """Returns the arrays of both parts end to end. Raises TokenFieldError if one part lacks an array."""
+    """Returns the concatenated arrays. Raises TokenFieldError if a segment lacks one."""
     if before.keys() != after.keys():
         names = ", ".join(sorted(before.keys() ^ after.keys()))
         raise TokenFieldError(f"the segments of a completion do not all carry the token fields {names}")
@@ -89,10 +89,10 @@ def prompt_of_next(completion: Completion) -> list[int]:
 
 
 def repeats(token_ids: np.ndarray, window: int, times: int) -> bool:
-    """Returns whether the sequence [T] ends in a block of at most `window` tokens, `times` times in a row.
+    """Returns True if a sequence [T] ends in `times` consecutive copies of a block of at most `window`
+    tokens.
 
-    That is, the last p · times tokens have the period p for some p ≤ window. Reads at most the last
-    window · times tokens.
+    That is, the last p · times tokens have the period p for some p ≤ window.
     """
     if window < 1 or times < 2:
         raise ValueError(f"window must be at least 1 and times at least 2, not {window} and {times}")

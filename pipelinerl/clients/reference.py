@@ -1,8 +1,8 @@
-"""The reference policy: a server outside the weight group that scores the training sequences.
+"""The client of the reference server, which scores the training sequences by the reference policy.
 
-It serves the model that the run began with, or that of its last renewal, which the trainer sends to it
+The server has the start model, or the last renewal from the trainer
 (`pipelinerl.training.reference_updates`). The preprocessor uses it for KL terms if `reference` is configured.
-Its requests run in a thread of their own, several rows at a time.
+Requests run in a separate thread, for several rows at a time.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ class ScoredRow(NamedTuple):
 class Reference:
     """A client of the reference server.
 
-    start_timeout_s: how long the server may take to be ready.
+    start_timeout_s: longest wait for the server to be ready.
     score_timeout_s: timeout of one request. A request is retried for the sum of both times, because the
         server may restart meanwhile.
-    wait_for: waits until one of the futures is done, in the manner of the calling process.
-    on_silence: is called with a message, in the caller's thread, if the server has been silent for long.
+    wait_for: waits until one of the futures is done.
+    on_silence: called with a message, in the caller's thread, if the server does not answer for too long.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Reference:
         Thread(target=self._loop.run_forever, name="reference", daemon=True).start()
         session = self._run(_opened(token, score_timeout_s)).result()
         deadline_s = start_timeout_s + score_timeout_s
-        self._requests = ScoreRequests(session, url, deadline_s, score_timeout_s, self._hear_silence)
+        self._requests = ScoreRequests(session, url, deadline_s, score_timeout_s, self._record_silence)
         ready = self._run(self._requests.ready(start_timeout_s))
         self._wait_for([ready])
         try:
@@ -78,15 +78,15 @@ class Reference:
             raise
 
     def begin(self, row: MicroBatchRow, version: int | None = None) -> None:
-        """Begins to score a row by the weights of `version`, or by any if it is None.
+        """Starts to score a row by the weights of `version`; None = any version.
 
-        It never waits; must not be called while `is_full`.
+        Does not wait. Must not be called while `is_full`.
         """
         self._under_way.append(self._run(self._scored(row, version)))
 
     @property
     def is_full(self) -> bool:
-        """Whether the highest number of rows is under way."""
+        """True if the largest number of rows is being scored."""
         return sum(not scored.done() for scored in self._under_way) >= ROWS_UNDER_WAY
 
     @property
@@ -94,22 +94,22 @@ class Reference:
         return bool(self._under_way)
 
     def finished(self) -> list[ScoredRow]:
-        """Returns the rows that have their scores by now, in the order of their `begin`.
+        """Returns the scored rows, in the order of `begin`.
 
-        A row waits for the rows begun before it. Raises NoScoresError if the server does not score a row.
+        A row is returned after all earlier ones. Raises NoScoresError if the server does not score a row.
         """
-        self._tell_of_silence()
+        self._report_silence()
         rows = []
         while self._under_way and self._under_way[0].done():
             rows.append(self._under_way.popleft().result())
         return rows
 
-    def _hear_silence(self, words: str) -> None:
-        """Passes the message to the caller's thread; runs in the thread of the requests."""
+    def _record_silence(self, words: str) -> None:
+        """Passes the message to the caller's thread. Called in the requests' thread."""
         if not self._silence.done():
             self._silence.set_result(words)
 
-    def _tell_of_silence(self) -> None:
+    def _report_silence(self) -> None:
         if self._silence.done():
             self._on_silence(self._silence.result())
             self._silence = Future()
@@ -126,7 +126,7 @@ class Reference:
     async def _with_scores(self, row: MicroBatchRow, version: int | None) -> MicroBatchRow:
         """Returns the row with `reference_logprobs` in each sequence: `[T]` float32, 0 at the first token.
 
-        The scores are computed at the run's temperature. The row names the version that they are of.
+        The scores are at the sampling temperature. `reference_version` is their weight version.
         """
         sequences = [s for micro_batch in row.micro_batches for s in micro_batch]
         if not sequences:

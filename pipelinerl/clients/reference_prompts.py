@@ -1,7 +1,7 @@
-"""What the reference server scores of a sequence: itself, or its completions after other prompts. Pure.
+"""The token ids that the reference server scores for a sequence. Pure.
 
-A domain may give a completion a prompt for the reference alone (`Completion.reference_prompt`), such as one
-that has the answer. The scores of the same tokens after that prompt take the place of the others.
+A completion with a `Completion.reference_prompt`, such as one that contains the answer, is scored after that
+prompt instead of its own.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,9 @@ from contracts.records import TrainingSequence
 
 
 def to_score(sequence: TrainingSequence) -> Iterator[list[int]]:
-    """Yields the token ids of each request.
+    """Yields the token ids to score: the sequence, and each completion after its reference prompt.
 
-    They are those of the sequence, unless all that it has in the loss has other prompts. Those of each
-    completion with a prompt of its own follow.
+    The sequence is left out if all its tokens in the loss have reference prompts.
     """
     if _has_own_scores(sequence):
         yield sequence.token_ids.tolist()
@@ -25,10 +24,10 @@ def to_score(sequence: TrainingSequence) -> Iterator[list[int]]:
 
 
 def with_scores(sequence: TrainingSequence, logprobs: Iterator[np.ndarray]) -> TrainingSequence:
-    """Returns the sequence with its `reference_logprobs`, [T] float32, 0 where nothing is scored.
+    """Returns the sequence with `reference_logprobs` [T] float32, 0 at tokens without a score.
 
-    `logprobs` yields the scores of each request of `to_score`, without the first token's. The other prompts
-    are needed no longer, and left out.
+    logprobs: yields the scores of each of `to_score`, without the first token's. The reference prompts are
+    removed, because they are not needed any more.
     """
     scores = np.zeros(len(sequence.token_ids), dtype=np.float32)
     if _has_own_scores(sequence):
@@ -39,7 +38,7 @@ def with_scores(sequence: TrainingSequence, logprobs: Iterator[np.ndarray]) -> T
 
 
 def _has_own_scores(sequence: TrainingSequence) -> bool:
-    """Returns whether a token in the loss is scored after the sequence's own prompt."""
+    """Returns True if a token in the loss has no reference prompt."""
     own = sequence.loss_mask.copy()
     for other in sequence.reference_prompts:
         own[other.start : other.end] = False

@@ -1,6 +1,6 @@
-"""Renders conversations by a model's chat template and tokenizes them, so that text stays text.
+"""Renders conversations by a model's chat template and tokenizes them, without special tokens in texts.
 
-`ChatTemplate` and the launcher's checks use it. It knows nothing of turns and of what was sampled.
+Used by `ChatTemplate` and the launcher's checks. Must not know turns or sampled tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Tools = list[dict] | None
 class Renderer:
     """The tokenizer of a model directory, loaded at first use, and its chat template.
 
-    Its methods raise ValueError for what the template refuses, and for what cannot be rendered exactly.
+    Its methods raise ValueError if the template refuses the messages or cannot render them exactly.
     """
 
     def __init__(self, path: str, tokenizer: PreTrainedTokenizerBase | None = None):
@@ -42,7 +42,7 @@ class Renderer:
 
     @cached_property
     def special(self) -> re.Pattern[str]:
-        """What finds the text of a special token. To know it, most models' tokenizers need not be loaded."""
+        """A pattern of the special tokens' texts. Most models' tokenizers need not be loaded for it."""
         texts = special_texts(Path(self.path))
         if texts is None:
             texts = self.tokenizer.convert_ids_to_tokens(sorted(special_ids(self.tokenizer)))
@@ -50,31 +50,31 @@ class Renderer:
 
     @cached_property
     def end(self) -> int:
-        """The token that ends an answer: the one that the template writes, or else the model's."""
+        """The token that ends an answer in the chat template, or else the model's end token."""
         ends = turn_end_ids(self.tokenizer) or end_tokens_in(self.path, self.tokenizer)
         if not ends:
             raise ValueError(f"no file in {self.path} names a token that ends an answer")
         return ends[0]
 
     def private(self, *used: Any) -> Iterator[str]:
-        """Yields characters that neither the template nor a text within `used` contains."""
+        """Yields characters that are neither in the template nor in a text within `used`."""
         return private_characters(self.tokenizer.chat_template, *used)
 
     def separated(self, value: Any, mark: str) -> Any:
-        """Returns `value` with `mark` within each text that spells a special token; `ids` removes it."""
+        """Returns `value` with `mark` between the characters of special tokens; `ids` removes the mark."""
         return separated(value, self.special, mark)
 
     def render(self, messages: Messages, tools: Tools = None, opens: bool = True) -> str:
-        """Returns the text of a conversation; with `opens`, up to the begin of the next answer."""
+        """Returns the text of a conversation; with `opens`, including the start of the next answer."""
         try:
             return self.tokenizer.apply_chat_template(
                 for_template(messages), tools=tools, tokenize=False, add_generation_prompt=opens
             )
-        except Exception as error:  # templates raise errors of their own for what they refuse
+        except Exception as error:  # templates raise errors of any class to refuse messages
             raise ValueError(f"the chat template of {self.path} refuses: {one_line(error)}") from error
 
     def ids(self, text: str, mark: str) -> list[int]:
-        """Returns the tokens of a rendered text, in which `mark` separates what must not be one token."""
+        """Returns the token ids of a rendered text. Characters separated by `mark` do not form a token."""
         parts = [self._tokenized(part) for part in text.split(mark)]
         ids = [token_id for part in parts for token_id in part]
         if len(parts) > 1:
@@ -88,7 +88,6 @@ class Renderer:
 
 
 def said(text: str) -> dict[str, Any]:
-    """Returns an answer as a message."""
     return {"role": "assistant", "content": text}
 
 

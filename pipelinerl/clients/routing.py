@@ -1,28 +1,29 @@
-"""Decides which server gets the next request. Pure state, no I/O.
+"""Decides which server gets the next request. Pure state, no I/O; the caller passes the times.
 
-A server that fails a request gets none for a while, each time longer, and then begins with one request. Every
-good answer doubles its share, up to its limit: the slow start of load balancers. The caller passes the times.
+A server that fails a request rests: it gets no requests for a while, longer after each failure. Then it
+starts with one request, and every good answer doubles its share, up to its limit (slow start).
 
-A server that is held gets no new requests until it is let go, because its weights may not be used.
+A held server gets no new requests until it is released, because its weights must not be used. A server that
+is left out, because it does not answer, gets none until it is taken back.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-SHORTEST_REST_S = 0.2  # after the first failure of a server; doubles with each
+SHORTEST_REST_S = 0.2  # rest after the first failure of a server; doubles with each
 LONGEST_REST_S = 10.0
-MOST_DOUBLINGS = 10  # the rest reaches its longest duration before that
+MOST_DOUBLINGS = 10  # more than the rest needs to reach LONGEST_REST_S
 
 
 @dataclass(eq=False)
 class Server:
     url: str
-    limit: int  # the most requests that the server may have at a time
-    share: int  # the most that it may have now, fewer after a failure
+    limit: int  # largest number of concurrent requests
+    share: int  # current largest number, which is smaller after a failure
     in_flight: int = 0
-    strikes: int = 0  # failures since its last good answer
+    failures: int = 0  # failures since its last good answer
     rests_until: float = 0.0
-    left_out: bool = False  # whether the server is out of service because it is silent
+    left_out: bool = False  # True if the server is out of service because it does not answer
 
     def takes_more(self, now: float) -> bool:
         return self.in_flight < self.share and now >= self.rests_until and not self.left_out
@@ -31,37 +32,34 @@ class Server:
 class Routing:
     """The state of all servers, and the choice of one for each request.
 
-    limit: the most requests that a server may have at a time, until `set_limit` changes it.
+    limit: initial limit of concurrent requests of a server.
     """
 
     def __init__(self, limit: int):
         self._limit = limit
         self._routed: dict[str, Server] = {}
-        self._others: dict[str, Server] = {}  # not routed to any more
-        self._held: dict[str, str] = {}  # URL -> why it is held, whether or not it is routed to
+        self._others: dict[str, Server] = {}  # servers that get no further requests
+        self._held: dict[str, str] = {}  # URL -> reason of the hold, also of servers not in `_routed`
 
     @property
     def capacity(self) -> int:
-        """The number of requests that may be in flight.
-
-        Those on removed and on held servers are added to the limits of the others.
-        """
+        """The number of request slots. Held and removed servers have as many as requests in flight."""
         on_others = sum(server.in_flight for server in self._others.values())
         routed = self._routed.values()
         return sum(s.in_flight if s.url in self._held else s.limit for s in routed) + on_others
 
     @property
     def in_flight(self) -> int:
-        """The number of requests on the servers that are routed to."""
+        """The number of requests on servers in use, without removed ones."""
         return sum(server.in_flight for server in self._routed.values())
 
     @property
     def urls(self) -> list[str]:
-        """The servers that are routed to, and removed servers that still have requests."""
+        """The servers in use, and removed servers that still have requests."""
         return [*self._routed, *(url for url, server in self._others.items() if server.in_flight)]
 
     def set_servers(self, urls: Iterable[str]) -> list[str]:
-        """Routes only to these servers, and ends their rests. Returns the servers that are removed."""
+        """Routes only to these servers, and ends their rests. Returns the removed servers."""
         known = self._others | self._routed
         before = self._routed
         self._routed = {url: known.pop(url, None) or Server(url, self._limit, self._limit) for url in urls}
@@ -79,18 +77,17 @@ class Routing:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no server to route to."""
         return not self._routed
 
     @property
     def has_no_usable_server(self) -> bool:
-        """Whether every server is held."""
+        """True if every server is held, or there is none."""
         return self._routed.keys() <= self._held.keys()
 
     def choose(self, now: float, avoid: str | None = None) -> Server | None:
-        """Returns the least busy server that takes a request, or None.
+        """Returns the least busy server that accepts a request, or None.
 
-        `avoid` is not chosen while another server is in service.
+        avoid: URL of a server that is not chosen while another one is in service.
         """
         if avoid is not None and not self.has_other(avoid):
             avoid = None
@@ -98,11 +95,9 @@ class Routing:
         return min(free, key=lambda server: server.in_flight, default=None)
 
     def has_other(self, url: str) -> bool:
-        """Returns whether a server other than `url` is in service."""
         return any(s.url != url and not s.left_out for s in self._in_service())
 
     def _in_service(self) -> list[Server]:
-        """Returns the servers that are routed to and not held."""
         return [server for server in self._routed.values() if server.url not in self._held]
 
     def next_end_of_a_rest(self, now: float) -> float | None:
@@ -112,36 +107,34 @@ class Routing:
     # --- weights that may not be used ---------------------------------------------------------
 
     def hold(self, url: str, why: str) -> bool:
-        """Holds a server, also one that is not routed to yet. Returns whether that is new."""
+        """Holds a server, which may be unknown yet. Returns False if it was held already."""
         is_new = url not in self._held
         self._held[url] = why
         return is_new
 
     def release(self, url: str) -> bool:
-        """Ends a server's hold. Returns whether it was held."""
+        """Ends a server's hold. Returns False if it was not held."""
         return self._held.pop(url, None) is not None
 
     @property
     def held(self) -> dict[str, str]:
-        """Why each held server is held, by its URL."""
         return {url: why for url, why in self._held.items() if url in self._routed}
 
-    # --- what becomes of requests -------------------------------------------------------------
+    # --- results of requests ------------------------------------------------------------------
 
     def succeeded(self, server: Server) -> None:
-        server.strikes = 0
+        server.failures = 0
         server.share = min(2 * server.share, server.limit)
 
     def failed(self, server: Server, now: float) -> None:
-        """Counts a failure. Failures while the server rests have the same cause, and are not counted."""
+        """Counts a failure, except during a rest, when it has the same cause as the counted one."""
         server.share = 1
         if now >= server.rests_until:
-            rest_s = SHORTEST_REST_S * 2 ** min(server.strikes, MOST_DOUBLINGS)
-            server.strikes += 1
+            rest_s = SHORTEST_REST_S * 2 ** min(server.failures, MOST_DOUBLINGS)
+            server.failures += 1
             server.rests_until = now + min(rest_s, LONGEST_REST_S)
 
     def set_limit(self, url: str, limit: int) -> None:
-        """Changes how many requests the server may have. Requests in flight are not interrupted."""
         server = self.find(url)
         if server:
             server.share = limit if server.share == server.limit else min(server.share, limit)
@@ -153,7 +146,7 @@ class Routing:
     # --- silence ------------------------------------------------------------------------------
 
     def leave_out(self, url: str) -> bool:
-        """Takes a silent server out of service. Returns False and does nothing if no other is in service."""
+        """Takes a server out of service. Returns False and does nothing if no other is in service."""
         server = self.find(url)
         if server is None or not self.has_other(url):
             return False
@@ -162,7 +155,6 @@ class Routing:
         return True
 
     def take_back(self, url: str) -> None:
-        """Puts a server that answers again back into service."""
         server = self.find(url)
         if server and server.left_out:
             server.left_out = False

@@ -1,7 +1,4 @@
-"""Requests to `/score` of one server, each retried until it is answered or its time is over.
-
-Used by `Reference`. It must not know rows.
-"""
+"""Requests to a server's `/score`, retried until they are answered or their time is over."""
 
 import asyncio
 import logging
@@ -19,9 +16,9 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.2
 ANSWER_TIMEOUT_S = 10.0  # for `/health` and `/contract`
-FIRST_PAUSE_S = 0.2  # before a request is sent again; doubles with each
+FIRST_PAUSE_S = 0.2  # wait before the first retry; doubles with each
 LONGEST_PAUSE_S = 10.0
-NEARLY = 0.95  # share of `silence_s` that counts as a silence, because timeouts and clocks differ slightly
+NEARLY = 0.95  # tolerance of `silence_s`, because timeouts and clocks differ slightly
 LONGEST_ANSWER = 2**30  # bytes, enough for the scores of a row
 
 
@@ -30,21 +27,21 @@ class NoScoresError(Exception):
 
 
 class OtherVersionError(Exception):
-    """The server serves another weight version than the requested one, which the trainer will send to it."""
+    """The server has not yet received the requested weight version from the trainer."""
 
 
 class Scores(NamedTuple):
-    """The log-probabilities of each sequence of T ids, and the weight version that they are of."""
+    """The log-probabilities of each sequence of T ids, and their weight version."""
 
-    logprobs: list[np.ndarray]  # [T - 1] float32 each, all ids but the first
+    logprobs: list[np.ndarray]  # [T - 1] float32 each, of all ids but the first
     version: int
 
 
 class ScoreRequests:
     """The requests to one server's `/score`.
 
-    deadline_s: how long a request is retried.
-    on_silence: is called with a message if no request has been answered for `silence_s`.
+    deadline_s: time for which a request is retried.
+    on_silence: called with a message if no request has been answered for `silence_s`.
     """
 
     def __init__(
@@ -60,8 +57,8 @@ class ScoreRequests:
         self._deadline_s = deadline_s
         self._silence_s = silence_s
         self._on_silence = on_silence
-        self._heard_at = 0.0  # time of the last answer, or of a failure that is a sign of life
-        self._awaited = 0  # last version that the log says is waited for
+        self._answered_at = 0.0  # time of the last answer, or of a refused or reset connection
+        self._awaited = 0  # last version whose wait has been logged
         self._limits = Limits()
 
     async def ready(self, timeout_s: float) -> None:
@@ -93,10 +90,10 @@ class ScoreRequests:
     async def score(
         self, sequences: list[list[int]], temperature: float, version: int | None = None
     ) -> Scores:
-        """Returns the scores of at least one sequence, by the weights of `version`.
+        """Returns the scores of at least one sequence, by the weights of `version`; None = any.
 
-        It waits for as long as the server serves another version. If `version` is None, any will do. Raises
-        NoScoresError if the server refuses, or does not answer in time.
+        Waits without a limit while the server has another version. Raises NoScoresError if the server refuses
+        the request or does not answer in time.
         """
         most = self._limits.max_sequences
         parts = [sequences[at : at + most] for at in range(0, len(sequences), most)]
@@ -113,7 +110,7 @@ class ScoreRequests:
         while True:
             try:
                 answer = await self._answer_by(version, request)
-                self._heard_at = _now()
+                self._answered_at = _now()
                 return Scores(_arrays(answer, sequences), answer.version)
             except OtherVersionError as error:
                 self._wait_for_version(version, error)
@@ -121,7 +118,7 @@ class ScoreRequests:
                 deadline = first_sent + self._deadline_s
                 pause_s = FIRST_PAUSE_S
             except (aiohttp.ClientError, TimeoutError) as error:
-                self._listen(error, first_sent)
+                self._check_silence(error, first_sent)
                 if _now() + pause_s > deadline:
                     raise NoScoresError(
                         f"the reference server has not answered /score within {self._deadline_s:g} s; "
@@ -132,7 +129,7 @@ class ScoreRequests:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _answer_by(self, version: int | None, request: dict) -> ScoreResponse:
-        """Returns the answer of the weights of `version`. Raises OtherVersionError if others are served."""
+        """Returns the answer by the weights of `version`. Raises OtherVersionError for other weights."""
         if version is None:
             return await self._answer(request)
         _check_version((await self._contract()).weights.version, version)
@@ -141,20 +138,20 @@ class ScoreRequests:
         return answer
 
     def _wait_for_version(self, version: int, error: OtherVersionError) -> None:
-        """Records a sign of life. Logs once for each version that it is waited for."""
-        self._heard_at = _now()
+        """Records an answer, and logs the wait once for each version."""
+        self._answered_at = _now()
         if version != self._awaited:
             self._awaited = version
             log.info("%s", error)
 
-    def _listen(self, error: Exception, first_sent: float) -> None:
+    def _check_silence(self, error: Exception, first_sent: float) -> None:
         """Reports a silence that is too long. A refused or reset connection ends a silence."""
         now = _now()
-        seconds = now - max(first_sent, self._heard_at)
+        seconds = now - max(first_sent, self._answered_at)
         if not isinstance(error, TimeoutError):
-            self._heard_at = now
+            self._answered_at = now
         elif seconds >= NEARLY * self._silence_s:
-            self._heard_at = now
+            self._answered_at = now
             self._on_silence(f"it left /score without an answer for {seconds:.0f} s")
 
     async def _answer(self, request: dict) -> ScoreResponse:
@@ -174,7 +171,6 @@ class ScoreRequests:
 
 
 def _now() -> float:
-    """Returns the time of the running loop, which its timeouts follow too."""
     return asyncio.get_running_loop().time()
 
 

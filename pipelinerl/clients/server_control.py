@@ -1,4 +1,4 @@
-"""The control side of the inference contract over HTTP, used by the trainer's rank 0."""
+"""The client of a server's control routes, used by trainer rank 0."""
 
 import json
 
@@ -15,11 +15,11 @@ from contracts.inference import (
 from contracts.wire import Request
 from pipelinerl.clients.answer_bodies import body_of
 
-ANSWER_TIMEOUT_S = 10.0  # for requests that the server answers at once
-CHANNEL_TIMEOUT_S = 20.0  # for joining a weight channel, whose sources the server tries first
+ANSWER_TIMEOUT_S = 10.0  # for requests that the server answers immediately
+CHANNEL_TIMEOUT_S = 20.0  # for joining a weight channel, whose sources the server tests first
 LONGEST_ANSWER = 2**20  # bytes
-LONGEST_MESSAGE = 2000  # characters of an error, for the log
-GRACE_S = 5.0  # added to the time that the server itself may wait
+LONGEST_MESSAGE = 2000  # characters of an error in the log
+GRACE_S = 5.0  # added to the server's timeout
 
 
 class ContractRefusalError(Exception):
@@ -35,7 +35,7 @@ class InvalidAnswerError(aiohttp.ClientError):
     """The server's answer does not conform to the contract."""
 
 
-# What a question to a server raises if it does not answer, or not as the contract says.
+# Errors of a request that is not answered, or not according to the contract.
 NO_ANSWER = (aiohttp.ClientError, TimeoutError, ContractRefusalError, ValueError)
 
 
@@ -48,7 +48,7 @@ class ServerControl:
         return ContractInfo.model_validate(await self._call("GET", "/contract", wait_s))
 
     async def health_status(self) -> str:
-        """Returns the server's status: "ready", or why it is not. Any answer with status 200 means ready."""
+        """Returns the status in the server's `/health`. Any answer with HTTP status 200 means "ready"."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
         async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
             if response.status == 200:
@@ -91,7 +91,7 @@ class ServerControl:
 
 
 def _object(body: bytes) -> dict | None:
-    """Returns the JSON object in the body, or None if there is none, as in a proxy's error page."""
+    """Returns the JSON object in the body, or None if the body is another, such as a proxy's error page."""
     try:
         read = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Asks a server for completions in the forms that its `/contract` declares: arrays, and several per request.
+"""Requests completions in the formats that a server's `/contract` declares: arrays, several per request.
 
-Used by `LLMClient`. Servers without these forms are asked for lists, one completion at a time. A server's
-contract is fetched once, and again after the server failed, because another server may listen at its port.
+Other servers get requests for lists and single completions. A server's contract is fetched once, and again
+after a failure, because another server may listen at its port.
 """
 
 import aiohttp
@@ -29,10 +29,10 @@ class _Contract(msgspec.Struct):
 
 
 class Forms(msgspec.Struct, frozen=True):
-    """The forms of completions that a server offers.
+    """The response formats of a server.
 
-    arrays: whether it answers in arrays.
-    choices: how many completions one request may ask for, each sent when it is complete.
+    arrays: True if it returns tokens in arrays.
+    choices: largest number of completions per request, each returned when it is complete.
     """
 
     arrays: bool = False
@@ -40,7 +40,7 @@ class Forms(msgspec.Struct, frozen=True):
 
 
 class ServerForms:
-    """The forms that each server offers. All attempts of a process share one object."""
+    """The response formats of all servers. All attempts of a process share one object."""
 
     def __init__(self, session: aiohttp.ClientSession):
         self._session = session
@@ -60,7 +60,7 @@ class ServerForms:
         except RequestRefusedError as error:
             if forms == Forms() or str(error) != NOT_TAKEN:
                 raise
-        self._forms[url] = Forms()  # another server than the one that declared its forms may listen here
+        self._forms[url] = Forms()  # another server may have replaced the one that declared them
         return await complete(self._session, url, Asked(prompt, sampling, tools))
 
     async def _in(self, forms: Forms, url: str, asked: Asked) -> Answer:
@@ -85,7 +85,7 @@ class ServerForms:
         return self._forms[url]
 
     async def _declared(self, url: str) -> Forms | None:
-        """Returns the declared forms, or None if the server did not answer and must be asked again."""
+        """Returns the declared formats, or None if the server did not answer and must be asked again."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
         asked = self._session.get(f"{url}/contract", timeout=timeout, allow_redirects=False)
         try:

@@ -1,8 +1,8 @@
-"""The servers that may get requests, and the requests that wait for a server.
+"""Assigns requests to servers, and queues requests while no server is free. Must not know HTTP.
 
-The actor sets the servers after every `WeightsPublished`, and removes those that left the run. It closes the
-gate to all servers for `schedule: async`. `server_watch` reports silent servers, and `version_watch` those
-whose weights may not be used. `Routing` chooses the server of each request. The module must not know HTTP.
+The actor sets the servers after every `WeightsPublished`, removes those that left the run, and pauses the
+pool for `schedule: async`. `server_watch` reports servers that do not answer, and the gate of a transport
+holds those whose weights must not be used. `Routing` chooses the server of each request.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from pipelinerl.clients.routing import Routing, Server
 
 @dataclass(eq=False)
 class _Waiting:
-    """A request that waits for a place on a server other than `avoid`."""
+    """A request that waits for a slot on a server other than `avoid`."""
 
     avoid: str | None
-    place: "asyncio.Future[_Place]"
+    slot: "asyncio.Future[_RequestSlot]"
 
 
 @dataclass(eq=False)
-class _Place:
-    """A request's place on a server, through which the request can be cancelled."""
+class _RequestSlot:
+    """A request's slot on a server. The pool can cancel the request."""
 
     server: Server
     limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
@@ -40,28 +40,24 @@ class _Place:
 
 
 class ServerPool:
-    """A pool that assigns requests to its least busy servers.
+    """A pool that assigns requests to its least busy servers, in the order of their arrival.
 
-    No server gets more than `limit` requests at a time, or the number given to `set_limit`. Requests get
-    their places in the order of their arrival, and a freed place wakes one of them.
+    limit: the initial limit of concurrent requests of each server; `set_limit` changes it.
     """
 
     def __init__(self, limit: int):
         self._routing = Routing(limit)
         self._waiting: deque[_Waiting] = deque()
-        self._places: set[_Place] = set()
+        self._slots: set[_RequestSlot] = set()
         self._open = True
         self._no_request: list[asyncio.Future[None]] = []
         self._has_server = asyncio.Event()
-        self._clocks: set[AttemptClock] = set()  # clocks of the attempts under way
+        self._clocks: set[AttemptClock] = set()  # clocks of the running attempts
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def capacity(self) -> int:
-        """The number of requests that the pool may have in flight.
-
-        Requests still on removed servers do not count against it.
-        """
+        """The number of request slots, including those of requests still on removed servers."""
         return self._routing.capacity
 
     @property
@@ -74,7 +70,7 @@ class ServerPool:
         return self._routing.urls
 
     def set_limit(self, url: str, limit: int) -> None:
-        """Changes how many requests the server may have. Requests in flight are not interrupted."""
+        """Sets the limit of a server's concurrent requests. Requests in flight are not interrupted."""
         self._routing.set_limit(url, limit)
         self._assign()
 
@@ -113,17 +109,16 @@ class ServerPool:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the pool has no server."""
         return self._routing.is_empty
 
     @property
     def has_no_usable_server(self) -> bool:
-        """Whether the pool has no server that may get requests: none at all, or all are held."""
+        """True if no server may get requests: there is none, or all are held."""
         return self._routing.has_no_usable_server
 
     @property
     def held(self) -> dict[str, str]:
-        """Why each held server is held, by its URL."""
+        """The reason of the hold of each held server, by URL."""
         return self._routing.held
 
     async def some_server(self) -> None:
@@ -142,7 +137,7 @@ class ServerPool:
             self._clocks.discard(clock)
 
     async def pause(self) -> None:
-        """Holds back further requests, and waits until none is in flight."""
+        """Queues further requests until `resume`, and waits until none is in flight."""
         self._open = False
         while self.in_flight:
             none_left = asyncio.get_running_loop().create_future()
@@ -155,26 +150,26 @@ class ServerPool:
 
     @asynccontextmanager
     async def server(self, avoid: str | None = None) -> AsyncIterator[str]:
-        """Yields the URL to send one request to; not `avoid`, if another server is in service.
+        """Yields the URL of the server for one request; not `avoid` if another one is in service.
 
-        A ServerFaultError in the block counts against that server. Raises ServerUnavailableError if the
-        request is cancelled by the pool.
+        A ServerFaultError in the block counts against that server. Raises ServerUnavailableError if the pool
+        cancels the request.
         """
-        place = await self._place(avoid)
+        slot = await self._acquire(avoid)
         try:
-            async with place.limit:
-                place.entered = True
-                yield place.server.url
-            self._routing.succeeded(place.server)
+            async with slot.limit:
+                slot.entered = True
+                yield slot.server.url
+            self._routing.succeeded(slot.server)
         except TimeoutError as error:
-            if place.limit.expired():
+            if slot.limit.expired():
                 raise ServerUnavailableError("left_out") from error
             raise
         except ServerFaultError:
-            self._routing.failed(place.server, asyncio.get_running_loop().time())
+            self._routing.failed(slot.server, asyncio.get_running_loop().time())
             raise
         finally:
-            self._leave(place)
+            self._release(slot)
 
     def count_against(self, url: str) -> None:
         """Counts a failure against a server after its request has ended."""
@@ -184,60 +179,59 @@ class ServerPool:
     # --- silence ------------------------------------------------------------------------------
 
     def leave_out(self, url: str) -> None:
-        """Stops sending requests to a silent server, and cancels those in flight on it.
+        """Takes a server that does not answer out of service, and cancels its requests.
 
-        Does nothing if no other server is in service: requests then wait for this one.
+        Does nothing if no other server is in service, because requests then wait for this one.
         """
         if self._routing.leave_out(url):
             self._cancel_requests(url)
-            self._assign()  # some may have waited for this one, to avoid another
+            self._assign()  # requests that avoid another server may have waited for this one
 
     def take_back(self, url: str) -> None:
-        """Puts a server that answers again back into service. It begins with one request."""
+        """Puts a server that answers again back into service, at first with one request."""
         self._routing.take_back(url)
         self._assign()
 
     def has_other(self, url: str) -> bool:
-        """Returns whether a server other than `url` is in service."""
+        """Returns True if a server other than `url` is in service."""
         return self._routing.has_other(url)
 
     # --- weights that may not be used ---------------------------------------------------------
 
     def hold(self, url: str, why: str) -> None:
-        """Sends no new requests to a server until `release`. Those in flight on it go on."""
+        """Sends no new requests to a server until `release`. Its requests in flight continue."""
         if self._routing.hold(url, why):
             self._servers_changed()
 
     def release(self, url: str) -> None:
-        """Sends requests to a held server again."""
         if self._routing.release(url):
             self._servers_changed()
 
     # --- waiting ------------------------------------------------------------------------------
 
-    async def _place(self, avoid: str | None) -> _Place:
+    async def _acquire(self, avoid: str | None) -> _RequestSlot:
         while True:
-            place = await self._wait(avoid)
-            if not place.is_cancelled:
-                return place
-            self._leave(place)  # its server was left out before the request began
+            slot = await self._wait(avoid)
+            if not slot.is_cancelled:
+                return slot
+            self._release(slot)  # its server was left out before the request started
 
-    async def _wait(self, avoid: str | None) -> _Place:
+    async def _wait(self, avoid: str | None) -> _RequestSlot:
         waiting = _Waiting(avoid, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._assign()
         try:
-            return await waiting.place
+            return await waiting.slot
         except asyncio.CancelledError:
-            if not waiting.place.cancelled():  # the request got a place meanwhile
-                self._leave(waiting.place.result())
+            if not waiting.slot.cancelled():  # the request got a slot meanwhile
+                self._release(waiting.slot.result())
             elif waiting in self._waiting:
                 self._waiting.remove(waiting)
             raise
 
-    def _leave(self, place: _Place) -> None:
-        place.server.in_flight -= 1
-        self._places.discard(place)
+    def _release(self, slot: _RequestSlot) -> None:
+        slot.server.in_flight -= 1
+        self._slots.discard(slot)
         self._assign()
         self._notify_if_idle()
 
@@ -249,21 +243,21 @@ class ServerPool:
             self._no_request.clear()
 
     def _assign(self) -> None:
-        """Gives free places to the requests that have waited longest."""
+        """Gives free slots to the requests that have waited longest."""
         now = asyncio.get_running_loop().time()
         passed_over: list[_Waiting] = []
         while self._open and self._waiting and self._routing.choose(now):
             waiting = self._waiting.popleft()
-            if waiting.place.done():  # the request was cancelled, but is not removed yet
+            if waiting.slot.done():  # the request was cancelled, but is not removed yet
                 continue
             server = self._routing.choose(now, waiting.avoid)
             if server is None:
                 passed_over.append(waiting)
                 continue
             server.in_flight += 1
-            place = _Place(server)
-            self._places.add(place)
-            waiting.place.set_result(place)
+            slot = _RequestSlot(server)
+            self._slots.add(slot)
+            waiting.slot.set_result(slot)
         self._waiting.extendleft(reversed(passed_over))
         self._set_timer(now)
 
@@ -281,6 +275,6 @@ class ServerPool:
         self._assign()
 
     def _cancel_requests(self, url: str) -> None:
-        for place in self._places:
-            if place.server.url == url:
-                place.cancel()
+        for slot in self._slots:
+            if slot.server.url == url:
+                slot.cancel()

@@ -1,7 +1,7 @@
-"""Asks a server to prove that it knows the token, before the token is sent to it.
+"""Requires a server to prove that it knows the token, before the token is sent to it.
 
-A server of version 1 of the contract cannot prove it. It is trusted if it runs on this machine under our own
-user, because our processes may know the token anyway.
+A server of version 1 of the contract cannot prove it. It is trusted if it runs on this machine under the same
+user, whose processes may know the token anyway.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class ServerProofs:
     def __init__(self, token: str):
         self._token = token
         self._servers: dict[tuple[URL, str], _Asked] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def require(self, origin: URL, connection: asyncio.Transport) -> None:
         """Waits until the server has answered a challenge sent after this call.
@@ -50,8 +50,8 @@ class ServerProofs:
         try:
             await asked.once_more(lambda: self._ask(origin, peer, here))
         except UnprovenServerError as error:
-            if str(error) not in self._told:  # once, not for each request
-                self._told.add(str(error))
+            if str(error) not in self._logged:  # once, not for each request
+                self._logged.add(str(error))
                 log.error("%s", error)
             raise
 
@@ -98,14 +98,14 @@ class _Asked:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Retrieves the task's exception, so that asyncio does not log it if nobody waits any more."""
+    """Retrieves the task's exception, so that asyncio does not log it if no caller waits."""
     if not task.cancelled():
         task.exception()
 
 
 async def _health(origin: URL, peer: str, challenge: str) -> Health:
     """Returns the answer to `/health`, fetched over a new connection."""
-    # A name may stand for several addresses, so the connection goes to the peer's own address.
+    # A name may have several addresses, so the connection is to the peer's address.
     where = URL(f"http://{peer}") if origin.scheme == "http" else origin
     timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
     async with (
@@ -122,10 +122,7 @@ async def _health(origin: URL, peer: str, challenge: str) -> Health:
 
 
 def is_own_listener(address: str) -> bool:
-    """Returns whether every socket that listens at `address` (`host:port`) belongs to our user.
-
-    It returns False if no socket listens there.
-    """
+    """Returns True if sockets listen at `address` (`host:port`), and all belong to this process's user."""
     host, _, port = address.rpartition(":")
     wanted = ipaddress.ip_address(host.strip("[]"))
     owners = {

@@ -1,7 +1,7 @@
-"""The servers of a run, according to its launcher. Pure state, no I/O.
+"""The server instances of a run, according to its launcher. Pure state, no I/O.
 
-It is computed from the records of `launcher_events`, never from which addresses answer. A server that left
-may come back at the same URL: that is a new joining, without state of the earlier one.
+They are computed from the records of `launcher_events`, never from which addresses answer. A joining is the
+record of one server instance. A server that is restarted at the same URL is a new instance without state.
 """
 
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from contracts.records import Record, Resumed, ServerJoined, ServerLeft
 
 @dataclass(frozen=True, eq=False)
 class Joining:
-    """A server's joining of the run. Two joinings are never equal, even with the same name and URL."""
+    """A server instance. Two instances are never equal, even with the same name and URL."""
 
     name: str  # name of the server's job
     url: str
-    number: int = 0  # the launcher's count of joinings
+    number: int = 0  # number of the instance, counted by the launcher
 
 
 @dataclass(frozen=True)
 class Leaving:
     joining: Joining
-    drains: bool = False  # whether it may still finish the requests that it has
+    drains: bool = False  # True if it finishes its requests
 
 
 class ServerRegistry:
-    """The joinings of a run's servers.
+    """The server instances of a run.
 
-    latest: the last joining of every name in this launch of the run, whether or not it has left.
+    latest: the last instance of every name since the last start or resumption, also if it has left.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class ServerRegistry:
 
     @property
     def present(self) -> list[Joining]:
-        """The servers of the run, in the order of their names' first joining."""
+        """The present server instances, in the order in which their names first joined."""
         return [joining for joining in self.latest.values() if joining in self._present]
 
     def observe(self, record: Record) -> list[Leaving]:
-        """Takes the launcher's next record into account. Returns the servers that left."""
+        """Updates the state with the launcher's next record. Returns the server instances that left."""
         match record:
             case Resumed():
                 leavings = [Leaving(joining) for joining in self.present]

@@ -1,7 +1,7 @@
-"""Asks every server of some pools for its health, every few seconds, and tells the pools which are silent.
+"""Polls the health of the servers of some pools, and takes servers that do not answer out of service.
 
-Used by the actor. Any answer counts: a server that loads weights keeps its requests. `/health` needs no
-token, so none is sent.
+Used by the actor. Any answer counts, so a server that loads weights keeps its requests. `/health` needs no
+token.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ State = Literal["ready", "busy"]
 
 EVERY_S = 2.0
 ANSWER_TIMEOUT_S = 4.0
-MISSES = 3  # missing answers in a row after which a server is left out
+MISSES = 3  # consecutive missing answers after which a server is left out
 
 
 @asynccontextmanager
@@ -33,11 +33,9 @@ async def watching(pools: Sequence[ServerPool]) -> AsyncIterator[None]:
 
 
 class ServerWatch:
-    """A loop that asks every server of some pools."""
-
     def __init__(self, pools: Sequence[ServerPool]):
         self._pools = pools
-        self._misses: Counter[str] = Counter()  # missing answers in a row, by server
+        self._misses: Counter[str] = Counter()  # consecutive missing answers, by server
 
     async def run(self) -> None:
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
@@ -48,9 +46,8 @@ class ServerWatch:
                 await asyncio.sleep(EVERY_S)
 
     async def ask_all(self, session: aiohttp.ClientSession) -> None:
-        """Asks every server once, and waits for all answers."""
         urls = sorted({url for pool in self._pools for url in pool.urls})
-        self._misses = Counter({url: self._misses[url] for url in urls})  # without servers that have left
+        self._misses = Counter({url: self._misses[url] for url in urls})  # drops servers that have left
         states = await asyncio.gather(*(_state(session, url) for url in urls))
         if any(states):  # if no server answers, this machine's network may be the cause
             for url, state in zip(urls, states, strict=True):

@@ -1,7 +1,6 @@
-"""Sends equal requests to one server as one request, of which each caller gets one choice.
+"""Merges equal requests to one server into one, of which each caller gets one choice.
 
-The members of a group that begin together share a request in this way. Each member gets its choice as soon as
-it is complete, without waiting for the longest. Used by `ServerForms`.
+Rollouts of a group that start together share a request. Each gets its choice as soon as it is complete.
 """
 
 import asyncio
@@ -25,10 +24,7 @@ class SharedRequests:
         self._gathering: dict[tuple[str, str], _Shared] = {}
 
     async def complete(self, url: str, asked: Asked, most: int) -> Answer:
-        """Returns one completion, like `completions.complete`; others may share the HTTP request.
-
-        most: how many may share it.
-        """
+        """Returns one completion, like `completions.complete`. At most `most` callers share a request."""
         key = (url, json.dumps(asked.body))
         shared = self._gathering.get(key)
         if shared is None or shared.joined == most:
@@ -43,7 +39,7 @@ class SharedRequests:
 
 
 class _Shared:
-    """A request shared by several callers, each with its own choice. One that leaves affects no other."""
+    """A request of several callers, each with its own choice. A cancelled caller affects no other."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, asked: Asked):
         self._session = session
@@ -55,11 +51,9 @@ class _Shared:
 
     @property
     def joined(self) -> int:
-        """The number of callers that wait for a choice."""
         return len(self._waiting)
 
     async def answer(self) -> Answer:
-        """Joins the request, and returns the caller's choice."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         try:
@@ -78,20 +72,20 @@ class _Shared:
     async def _exchanged(self, members: list[asyncio.Future[Answer]]) -> None:
         try:
             if len(members) == 1:
-                self._tell(members[0], await complete(self._session, self._url, self._asked))
+                self._deliver(members[0], await complete(self._session, self._url, self._asked))
                 return
             choices = complete_each(self._session, self._url, self._asked, len(members))
             async with aclosing(choices):
                 async for index, answer in choices:
-                    self._tell(members[index], answer)
+                    self._deliver(members[index], answer)
         except Exception as error:
             for member in members:
                 if not member.done():
                     member.set_exception(copy.copy(error))
 
-    def _tell(self, member: asyncio.Future[Answer], answer: Answer | ServerFaultError) -> None:
+    def _deliver(self, member: asyncio.Future[Answer], answer: Answer | ServerFaultError) -> None:
         self._outstanding -= 1
-        if member.done():  # the caller has left
+        if member.done():  # the caller was cancelled
             return
         if isinstance(answer, ServerFaultError):
             member.set_exception(answer)

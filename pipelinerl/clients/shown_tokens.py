@@ -1,4 +1,4 @@
-"""Shows token ids as text in which special tokens are told apart from characters that spell the same."""
+"""Shows token ids as text, with special tokens marked, because plain text may spell the same."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from contracts.end_tokens import special_ids
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase  # seconds, which a run without a model need not wait
+    from transformers import PreTrainedTokenizerBase  # its import takes seconds
 
 
 def shown(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """Returns one line: special tokens in brackets, what cannot be printed (line ends too) escaped."""
+    """Returns one line, with special tokens in brackets, and line ends and unprintable characters escaped."""
     special = special_ids(tokenizer)
     parts = []
     for is_special, run in groupby(ids, key=special.__contains__):

@@ -1,8 +1,7 @@
-"""Keeps text that spells a special token from becoming that token, which would forge a turn.
+"""Prevents text that spells a special token from being tokenized as that token, which would forge a turn.
 
-A problem, an answer of a tool, or a call that the model wrote may contain `<|im_end|>`. A tokenizer reads the
-characters as the token. So they are separated by a private character, at which the rendered text is cut
-before it is tokenized. `ChatTemplate` uses this module.
+A problem, a tool's answer or a call may contain the characters `<|im_end|>`. They are separated by a private
+character, at which the rendered text is split before it is tokenized. Used by `ChatTemplate`.
 """
 
 import re
@@ -12,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-PRIVATE = range(0xE000, 0xF900)  # characters to which Unicode gives no meaning
+PRIVATE = range(0xE000, 0xF900)  # Unicode's private use area
 
 
 class _Added(msgspec.Struct):
@@ -25,7 +24,7 @@ class _TokenizerFile(msgspec.Struct):
 
 
 def special_texts(directory: Path) -> list[str] | None:
-    """Returns the special tokens of a model directory, or None where only its tokenizer itself knows them."""
+    """Returns the special tokens of a model directory, or None if it has no tokenizer.json."""
     file = directory / "tokenizer.json"
     if not file.is_file():
         return None
@@ -34,24 +33,24 @@ def special_texts(directory: Path) -> list[str] | None:
 
 
 def pattern_of(texts: Iterable[str]) -> re.Pattern[str]:
-    """Returns what finds any of the texts, the longest at each place."""
+    """Returns a pattern that matches any of the texts, the longest one first."""
     longest_first = sorted(filter(None, texts), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or r"\Z.")  # of no texts, nothing
+    return re.compile("|".join(map(re.escape, longest_first)) or r"\Z.")  # without texts, matches nothing
 
 
 def private_characters(*used: Any) -> Iterator[str]:
-    """Yields characters that occur in none of the texts within `used`."""
+    """Yields characters that are in none of the texts within `used`."""
     taken = set("".join(_texts_in(used)))
     return (character for character in map(chr, PRIVATE) if character not in taken)
 
 
 def found_in(value: Any, special: re.Pattern[str]) -> str | None:
-    """Returns the first special token that a text within `value` spells, or None."""
+    """Returns the first special token that a text within `value` spells, or None if there is none."""
     return next((found[0] for text in _texts_in(value) if (found := special.search(text))), None)
 
 
 def separated(value: Any, special: re.Pattern[str], mark: str) -> Any:
-    """Returns `value` with `mark` between the characters of each special token that a text within spells."""
+    """Returns `value` with `mark` between the characters of every spelled special token."""
     if isinstance(value, str):
         return special.sub(lambda found: mark.join(found[0]), value)
     if isinstance(value, list):

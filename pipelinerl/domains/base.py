@@ -1,6 +1,6 @@
-"""A domain: problems, and the async function that makes one attempt at a problem and judges it.
+"""The base classes of domains, and the types that a domain exchanges with a rollout.
 
-A new domain is one file with a class like this, one config file, and one test.
+A new domain is one file with a subclass of `Domain`, one config file, and one test.
 """
 
 import abc
@@ -18,26 +18,25 @@ from contracts.tool_calls import ToolCall
 from pipelinerl.judging.wire import Judgement
 
 log = logging.getLogger(__name__)
-OPEN_S = 300.0  # for a domain to open: it may start sandboxes, or fetch data
-DIGESTED = 64  # training problems that a digest covers, unless the domain has its own
-CLOSE_S = 5.0  # for a domain to close; less than `world.stop_timeout_s` by default
+OPEN_S = 300.0  # longest time to open a domain, which may start sandboxes or fetch data
+DIGESTED = 64  # training problems that the default digest covers
+CLOSE_S = 5.0  # longest time to close a domain; less than the default of `world.stop_timeout_s`
 
 
 @dataclass(frozen=True)
 class Problem:
     problem_id: str
     messages: list[dict[str, str]]  # the conversation that opens the attempt
-    data: Any = None  # whatever the judge needs
-    domain: str | None = None  # which of several it is from: a part of a mixture, a data set
-    tools: list[dict] | None = None  # that the model may call, as OpenAI's API has them
+    data: Any = None  # input of the judge, any object
+    domain: str | None = None  # name of the part of a mixture, or of the data set, that it is from
+    tools: list[dict] | None = None  # tools that the model may call, in the format of OpenAI's API
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One completion of the model under training, as text and token for token.
+    """One completion of the model under training, as text and as tokens.
 
-    Where it calls tools, `text` is the text before the calls; the calls are in the tokens as they were
-    sampled.
+    If it calls tools, `text` is the text before the calls. The tokens contain the calls as sampled.
     """
 
     text: str
@@ -47,18 +46,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a rollout makes of a problem."""
+    """A judged attempt at a problem: the result of a domain's `rollout`."""
 
     completions: list[Completion]
     reward: float
-    success: bool  # what held-out success counts
-    reward_components: dict[str, float] = field(default_factory=dict)  # they add up to `reward`
-    turn_rewards: list[float] = field(default_factory=list)  # of each completion, part of `reward`
+    success: bool  # counted by held-out success
+    reward_components: dict[str, float] = field(default_factory=dict)  # their sum is `reward`
+    turn_rewards: list[float] = field(default_factory=list)  # one per completion, included in `reward`
     metrics: dict[str, float] = field(default_factory=dict)
 
 
 def judged_attempt(completions: list[Completion], judgement: Judgement) -> Attempt:
-    """Returns the attempt that a judgement makes of completions. A metric counts the undecided ones."""
+    """Returns the attempt of completions with their judgement. A metric counts an undecided judgement."""
     why = {f"judged_{judgement.outcome.replace(':', '_')}": 1.0} if judgement.word == "undecided" else {}
     return Attempt(
         completions=completions,
@@ -70,9 +69,9 @@ def judged_attempt(completions: list[Completion], judgement: Judgement) -> Attem
 
 
 class ChatClient(Protocol):
-    """The model under training, and the judge of what it says.
+    """The model under training and the judge of its answers, as a rollout sees them.
 
-    Sampling parameters are the run's; they are not the domain's.
+    The run's configuration sets the sampling parameters.
     """
 
     async def chat(
@@ -83,14 +82,14 @@ class ChatClient(Protocol):
     ) -> Answer:
         """Returns the answer to a conversation; with `after`, to the messages that follow that answer.
 
-        All tokens up to `after` stay as they are. Calls are looked for where `tools` are given, which the
-        conversation's first turn shows to the model. An answer that the attempt's time cuts short ends as at
-        the token limit. It has no token where `after` is all that there was time for.
+        The prompt keeps all tokens up to `after` unchanged. If `tools` are given, the conversation's first
+        turn shows them to the model, and calls in the answer are parsed. An answer that exceeds the attempt's
+        time ends as at the token limit; it has no token if no time was left after `after`.
         """
         ...
 
     async def completion_of(self, messages: list[dict[str, str]], answer: str) -> Completion:
-        """Returns an answer to a conversation, in the model's tokens. Nobody sampled it."""
+        """Returns a given answer to a conversation as a completion, which has tokens but was not sampled."""
         ...
 
     async def prompt_of(self, messages: list[dict[str, str]]) -> list[int]:
@@ -98,16 +97,16 @@ class ChatClient(Protocol):
         ...
 
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
-        """Returns the judgement of one of the domain's verifiers on a text that the model wrote.
+        """Returns the judgement of one of the domain's verifiers on a text of the model.
 
-        `task` is what the verifier needs to know. The attempt waits without a place on a server, and its
-        time stands still.
+        `task` is the verifier's input. The attempt holds no request slot while it waits, and the wait does
+        not count towards its timeout.
         """
         ...
 
 
 def digest_of(texts: Iterable[str]) -> str:
-    """Returns the first digits of a digest of the texts, in their order."""
+    """Returns 12 hexadecimal digits of the SHA-256 of the texts, in their order."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
@@ -115,10 +114,10 @@ def digest_of(texts: Iterable[str]) -> str:
 
 
 def _as_json(data: Any) -> str:
-    """Returns data as JSON, with the names of classes in place of what JSON does not have."""
+    """Returns data as JSON, with class names in place of objects that JSON cannot represent."""
     try:
         return json.dumps(data, sort_keys=True, default=lambda part: type(part).__name__)
-    except (TypeError, ValueError):  # keys that are no texts, or a cycle
+    except (TypeError, ValueError):  # keys that are not strings, or a cycle
         return type(data).__name__
 
 
@@ -126,54 +125,54 @@ class Domain(abc.ABC):
     name: str
     train_size: int  # problems 0 .. train_size - 1
     heldout_size: int
-    fetches = False  # whether problems come over the network, or are made, when they are first asked for
-    makes = False  # whether those are made on this machine, without a network and within seconds
-    needs: frozenset[str] = frozenset()  # capabilities of the inference contract that rollouts ask for
-    informs_reference = False  # whether completions have prompts for the reference that say more
-    demonstrated: int = 0  # answers to a training problem that it has itself, in place of samples
+    fetches = False  # True if problems are downloaded or generated at their first use
+    makes = False  # True if `fetches` generates them on this machine, without a network, within seconds
+    needs: frozenset[str] = frozenset()  # capabilities of the inference contract that rollouts need
+    informs_reference = False  # True if completions have a `reference_prompt`
+    demonstrated: int = 0  # given answers per training problem that replace samples; 0 = samples
 
     @property
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
-        """What judges answers, by name: `_target_`, the path of a class, and its options.
+        """The verifiers of answers, by name: `_target_`, the path of a class, and its options.
 
-        One without any is configured by its name, in `judging.verifiers`. The judging service makes them.
-        What a domain itself runs on the text of a model is trusted. It runs in the actor, next to the run's
-        secrets, and stops all other rollouts meanwhile.
+        A name without a specification refers to `judging.verifiers`. The judging service creates the
+        verifiers in confined processes. Code of the domain itself runs in the actor, which has the run's
+        secrets, and blocks all rollouts; it must not evaluate a model's text.
         """
         return {}
 
     @property
     def parts(self) -> dict[str, range]:
-        """The domains that this one is made of, by name, with their training problems."""
+        """The domains that this one combines, by name, with their training problems."""
         return {self.name: range(self.train_size)}
 
     def difficulty(self, index: int) -> float:
-        """A label of the training problem, for curricula; larger is harder."""
+        """Returns the training problem's label for curricula; larger is harder."""
         raise ValueError(f"domain {self.name} has no difficulty labels")
 
     def longest_problems(self, count: int) -> list[int]:
-        """Returns the indices of `count` training problems whose prompts are likely the longest.
+        """Returns up to `count` training problems whose prompts are probably the longest, by index.
 
-        Their prompts are measured before a run. By default they are the first ones.
+        The launcher checks the lengths of these prompts. By default they are the first problems.
         """
         return list(range(min(count, self.train_size)))
 
     def longest_heldout(self, count: int) -> list[int]:
-        """Returns the same of the held-out problems."""
+        """Returns up to `count` held-out problems whose prompts are probably the longest, by index."""
         return list(range(min(count, self.heldout_size)))
 
     def digest(self) -> str:
-        """Returns a digest of the training problems: a run is resumed only with those that it began with.
+        """Returns a digest of the training problems. A run resumes only if it is unchanged.
 
-        By default it covers some of them, in equal distances: their ids, and their data as JSON has it. Their
-        messages may tell the date, or show other examples at each start.
+        By default it covers the ids and data of up to 64 evenly spaced problems. It excludes their messages,
+        which may contain the date or random examples.
         """
         step = max(1, self.train_size // DIGESTED)
         problems = map(self.train_problem, range(0, self.train_size, step))
         return digest_of(f"{problem.problem_id}\0{_as_json(problem.data)}" for problem in problems)
 
     def plan_notes(self) -> Iterator[str]:
-        """Yields lines for the plan (`plan=true`) on the problems, such as what was left out and why."""
+        """Yields lines on the problems for the plan (`plan=true`), such as which were left out and why."""
         return iter(())
 
     @abc.abstractmethod
@@ -181,29 +180,27 @@ class Domain(abc.ABC):
 
     @abc.abstractmethod
     def heldout_problem(self, index: int) -> Problem:
-        """Never one of the training problems."""
+        """Returns a problem that is not a training problem."""
 
     @abc.abstractmethod
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt: ...
 
     async def open(self) -> None:  # noqa: B027 - most domains own nothing
-        """Opens what rollouts share, such as an HTTP client or a pool of sandboxes.
+        """Opens resources that rollouts share, such as an HTTP client or a pool of sandboxes.
 
-        The process that makes rollouts calls it once, in the event loop of the rollouts and before the first
-        of them. Processes that only read problems and sizes do not call it.
+        The actor calls it once, in the event loop of the rollouts, before the first one. Processes that only
+        read problems do not call it.
         """
 
     async def close(self) -> None:  # noqa: B027
-        """Closes what `open` opened. It is called once if `open` returned, whatever ends the process."""
+        """Closes the resources of `open`. Called once if `open` returned, also after an error."""
 
 
 @asynccontextmanager
 async def opened(domain: Domain) -> AsyncIterator[None]:
-    """Keeps a domain open for the block.
+    """Keeps a domain open for the block. Raises TimeoutError if it does not open within OPEN_S.
 
-    Raises TimeoutError, which names the domain, if it does not open within OPEN_S.
-
-    A domain that fails to close, or takes longer than CLOSE_S, is logged and ends nothing: its work is done.
+    If the domain does not close within CLOSE_S, or raises, that is only logged.
     """
     try:
         async with asyncio.timeout(OPEN_S):
@@ -221,10 +218,9 @@ async def opened(domain: Domain) -> AsyncIterator[None]:
 
 
 class Verified(Domain):
-    """Base class of a domain of one turn, whose answers one verifier judges.
+    """Base class of single-turn domains whose answers one verifier judges, with `Problem.data` as its task.
 
-    verifier: `_target_`, the path of its class, and its options; or the name of one of `judging.verifiers`.
-        It is given `Problem.data` as its task.
+    verifier: `_target_`, the path of its class, and its options; or a name in `judging.verifiers`.
     """
 
     def __init__(self, verifier: Mapping[str, Any] | str):
@@ -245,10 +241,7 @@ class Verified(Domain):
 
 
 class Wrapped(Domain):
-    """Base class of a domain that wraps another one.
-
-    Every method delegates to the inner domain unless it is overridden.
-    """
+    """Base class of a domain that wraps another one, to which every method delegates."""
 
     def __init__(self, domain: Domain):
         self._domain = domain

@@ -1,12 +1,12 @@
-"""The lines of a file of demonstrations or of preferences: as text, or token for token.
+"""Reads files of demonstrations or preferences. A line is in one of four forms, as text or as token ids:
 
     {"messages": [..., {"role": "assistant", "content": "4"}]}
     {"prompt": [{"role": "user", "content": "2+2"}], "chosen": "4", "rejected": "5"}
     {"prompt_token_ids": [5, 6], "token_ids": [7, 1]}
     {"prompt_token_ids": [5, 6], "chosen_token_ids": [7, 1], "rejected_token_ids": [8, 1]}
 
-Token ids are those of the model under training; the last one of an answer is the end of a turn. Other fields
-are ignored, except `problem_id`, by which the attempt is named.
+Token ids are those of the model under training, and an answer's last one ends the turn. `problem_id` is
+optional and names the attempt. Other fields are ignored.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,6 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line."""
-
     problem_id: str | None = None
     messages: list[Message] | None = None
     prompt: list[Message] | None = None
@@ -33,30 +31,29 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def form(self) -> tuple[str, ...] | None:
-        """The fields of its form, or None if it has none of the forms, or something of two."""
+        """The fields of the row's form, or None if the fields match no form."""
         given = {name for name in FIELDS if getattr(self, name) is not None}
         return next((form for form in FORMS if given == set(form)), None)
 
     @property
     def conversation(self) -> list[Message]:
-        """The messages before the answer; none where the row has token ids."""
+        """The messages before the answer; none if the row has token ids."""
         return self.messages[:-1] if self.messages else self.prompt or []
 
     @property
     def texts(self) -> list[str]:
-        """The answers as text; none where the row has token ids."""
+        """The answers as text; none if the row has token ids."""
         if self.messages:
             return [self.messages[-1]["content"]]
         return [self.chosen, self.rejected] if self.prompt else []
 
     @property
     def characters(self) -> int:
-        """The length of its text."""
         return sum(len(message["content"]) for message in self.conversation) + sum(map(len, self.texts))
 
     @property
     def tokens(self) -> list[list[int]]:
-        """The answers as token ids; none where the row has text."""
+        """The answers as token ids; none if the row has text."""
         if self.prompt_token_ids is None:
             return []
         return [self.token_ids] if self.token_ids else [self.chosen_token_ids, self.rejected_token_ids]
@@ -72,7 +69,7 @@ FIELDS = tuple(dict.fromkeys(name for form in FORMS for name in form))
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Returns the rows of a file, all with as many answers. Raises ValueError for another file."""
+    """Returns the rows of a file. Raises ValueError if rows are invalid or have different forms."""
     if not path.is_file():
         raise ValueError(f"{path} is no file of demonstrations")
     rows = list(_checked_rows(path))
@@ -107,7 +104,7 @@ def _checked_rows(path: Path) -> Iterator[Row]:
 
 
 def _unfit(row: Row) -> str | None:
-    """Returns what is wrong with a row that has one of the forms, or None."""
+    """Returns the reason why a row that has one of the forms is invalid, or None."""
     messages = [*(row.messages or []), *(row.prompt or [])]
     if not all(message.keys() >= {"role", "content"} for message in messages):
         return "a message has a role and a content"

@@ -1,7 +1,7 @@
-"""A domain whose training attempts are answers of a file: for supervised fine-tuning, and for preferences.
+"""A domain whose training attempts are answers in a file, for supervised fine-tuning and preferences.
 
-No server samples them: a completion has neither versions nor log-probabilities, so its tokens are never
-stale. The inner domain provides held-out problems, which servers attempt as in any run.
+No server samples these answers. Their completions have neither versions nor log-probabilities, so they are
+never stale. The inner domain provides the held-out problems, which servers attempt as in any run.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class Demonstration(Problem):
 
 
 class Demonstrations(Wrapped):
-    """The training problems and answers that a file has (`demonstration_rows`).
+    """The training problems and answers of a file (`demonstration_rows`).
 
-    An attempt has a completion for each answer. A demonstration has the reward 1. Of two answers, the
-    preferred one has 1 and the other one -1.
+    An attempt has one completion per answer. The reward of a demonstration is 1. The reward of a preferred
+    answer is 1, and that of the rejected one is -1.
 
     domain: the domain whose held-out problems are attempted.
     path: the file.

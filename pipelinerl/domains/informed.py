@@ -1,8 +1,8 @@
-"""Domain: the problems of another domain, of which the reference server sees more than the model.
+"""A domain that wraps another one and gives the reference server a prompt with more information.
 
-The model's own tokens are scored after a prompt that has the answer, a hint, or whatever `Problem.data` has.
-With `objective=distillation` the reference then teaches what the model would say if it knew. That is
-self-distillation where the reference has the model that the run began with, or a renewed one.
+The reference scores the model's tokens after a prompt that contains the answer, a hint, or another field of
+`Problem.data`. With `objective=distillation` the model learns to answer without that information as it would
+with it. This is self-distillation if the reference is the start model or an earlier policy.
 Source: SDFT, arXiv 2601.19897; SDPO, arXiv 2601.20802, where the hint is feedback on an earlier attempt.
 """
 
@@ -21,12 +21,12 @@ PLACEHOLDER = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
 
 
 class Informed(Wrapped):
-    """A domain that tells the reference more.
+    """Adds a `reference_prompt` to every completion of the wrapped domain.
 
-    domain: the wrapped domain, which has its own seed.
-    template: template of the last user message as the reference sees it; {prompt} stands for the original
-        message, {told} for what it is told.
-    field: the key of `Problem.data` under which that is.
+    domain: the wrapped domain.
+    template: template of the last user message in the reference's prompt; {prompt} is the original message,
+        {told} the additional information.
+    field: the key of the additional information in `Problem.data`.
     seed: the run's seed; the wrapped domain already has its own.
     """
 
@@ -49,7 +49,7 @@ class Informed(Wrapped):
         return replace(attempt, completions=informed)
 
     def _informed(self, problem: Problem) -> list[dict[str, str]]:
-        """Returns the problem's messages as the reference sees them. Raises ValueError without the field."""
+        """Returns the messages of the reference's prompt. Raises ValueError if `data` lacks the field."""
         if not isinstance(problem.data, Mapping) or self._field not in problem.data:
             raise ValueError(f"problem {problem.problem_id} has no {self._field} in its data")
         messages = list(problem.messages)
@@ -64,9 +64,9 @@ class Informed(Wrapped):
 
 
 def _after(completion: Completion, before: np.ndarray, prompt: list[int]) -> Completion:
-    """Returns the completion with `prompt` for the reference, in the place of `before`, its opening prompt.
+    """Returns the completion with a reference prompt, in which `prompt` replaces `before`, the first prompt.
 
-    What follows that prompt, such as earlier turns, stays. A conversation that was begun anew keeps its own.
+    Tokens after it, such as earlier turns, are kept. A completion with another first prompt is unchanged.
     """
     own = completion.prompt_token_ids
     if not np.array_equal(own[: len(before)], before):

@@ -13,10 +13,7 @@ from pipelinerl.judging.options import JudgingConfig
 
 
 def judging_of(options: JudgingConfig, domain: Domain) -> JudgingConfig:
-    """Returns the options with the verifiers of the domain among them.
-
-    Raises PlanError for a domain that names one which is not configured.
-    """
+    """Returns the options with the domain's verifiers added. Raises PlanError if one is not configured."""
     own = {name: dict(spec) for name, spec in domain.verifiers.items() if spec}
     if missing := sorted(domain.verifiers.keys() - own.keys() - options.verifiers.keys()):
         raise PlanError(
@@ -27,7 +24,7 @@ def judging_of(options: JudgingConfig, domain: Domain) -> JudgingConfig:
 
 
 def build_judge(options: JudgingConfig) -> JudgingClient | None:
-    """Returns the client of the judging service, or None where nothing needs one."""
+    """Returns the client of the run's judging service, or None if there are no verifiers."""
     if not options.verifiers:
         return None
     return JudgingClient(os.environ[SOCKET_VARIABLE], options, FirstFailures("judgements"))
@@ -37,9 +34,9 @@ def build_judge(options: JudgingConfig) -> JudgingClient | None:
 async def judge_of(
     domain: Domain, options: JudgingConfig | None = None
 ) -> AsyncIterator[JudgingClient | None]:
-    """Yields a client of a judging service that is started for the context, or None without verifiers.
+    """Starts a judging service for the block of a command, and yields its client, or None without verifiers.
 
-    It is for commands; in a run the launcher starts the service. Raises JudgingEndedError.
+    In a run the launcher starts the service instead. Raises JudgingEndedError.
     """
     complete = judging_of(options or JudgingConfig(), domain)
     if not complete.verifiers:

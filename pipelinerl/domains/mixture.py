@@ -1,4 +1,4 @@
-"""Several domains as one; `samplers/mixed.py` decides how often each is drawn from."""
+"""Combines several domains into one. `samplers/mixed.py` decides how often each part is sampled."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -13,12 +13,12 @@ from pipelinerl.judging.wire import Judgement
 
 @dataclass(frozen=True, kw_only=True)
 class PartProblem(Problem):
-    own: Problem  # the problem as its part made it
+    own: Problem  # the part's problem
 
 
 @dataclass(frozen=True)
 class PartClient:
-    """The client that a part is given. It adds the part's name to the names of the part's verifiers."""
+    """The client of a part's rollouts. It adds the part's name to the names of the part's verifiers."""
 
     client: ChatClient
     names: Mapping[str, str]  # a verifier's name in the part -> its name in the mixture
@@ -34,14 +34,13 @@ class PartClient:
 
 
 class Mixture(Domain):
-    """A domain that combines the problems of several domains, its parts.
+    """A domain with the problems of several domains, its parts.
 
     Training indices cover the parts one after another. Held-out problems alternate between the parts, until
-    those of a part run out. Every problem carries the name of its part, also in its id, because two parts may
-    have the same task.
+    those of a part run out. Every problem has the name of its part, also in its id, because parts may share
+    problems.
 
-    domains: the parts, by name. Difficulty labels of all parts are compared without conversion. For a
-        curriculum over several parts, give the labels one meaning, or use a curriculum in each part.
+    domains: the parts, by name. A curriculum over several parts compares their difficulty labels directly.
     seed: the run's seed; the parts already have their own.
     """
 
@@ -126,7 +125,7 @@ class Mixture(Domain):
         return await domain.rollout(PartClient(client, names_in_mixture(problem.domain, domain)), own)
 
     async def open(self) -> None:
-        """Opens every part. Where one fails, those before it are closed."""
+        """Opens every part. If one fails, the parts opened before it are closed."""
         async with AsyncExitStack() as stack:
             for part in self._domains.values():
                 await stack.enter_async_context(opened(part))
@@ -136,13 +135,13 @@ class Mixture(Domain):
         await self._opened.aclose()
 
     def _place(self, index: int) -> tuple[str, int]:
-        """Returns the part of a training problem, and the index within it."""
+        """Returns the part of a training problem and its index within the part."""
         name = next(name for name, problems in self.parts.items() if index in problems)
         return name, self.parts[name].index(index)
 
 
 def names_in_mixture(part: str, domain: Domain) -> dict[str, str]:
-    """Returns the mixture's names for a part's verifiers; one without a specification keeps its name."""
+    """Returns the mixture's names of a part's verifiers. Verifiers without a specification keep theirs."""
     return {name: f"{part}/{name}" if spec else name for name, spec in domain.verifiers.items()}
 
 
@@ -152,7 +151,7 @@ def _named(part: str, own: Problem) -> PartProblem:
 
 
 def in_turn(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Returns pairs of a part and an index within it: the first of each part, the second of each, ..."""
+    """Returns (part, index) pairs: the first of each part, the second of each, ..."""
     return [
         (name, index) for index in range(max(sizes.values())) for name, size in sizes.items() if index < size
     ]

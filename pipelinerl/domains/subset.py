@@ -1,7 +1,4 @@
-"""A subset of a domain's training problems: given indices, or those that `extensions.tools.difficulty` lists.
-
-The inner domain provides held-out problems, rollouts and judgements.
-"""
+"""A subset of a domain's training problems, by indices or by a file of `extensions.tools.difficulty`."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -52,7 +49,7 @@ class Selection(Wrapped):
 
 
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the file: a training problem, and the share of attempts that succeeded at it."""
+    """One line of the file: a training problem and the share of its attempts that succeeded."""
 
     index: int
     problem_id: str
@@ -61,11 +58,9 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Subset(Selection):
-    """The training problems that the file lists.
+    """The training problems in a file. A problem's difficulty is its share of failed attempts there.
 
-    A problem's difficulty is the share of failures in the file, so a curriculum needs no other label.
-
-    domain: the domain that the file was made for, with the same options and seed.
+    domain: the domain that the file was made with, with the same options and seed.
     path: the file.
     seed: the run's seed; the inner domain already has its own.
     """
@@ -83,10 +78,7 @@ class Subset(Selection):
 
     @cached_property
     def train_size(self) -> int:
-        """The number of problems. Raises ValueError if the file was made for other problems.
-
-        The check is made here, because it fetches the problems.
-        """
+        """The number of problems. The first access raises ValueError if the file is not of the domain."""
         for line in self._listed:
             _check_same(self._path, line, self._domain)
         return len(self._listed)

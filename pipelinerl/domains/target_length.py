@@ -1,8 +1,7 @@
-"""Domain: the problems of another domain, with prompts that ask for an answer of a certain length.
+"""A domain that wraps another one and asks in each prompt for an answer of a certain length.
 
-The lengths come from a small set, as in INTELLECT-2 (arXiv 2505.07291, length rewards; the idea is L1's,
-arXiv 2503.04697). A reward measures how well answers keep them (`rewards/target_length.py`). The wrapped
-domain judges answers as usual.
+Source: INTELLECT-2, arXiv 2505.07291, length rewards; L1, arXiv 2503.04697. `rewards/target_length.py`
+penalises the distance to the length. The wrapped domain judges answers as usual.
 """
 
 import random
@@ -13,12 +12,12 @@ from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, Wrappe
 
 
 class TargetLength(Wrapped):
-    """A domain that asks for a length in each prompt. The length depends only on the seed and the problem id.
+    """States a target length in each prompt. The length depends only on the seed and the problem id.
 
-    domain: the wrapped domain, which has its own seed.
-    lengths: lengths to choose from, in sampled tokens, end-of-sequence included.
-    template: template of the last user message; {prompt} stands for the original message, {length} for the
-        length.
+    domain: the wrapped domain.
+    lengths: lengths to choose from, in sampled tokens, including the end-of-sequence token.
+    template: template of the last user message; {prompt} is the original message, {length} the length.
+    seed: the run's seed; the wrapped domain already has its own.
 
     Metrics of an attempt: target_length, and target_length_error, the distance to it in tokens.
     """

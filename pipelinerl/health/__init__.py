@@ -1,6 +1,6 @@
-"""Warning signs in the metrics of optimizer steps, reported when they begin.
+"""Detects warning signs in the metrics of optimizer steps.
 
-Built by trainer rank 0, which passes it the metrics of every step. Must not know where metrics are written.
+Called by trainer rank 0 after every step. Must not know where metrics are written.
 """
 
 from pipelinerl.health.rules import Alarm, Health, HealthRules

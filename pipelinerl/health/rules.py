@@ -1,8 +1,8 @@
-"""Warning signs in the metrics of optimizer steps, reported when they begin. Pure state, no I/O.
+"""Alarms on the metrics of optimizer steps. Pure state, no I/O.
 
 Trainer rank 0 calls `observe` once per step, and logs and records the returned alarms. The signs are those
-that INTELLECT-2 saw before its runs collapsed (arXiv 2505.07291, training instability), and the effective
-sample size. A resumed run begins with empty windows, without the metrics of earlier steps.
+that INTELLECT-2 reports before a collapse (arXiv 2505.07291, training instability), and the effective sample
+size. A resumed run starts without the metrics of earlier steps.
 """
 
 import math
@@ -14,7 +14,7 @@ from pipelinerl.health.trends import Collapse, Growth, Level, Rule
 
 
 class Alarm(StrEnum):
-    """A warning sign. Its value names the metric `alarm_<value>`; its sentence is for logs."""
+    """A warning sign. value: suffix of the metric `alarm_<value>`. sentence: the text in logs."""
 
     def __new__(cls, value: str, sentence: str):
         member = str.__new__(cls, value)
@@ -56,7 +56,7 @@ class Alarm(StrEnum):
 class HealthRules:
     """The thresholds of the rules that `Health` documents."""
 
-    window: int  # steps; with 20 or fewer, noise and quick learning alone raise alarms
+    window: int  # steps; with 20 or fewer, noise and fast learning alone raise alarms
     grad_norm_growth: float
     grad_norm_floor: float
     clip_fraction_growth: float
@@ -98,7 +98,7 @@ class Health:
     no_gradient            begins with the third step in a row that is without_gradient.
     no_learning_rate       begins with a step whose learning rate is 0.
 
-    A step that does not report a metric, or not as a finite number, leaves its alarm as it was.
+    A step without a finite value of a metric does not change its alarm.
     """
 
     def __init__(self, rules: HealthRules):
@@ -117,12 +117,11 @@ class Health:
         }
 
     def observe(self, metrics: Mapping[str, float | None]) -> list[Alarm]:
-        """Returns the alarms that begin with this step."""
         return [a for a, watch in self._watches.items() if watch.begins_with(metrics.get(watch.metric))]
 
 
 class Watch:
-    """One alarm: the level of its metric, and whether it is on."""
+    """An alarm on the level of a metric."""
 
     def __init__(self, metric: str, rule: Rule, window: int):
         self.metric = metric
@@ -131,7 +130,7 @@ class Watch:
         self._active = False
 
     def begins_with(self, value: float | None) -> bool:
-        """Takes the metric's next value. Returns whether the alarm begins with it."""
+        """Adds the metric's next value. Returns True if the alarm begins with it."""
         if value is None or not math.isfinite(value):
             return False
         self._level.push(float(value))
@@ -146,7 +145,7 @@ class Watch:
 
 
 class Streak:
-    """One alarm: so many steps in a row have had exactly this value of the metric."""
+    """An alarm on `steps` consecutive steps with exactly this value of a metric."""
 
     def __init__(self, metric: str, value: float, steps: int):
         self.metric = metric
@@ -155,7 +154,7 @@ class Streak:
         self._in_a_row = 0
 
     def begins_with(self, value: float | None) -> bool:
-        """Takes the metric's next value. Returns whether the alarm begins with it."""
+        """Adds the metric's next value. Returns True if the alarm begins with it."""
         if value is None:
             return False
         self._in_a_row = self._in_a_row + 1 if value == self._value else 0

@@ -1,4 +1,4 @@
-"""Smooths noisy metrics into levels, and detects growth and collapse. Pure state; used by the rules."""
+"""Smooths noisy metrics to levels, and detects growth and collapse. Pure state."""
 
 import math
 from collections import deque
@@ -38,13 +38,13 @@ class Level:
 
     @property
     def rises(self) -> bool:
-        """Whether the medians of the three thirds of the last window ascend strictly."""
+        """True if the medians of the three thirds of the last window ascend strictly."""
         thirds = [np.median(part) for part in np.array_split(self._values, 3)]
         return all(earlier < later for earlier, later in pairwise(thirds))
 
 
 class Rule(Protocol):
-    """The two conditions by which an alarm begins and ends. A margin keeps noise from toggling it."""
+    """The conditions of an alarm's begin and end. A margin between them prevents noise from toggling it."""
 
     def begins(self, level: Level) -> bool: ...
 

@@ -1,10 +1,10 @@
 """The process of the judging service: python -m pipelinerl.judging --run-dir DIR
 
-It reads the section `judging` of `DIR/config.yaml`, listens where PIPELINERL_JUDGING says, and writes its
-metrics and `DIR/judging.json`: how its workers are confined. Its environment holds nothing else: no secret of
-a run. As root it becomes the user nobody, once it has opened its files.
+The service reads the section `judging` of `DIR/config.yaml` and listens on the socket PIPELINERL_JUDGING. It
+writes metrics, and the isolation of its workers to `DIR/judging.json`. Its environment has no secret of the
+run. If started as root, it switches to the user nobody after it has opened its files.
 
-Exit status 2 means that the service was refused, in one line; to start it again would change nothing.
+Exit status 2: the configuration cannot be met; a restart would fail again. The reason is printed in one line.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class JudgingRefusedError(Exception):
 
 
 async def main(run_dir: Path, options: JudgingConfig) -> None:
-    """Serves until the process is ended. Raises JudgingRefusedError, and TemplateError."""
+    """Serves until the process is terminated. Raises JudgingRefusedError, and TemplateError."""
     askers = {os.getuid()}
     metrics = MetricsWriter(run_dir, "judging")
     with bound(Path(os.environ[SOCKET_VARIABLE])) as listening, (run_dir / LEVEL_FILE).open("w") as file:
@@ -68,13 +68,13 @@ async def main(run_dir: Path, options: JudgingConfig) -> None:
 
 
 def own_modules(options: JudgingConfig) -> set[str]:
-    """Returns the modules of verifiers that are not part of this package."""
+    """Returns the verifiers' modules outside this package."""
     modules = {spec["_target_"].rpartition(".")[0] for spec in options.verifiers.values()}
     return {module for module in modules if module.partition(".")[0] != "pipelinerl"}
 
 
 def isolation(options: JudgingConfig) -> tuple[Level, str]:
-    """Returns the workers' level, and why it is not a stronger one. Raises JudgingRefusedError."""
+    """Returns the workers' level, and the reason why it is not stronger. Raises JudgingRefusedError."""
     if options.isolation == Level.PROCESS:
         return Level.PROCESS, "judging.isolation=process"
     level, why_not = strongest_level(imported_paths())
@@ -88,7 +88,6 @@ def isolation(options: JudgingConfig) -> tuple[Level, str]:
 
 
 def workers_at(level: Level, options: JudgingConfig) -> Workers:
-    """Returns the configured workers, before their start."""
     judge = {"verifiers": options.verifiers, "max_characters": options.max_characters}
     limits = Limits(memory_bytes=options.memory_bytes, cpu_s=ceil(options.verdict_s) + 1)
     setup = Setup(BUILD_JUDGE, judge, level, limits, reused=options.reused)

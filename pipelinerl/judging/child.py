@@ -1,4 +1,4 @@
-"""Runs a judging service for a command or a test that has no run."""
+"""Runs a judging service outside of a run, for commands and tests."""
 
 import asyncio
 import sys
@@ -16,19 +16,16 @@ from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.paths import importable
 
-RESTART_S = 1.0  # between the end of a service and its successor
+RESTART_S = 1.0  # wait before a restart of the service
 
 
 class JudgingEndedError(PlanError):
-    """The service could not be started. The message is the last line of its log."""
+    """The service ended before it was ready. The message is the last line of its log."""
 
 
 @asynccontextmanager
 async def judging_service(options: JudgingConfig) -> AsyncIterator[JudgingClient]:
-    """Yields a client of a service that lives as long as the context, and is started again if it ends.
-
-    Raises JudgingEndedError.
-    """
+    """Yields a client of a service that runs, and is restarted, for the block. Raises JudgingEndedError."""
     with tempfile.TemporaryDirectory(prefix="pipelinerl-") as directory:
         run_dir = Path(directory)
         (run_dir / "config.yaml").write_text(yaml.safe_dump({"judging": options.model_dump()}))
@@ -48,7 +45,7 @@ async def judging_service(options: JudgingConfig) -> AsyncIterator[JudgingClient
 
 
 async def _kept_running(run_dir: Path) -> None:
-    """Restarts the service whenever it ends. Raises JudgingEndedError if one ends before it listens."""
+    """Restarts the service whenever it ends. Raises JudgingEndedError if it ends before it was ever ready."""
     socket = run_dir / "socket" / "judging"
     log = run_dir / "log"
     while True:
@@ -74,7 +71,6 @@ async def _kept_running(run_dir: Path) -> None:
 
 
 def service_command(run_dir: Path) -> tuple[str, ...]:
-    """Returns the command of the service."""
     return (sys.executable, "-m", "pipelinerl.judging", "--run-dir", str(run_dir))
 
 

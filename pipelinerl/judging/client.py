@@ -21,13 +21,13 @@ from pipelinerl.judging.wire import (
 )
 
 SOCKET_VARIABLE = "PIPELINERL_JUDGING"  # path of the service's socket
-SHORTEST_WAIT_S = 0.05  # before the next attempt to connect; doubles up to the longest
+SHORTEST_WAIT_S = 0.05  # wait before the next attempt to connect; doubles up to LONGEST_WAIT_S
 LONGEST_WAIT_S = 2.0
 log = logging.getLogger(__name__)
 
 
 class JudgeError(Exception):
-    """The answer could not be judged, and did not cause the failure."""
+    """Judging failed for a reason other than the answer."""
 
 
 class ConnectionLostError(Exception):
@@ -35,7 +35,7 @@ class ConnectionLostError(Exception):
 
 
 class Connection:
-    """One connection to the service, on which several questions may wait for replies."""
+    """One connection to the service, with any number of open questions."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self._writer = writer
@@ -46,7 +46,7 @@ class Connection:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the reader has ended or a write has failed; either may be noticed first."""
+        """True if the reader has ended or a write has failed."""
         return self._reading.done() or self._writer.is_closing()
 
     async def ask(self, verifier: str, task: bytes, text: str) -> Reply:
@@ -63,7 +63,7 @@ class Connection:
             del self._open[number]
 
     async def _send(self, question: bytes) -> None:
-        """Sends a question once others are gone: asyncio copies what waits in its buffer at each write."""
+        """Sends a question after the previous ones, because asyncio copies its whole buffer at each write."""
         async with self._sending:
             if self.is_lost:
                 raise ConnectionLostError
@@ -89,10 +89,12 @@ class Connection:
 
 
 class JudgingClient:
-    """A client of the judging service. If the service ends, open questions are sent again to the next one."""
+    """A client of the judging service. If the service restarts, open questions are sent again.
+
+    failures: counts faults of verifiers, to fail a run in which no first judgement succeeds.
+    """
 
     def __init__(self, socket: str | Path, options: JudgingConfig, failures: FirstFailures | None = None):
-        """failures: told how judgements end, for a run whose first ones all fail."""
         self._failures = failures
         self._socket = str(socket)
         self._options = options
@@ -100,10 +102,9 @@ class JudgingClient:
         self.waiting = 0  # questions without a judgement
 
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
-        """Returns the judgement of the named verifier on a text. `task` is the verifier's input, of any type.
+        """Returns the judgement of a verifier on a text. `task` is the verifier's input, and picklable.
 
-        Raises JudgeError if the verifier failed too often or gave no reply in time, and for a task that is
-        too long to send.
+        Raises JudgeError if all tries failed or timed out, or the task is too long to send.
         """
         if len(text) > LONGEST_TEXT:
             return undecided("length")
@@ -121,7 +122,6 @@ class JudgingClient:
         await self._connection()
 
     async def close(self) -> None:
-        """Ends the connection."""
         if self._connecting is None:
             return
         self._connecting.cancel()
@@ -150,8 +150,7 @@ class JudgingClient:
         raise JudgeError(f"{verifier}: {failure}")
 
     def _judged(self, judgement: Judgement) -> None:
-        """A text without an answer has been judged by no verifier."""
-        if self._failures and judgement.word not in ("no_answer", "undecided"):
+        if self._failures and judgement.word not in ("no_answer", "undecided"):  # a verifier has judged it
             self._failures.succeeded()
 
     async def _reply(self, verifier: str, task: bytes, text: str) -> Reply:
@@ -163,7 +162,7 @@ class JudgingClient:
                 continue
 
     async def _connection(self) -> Connection:
-        """Returns the connection. All callers that wait share one attempt to connect."""
+        """Returns the connection. Concurrent callers share one attempt to connect."""
         known = self._connecting
         if known is None or (known.done() and (known.cancelled() or known.result().is_lost)):
             self._connecting = asyncio.create_task(self._connect())

@@ -1,4 +1,4 @@
-"""Writes and reads `RUN_DIR/judging.json`, which records how the workers of a run are confined."""
+"""Writes and reads `RUN_DIR/judging.json`, the isolation level of a run's workers."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ LEVEL_FILE = "judging.json"
 
 
 def write_level(file: TextIO, isolation: str, why_no_stronger: str) -> None:
-    """Writes the level to a file, which the caller opened before it gave up its rights."""
+    """Writes the level to a file, which the caller opened before it dropped its privileges."""
     json.dump({"isolation": isolation, "why_no_stronger": why_no_stronger}, file)
     file.flush()
 

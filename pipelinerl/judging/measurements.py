@@ -1,4 +1,4 @@
-"""Measures judging, by verifier, and writes a line of metrics every few seconds."""
+"""Measures the judging service and writes its metrics, by verifier."""
 
 import time
 from collections import Counter, defaultdict
@@ -11,12 +11,12 @@ import numpy as np
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.metrics import MetricsWriter
 
-WINDOW = 1000  # the most judgements of a verifier in a quantile
+WINDOW = 1000  # newest judgements of a verifier in a quantile
 
 
 @dataclass
 class OfVerifier:
-    """The measurements of one verifier. Times are of the questions since the last line."""
+    """The measurements of one verifier. Times are of the questions since the last `write`."""
 
     seconds: list[float] = field(default_factory=list)
     queue_s: list[float] = field(default_factory=list)
@@ -24,7 +24,7 @@ class OfVerifier:
 
 
 class Measured:
-    """The measurement of one question, from its arrival to its reply."""
+    """The times of one question, from its arrival to its reply."""
 
     def __init__(self, of: OfVerifier, all_: "Measurements"):
         self._of = of
@@ -33,17 +33,15 @@ class Measured:
         self._began: float | None = None
 
     def begin(self) -> None:
-        """Records that a worker takes the question."""
+        """Records the start of the work on the question."""
         self._began = time.monotonic()
         self._of.queue_s.append(self._began - self._arrived)
 
     def judged(self, judgement: Judgement) -> None:
-        """Records the judgement."""
         if judgement.word == "undecided":
             self._of.undecided[judgement.outcome.partition(":")[2]] += 1
 
     def end(self) -> None:
-        """Records the reply, with or without a judgement."""
         if self._began is not None:
             spent_s = time.monotonic() - self._began
             self._of.seconds.append(spent_s)
@@ -51,7 +49,7 @@ class Measured:
 
 
 class Measurements:
-    """The measurements of all verifiers. workers: the number of workers, for the share that is busy."""
+    """The measurements of all verifiers. workers: the number of workers, for `busy_share`."""
 
     def __init__(self, workers: int):
         self._workers = workers
@@ -59,11 +57,11 @@ class Measurements:
         self._since = time.monotonic()
         self.waiting = 0
         self.judged = 0
-        self.busy_s = 0.0  # busy seconds of all workers, since the last line
+        self.busy_s = 0.0  # busy seconds of all workers since the last `write`
 
     @contextmanager
     def question(self, verifier: str) -> Iterator[Measured]:
-        """Measures one question, which arrives when the block begins and has its reply when it ends."""
+        """Measures one question, which arrives at the start of the block and has its reply at the end."""
         measured = Measured(self._verifiers[verifier], self)
         self.waiting += 1
         try:
@@ -74,7 +72,7 @@ class Measurements:
             measured.end()
 
     def write(self, writer: MetricsWriter, restarts: int) -> None:
-        """Writes a line with the judgements since the last line."""
+        """Writes a line of metrics on the judgements since the last one."""
         now = time.monotonic()
         busy = self.busy_s / (self._workers * (now - self._since))
         values = {"waiting": self.waiting, "busy_share": min(1.0, busy), "restarts": restarts}

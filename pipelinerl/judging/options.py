@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-REUSED = "_reused_"  # in a verifier's specification: it evaluates no text, so its worker may judge many
+REUSED = "_reused_"  # key in a verifier's specification: it evaluates no text, so its worker may judge many
 Int = Annotated[int, Field(strict=True)]
 
 
@@ -13,33 +13,26 @@ class JudgingConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     workers: Int | None = Field(
-        None, ge=1, le=1024, description="Processes that judge; null = one less than cores."
+        None, ge=1, le=1024, description="Processes that judge; null = number of cores - 1."
     )
     isolation: Literal["auto", "process", "sealed"] = Field(
-        "auto", description="What confines a worker; auto = the strongest that passes its self-test."
+        "auto", description="Isolation of a worker; auto = the strongest level that passes the self-test."
     )
     require: Literal["process", "sealed"] | None = Field(
-        None, description="Isolation without which the run is refused; null = whatever there is."
+        None, description="Isolation without which the run is refused; null = any."
     )
-    verdict_s: float = Field(5.0, gt=0, description="Longest time for one answer, from its start on.")
-    queue_s: float = Field(300.0, gt=0, description="Longest wait for a worker, before it counts as failed.")
+    verdict_s: float = Field(5.0, gt=0, description="Longest time to judge one answer, without the queue.")
+    queue_s: float = Field(300.0, gt=0, description="Longest wait of an answer for a worker.")
     max_waiting: Int | None = Field(
-        None,
-        ge=1,
-        description="Unjudged answers beyond which no group begins; null = 2 x requests that servers take.",
+        None, ge=1, description="Unjudged answers at which no group starts; null = 2 x requests in flight."
     )
-    retries: Int = Field(
-        1, ge=0, description="Times that the same answer is given again to a verifier that failed."
-    )
+    retries: Int = Field(1, ge=0, description="Retries of an answer whose verifier failed.")
     memory_bytes: Int = Field(4 << 30, ge=1 << 30, description="Address space of one worker.")
     max_characters: Int = Field(
-        20_000,
-        ge=1,
-        le=2**20,
-        description="Longest answer that is judged, as the verifier cuts it out of the text.",
+        20_000, ge=1, le=2**20, description="Longest answer, as extracted by the verifier, that is judged."
     )
     verifiers: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="By name, `_target_` and options; the domain's own are added."
+        default_factory=dict, description="Further verifiers, by name: `_target_` and options."
     )
 
     @field_validator("verifiers")
@@ -58,7 +51,7 @@ class JudgingConfig(BaseModel):
 
     @property
     def reused(self) -> list[str]:
-        """The names of the verifiers whose workers judge one text after another."""
+        """The names of the verifiers whose workers judge many texts."""
         return [name for name, spec in self.verifiers.items() if spec.get(REUSED)]
 
     @property

@@ -1,7 +1,7 @@
-"""The judging service: receives questions over a Unix socket, and has workers answer them.
+"""The judging service, which passes questions from a Unix socket to workers.
 
-The service parses neither the texts nor the tasks. It may be ended at any time without losing questions:
-clients send them again to the next service.
+The service parses neither texts nor tasks. It can be killed at any time without losing questions, because
+clients send them again after a restart.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import FrameError, Question, Reply, frame, read_frame
 from pipelinerl.judging.workers import TemplateError, VerifierError, WorkerLostError, Workers
 
-LONGEST_QUEUE = 10_000  # questions; while the queue is full, the service stops reading further ones
+LONGEST_QUEUE = 10_000  # questions; while the queue is full, the service reads no further ones
 PEER = struct.Struct("3i")  # <sys/socket.h>: ucred
 log = logging.getLogger(__name__)
 
 
 class Service:
-    """The service's connections and workers. askers: the user ids that may ask."""
+    """The judging service. askers: the user ids that may connect."""
 
     def __init__(
         self, workers: Workers, options: JudgingConfig, measurements: Measurements, askers: set[int]
@@ -32,11 +32,11 @@ class Service:
         self._options = options
         self._measurements = measurements
         self._askers = askers
-        self._room = asyncio.Semaphore(LONGEST_QUEUE)
+        self._queue = asyncio.Semaphore(LONGEST_QUEUE)
         self._free = asyncio.Semaphore(options.processes)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers the questions of one connection, until it ends."""
+        """Answers the questions of one connection until it is closed."""
         tasks: set[asyncio.Task[None]] = set()
         try:
             self._check(writer.get_extra_info("socket"))
@@ -44,7 +44,7 @@ class Service:
                 task = asyncio.create_task(self._answer(question, writer))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-                task.add_done_callback(lambda _: self._room.release())
+                task.add_done_callback(lambda _: self._queue.release())
         except (FrameError, OSError) as error:
             log.warning("a connection is closed: %s", error)
         finally:
@@ -53,18 +53,18 @@ class Service:
             writer.close()
 
     async def _next(self, reader: asyncio.StreamReader) -> Question | None:
-        """Waits for a place in the queue, and returns the next question. Raises FrameError, and OSError."""
-        await self._room.acquire()
+        """Waits until the queue is not full, and returns the next question. Raises FrameError and OSError."""
+        await self._queue.acquire()
         question = None
         try:
             question = await read_frame(reader, Question)
         finally:
             if question is None:
-                self._room.release()
+                self._queue.release()
         return question
 
     def _check(self, connection: socket.socket) -> None:
-        if sys.platform != "linux":  # there, only the directory's mode keeps other users out
+        if sys.platform != "linux":  # only the directory's mode excludes other users
             return
         _, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
         if uid not in self._askers:
@@ -75,7 +75,7 @@ class Service:
         try:
             writer.write(reply)
             await writer.drain()
-        except OSError:  # the client has gone
+        except OSError:  # the client has disconnected
             return
 
     async def _reply(self, question: Question) -> Reply:
@@ -107,9 +107,9 @@ class Service:
 
 
 def bound(path: Path) -> socket.socket:
-    """Returns a socket in its own directory, which only this user can enter.
+    """Returns a socket at a path, and creates its directory for this user only.
 
-    Raises OSError if the directory belongs to another user.
+    Raises OSError if the directory exists and other users can access it.
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
     status = path.parent.lstat()

@@ -1,7 +1,4 @@
-"""Handles through which the pool controls the template process and the workers that it forks.
-
-Used by the pool. Must not know verifiers or the meaning of judgements.
-"""
+"""The pool's handles of the template process and of the workers that the template forks."""
 
 import asyncio
 import itertools
@@ -25,17 +22,17 @@ from pipelinerl.judging.worker_messages import (
     framed,
 )
 
-IMPORT_S = 300  # the longest that the verifiers' imports may take
-START_S = 30  # the longest that a worker may take to start, or its end to be reported
+IMPORT_S = 300  # longest time of the verifiers' imports
+START_S = 30  # longest wait for a worker's start, or for the report of its end
 COMMAND = (sys.executable, "-m", "pipelinerl.judging.worker")
 
 
 class TemplateError(Exception):
-    """The template cannot make the verifiers or confine workers. The message gives the reason."""
+    """The template cannot create the verifiers or confine workers. The message gives the reason."""
 
 
 class WorkerLostError(Exception):
-    """A worker or the template is gone, and the judged text did not cause it."""
+    """A worker or the template has ended, and the judged text did not cause it."""
 
 
 class Template:
@@ -115,7 +112,7 @@ class Template:
                 self.lose()
 
     def lose(self) -> None:
-        """Kills the template. Its workers then end by themselves."""
+        """Kills the template. Its workers then end, because their parent has."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -128,7 +125,6 @@ class Template:
         self._ended.clear()
 
     async def close(self) -> None:
-        """Ends the template and its workers."""
         self.lose()
         await _close(self._process, self._control)
 
@@ -147,7 +143,7 @@ class Template:
 
 
 class Worker:
-    """A confined process that waits for a question. `asked` counts the questions sent to it."""
+    """The handle of a confined process that answers questions. `asked` counts them."""
 
     def __init__(
         self,
@@ -165,7 +161,7 @@ class Worker:
         self._writer = writer
 
     async def ask(self, question: bytes) -> bytes | None:
-        """Returns the worker's frame, b"" if it announces too long a frame, or None if the worker ended."""
+        """Returns the worker's frame, b"" if the frame is too long, or None if the worker has ended."""
         self.asked += 1
         with suppress(OSError, asyncio.IncompleteReadError):
             self._writer.write(framed(question))
@@ -175,7 +171,7 @@ class Worker:
         return None
 
     async def ended(self) -> Ended:
-        """Waits for the worker's end, and returns how it ended. Raises WorkerLostError if that is unknown."""
+        """Waits for the worker's end. Raises WorkerLostError if the template does not report it."""
         try:
             async with asyncio.timeout(START_S):
                 return await asyncio.shield(self._ended)

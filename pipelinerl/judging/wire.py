@@ -1,4 +1,4 @@
-"""The messages between rollouts and the judging service: frames of bounded length on a socket."""
+"""The messages between rollouts and the judging service, in frames of bounded length."""
 
 import asyncio
 import struct
@@ -16,9 +16,9 @@ LENGTH = struct.Struct(">I")
 class Judgement(msgspec.Struct, frozen=True):
     """A verifier's judgement on one answer.
 
-    outcome: right, wrong, no_answer, undecided:<why>, or a word of the verifier's own. An answer is undecided
-        if it exceeded a limit, which <why> names: time, memory, length, processes or output. If only
-        the problem tells whether it is right, <why> is `meaning`.
+    outcome: right, wrong, no_answer, undecided:<why>, or another word of the verifier. <why> is the limit
+        that the answer exceeded: time, memory, length, processes or output. It is `meaning` if the verdict
+        depends on the problem.
     components: parts of the reward by name; their sum is the reward.
     """
 
@@ -40,10 +40,7 @@ def undecided(why: str) -> Judgement:
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One answer to judge.
-
-    task: the verifier's input, pickled by the client. Only a worker unpickles it.
-    """
+    """One answer to judge. task: the verifier's input, pickled by the client; only a worker unpickles it."""
 
     number: int
     verifier: str
@@ -52,10 +49,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The judgement on a question, or the reason why the service has none.
-
-    is_fault: whether the verifier itself has failed.
-    """
+    """The judgement on a question, or the reason of its failure. is_fault: True if the verifier failed."""
 
     number: int
     judgement: Judgement | None = None
@@ -68,7 +62,7 @@ class FrameError(Exception):
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    """Returns the bytes of a message. Raises FrameError for one that is too long."""
+    """Returns the frame of a message. Raises FrameError if it is too long."""
     body = msgspec.msgpack.encode(message)
     if len(body) > LONGEST_FRAME:
         raise FrameError(f"a frame of {len(body)} bytes; at most {LONGEST_FRAME} are sent")

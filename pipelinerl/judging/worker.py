@@ -1,12 +1,9 @@
-"""The template of judging's workers, and a worker.
+"""The template process of judging's workers, and the workers that it forks.
 
 The pool starts `python -m pipelinerl.judging.worker` with a socket as its standard input. The template
-imports and makes the verifiers once, which takes seconds. It forks a worker for every verdict, which takes
-milliseconds. It never sees a text of a model: that goes from the pool to the worker over a channel of their
-own. There it is parsed, after the worker has confined itself. Nothing that a text did to a worker is left
-for the next one.
-
-Must not know the service or its clients.
+imports and creates the verifiers once, which takes seconds, and forks a worker per verdict, which takes
+milliseconds. A model's text goes directly from the pool to the worker, which confines itself before it parses
+the text. So a hostile text affects neither the template nor other workers.
 """
 
 import gc
@@ -47,7 +44,7 @@ Judge = Callable[[str, bytes, str], Judgement]  # (verifier's name, task, text)
 
 
 class Template:
-    """The process that forks workers at the pool's request, and reaps them."""
+    """The process that forks workers on the pool's requests, and reaps them."""
 
     def __init__(self, control: socket.socket, judge: Judge, confinement: Confinement):
         self._control = control
@@ -57,7 +54,7 @@ class Template:
         self._decode = msgspec.msgpack.Decoder(Start | End).decode
 
     def serve(self) -> None:
-        """Serves until the pool closes its end."""
+        """Serves until the pool closes the control socket."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(woken, False)
@@ -104,14 +101,14 @@ class Template:
                 os.kill(process, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Reaps ended children, and kills the processes that workers left behind, which it has adopted."""
+        """Reaps ended children, and kills adopted processes, which ended workers had started."""
         with suppress(ChildProcessError):
             while (ended := os.wait4(-1, os.WNOHANG))[0]:
                 process, status, used = ended
                 if process in self._workers:
                     with suppress(ProcessLookupError, PermissionError):
                         os.killpg(process, signal.SIGKILL)
-                    self._tell(self._workers.pop(process), status, used)
+                    self._report(self._workers.pop(process), status, used)
                 for stray in self._strays():
                     os.kill(stray, signal.SIGKILL)
 
@@ -121,15 +118,14 @@ class Template:
             return {int(child) for child in children.read().split()} - self._workers.keys()
         return set()
 
-    def _tell(self, worker: int, status: int, used: resource.struct_rusage) -> None:
+    def _report(self, worker: int, status: int, used: resource.struct_rusage) -> None:
         code = os.waitstatus_to_exitcode(status)
-        cpu_s = used.ru_utime + used.ru_stime
-        told = Ended(worker, code, cpu_s, used.ru_maxrss << 10)
-        self._control.send(msgspec.msgpack.encode(told))
+        ended = Ended(worker, code, used.ru_utime + used.ru_stime, used.ru_maxrss << 10)
+        self._control.send(msgspec.msgpack.encode(ended))
 
 
 class Worker:
-    """A process that gives verdicts until the pool ends it. Most workers give one."""
+    """A process that judges texts, usually one, until the pool ends it."""
 
     def __init__(self, channel: int, judge: Judge, confinement: Confinement):
         self._channel = channel
@@ -180,7 +176,7 @@ class Worker:
 
 
 def _encoded(answer: Judged | Failed) -> bytes:
-    """Returns the answer's bytes, or those of a failure if the verifier returned no valid judgement."""
+    """Returns the encoded answer, or an encoded failure if the verifier returned no valid judgement."""
     try:
         frame = msgspec.msgpack.encode(answer)
         msgspec.msgpack.decode(frame, type=Judged | Failed)
@@ -190,9 +186,9 @@ def _encoded(answer: Judged | Failed) -> bytes:
 
 
 def main() -> None:
-    """Makes the judge that the pool names, reports whether that succeeded, and serves."""
+    """Creates the judge that the pool names, reports the result, and serves."""
     control = socket.socket(fileno=os.dup(0))
-    first_when_memory_ends()  # not the trainer; must precede the loss of access to /proc/self
+    first_when_memory_ends()  # rather than the trainer; `undumpable` ends the access to /proc/self
     undumpable()
     adopt_orphans()
     die_with_parent()
@@ -205,7 +201,7 @@ def main() -> None:
         control.send(msgspec.msgpack.encode(Ready(f"{type(error).__name__}: {error}"[:WORDS])))
         return
     gc.collect()
-    gc.freeze()  # a collection in a fork would copy the pages of everything that was imported
+    gc.freeze()  # a collection in a fork would copy the pages of all imported modules
     control.send(msgspec.msgpack.encode(Ready()))
     Template(control, judge, confinement).serve()
 

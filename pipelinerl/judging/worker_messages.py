@@ -1,7 +1,7 @@
 """The messages between the pool, the template and the workers, and their limits.
 
-Called by `workers` and `worker`. Must not know verifiers. A worker that evaluated a hostile text may send
-anything, so the pool parses only one bounded frame of declared types from it.
+A worker that evaluated a hostile text may send anything, so the pool parses only one bounded frame of
+declared types from it.
 """
 
 import math
@@ -18,9 +18,9 @@ READY = b"\x01"  # a worker's first byte, once it is confined
 LONGEST_ANSWER = 1 << 16  # bytes
 LONGEST_CONTROL = 1 << 18  # bytes of a message between pool and template
 LARGEST_NUMBER = 1e12  # in a judgement; advantages are computed in float32, with squares
-MOST_NUMBERS = 64  # the most components, and the most metrics, of a judgement
+MOST_NUMBERS = 64  # largest number of components, and of metrics, of a judgement
 WORDS = 300  # characters of an error that are reported
-WORDS_OF_ALL = ("right", "wrong", "no_answer", "undecided")  # outcomes that every verifier may use
+WORDS_OF_ALL = ("right", "wrong", "no_answer", "undecided")  # outcomes that all verifiers share
 LIMITS = ("time", "memory", "length", "processes", "output")  # limits that a text may exceed
 NAME = re.compile(r"[\w./:+\- ]{1,80}", re.ASCII)
 
@@ -28,12 +28,12 @@ NAME = re.compile(r"[\w./:+\- ]{1,80}", re.ASCII)
 class Setup(msgspec.Struct, frozen=True):
     """The first message to the template.
 
-    maker: `package.module.name` of the function that makes the judge. The template calls it once, and every
-        worker inherits what it has imported and cached.
-    options: its keyword arguments.
-    readable: readable paths besides those of Python and the imported packages.
-    reused: verifiers that evaluate no text, so their workers judge one text after another. All others have a
-        worker for each text, because evaluated text can change its process.
+    maker: `package.module.name` of the function that creates the judge. The template calls it once, before
+        it forks.
+    options: keyword arguments of `maker`.
+    readable: readable paths in addition to Python and the imported packages.
+    reused: verifiers that evaluate no text, so their workers judge many texts. All others need a worker per
+        text, because evaluated text can change its process.
     """
 
     maker: str
@@ -45,13 +45,13 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The template has made its judge, or failed with `error`."""
+    """The template has created its judge, or failed with `error`."""
 
     error: str = ""
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """A request to the template to start a worker. The worker's end of its channel is sent along."""
+    """A request to the template to start a worker, sent with the descriptor of the worker's channel."""
 
     worker: int
 
@@ -63,7 +63,7 @@ class End(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """A worker has ended. `code` is its exit status, or minus the number of the signal that ended it."""
+    """The end of a worker. `code` is its exit status, or the negative number of the signal that ended it."""
 
     worker: int
     code: int
@@ -72,8 +72,6 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A question to a worker."""
-
     verifier: str
     task: bytes
     text: str
@@ -87,8 +85,6 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Judged(msgspec.Struct, frozen=True, tag=True):
-    """A worker's reply with a judgement."""
-
     judgement: Judgement
 
 
@@ -98,7 +94,7 @@ def framed(message: bytes) -> bytes:
 
 
 def checked(judgement: Judgement) -> Judgement:
-    """Returns the judgement unchanged. Raises ValueError if it must not reach a log or a loss."""
+    """Returns the judgement. Raises ValueError if a number or a name in it is not permitted."""
     named = (judgement.components, judgement.metrics)
     numbers = [judgement.reward, *(number for numbers in named for number in numbers.values())]
     if not all(map(math.isfinite, numbers)):
@@ -117,18 +113,18 @@ def checked(judgement: Judgement) -> Judgement:
 
 
 def names_in(judgement: Judgement) -> set[str]:
-    """Returns the judgement's own words that become names of metrics, without common outcomes."""
+    """Returns the words of the judgement that become names of metrics, without common outcomes."""
     own = {judgement.outcome} if judgement.word not in WORDS_OF_ALL else set()
     return {*own, *judgement.components, *judgement.metrics}
 
 
 def without_names(judgement: Judgement) -> Judgement:
-    """Returns the judgement's reward and success, with an outcome that every verifier may use."""
+    """Returns the judgement with a common outcome and without components and metrics."""
     of_all = judgement.word in WORDS_OF_ALL
     outcome = judgement.outcome if of_all else "right" if judgement.success else "wrong"
     return Judgement(judgement.reward, judgement.success, outcome)
 
 
 def printable(words: str) -> str:
-    """Returns the beginning of a worker's message as one line that is safe for a log and a terminal."""
+    """Returns the start of a worker's message as one printable line."""
     return " ".join("".join(c if c.isprintable() else " " for c in words[:WORDS]).split())

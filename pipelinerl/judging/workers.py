@@ -1,12 +1,10 @@
-"""The pool of judging's workers: a worker process gives one verdict, and ends.
+"""The pool of judging's workers, used by the service.
 
-Used by the judging service. Must not know the service's clients. Process pools of libraries would not do,
-because they unpickle results: a worker that evaluated a hostile text could send a pickle that executes here.
+Each worker gives one verdict, because evaluated text can change its process, such that it accepts every later
+text. A fork costs 10 to 15 ms of CPU time with sympy and reasoning-gym imported. Verifiers that evaluate no
+text may reuse a worker (`Setup.reused`). A hostile text can still decide its own verdict.
 
-A worker lives for one verdict because evaluated text can change its process. For example, the scorer would
-then say "right" to every later text. A fork costs 10 to 15 ms of CPU time with sympy and reasoning-gym
-imported. Verifiers that evaluate no text may reuse a worker (`Setup.reused`). A hostile text can still decide
-its own verdict.
+Libraries' process pools unpickle results, so a hostile text could execute code in the service.
 """
 
 import asyncio
@@ -32,10 +30,10 @@ from pipelinerl.judging.worker_messages import (
     without_names,
 )
 
-TRIES = 3  # for a verdict, if its worker is lost
-MOST_NAMES = 1000  # different names of metrics in all judgements together
-MOST_TEXTS = 1000  # judged by a reused worker before it is replaced, against leaks
-KILLS = 2  # of workers by the kernel, after which the text is taken to be the cause
+TRIES = 3  # workers for a verdict, if they are lost
+MOST_NAMES = 1000  # different names of metrics in all judgements
+MOST_TEXTS = 1000  # texts that a reused worker judges before it is replaced, against leaks
+KILLS = 2  # workers killed by the kernel before the text is taken as the cause
 
 log = logging.getLogger(__name__)
 
@@ -43,25 +41,24 @@ __all__ = ["Setup", "TemplateError", "VerifierError", "WorkerLostError", "Worker
 
 
 class VerifierError(Exception):
-    """The verifier raised an exception, which the message names."""
+    """The verifier raised the exception in the message."""
 
 
 class Workers:
-    """A pool of workers that gives verdicts, `workers` at a time. Further questions wait.
+    """A pool of workers.
 
     setup: the template's setup.
-    workers: the number of processes that judge at the same time.
-    verdict_s: the longest wall time of a verdict, from when its worker has the text; for the next verdicts
-        it can be changed.
+    workers: the number of processes that judge at the same time; further questions wait.
+    verdict_s: the longest wall time of a verdict from when its worker has the text; may be changed later.
 
-    restarts: how often the template was restarted.
+    restarts: the number of restarts of the template.
     """
 
     def __init__(self, setup: Setup, workers: int, verdict_s: float):
         self._setup = setup
         self.verdict_s = verdict_s
         self._environment = clean_environment({})
-        self._places = asyncio.Semaphore(workers)
+        self._free = asyncio.Semaphore(workers)
         self._template: Template | None = None
         self._idle: list[Worker] = []
         self._starting = asyncio.Lock()
@@ -81,21 +78,20 @@ class Workers:
         await self.close()
 
     async def close(self) -> None:
-        """Ends all processes."""
         if self._template:
             await self._template.close()
 
     async def judged(self, verifier: str, task: bytes, text: str) -> Judgement:
-        """Returns the judgement; `undecided:<why>` for a text that exceeded a limit.
+        """Returns the judgement, or `undecided:<why>` if the text exceeded a limit.
 
         Raises VerifierError, WorkerLostError, and TemplateError if the template cannot be restarted.
         """
         question = msgspec.msgpack.encode(Asked(verifier, task, text))
-        async with self._places:
+        async with self._free:
             return await self._judged(question, verifier in self._setup.reused)
 
     async def _judged(self, question: bytes, is_reused: bool) -> Judgement:
-        """Returns the judgement of an idle worker if it decides, else of a new worker.
+        """Returns the judgement of an idle worker, or of a new one if the idle one fails.
 
         Only a new worker's failure is certainly caused by this text.
         """
@@ -129,7 +125,7 @@ class Workers:
         raise WorkerLostError("workers are killed, or end, before they answer")
 
     async def _asked(self, worker: Worker, question: bytes, is_reused: bool) -> Judgement | Ended:
-        """Returns the judgement, or how the worker ended without one."""
+        """Returns the judgement, or the end of a worker that gave none."""
         kept = False
         try:
             async with asyncio.timeout(self.verdict_s):
@@ -159,10 +155,9 @@ class Workers:
         return undecided(answer.why if answer.why in ("memory", "processes") else "output")
 
     def _with_few_names(self, judgement: Judgement) -> Judgement:
-        """Returns the judgement, without its names if all judgements together would have too many.
+        """Returns the judgement, without its names once all judgements have too many different ones.
 
-        The names become names of metrics, and texts that forge judgements could invent any number of them.
-        Reward and success stay the same.
+        The names become names of metrics, of which texts that forge judgements could invent any number.
         """
         names = self._names | names_in(judgement)
         if len(names) > MOST_NAMES:
@@ -171,7 +166,7 @@ class Workers:
         return judgement
 
     def _why(self, ended: Ended) -> str:
-        """Returns the limit that was exceeded by a worker that ended without an answer."""
+        """Returns the limit that a worker exceeded that ended without an answer."""
         limit_s = self._setup.limits.cpu_s
         if ended.code == -signal.SIGXCPU or (limit_s is not None and ended.cpu_s > limit_s):
             return "time"
@@ -189,5 +184,5 @@ class Workers:
 
 
 def is_decided(answered: Judgement | Ended | None) -> TypeGuard[Judgement]:
-    """Returns whether this is a judgement that no limit prevented."""
+    """Returns True if the worker gave a judgement within its limits."""
     return isinstance(answered, Judgement) and not answered.outcome.startswith("undecided:")

@@ -1,6 +1,6 @@
-"""The interface of objectives, and the functions that they share.
+"""The interface of objectives, and shared functions.
 
-An objective is a callable: (scores, batch) -> (loss, token sums). The loss is this micro-batch's share of the
+An objective is a callable: (scores, batch) -> (loss, token sums). The loss is this micro-batch's part of the
 step's loss: the sum of each token's term times its weight. The weights, `batch.loss_weights`, contain the
 normalisation over the step. So the step's gradient does not depend on its division into micro-batches.
 
@@ -36,14 +36,14 @@ def check_base(base: str, name: str = "base") -> None:
 
 
 def sampled(batch: PackedBatch) -> torch.Tensor:
-    """Returns which tokens in the loss a server has sampled: [T] bool. Others have no behaviour policy."""
+    """Returns a mask [T] of the tokens in the loss that a server has sampled. Others have no μ."""
     return batch.loss_mask & (batch.versions >= 0)
 
 
 def log_ratio(scores: TokenScores, batch: PackedBatch, base: Base = "behaviour") -> torch.Tensor:
-    """Returns log π(token) − log base(token): [T], 0 where the token is not in the loss.
+    """Returns log π(token) − log base(token): [T], 0 for tokens that are not in the loss.
 
-    It is also 0 where the base is the behaviour policy and the token was not sampled.
+    With the behaviour policy as base, it is 0 also for tokens that no server sampled.
     """
     if base == "proximal":
         return (scores.logprobs - proximal_logprobs(scores, batch)).where(batch.loss_mask, 0.0)
@@ -51,18 +51,15 @@ def log_ratio(scores: TokenScores, batch: PackedBatch, base: Base = "behaviour")
 
 
 def proximal_logprobs(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
-    """Returns log π_prox, π_prox being the policy at the step's beginning: [T], without gradient.
+    """Returns log π_prox [T], without gradient. π_prox is the policy at the start of the step.
 
-    In the first of a step's `epochs` it is π itself.
+    In the first of a step's `epochs` it is π.
     """
     return scores.logprobs.detach() if batch.proximal_logprobs is None else batch.proximal_logprobs
 
 
 def reference_logprobs(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
-    """Returns the reference server's log-probabilities: [T], without gradient.
-
-    In a batch without tokens they are π's own. Raises ValueError if tokens have none.
-    """
+    """Returns the reference's log-probabilities [T], without gradient. Raises ValueError without any."""
     if batch.reference_logprobs is not None:
         return batch.reference_logprobs
     if batch.num_tokens:
@@ -70,16 +67,16 @@ def reference_logprobs(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
     return scores.logprobs.detach()
 
 
-MAX_LOG_RATIO = 20.0  # far above it, exp overflows float32, and inf · 0 gives a NaN gradient
+MAX_LOG_RATIO = 20.0  # exp would overflow float32 far above it, and inf · 0 gives a NaN gradient
 
 
 def ratio(log_r: torch.Tensor) -> torch.Tensor:
-    """Returns exp(log_r), elementwise; above MAX_LOG_RATIO it is e^20 = 4.9e8, without gradient."""
+    """Returns exp(log_r), elementwise; e^20 = 4.9e8 without gradient above MAX_LOG_RATIO."""
     return log_r.clamp(max=MAX_LOG_RATIO).exp()
 
 
 def per_rollout(values: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
-    """Returns sums over the tokens of each rollout that are in the loss: [T] -> [R].
+    """Returns the sum over each rollout's tokens in the loss: [T] -> [R].
 
     All sequences of a rollout are in one micro-batch.
     """
@@ -88,7 +85,7 @@ def per_rollout(values: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
 
 
 def rollout_minimum(values: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
-    """Returns the least value of each rollout's tokens in the loss, +inf without any: [T] -> [R]."""
+    """Returns the minimum over each rollout's tokens in the loss, +inf if there are none: [T] -> [R]."""
     masked = values.where(batch.loss_mask, torch.inf)
     none = masked.new_full((batch.num_rollouts,), torch.inf)
     return none.scatter_reduce(0, batch.rollout_ids, masked, "amin")
@@ -100,13 +97,10 @@ def rollout_lengths(batch: PackedBatch) -> torch.Tensor:
 
 
 def rollout_weights(batch: PackedBatch) -> torch.Tensor:
-    """Returns the mean weight of each rollout's tokens: [R], 1/B in the default normalisation.
-
-    It is the weight of a term that each rollout has once.
-    """
+    """Returns the mean weight of each rollout's tokens, for terms per rollout: [R], 1/B by default."""
     return per_rollout(batch.loss_weights, batch) / rollout_lengths(batch)
 
 
 def count(tokens: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
-    """Returns how many of the tokens, a mask [T], are in the loss."""
+    """Returns the number of tokens in the loss that a mask [T] selects."""
     return (tokens & batch.loss_mask).sum()

@@ -1,9 +1,9 @@
-"""CISPO: the importance weight is clipped, and no token loses its gradient.
+"""CISPO: clips the importance weight instead of the gradient of a token.
 
     J = Σ_tokens  w · sg(clip(r, 1 − ε_low, 1 + ε_high)) · A · log π
 
-Source: MiniMax-M1, arXiv 2506.13585, eq. 4 and 5. The paper sets no lower bound (ε_low = 1 here), and does
-not state its tuned ε_high.
+Source: MiniMax-M1, arXiv 2506.13585, eq. 4 and 5. The paper has no lower bound (ε_low = 1), and does not
+state its ε_high.
 """
 
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ def clipped_surrogate(
 def clip_is_active(
     ratio: torch.Tensor, advantages: torch.Tensor, epsilon_low: float, epsilon_high: float
 ) -> torch.Tensor:
-    """Returns where the clip removes the gradient: bool, of the same shape."""
+    """Returns a mask, of the same shape, of the elements whose gradient the clip removes."""
     too_high = (ratio > 1 + epsilon_high) & (advantages > 0)
     too_low = (ratio < 1 - epsilon_low) & (advantages < 0)
     return too_high | too_low

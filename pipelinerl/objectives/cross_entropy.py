@@ -1,9 +1,8 @@
-"""Supervised fine-tuning: the cross-entropy of the answers in the loss.
+"""Cross-entropy of the answers, for supervised fine-tuning. Advantages are not used.
 
     J = Σ_tokens  w · log π
 
-Advantages and importance weights play no part. With `normalisation=tokens` it is the mean over the step's
-tokens, as is usual.
+With `normalisation=tokens` it is the mean over the step's tokens, as is usual.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
-"""Decoupled PPO: the clip is around a recent policy, the importance weight corrects for an older one.
+"""Decoupled PPO: clips around the proximal policy, and corrects for the behaviour policy by a weight.
 
-    J = Σ_tokens  w · (π_prox / μ) · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A)   where π_prox / μ ≤ cap,
+    J = Σ_tokens  w · (π_prox / μ) · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A) · 1[π_prox / μ ≤ cap]
     ρ = π / π_prox
 
-π_prox is the policy at the step's beginning. In the first of a step's `epochs`, ρ is 1, and the gradient
-equals that of plain importance sampling. The clip acts from the second epoch on. A token whose behaviour
-weight π_prox / μ is above the cap is left out, because nothing else bounds that weight. ρ is at most e^20.
+π_prox is the policy at the start of the step. In the first of a step's `epochs`, ρ is 1, and the gradient
+is that of plain importance sampling. The clip is active from the second epoch on. Only the cap bounds the
+behaviour weight π_prox / μ. ρ is at most e^20.
 Source: AReaL, arXiv 2505.24298, §5.2, eq. 5 (ε = 0.2), after arXiv 2110.00641. The cap is
 behav_imp_weight_cap = 5 in AReaL's code.
 """

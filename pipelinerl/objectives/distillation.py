@@ -1,12 +1,12 @@
-"""On-policy distillation: what a teacher finds likelier than π is made likelier, on π's own samples.
+"""On-policy distillation: moves π towards a teacher on samples of the policy.
 
-    the objective inside, with  A = α · A_reward + β · sg(log teacher − log π)  for each token
+    the inner objective, with  A = α · A_reward + β · sg(log teacher − log π)  for each token
 
-With `reinforce` inside and α = 0, J has in expectation the gradient of −β · KL(π‖teacher), token by token. No
-reward is needed then, and groups of equal rewards have a gradient too (`filters=[]`). With α = 1 the policy
-learns from rewards and from the teacher at once.
-The teacher is the `reference` server, with a model of its own (`+reference.arguments.model=DIRECTORY`), which
-must have the same vocabulary. Differences of more than 20 nats count as 20.
+With `reinforce` inside and α = 0, J has in expectation the gradient of −β · KL(π‖teacher), token by token.
+Then no reward is needed, and groups of equal rewards have a gradient too (`filters=[]`). With α = 1 the
+policy learns from rewards and from the teacher. The teacher is the model of the `reference` server
+(`+reference.arguments.model=DIRECTORY`), which must have the same vocabulary. The log ratio is clipped to 20
+nats.
 Source: GKD, arXiv 2306.13649; Thinking Machines Lab, "On-Policy Distillation" (2025).
 """
 

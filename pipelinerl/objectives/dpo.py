@@ -1,9 +1,9 @@
-"""Direct preference optimisation: the preferred one of two answers is made likelier than the other.
+"""Direct preference optimisation (DPO): raises the probability of preferred over rejected answers.
 
     J = Σ_pairs  w · log σ(β · h),    h = Σ_tokens of the pair  A · (log π − log π_ref)
 
 A pair is one rollout of two sequences. A is 1 for the tokens of the preferred answer, and -1 for those of the
-other one (`credit=completion`). w is the weight of a rollout. π_ref is the policy of the reference server.
+rejected one (`credit=completion`). w is the weight of a rollout. π_ref is the policy of the reference server.
 Source: DPO, arXiv 2305.18290, eq. 7.
 """
 

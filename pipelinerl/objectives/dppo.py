@@ -1,12 +1,12 @@
-"""DPPO and IPO: tokens leave the loss whose probability has moved too far, in place of a clipped ratio.
+"""DPPO and IPO: mask tokens whose probability has moved too far, instead of clipping the ratio.
 
     J = Σ_tokens  w · r A · keep
     signed (DPPO):     keep = π − μ ≤ ε_high where A > 0,    π − μ ≥ −ε_low where A ≤ 0
     not signed (IPO):  keep = −ε_low ≤ π − μ ≤ ε_high
 
-π and μ are here the probabilities of the sampled token. |π − μ| is the total variation between the two
-policies, each seen as a choice between that token and all others. A ratio instead is large for any unlikely
-token, however little its probability moves. The signed form keeps a token that its update would bring back.
+π and μ are here the probabilities of the sampled token. |π − μ| is the total variation between the policies
+as binary distributions over that token and all others. The ratio of an unlikely token instead may be large
+although its probability hardly moves. The signed form keeps tokens whose update would move them back.
 r is at most e^20.
 Source: arXiv 2602.04879 (binary total variation). The form without a sign is prime-rl's since August 2026.
 """

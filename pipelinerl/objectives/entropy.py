@@ -1,4 +1,4 @@
-"""A regulariser: a bonus for the exact entropy of the distribution from which tokens are sampled.
+"""A regulariser: a bonus for the exact entropy of π at each token.
 
     L = −α · Σ_tokens  w · H(π(· | before))
 

@@ -1,16 +1,15 @@
-"""Any objective on the tokens of each rollout at which the policy is least certain.
+"""Applies any objective to the tokens of each rollout at which the policy has the highest entropy.
 
     J = J_policy with the weights  w · n / s · 1[H ≥ h]
 
-H is the entropy of π at a token, held fixed. h is the ⌈share · n⌉-th largest one of the rollout's n tokens in
-the loss. Tokens of the same entropy as h are selected too. The others stay in the loss with the weight 0, so
-lengths do not change. s is the number of selected tokens: the weights of a rollout have the same sum as
-before. With `normalisation=rollout_tokens` the loss is the mean over selected tokens.
+H is the entropy of π at a token, without gradient. h is the ⌈share · n⌉-th largest entropy of the rollout's n
+tokens in the loss; ties are selected too. Other tokens remain in the loss with the weight 0, so lengths do
+not change. s is the number of selected tokens, so the sum of a rollout's weights does not change. With
+`normalisation=rollout_tokens` the loss is the mean over the selected tokens.
 
-In the paper h is the threshold of a batch. Its code takes the micro-batch for that, and the mean over its
-selected tokens. So the gradient there depends on how a step is cut. Here it does not, because
-all of a rollout is in one micro-batch. But each rollout has the same share of its tokens selected, even one
-that is certain of all.
+In the paper h is a threshold over a batch, and in its code over a micro-batch. Its gradient depends on the
+division of a step; here it does not, because a rollout is in one micro-batch. But the same share of tokens is
+selected in every rollout, even in one of low entropy.
 Source: arXiv 2506.01939, eq. 6; share = 0.2 (§5.2), around the objective of DAPO.
 """
 
@@ -54,7 +53,7 @@ class EntropySelected:
 
 
 def _ranked(values: torch.Tensor, batch: PackedBatch, ranks: torch.Tensor) -> torch.Tensor:
-    """Returns each rollout's value of this rank, where 1 is its largest: [T], [R] -> [R]."""
+    """Returns the value of a given rank in each rollout; rank 1 is the largest: [T], [R] -> [R]."""
     descending = values.argsort(descending=True)
     by_rollout = descending[batch.rollout_ids[descending].argsort(stable=True)]
     tokens = batch.rollout_ids.bincount(minlength=batch.num_rollouts)

@@ -2,10 +2,10 @@
 
     A_t = Σ_l λ^l δ_{t+l},    δ_t = r_t + V_{t+1} − V_t
 
-t counts the tokens of a rollout that are in the loss, in their order: through all of its turns and sequences.
-What lies between them is skipped, be it a prompt, or a sampled token that is masked. V after the last one is
-0. r_t = R_t − R_{t+1}, where R is the return. So the reward is at the rollout's end, or, with `credit=turn`,
-at the ends of its turns. Let e = R − V be the error of a value. Then δ_t = e_t − e_{t+1}, and
+t counts the tokens of a rollout that are in the loss, through all of its turns and sequences; prompts and
+masked tokens are skipped. V after the last token is 0. r_t = R_t − R_{t+1}, where R is the return. So the
+reward is at the rollout's end, or, with `credit=turn`, at the ends of its turns. Let e = R − V be the error
+of a value. Then δ_t = e_t − e_{t+1}, and
 
     A_t = e_t − (1 − λ) Σ_{l≥1} λ^{l−1} e_{t+l}
 
@@ -20,7 +20,7 @@ from contracts.trainer import PackedBatch
 def later_errors(errors: torch.Tensor, batch: PackedBatch, decay: float) -> torch.Tensor:
     """Returns (1 − λ) Σ_{l≥1} λ^{l−1} e_{t+l} for the errors e [T] and λ = `decay`: [T].
 
-    It is 0 where a token is not in the loss. The sums take log2(T) operations on all tokens.
+    The result is 0 for tokens that are not in the loss. Takes log2(T) operations on all tokens.
     """
     later = torch.zeros_like(errors)
     if decay == 1:
@@ -40,7 +40,7 @@ def later_errors(errors: torch.Tensor, batch: PackedBatch, decay: float) -> torc
 
 
 def _from(values: torch.Tensor, rollouts: torch.Tensor, distance: int) -> torch.Tensor:
-    """Returns the values [N] of the tokens at a distance: 0 where these are of another rollout, or none."""
+    """Returns the values [N] of the tokens at a distance, 0 beyond the end of a rollout."""
     moved = torch.zeros_like(values)
     moved[:-distance] = values[distance:].where(rollouts[distance:] == rollouts[:-distance], 0.0)
     return moved

@@ -3,16 +3,16 @@
     J = Σ_rollouts  w · min(s A, clip(s, 1 − ε_low, 1 + ε_high) A),    s = exp(mean over tokens of log r)
 
 w is the mean weight of a rollout's tokens: 1/B by default, as in the paper. A is the mean of their
-advantages, which are equal unless each turn has its own. s is computed over all sequences of a rollout, and
-is at most e^20. With `by_token` (GSPO-token) each token keeps its own advantage:
+advantages, which differ only with credit per turn. s is computed over all sequences of a rollout, and is at
+most e^20. With `by_token` (GSPO-token) each token keeps its advantage:
 
     J = Σ_rollouts  w · mean over tokens of min(s_t A_t, clip(s_t, 1 − ε_low, 1 + ε_high) A_t),
     s_t = sg(s) · π_t / sg(π_t)
 
-`base` is the policy below π in r. The paper's is `proximal`, the trainer's own policy before the step, which
-differs from π only from the second of a step's `epochs` on. `behaviour` is the policy that sampled. Then s
-has also the lag, and what the engine computes in another way; the paper's ε is tight for that. A mismatch of
-0.02 nats a token clips 38 % of rollouts of 300 tokens, and 17 % of those of 3,000.
+`base` is the denominator of r. The paper's is `proximal`, the policy at the start of the step, which equals π
+in the first of a step's `epochs`. With `behaviour`, s also contains the lag and the numerical mismatch
+between engine and trainer, for which the paper's ε is tight. A mismatch of 0.02 nats per token clips 38 % of
+the rollouts of 300 tokens, and 17 % of those of 3,000.
 Source: arXiv 2507.18071, eq. 5 to 7, and 13 and 14 for tokens; ε = 3e-4 and 4e-4 (§5.1).
 """
 

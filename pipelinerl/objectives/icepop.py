@@ -1,8 +1,8 @@
-"""IcePop: tokens whose ratio is out of bounds on either side leave the loss.
+"""IcePop: masks tokens whose ratio is out of bounds on either side.
 
     J = Σ_tokens  w · r A · 1[low ≤ r ≤ high]
 
-The bounds are applied in log space, because a ratio that overflows would leave inf · 0 in the gradient.
+The bounds are applied in log space, because a ratio that overflows gives inf · 0 in the gradient.
 Source: INTELLECT-3, arXiv 2512.16144, §3.3 (low = 0.5, high = 5), after IcePop (Ling team, 2025). The paper
 also masks every rollout that has a token with r < 1e-5: `objective=masked` with the rule SmallestRatio.
 """

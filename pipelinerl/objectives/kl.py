@@ -3,10 +3,10 @@
     L = β · Σ_tokens  w · r · k(x),    x = log π − log ref
     k1 = x,    k2 = x² / 2,    k3 = exp(−x) + x − 1, where −x is at most 20
 
-Tokens were sampled by μ, and not by π. With `unbiased`, the importance weight r = π/μ corrects for that. The
-gradient is then in expectation that of each token's KL(π‖ref), given the tokens before it. For k1 and k3, r
-keeps its own gradient; for k2 it is held fixed. Without `unbiased`, r is left out. Then k2's gradient is
-right only if μ = π, and k3's not even then. k1's is 0, so that k1 is refused. r is at most e^20.
+Tokens were sampled by μ instead of π. With `unbiased`, the importance weight r = π/μ corrects for that. The
+expected gradient is then that of each token's KL(π‖ref), given the tokens before it. r has a gradient in k1
+and k3, but not in k2. Without `unbiased`, r is 1. Then k2's gradient is correct only if μ = π, k3's is never
+correct, and k1's is 0, so k1 is refused. r is at most e^20.
 Source: Schulman, "Approximating KL divergence" (2020): k1, k2, k3. GRPO, arXiv 2402.03300, eq. 4, has k3
 without r; DeepSeek-V3.2, arXiv 2512.02556, §3.1, has it with r.
 """
@@ -30,8 +30,6 @@ from pipelinerl.objectives.base import (
 
 @dataclass(frozen=True)
 class KlToReference:
-    """The penalty. It needs a `reference` server, which scores every token."""
-
     needs_reference = True
 
     coefficient: float  # β

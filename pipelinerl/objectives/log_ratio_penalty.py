@@ -1,8 +1,7 @@
-"""A regulariser: a penalty on the squared log ratio, which keeps π near the policy that sampled.
+"""A regulariser: a penalty on the squared log ratio, the token-level form of mirror_descent's penalty.
 
     L = κ · Σ_tokens  w · (log r)²
 
-It is the token-level form of mirror_descent's penalty.
 Source: Kimi K2.5, arXiv 2602.02276; prime-rl adds it to its masked objectives (`kl_tau`, 1e-3 in April 2026).
 """
 

@@ -1,19 +1,19 @@
-"""Any objective with rules that weigh or mask what was sampled too far from the trained policy.
+"""Applies rules to any objective, which weigh or mask tokens that were sampled too far from the trained
+policy.
 
     J = J_policy with the weights  w · Π_rules f(log ρ)
 
-A rule's factor f is held fixed. A masked token stays in the loss with the weight 0, so neither lengths nor
-the means over a rollout change. `around` says what ρ is:
+A rule's factor f has no gradient. A masked token remains in the loss with the weight 0, so lengths and means
+over a rollout do not change. `around` selects ρ:
 
-* behaviour: ρ = π/μ, and the objective inside is unchanged. Its own ratio is π/μ already, so a rule that
-  weighs by ρ is refused here.
-* proximal: ρ = π_prox/μ, and the objective inside takes π_prox for μ. The rule corrects for lag and for what
-  the engine computes in another way; the objective clips what the step's own updates change. In the first
-  of a step's `epochs`, π_prox is π: the ratio inside is 1, and nothing is clipped.
+* behaviour: ρ = π/μ. The inner objective, whose ratio is π/μ too, is unchanged, so rules that weigh by ρ are
+  refused.
+* proximal: ρ = π_prox/μ, and π_prox replaces μ in the inner objective. The rules correct for lag and for the
+  numerical mismatch between engine and trainer; the objective clips the changes of the step's updates. In the
+  first of a step's `epochs`, π_prox is π, so its ratio is 1 and nothing is clipped.
 
-Source: TRL (`vllm_importance_sampling_mode`) and verl (`rollout_correction`) weigh any objective so, around
-the proximal policy. verl takes masked tokens out of the denominator of the loss as well; here they stay in
-it.
+Source: TRL (`vllm_importance_sampling_mode`) and verl (`rollout_correction`), around the proximal policy.
+verl also excludes masked tokens from the denominator of the loss.
 """
 
 from collections.abc import Sequence

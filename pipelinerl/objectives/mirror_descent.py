@@ -1,14 +1,14 @@
-"""Online policy mirror descent of Kimi k1.5: a squared penalty keeps π near the policy that sampled.
+"""Online policy mirror descent of Kimi k1.5, with a squared penalty on the log ratio of a rollout.
 
     J = Σ_rollouts  w · ( Σ_tokens A log π  −  τ/2 · (Σ_tokens log r)² )
 
 With A = r_j − mean of the group's rewards (`advantage=group_mean`, without std) and w = 1/B, the gradient is
-the paper's. `base` is the policy below π in r. The paper's is the one that an iteration begins with, and
-samples with. Here that is `behaviour`, the policy that sampled, or `proximal`, the trainer's own before the
-step, which needs several `epochs`. They differ by lag, and by what the engine computes in another way. The
+the paper's. `base` is the denominator of r. In the paper it is the policy at the start of an iteration, which
+also samples. Here it is `behaviour`, the policy that sampled, or `proximal`, the policy at the start of the
+step, which needs several `epochs`. They differ by lag and by the mismatch between engine and trainer. The
 paper resets the optimizer at every iteration (`reset_optimizer_every=1`), useful with several updates.
-Source: arXiv 2501.12599, §2.3.2, eq. 3. The paper does not state τ. `mirror_penalty` in the metrics is
-the sum of the squares, per token of the step.
+Source: arXiv 2501.12599, §2.3.2, eq. 3. The paper does not state τ. The metric `mirror_penalty` is the sum of
+the squares per token of the step.
 """
 
 import math

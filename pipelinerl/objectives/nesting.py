@@ -1,10 +1,10 @@
-"""Objectives inside others. Without torch, because the launcher asks too."""
+"""Objectives inside others. Does not import torch, because the launcher uses it."""
 
 from collections.abc import Iterator
 
 
 def nested(objective: object) -> Iterator[object]:
-    """Yields the objective and those inside it, which each has as its `policy`."""
+    """Yields the objective and its inner ones, each the `policy` of the previous one."""
     while objective is not None:
         yield objective
         objective = getattr(objective, "policy", None)

@@ -1,8 +1,8 @@
-"""Rules of `masked`: how much what was sampled counts, by how far its policy is from the trained one.
+"""Rules of `masked`: factors of loss weights, by the distance between behaviour and trained policy.
 
-A rule is a callable: (log ρ, batch) -> Factor. log ρ is [T], 0 where a token is not in the loss, and without
-gradient. Names are TRL's and verl's; what they call a sequence is a rollout here, with all of its sequences.
-ρ is at most e^20. To add a rule, write a class like these.
+A rule is a callable: (log ρ, batch) -> Factor. log ρ is [T], without gradient, and 0 for tokens that are not
+in the loss. ρ is at most e^20. Names are those of TRL and verl; their sequence is a rollout here, with all of
+its sequences. To add a rule, write a class like these.
 """
 
 import math
@@ -16,16 +16,16 @@ from pipelinerl.objectives.base import per_rollout, ratio, rollout_lengths, roll
 
 
 class Factor(NamedTuple):
-    """What a rule makes of the tokens. `bound`: where it has changed a token's weight, or masked it."""
+    """The factors of a rule. bound: True for tokens that the rule has truncated or masked."""
 
     values: torch.Tensor  # [T], at least 0
     bound: torch.Tensor  # [T] bool
 
 
 class Rule(Protocol):
-    name: str  # in the metrics, after `masked_`
-    of_rollout: bool  # whether all tokens of a rollout have the same factor
-    weighs: bool  # whether the factor has ρ in it, and is not only 0 or 1
+    name: str  # suffix of the metric `masked_<name>`
+    of_rollout: bool  # True if all tokens of a rollout have the same factor
+    weighs: bool  # True if the factor contains ρ, and is not only 0 or 1
 
     def __call__(self, log_rho: torch.Tensor, batch: PackedBatch) -> Factor: ...
 
@@ -73,7 +73,7 @@ class TokenTruncate:
 
 @dataclass(frozen=True)
 class TokenMask:
-    """f = ρ where low ≤ ρ ≤ high, else 0, for each token: masked importance sampling (MIS)."""
+    """f = ρ if low ≤ ρ ≤ high, else 0, for each token: masked importance sampling (MIS)."""
 
     name = "token_mask"
     of_rollout = False
@@ -91,7 +91,7 @@ class TokenMask:
 
 @dataclass(frozen=True)
 class SequenceTruncate:
-    """f = min(ρ, high), ρ the product of a rollout's token ratios."""
+    """f = min(ρ, high) for the product ρ of a rollout's token ratios."""
 
     name = "sequence_truncate"
     of_rollout = True
@@ -108,7 +108,7 @@ class SequenceTruncate:
 
 @dataclass(frozen=True)
 class SequenceMask:
-    """f = ρ where low ≤ ρ ≤ high, else 0, ρ the product of a rollout's token ratios."""
+    """f = ρ if low ≤ ρ ≤ high, else 0, for the product ρ of a rollout's token ratios."""
 
     name = "sequence_mask"
     of_rollout = True
@@ -126,7 +126,7 @@ class SequenceMask:
 
 @dataclass(frozen=True)
 class GeometricMask:
-    """f = 1 where low ≤ ρ ≤ high, else 0, ρ the geometric mean of a rollout's token ratios (Geo-RS)."""
+    """f = 1 if low ≤ ρ ≤ high, else 0, for the geometric mean ρ of a rollout's token ratios (Geo-RS)."""
 
     name = "geometric_mask"
     of_rollout = True
@@ -147,7 +147,7 @@ class GeometricMask:
 class SmallestRatio:
     """f = 0 for a rollout that has a token with ρ < low, else 1.
 
-    Source: INTELLECT-3, arXiv 2512.16144, §3.3 (low = 1e-5), which has it beside icepop.
+    Source: INTELLECT-3, arXiv 2512.16144, §3.3 (low = 1e-5), where it is combined with icepop.
     """
 
     name = "smallest_ratio"
@@ -167,7 +167,7 @@ class SmallestRatio:
 
 @dataclass(frozen=True)
 class OffPolicySequence:
-    """f = 0 for a rollout with A < 0, on average, whose mean of −log ρ is above delta, else 1.
+    """f = 0 for a rollout with a mean A < 0 and a mean of −log ρ above delta, else 1.
 
     Source: DeepSeek-V3.2, arXiv 2512.02556, §3.1, off-policy sequence masking.
     """

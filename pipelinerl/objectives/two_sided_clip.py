@@ -1,8 +1,8 @@
-"""Two-sided clipping: PPO's clip does not bound the ratio above for negative advantages; δ bounds it.
+"""Two-sided clipping: PPO's clip with an upper bound δ on the ratio for negative advantages.
 
     J = Σ_tokens  w · min(min(r, δ) A, clip(r, 1 − ε_low, 1 + ε_high) A),    δ > 1 + ε_high
 
-It differs from ppo_clip only for A < 0, where large ratios would give large updates.
+For A < 0, large ratios would otherwise give large updates. For A ≥ 0 it is ppo_clip.
 Source: INTELLECT-2, arXiv 2505.07291, two-sided GRPO clipping; ε = 0.2 and δ = 4 in §4.1.
 """
 

@@ -1,14 +1,16 @@
-"""Any objective with a learned baseline: the value head's prediction is subtracted from the return.
+"""Applies any objective with a learned baseline: advantages of the value head by GAE, and a value loss.
 
     A = GAE(λ) of V_0,    T = V_0 + GAE(λ_value) of V_0,    L = L_policy(A) + β · Σ_tokens  w · ½ (V − T)²
 
-R is the advantage in the records (`advantage=value` leaves rewards unchanged). V is the value head's
-prediction at the state before each token, and V_0 that before the step's first update. So A is the same in
-all of a step's `epochs`. With λ = 1 it is R − V_0, and with λ_value = 1 the target T is R: the defaults.
-`gae.py` says what GAE is over several turns and masked tokens. With `value_clip` ε, the value loss is that
-of PPO's code: ½ max((V − T)², (V_0 + clip(V − V_0, −ε, ε) − T)²).
-Source: GAE, arXiv 1506.02438, with λ = γ = 1 in Open-Reasoner-Zero, arXiv 2503.24290, §2.2. VAPO, arXiv
-2504.05118, has a λ of the critic's own, which is 1. The clip of values is that of openai/baselines, ppo2.
+The return R is the advantage in the records (`advantage=value` leaves rewards unchanged). V is the value
+head's prediction before each token, and V_0 that before the step's first update. So A is equal in all of a
+step's `epochs`. By default λ = λ_value = 1, with A = R − V_0 and T = R. `gae.py` defines GAE over several
+turns and masked tokens. With `value_clip` ε, the value loss is
+
+    ½ max((V − T)², (V_0 + clip(V − V_0, −ε, ε) − T)²)
+
+Source: GAE, arXiv 1506.02438, with λ = γ = 1 in Open-Reasoner-Zero, arXiv 2503.24290, §2.2. λ_value is of
+VAPO, arXiv 2504.05118, and the value clip of openai/baselines, ppo2.
 """
 
 import math
@@ -23,7 +25,7 @@ from pipelinerl.objectives.gae import later_errors
 
 @dataclass(frozen=True)
 class ValueBaseline:
-    """An objective with a learned baseline. The trainer needs a value head (`trainer.value_head=true`)."""
+    """The trainer needs a value head (`trainer.value_head=true`)."""
 
     needs_values = True
     learned_baseline = True
@@ -32,7 +34,7 @@ class ValueBaseline:
     coefficient: float  # β
     value_clip: float | None = None  # ε
     gae_lambda: float = 1.0  # λ
-    value_lambda: float = 1.0  # λ_value, of the critic's target
+    value_lambda: float = 1.0  # λ_value, for the value's target
 
     def __post_init__(self):
         for name in ("gae_lambda", "value_lambda"):

@@ -1,5 +1,4 @@
-"""What a run has done, read from its streams and metrics: the summary, the ledger of groups, the console.
+"""Reports on a run from its streams and metrics: the console, the ledger of groups, the summary, the plot.
 
-Called by the launcher, when a run resumes, while it runs and at its end. Must not know how to change a run:
-it writes only the summary, the plot and the card of the exported model.
+Called by the launcher. Must not know how to change a run.
 """

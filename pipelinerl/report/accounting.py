@@ -1,8 +1,6 @@
-"""The ledger of a run, over group ids. What was started is trained, dropped for a named reason, in flight
-(when the run was cut short), or lost.
+"""The ledger of a run: every started group is trained, dropped for a named reason, in flight, or lost. Pure.
 
-Fed with the events of one launch of the run after another (`events.recorded_events`), in any order within a
-launch; no I/O in here. Used by the report, by resuming, and by tests.
+Used by the report, by the resumption of a run, and by tests.
 """
 
 from collections import Counter
@@ -10,27 +8,29 @@ from typing import NamedTuple
 
 from contracts.records import ActorStopped, DropReason, Resumed, Settled, Started
 
-NAMED = 10  # ids that an error spells out
+NAMED = 10  # ids that an error lists
 UNDECIDED = {DropReason.INTERRUPTED, DropReason.ROLLED_BACK, DropReason.TRAINING_DONE}
 
 
 class Settlement(NamedTuple):
     reason: str | None  # None = trained
-    version: int | None  # that their step made
+    version: int | None  # version of the group's step
 
 
 class GroupAccounts:
+    """The ledger, which observes the events of `events.recorded_events` in their order."""
+
     def __init__(self):
         self.started: dict[int, Started] = {}  # by group
         self._settled: dict[int, Settlement] = {}
-        self.undone: dict[int, list[int]] = {}  # group -> versions that trained it and were undone
+        self.undone: dict[int, list[int]] = {}  # group -> versions that it trained and a resumption undid
         self._started_twice: set[int] = set()
         self._settled_twice: set[int] = set()
-        self._settled_rollouts = 0  # as the `Settled` events count them
-        self._finished = False  # whether the actor ended its work; until then groups may be in flight
+        self._settled_rollouts = 0  # counted by the `Settled` events
+        self._finished = False  # True once the actor has stopped; until then groups may be in flight
 
     def observe(self, event: Started | Settled | ActorStopped | Resumed) -> None:
-        """Takes the next event of the run; a resumption undoes what it rolled back."""
+        """Records the next event of the run. A resumption undoes the steps after its version."""
         match event:
             case ActorStopped():
                 self._finished = True
@@ -66,7 +66,6 @@ class GroupAccounts:
                 self.undone.setdefault(group, []).append(settlement.version)
 
     def settlement_of(self, group: int) -> Settlement | None:
-        """Returns what became of a group, or None while that is open."""
         return self._settled.get(group)
 
     def _rollouts(self, groups: list[int]) -> int:
@@ -74,7 +73,7 @@ class GroupAccounts:
 
     @property
     def ended(self) -> bool:
-        """Whether the run came to its end, with every group settled."""
+        """True if the run has ended and every group is settled."""
         return self._finished and self.started.keys() <= self._settled.keys()
 
     def unsettled(self, version: int) -> list[int]:
@@ -86,7 +85,10 @@ class GroupAccounts:
         ]
 
     def lost_draws(self, dropped: set[int]) -> list[tuple[int, int]]:
-        """Returns, in order, each (draw, problem) that no group has decided if these are dropped as well."""
+        """Returns the (draw, problem) pairs without a trained or finally dropped group, sorted.
+
+        dropped: groups that are dropped in addition.
+        """
         latest = {started.draw: started for started in self.started.values()}
         return sorted(
             (started.draw, started.problem)
@@ -98,7 +100,7 @@ class GroupAccounts:
         return group in self._settled and self._settled[group].reason in UNDECIDED
 
     def summary(self) -> dict[str, object]:
-        """Counts of rollouts. A group settled twice counts as it was settled first."""
+        """Returns counts of rollouts. A group that was settled twice counts by its first settlement."""
         dropped: Counter[str] = Counter()
         trained = unsettled = 0
         for group, started in self.started.items():
@@ -118,7 +120,7 @@ class GroupAccounts:
         }
 
     def errors(self) -> list[str]:
-        """What breaks the identity, one line a kind; empty when every group was settled exactly once."""
+        """Returns one line per kind of error; none if every group was settled exactly once."""
         kinds = {
             "started twice": self._started_twice,
             "settled twice": self._settled_twice,

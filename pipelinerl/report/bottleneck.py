@@ -1,7 +1,7 @@
-"""What bounds a run: a sentence from two measurements or more, and what to do about it. Pure.
+"""Finds the bottleneck of a run from its measurements, with advice. Pure.
 
-The trainer's waiting alone blames nobody: it has several causes. Generation may be slow, or a verifier, the
-reference or the lag limit holds back what is generated.
+At least two measurements support a finding, because a waiting trainer has several causes: slow generation, a
+verifier, the reference, or the lag limit.
 """
 
 from dataclasses import dataclass
@@ -10,20 +10,19 @@ from enum import StrEnum
 from pipelinerl.metrics import BlockedBy
 from pipelinerl.report.measurements import FEWEST_STEPS, Measurements
 
-WAITS = 0.25  # share of the time from which the trainer counts as waiting
-BLOCKED = 0.25  # share of the time from which free places count as held back
-BUSY = 0.8  # share of the places, or of the workers that judge
-PUBLISHES = 0.2  # share of the time from which publishing counts, and what is done beside learning
-LEARNS = 0.4  # share of the time from which the trainer counts as busy with learning
-OUTSIDE = 0.5  # share of the rollouts under way without a request
-SCORES = 0.5  # rows at the reference at a time
-WASTED = 0.5  # share of the tokens that came into the loss, below which it comes before more servers
-ALIKE = 0.25  # share of the groups that all members solved or none did, from which the problems are why
+# Shares at and above which a measurement supports a finding.
+WAITS = 0.25  # time in which the trainer waits
+BLOCKED = 0.25  # time in which free request slots are not used
+BUSY = 0.8  # request slots, or judging workers, in use
+PUBLISHES = 0.2  # time for publications, or for other work besides learning
+LEARNS = 0.4  # time in which the trainer learns
+OUTSIDE = 0.5  # rollouts in progress without a request
+SCORES = 0.5  # mean number of rows at the reference
+WASTED = 0.5  # tokens in the loss; below it, wasted tokens come before more servers
+ALIKE = 0.25  # groups that all members solved, or none
 
 
 class Finding(StrEnum):
-    """What bounds a run."""
-
     GENERATION = "generation"
     TRAINING = "training"
     UPDATE = "update"
@@ -39,7 +38,7 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What was found, from which measurements, and what to do about it."""
+    """A finding. why: the measurements. advice: what to change."""
 
     finding: Finding
     why: str
@@ -47,7 +46,6 @@ class Bottleneck:
 
     @property
     def sentence(self) -> str:
-        """The finding as people read it."""
         head = f"{self.finding} bound" if self.finding in BOUNDS else self.finding
         return f"{head}: {self.why}" + (f"; {self.advice}" if self.advice else "")
 
@@ -58,7 +56,7 @@ TOO_FEW = Bottleneck(Finding.NOT_RECORDED, f"fewer than {FEWEST_STEPS} steps hav
 
 
 def bottleneck(measured: Measurements | None) -> Bottleneck:
-    """Returns what bounds the run over the steps that were measured."""
+    """Returns the bottleneck of the measured steps."""
     if measured is None:
         return NOT_RECORDED
     if measured.steps < FEWEST_STEPS:
@@ -75,11 +73,11 @@ def bottleneck(measured: Measurements | None) -> Bottleneck:
 
 
 def _held_back(m: Measurements) -> float:
-    """Returns the share of the time for which what comes after generation kept places free."""
+    """Returns the share of the time in which a later stage than generation kept request slots free."""
     return sum(share for word, share in m.blocked.items() if word in AFTER_GENERATION)
 
 
-AFTER_GENERATION = (BlockedBy.LAG, BlockedBy.QUEUE, BlockedBy.JUDGING, "unread")  # "unread": of older runs
+AFTER_GENERATION = (BlockedBy.LAG, BlockedBy.QUEUE, BlockedBy.JUDGING, "unread")  # "unread": in older runs
 
 
 def _quiescing(m: Measurements) -> Bottleneck | None:
@@ -124,7 +122,7 @@ ADVICE_BY_PHASE = {
 }
 
 
-BEHIND = (BlockedBy.WEIGHTS, BlockedBy.BEHIND)  # the words for servers that are behind the newest weights
+BEHIND = (BlockedBy.WEIGHTS, BlockedBy.BEHIND)  # servers are behind the newest weights
 
 
 def _pulling(m: Measurements) -> Bottleneck | None:

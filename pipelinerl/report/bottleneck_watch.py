@@ -1,26 +1,26 @@
-"""What bounds a run while it runs: looked at after each step, and said when it has changed. Pure state."""
+"""Re-evaluates a run's bottleneck after every step, and reports it when it changes. Pure state."""
 
 from dataclasses import asdict
 
 from pipelinerl.report.bottleneck import BOUNDS, NOT_RECORDED, Finding, bottleneck
 from pipelinerl.report.measurements import Line, MetricLines
 
-STEPS = 20  # that are looked at
-HOLDS = 10  # steps for which a finding must hold before it is said
+STEPS = 20  # newest steps that are evaluated
+HOLDS = 10  # consecutive steps with the same finding before it is reported
 
 
 class BottleneckWatch:
-    """Follows the metrics of a run."""
+    """The current bottleneck, `now`, and the sentences to print, `unsaid`."""
 
     def __init__(self) -> None:
         self._lines = MetricLines(STEPS)
         self.now = NOT_RECORDED
         self._said: Finding | None = None
-        self._held = 0  # steps for which `now` has been the finding
-        self.unsaid: list[str] = []  # sentences that are to be printed
+        self._held = 0  # consecutive steps with the finding of `now`
+        self.unsaid: list[str] = []
 
     def observe(self, process: str, line: Line) -> dict[str, float]:
-        """Takes a line of metrics. Returns the metrics of the run where a step ends with it."""
+        """Observes a line of metrics. Returns metrics of the complete run if a step ends with it."""
         if not self._lines.observe(process, line):
             return {}
         measured = self._lines.measured()

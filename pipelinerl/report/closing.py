@@ -1,4 +1,4 @@
-"""The last lines of a run's report: what was learnt, what bounded the run, and what to do next."""
+"""The closing lines of a run's report: the result, the bottleneck, and the next commands."""
 
 import os
 import shlex
@@ -13,10 +13,10 @@ COLUMN = 2  # spaces between a command and its sentence
 
 
 def closing_lines(summary: dict, run_dir: Path, ended: bool, is_solved: bool) -> list[str]:
-    """Returns the lines.
+    """Returns the closing lines.
 
-    ended: whether the run came to its end, and was neither cut short nor failed.
-    is_solved: whether its evaluations meet `stop_at`, also if only the last one, after training, does.
+    ended: True if the run is complete, and neither stopped early nor failed.
+    is_solved: True if its evaluations meet `stop_at`, including the one after training.
     """
     commands = next_commands(summary, run_dir, ended, is_solved)
     width = max(map(len, commands)) + COLUMN
@@ -30,7 +30,7 @@ def closing_lines(summary: dict, run_dir: Path, ended: bool, is_solved: bool) ->
 
 
 def learnt(summary: dict, ended: bool) -> str:
-    """Returns the sentence that says how far held-out success came, in how many steps and how long."""
+    """Returns a sentence on the change of held-out success, the steps and the time."""
     how = "ended" if ended else "stopped before its end"
     if summary["solved_at"] is not None:
         how = f"solved at step {summary['solved_at']}"
@@ -51,7 +51,7 @@ def _time(summary: dict) -> str:
 
 
 def next_commands(summary: dict, run_dir: Path, ended: bool, is_solved: bool) -> dict[str, str]:
-    """Returns the commands that suit the end of this run, each with its sentence."""
+    """Returns the next commands for this run, each with a description."""
     shown = shlex.quote(as_typed(run_dir))
     python = _python()
     launch = f"{python} {shlex.quote(as_typed(ROOT / 'launch.py'))}"
@@ -73,7 +73,7 @@ def next_commands(summary: dict, run_dir: Path, ended: bool, is_solved: bool) ->
 
 
 def _python() -> str:
-    """Returns `python`, or the path of this interpreter where that command starts another or none."""
+    """Returns `python`, or the path of this interpreter if that command does not start it."""
     found = shutil.which("python")
     interpreter = Path(sys.executable)
     if found and Path(found).parent == interpreter.parent and Path(found).samefile(interpreter):
@@ -83,6 +83,6 @@ def _python() -> str:
 
 
 def as_typed(path: Path) -> str:
-    """Returns the path as a user here would type it."""
+    """Returns the path relative to the working directory if it is below it, else the absolute path."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith(os.pardir) else relative

@@ -1,12 +1,13 @@
-"""The console view of a run: a live panel on a terminal, and a line for each step anywhere else.
+"""The console view of a run: a live panel on a terminal, or a line per step in a pipe or file.
 
-Run by the launcher, which calls `update` a few times a second. It knows the run by its metrics files
-alone; a number that no process has written yet is shown as "–".
+The launcher calls `update` a few times a second. The view reads only the metrics files of the run, and shows
+"–" for a number that has not been written yet.
 """
 
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -22,21 +23,23 @@ from pipelinerl.metrics import MetricsTail, MetricsWriter, metrics_path
 from pipelinerl.report.bottleneck import Finding
 from pipelinerl.report.bottleneck_watch import BottleneckWatch
 from pipelinerl.report.drops import describe_drops
-from pipelinerl.report.plain_lines import SUCCESS, evaluation_line, step_line
 from pipelinerl.report.stillness import Stillness
 from pipelinerl.report.time_left import STEPS, time_left
 
 ALARM = "alarm_"
 PROCESSES = ("trainer", "actor", "preprocessor", "judging")
 BUSY = 0.9  # share of the judging workers' time
-BUSY_S = 60.0  # after which it is said
+BUSY_S = 60.0  # time above BUSY after which a warning is printed
 DROPPED = "preprocessor/dropped_"
+SEPARATOR = " | "
+LEFT_OUT = {"held-out success", "weight updates"}  # evaluations have separate lines
+SUCCESS = "heldout_success"
 
 
 class RunState:
-    """What the metrics of a run have reported so far. No files and no clock in here.
+    """The state of a run according to its metrics. Pure.
 
-    may_end_sooner: whether the run has a `stop_at`.
+    may_end_sooner: True if the run has a `stop_at`.
     """
 
     def __init__(self, max_steps: int, may_end_sooner: bool):
@@ -47,15 +50,15 @@ class RunState:
         self.servers_alive: int | None = None
         self.heldout_start: float | None = None
         self.latest: dict[str, float] = {}  # "process/name" -> newest number
-        self.warnings: list[str] = []  # not yet printed
-        self.lines: list[str] = []  # of steps and evaluations, not yet printed
+        self.warnings: list[str] = []  # not printed yet
+        self.lines: list[str] = []  # lines of steps and evaluations, not printed yet
         self.bottleneck = BottleneckWatch()
-        self.isolation: str | None = None  # of the workers that judge
+        self.isolation: str | None = None  # isolation of the judging workers
         self._busy_since: float | None = None
-        self._ends: deque[tuple[int, float]] = deque(maxlen=STEPS + 1)  # of the last steps, in unix seconds
+        self._ends: deque[tuple[int, float]] = deque(maxlen=STEPS + 1)  # ends of steps, in unix seconds
 
     def observe(self, process: str, line: dict) -> dict[str, float]:
-        """Takes a line of metrics into account. Returns the metrics of the whole run that follow from it."""
+        """Observes a line of metrics. Returns metrics of the complete run that result from it."""
         numbers = {name: value for name, value in line.items() if value is not None}
         self.latest |= {f"{process}/{name}": value for name, value in numbers.items()}
         raised = [name.removeprefix(ALARM) for name in numbers if name.startswith(ALARM)]
@@ -72,7 +75,7 @@ class RunState:
         return of_run
 
     def _note_step(self, step: int, time_s: float) -> None:
-        """Takes a line of the trainer. The first one, or one of an earlier step, tells where it begins."""
+        """Records the end of a step. The first line, or one of an earlier step, is the start of a trainer."""
         begins = not self._ends or step < self.step
         if begins:
             self._ends.clear()
@@ -89,7 +92,7 @@ class RunState:
         elif self._busy_since is None:
             self._busy_since = time_s
         elif time_s - self._busy_since >= BUSY_S:
-            self._busy_since = float("inf")  # once, until they have had a rest
+            self._busy_since = float("inf")  # one warning until the share has fallen
             waiting = self._say("judging/waiting", ".0f")
             self.warnings.append(
                 f"warning: the workers that judge have been busy for {BUSY_S:.0f} s, and {waiting} answers "
@@ -97,7 +100,7 @@ class RunState:
             )
 
     def facts(self, now: float) -> list[tuple[str, str]]:
-        """Returns what is shown, in order: label and text. `now`: unix seconds."""
+        """Returns the (label, text) pairs of the view. now: unix seconds."""
         say = self._say
         return [
             ("step", f"{self.step}/{self.max_steps}"),
@@ -148,7 +151,7 @@ class ConsoleView:
         self._stillness = Stillness(time.monotonic())
         self._metrics = MetricsWriter(run_dir, "run")
         self._run_dir = Path(run_dir)
-        # FORCE_COLOR would make rich move the cursor in a pipe or a file too.
+        # With FORCE_COLOR, rich would move the cursor in a pipe or file too.
         self._console = Console(force_terminal=sys.stdout is not None and sys.stdout.isatty())
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_interactive else None
 
@@ -209,3 +212,30 @@ def duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def step_line(facts: Sequence[tuple[str, str]]) -> str:
+    """Returns the line of a step in a pipe or file, which starts with `step N/M`."""
+    return SEPARATOR.join(f"{label} {text}" for label, text in facts if label not in LEFT_OUT)
+
+
+def evaluation_line(numbers: dict[str, float], first: float | None) -> str:
+    """Returns the line of an evaluation in a pipe or file, which starts with `evaluation of version`.
+
+    numbers: the actor's metrics of the evaluation. first: the success of the run's first evaluation.
+    """
+    sets = {name.removeprefix(f"{SUCCESS}_"): n for name, n in numbers.items() if name.startswith(SUCCESS)}
+    success = sets.pop(SUCCESS)
+    parts = [_versions(numbers), f"held-out success {success:.3f}"]
+    parts += [f"{name} {share:.3f}" for name, share in sets.items()]
+    parts += [f"at first {first:.3f}"] if first is not None else []
+    if failed := numbers.get("heldout_failed"):
+        parts += [f"{failed:.0f} attempts failed"]
+    return SEPARATOR.join(parts)
+
+
+def _versions(numbers: dict[str, float]) -> str:
+    first = numbers.get("heldout_first_version", numbers["step"])
+    last = numbers.get("heldout_last_version", first)
+    which = f"version {first:.0f}" if first == last else f"versions {first:.0f} to {last:.0f}"
+    return f"evaluation of {which}"

@@ -1,4 +1,4 @@
-"""What was dropped, in plain words: counts of groups by reason, each with what the reason means. Pure."""
+"""Describes the dropped groups of a run, by reason. Pure."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,7 @@ from pipelinerl.streams.drop_reasons import meaning_of
 
 
 def describe_drops(groups: Mapping[str, float]) -> str:
-    """Returns how many groups were dropped, and why, the most frequent reason first.
-
-    groups: by reason.
-    """
+    """Returns the numbers of dropped groups and the reasons, most frequent first. groups: by reason."""
     counts = sorted((item for item in groups.items() if item[1]), key=lambda item: -item[1])
     if not counts:
         return "none"

@@ -1,6 +1,4 @@
-"""The table of held-out success at the end of a run. It has a row for each set, and one for all where there
-are several: the first evaluation, the best and the last.
-"""
+"""The table of held-out success at the end of a run: the first, best and last evaluation, by held-out set."""
 
 from collections.abc import Sequence
 
@@ -27,7 +25,7 @@ def rows_of(result: Evaluated) -> list[str]:
 
 
 def cells(evaluations: Sequence[Evaluated], name: str) -> list[str]:
-    """Problems, attempts at each, and the success of the first evaluation, of the best and of the last."""
+    """Returns the problems, the attempts per problem, and the first, best and last success of a set."""
     found = [(on_set(result, name), result) for result in evaluations]
     found = [(of, result) for of, result in found if of]
     best = max(found, key=lambda pair: pair[0].success)
@@ -45,7 +43,7 @@ def on_set(result: Evaluated, name: str) -> SetResult | None:
 
 
 def format_result(of: SetResult, result: Evaluated) -> str:
-    """Returns a success as text, with the versions that sampled it and the number of failed attempts."""
+    """Returns a success with the versions that sampled it and the number of failed attempts, as text."""
     first = result.first_version
     last = result.last_version
     versions = f"v{first}" if first == last else f"v{first}–{last}"

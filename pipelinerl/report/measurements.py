@@ -1,7 +1,4 @@
-"""What the metrics of a run's processes measure over some of its steps. Pure: lines in, numbers out.
-
-`MetricLines` keeps the lines that the last steps need, and makes them into shares.
-"""
+"""Computes the measurements of a run's last steps from lines of its processes' metrics. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -9,7 +6,7 @@ from dataclasses import dataclass
 
 Line = Mapping[str, float | None]
 
-FEWEST_STEPS = 3  # that say what bounds a run
+FEWEST_STEPS = 3  # needed to find a bottleneck
 PHASES = ("open", "gather", "send", "confirm")
 BLOCKED = "blocked_"
 PROCESSES = ("trainer", "actor", "preprocessor", "judging")
@@ -17,35 +14,36 @@ PROCESSES = ("trainer", "actor", "preprocessor", "judging")
 
 @dataclass(frozen=True)
 class Measurements:
-    """Shares of the time of some steps, of places, and of tokens, all 0 to 1; None where not recorded."""
+    """Shares between 0 and 1 over some steps, except `scoring`; None if they are not recorded."""
 
     steps: int
-    wait: float  # of the steps' time, in which the trainer waited for the next row
-    learn: float  # in which it computed: forward, objective, backward, and the optimizer's step
-    publish: float  # in which it published weights
-    quiesce: float  # in which it waited until no request was in flight (`schedule: async`)
-    save: float  # in which it saved its state
-    paused: float  # for which a server's generation stood still, the longest at each publication
-    phases: Mapping[str, float]  # of the publications' time, by phase
-    busy: float  # of the places for requests on the servers, those that were taken
-    blocked: Mapping[str, float]  # in which a free place was not taken, by the words of `BlockedBy`
-    outside: float  # of the rollouts that had begun, those with no request on a server
-    scoring: float | None  # rows that the reference scored at a time, on average
-    judging: float | None  # of the time of the workers that judge
-    useful: float | None  # of the tokens sampled, those that came into the loss
-    solved: float | None  # of the groups that were dropped or trained, those that all members solved
-    hopeless: float | None  # those that none did
+    # Shares of the steps' time:
+    wait: float  # the trainer waited for the next row
+    learn: float  # the trainer computed: forward, objective, backward, optimizer
+    publish: float  # the trainer published weights
+    quiesce: float  # the trainer waited until no request was in flight (`schedule: async`)
+    save: float  # the trainer saved its state
+    paused: float  # generation was paused, on the server with the longest pause of each publication
+    phases: Mapping[str, float]  # shares of the publications' time, by phase
+    busy: float  # share of the request slots in use
+    blocked: Mapping[str, float]  # share of the time with an unused slot, by the reason in `BlockedBy`
+    outside: float  # share of the started rollouts without a request on a server
+    scoring: float | None  # mean number of rows at the reference
+    judging: float | None  # share of the judging workers' time
+    useful: float | None  # share of the sampled tokens that entered the loss
+    solved: float | None  # share of the groups that all members solved
+    hopeless: float | None  # share of the groups that no member solved
 
 
 class MetricLines:
-    """Keeps the lines of the metrics that the last `most` steps need."""
+    """The lines of metrics of the last `most` steps."""
 
     def __init__(self, most: int):
         self._lines: dict[str, deque[Line]] = {process: deque() for process in PROCESSES}
         self._steps: deque[Line] = deque(maxlen=most)
 
     def observe(self, process: str, line: Line) -> bool:
-        """Takes a line, and says whether a step ends with it. Lines of other processes are ignored."""
+        """Adds a line. Returns True if a step ends with it. Lines of other processes are ignored."""
         lines = self._lines.get(process)
         if lines is None:
             return False
@@ -57,18 +55,18 @@ class MetricLines:
         return True
 
     def _forget(self) -> None:
-        """Forgets what came before the steps that count, but for the line before it of each process."""
+        """Removes the lines before the first step, except the last one of each process."""
         for lines in self._lines.values():
             while len(lines) > 1 and lines[1]["time"] <= self._begin:
                 lines.popleft()
 
     @property
     def _begin(self) -> float:
-        """Unix seconds at which the steps that count began."""
+        """The start of the first step, in unix seconds."""
         return self._steps[0]["time"] - self._steps[0]["step_s"]
 
     def measured(self) -> Measurements | None:
-        """Returns what the steps measure, or None where they are not recorded."""
+        """Returns the measurements of the steps, or None if none are recorded."""
         if not self._steps:
             return None
         begin = self._begin
@@ -110,7 +108,7 @@ def _sum(lines: Iterable[Line], name: str) -> float:
 
 
 def _mean(places: list[Line], name: str) -> float:
-    """Returns the mean, weighed by the seconds that each line is of."""
+    """Returns the mean, weighted by the seconds of each line."""
     whole = sum((line.get(name) or 0.0) * line["places_s"] for line in places)
     return whole / _sum(places, "places_s") if places else 0.0
 
@@ -127,7 +125,7 @@ def _phases(lines: list[Line]) -> dict[str, float]:
 
 
 def _growth(lines: Iterable[Line], begin: float, end: float) -> Counter[str]:
-    """Returns by how much each count grew. One that falls began anew, with its process."""
+    """Returns the increase of each counter. A counter that decreases was reset by a process restart."""
     grown: Counter[str] = Counter()
     before: Line = {}
     for line in lines:

@@ -1,7 +1,7 @@
-"""The card of a model that a run exported: its base, how it was trained, what it can do.
+"""The model card of exported weights: base model, training configuration, held-out success.
 
-Called by the launcher at the end of a run, which exports its last weights, and by `python -m
-pipelinerl.export`. It names no path of this machine.
+Called by the launcher at the end of a run, and by `python -m pipelinerl.export`. The card contains no path of
+this machine.
 """
 
 import re
@@ -21,7 +21,7 @@ from pipelinerl.config import ResolvedRun
 from pipelinerl.report.evaluation_table import cells, rows_of
 from pipelinerl.report.secrets import LEFT_OUT, without_secrets
 
-PUBLIC = re.compile(r"[\w.-]+(/[\w.-]+)?")  # a word, or a name on the hub: no path of a machine, no URL
+PUBLIC = re.compile(r"[\w.-]+(/[\w.-]+)?")  # a word, or a repository id: no path, no URL
 COMPONENTS = ("objective", "advantage", "normalisation", "domain", "sampler", "trainer")
 LISTS = ("filters", "rewards", "regularisers")
 PLAIN = ("schedule", "batch_size", "group_size", "max_lag", "on_stale", "epochs", "credit", "seed")
@@ -49,25 +49,24 @@ TEXT = """\
 def write_model_card(
     directory: Path, config: ResolvedRun, version: int, results: Sequence[Evaluated]
 ) -> None:
-    """Writes `README.md` into an exported model.
+    """Writes `README.md` into the directory of an exported model of a weight version.
 
-    `version`: of its weights. `results`: the evaluations of the run; those of newer versions are left out.
-    Raises ModelCardError if the card cannot be written; the model is complete without it.
+    results: the evaluations of the run; those of newer versions are ignored. Raises ModelCardError.
     """
     try:
         results = [result for result in results if result.version <= version]
         card = model_card(config, version, results, parameters_in(directory))
         write_atomically(directory / "README.md", str(card))
-    except Exception as error:  # whatever it is: the model is complete without its card
+    except Exception as error:  # the model is complete without its card
         raise ModelCardError(f"{directory} has no model card: {one_line(error)}") from error
 
 
 class ModelCardError(Exception):
-    """A model card could not be written. The message says why, on one line."""
+    """A model card could not be written. The message gives the reason in one line."""
 
 
 def parameters_in(directory: Path) -> int:
-    """Returns how many parameters the model's files hold, those that are tied once."""
+    """Returns the number of parameters in the model's files, in which tied ones are stored once."""
     count = 0
     for file in directory.glob("*.safetensors"):
         with safe_open(file, framework="numpy") as weights:
@@ -78,10 +77,10 @@ def parameters_in(directory: Path) -> int:
 def model_card(
     config: ResolvedRun, version: int, results: Sequence[Evaluated], parameters: int = 0
 ) -> ModelCard:
-    """Returns the card of the weights of `version`. `parameters`: how many there are; 0 is left out."""
+    """Returns the card of a weight version. parameters: their number; 0 = do not mention it."""
     name = printable(config.model.hub or Path(str(config.model.path)).name)
     data = ModelCardData(
-        base_model=config.model.hub,  # a link of the hub: a directory's name may be another's there
+        base_model=config.model.hub,  # a link on the Hub, where a directory's name may be another model
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["reinforcement-learning", "pipelinerl"],
@@ -98,7 +97,7 @@ def model_card(
 
 
 def training_keys(config: ResolvedRun) -> dict[str, str]:
-    """Returns what a reader wants to know of the configuration, by its key."""
+    """Returns the configuration keys of the card, with their values."""
     saved = without_secrets(config.model_dump(by_alias=True, mode="json"))
     keys = {name: _component(saved[name]) for name in COMPONENTS}
     keys |= {name: ", ".join(map(_component, saved[name])) or "none" for name in LISTS}
@@ -114,7 +113,7 @@ def _component(component: dict[str, Any]) -> str:
 
 
 def _public(value: Any) -> str:
-    """Returns a value as text, without what may be of this machine."""
+    """Returns a value as text, without texts that may be paths or URLs."""
     match value:
         case str():
             return value if PUBLIC.fullmatch(value) else LEFT_OUT
@@ -136,6 +135,6 @@ def _evaluations(results: Sequence[Evaluated]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Returns text as code that cannot end its cell."""
+    """Returns text as inline code, escaped for a table cell."""
     safe = printable(text).replace("`", "'").replace("|", "\\|")
     return f"`{safe}`" if safe else ""

@@ -1,6 +1,6 @@
-"""reward.png: success and reward of the training rollouts, and held-out success, by weight version.
+"""Draws reward.png: success and reward of training rollouts, and held-out success, by weight version.
 
-A rollout counts under the newest weights that sampled it. Versions that a resumption undid are left out.
+A rollout counts for the newest version that sampled it. Versions that a resumption undid are left out.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from pipelinerl.config import ResolvedRun, load_config
 from pipelinerl.report.run_totals import RunTotals, VersionMean
 
-SIZE = (9.0, 4.5)  # inches; with DOTS twice as many pixels as a README shows
+SIZE = (9.0, 4.5)  # inches; with DOTS twice the width of a README in pixels
 REWARD_SIZE = (9.0, 6.5)  # with a second panel
 DOTS = 200  # per inch
-SMOOTHED_OVER = 20  # a curve is a moving mean over this part of its versions
-MOST_NAMED = 3  # sets of problems
+SMOOTHED_OVER = 20  # a curve is a moving mean over 1/20 of its versions
+MOST_NAMED = 3  # held-out sets in the title
 TRAINING = "#1f77b4"
 REWARD = "#d9822b"
 HELD_OUT = "#111111"
@@ -32,7 +32,7 @@ class Caption(NamedTuple):
 
 
 def caption_of(run_dir: Path, totals: RunTotals) -> Caption:
-    """Returns what was trained on what, and which run it is."""
+    """Returns the title, with model and domain, and the subtitle, with the run."""
     undone = "; versions that were undone are left out" if totals.resumed else ""
     subtitle = f"run {run_dir.name}{undone}"
     if not (run_dir / "config.yaml").is_file():
@@ -43,7 +43,7 @@ def caption_of(run_dir: Path, totals: RunTotals) -> Caption:
 
 
 def _domain(config: ResolvedRun, totals: RunTotals) -> str:
-    """Returns the names of the held-out sets; without an evaluation that of the domain's class."""
+    """Returns the names of the held-out sets, or of the domain's class without an evaluation."""
     sets = [of.name for result in totals.evaluations[-1:] for of in result.sets]
     if len(sets) > MOST_NAMED:
         return f"{len(sets)} sets of problems"
@@ -53,9 +53,9 @@ def _domain(config: ResolvedRun, totals: RunTotals) -> str:
 def draw_rewards(
     path: Path, caption: Caption, training: Sequence[VersionMean], heldout: Sequence[tuple[int, float]]
 ) -> None:
-    """Draws the curves and saves the picture at `path`. `heldout`: version and success of each evaluation.
+    """Draws the curves and saves the picture at `path`. heldout: (version, success) of each evaluation.
 
-    The reward has a panel of its own, unless it is the success.
+    The reward has a second panel unless it equals the success.
     """
     has_reward = any(abs(mean.reward - mean.success) > 1e-9 for mean in training)
     figure = Figure(figsize=REWARD_SIZE if has_reward else SIZE, layout="constrained", facecolor="white")
@@ -84,7 +84,7 @@ def _draw_success(axes: Axes, training: Sequence[VersionMean], heldout: Sequence
 
 
 def _write_share(axes: Axes, version: int, success: float) -> None:
-    """Writes a success next to its mark: above it, or below where there is no room."""
+    """Writes a success above its mark, or below at the top of the panel."""
     offset = (0, -20 if success > 0.85 else 11)
     text = axes.annotate(f"{success:.0%}", (version, success), offset, textcoords="offset points", zorder=5)
     text.set(
@@ -100,14 +100,13 @@ def _draw_reward(axes: Axes, training: Sequence[VersionMean]) -> None:
 def _draw_curve(
     axes: Axes, training: Sequence[VersionMean], values: Sequence[float], color: str, label: str
 ) -> None:
-    """Draws the moving mean, and the mean of each version faintly behind it."""
     versions = [mean.version for mean in training]
     axes.plot(versions, values, color=color, lw=1.0, alpha=0.3)
     axes.plot(versions, moving_mean(values), color=color, lw=2.5, label=label)
 
 
 def moving_mean(values: Sequence[float]) -> list[float]:
-    """Returns the mean around each value, over one SMOOTHED_OVER-th of them; at the ends over fewer."""
+    """Returns the centred moving mean over 1 / SMOOTHED_OVER of the values, and over fewer at the ends."""
     reach = len(values) // SMOOTHED_OVER // 2
     return [fmean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(values))]
 

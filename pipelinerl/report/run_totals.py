@@ -1,7 +1,6 @@
-"""What a run adds up to, read from its streams (the records are the truth) for the report.
+"""Computes the totals of a run from its streams, for the report. No stream is held in memory.
 
-Only the log-probability gap and the end of the training phase come from the trainer's metrics. Records
-are read one at a time: no stream is held in memory.
+Only the log-probability gap and the end of training come from the trainer's metrics.
 """
 
 import heapq
@@ -32,11 +31,11 @@ from pipelinerl.report.wall_time import WallTime
 from pipelinerl.streams import Streams
 from pipelinerl.streams.events import recorded, recorded_events, results_left, resumptions
 
-MEASURED_STEPS = 1000  # the last ones, which the bottleneck is found from
+MEASURED_STEPS = 1000  # last steps from which the bottleneck is found
 
 
 class VersionMean(NamedTuple):
-    """The training rollouts that ended under one weight version that counts."""
+    """The means of the training rollouts whose newest version is `version`."""
 
     version: int
     reward: float
@@ -51,14 +50,14 @@ class RolloutTotals:
         self.multi_version = 0
         self.retried = 0
         self.out_of_time = 0
-        self.failed: Counter[str] = Counter()  # rollouts without a reward, by their status
+        self.failed: Counter[str] = Counter()  # failed rollouts, by status
         self.failed_by_infrastructure = 0
-        self.phases: dict[str, tuple[float, float]] = {}  # launch of the run -> when, in unix seconds
-        self.first_version: int | None = None  # that sampled the first of them
+        self.phases: dict[str, tuple[float, float]] = {}  # run id of rollouts -> start and end, unix seconds
+        self.first_version: int | None = None  # first version of the first rollout
         self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
 
     def count_rollout(self, rollout: Rollout) -> None:
-        """Counts the next training rollout of the stream."""
+        """Adds a training rollout."""
         versions = rollout.versions
         self.tokens += rollout.sampled_tokens
         self.multi_version += len(versions) > 1
@@ -75,14 +74,13 @@ class RolloutTotals:
             sums.update(rollouts=1, reward=rollout.reward, success=rollout.success or 0.0)
 
     def go_back_to(self, version: int) -> None:
-        """Takes newer versions out of the means: they were undone. Other sums keep their rollouts."""
+        """Removes newer versions from the means, because they were undone. Other sums are unchanged."""
         self._by_version = {made: sums for made, sums in self._by_version.items() if made <= version}
 
     def seconds(self, trained_until: float | None) -> float | None:
-        """Returns the seconds of generating and training.
+        """Returns the seconds of generation and training, or None without rollouts.
 
-        Each launch counts from its first rollout to its last, and the newest one to the end of training.
-        Nothing ran between two launches.
+        Each incarnation counts from its first rollout to its last one, and the newest to the end of training.
         """
         if not self.phases:
             return None
@@ -98,22 +96,22 @@ class RolloutTotals:
 
 
 class RunTotals:
-    """Everything the summary needs, gathered in one pass over each stream.
+    """The totals for the summary, computed in one pass over each stream.
 
-    resumed_at: the unix seconds at which the run was resumed.
+    resumed_at: the times of the resumptions, in unix seconds.
     """
 
     def __init__(self, resumed_at: Sequence[float] = ()):
         self.rollouts = RolloutTotals()
         self.accounts = GroupAccounts()
         self.evaluations: list[Evaluated] = []
-        self.steps: dict[int, StepClosed] = {}  # by the version that they made
-        self.without_gradient: set[int] = set()  # the versions of steps whose gradient was exactly 0
+        self.steps: dict[int, StepClosed] = {}  # by version
+        self.without_gradient: set[int] = set()  # versions of steps whose gradient was exactly 0
         self.weight_updates = 0
-        self.resumed = 0  # how often
+        self.resumed = 0  # number of resumptions
         self.solved_at: int | None = None  # version whose evaluation met `stop_at`
-        self.updates_while_generating: set[tuple[str, int]] = set()  # (launch of the run, version)
-        self.gaps: list[float] = []  # mean absolute, one a probe
+        self.updates_while_generating: set[tuple[str, int]] = set()  # (run id of a rollout, version)
+        self.gaps: list[float] = []  # mean absolute gap of each probe
         self.largest_gap: float | None = None
         self.wall_time = WallTime(resumed_at)
         self.trained_until: float | None = None
@@ -129,7 +127,7 @@ class RunTotals:
             self.updates_while_generating |= {(rollout.run, version) for version in arrived}
 
     def add_event(self, event: Record) -> None:
-        """Counts the next event of the run."""
+        """Adds an event, in the order of `recorded_events`."""
         match event:
             case Started() | Settled() | ActorStopped():
                 self.accounts.observe(event)
@@ -146,7 +144,7 @@ class RunTotals:
                 self.solved_at = event.solved
 
     def add_launcher_event(self, event: Record) -> None:
-        """Counts the time of an event of servers, which a launch begins with."""
+        """Records the time of a server's joining, which precedes the first rollout of an incarnation."""
         if isinstance(event, ServerJoined) and event.at:
             self.wall_time.observe(event.at)
 
@@ -158,7 +156,7 @@ class RunTotals:
 
     @property
     def lags(self) -> Counter[int]:
-        """lag -> tokens trained on"""
+        """The numbers of trained tokens, by lag."""
         lags: Counter[int] = Counter()
         for step in self.steps.values():
             lags.update({} if step.skipped else step.lag_histogram)
@@ -166,7 +164,7 @@ class RunTotals:
 
     @property
     def trained_tokens(self) -> int:
-        """The tokens of the steps since the first rollout that is left."""
+        """The tokens of the steps since the first rollout that retention has kept."""
         since = min((began for began, _ in self.rollouts.phases.values()), default=0.0) if self.cut else 0.0
         return sum(step.tokens for step in self.steps.values() if not step.skipped and step.at >= since)
 
@@ -183,7 +181,7 @@ class RunTotals:
 
 
 def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
-    """Returns the totals of a run, of whatever it has recorded."""
+    """Returns the totals of everything that a run has recorded."""
     totals = RunTotals([resumed.at for resumed in resumptions(streams)])
     totals.judging_isolation = isolation_of(run_dir)
     totals.cut = [name for name in ("rollouts", "eval_rollouts") if streams.reader(name).first_offset()]
@@ -206,7 +204,6 @@ def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
 
 
 def accounts_of(streams: Streams) -> GroupAccounts:
-    """Returns what the events of a run say of its groups by now."""
     accounts = GroupAccounts()
     for event in recorded_events(streams):
         accounts.observe(event)
@@ -214,7 +211,7 @@ def accounts_of(streams: Streams) -> GroupAccounts:
 
 
 def measurements_of(run_dir: Path) -> Measurements | None:
-    """Returns what the last steps of the run measure, from the metrics of its processes."""
+    """Returns the measurements of the last steps, or None if none are recorded."""
     lines = MetricLines(MEASURED_STEPS)
     by_process = (_lines_of(run_dir, process) for process in PROCESSES)
     for process, line in heapq.merge(*by_process, key=lambda item: item[1]["time"]):
@@ -227,7 +224,7 @@ def _lines_of(run_dir: Path, process: str) -> Iterator[tuple[str, dict]]:
 
 
 def versions_that_arrived_during(completion: Completion) -> set[int]:
-    """The weight versions that replaced older ones while this request ran."""
+    """Returns the weight versions that replaced older ones during the completion."""
     sampled = [span.version for span in completion.spans if span.end > span.start]
     return {version for version in sampled if version > sampled[0]}
 

@@ -1,4 +1,4 @@
-"""Which options of a configuration may hold a secret, by their names."""
+"""Finds options of a configuration that may be secrets, by their names."""
 
 import re
 from typing import Any
@@ -12,14 +12,13 @@ URL_WITH_PASSWORD = re.compile(r"\w+://[^/\s]*@")
 
 
 def may_be_secret(name: str) -> bool:
-    """Returns whether an option of this name may hold one."""
     return name not in PUBLIC and SECRET.search(name) is not None
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """Returns a part of a configuration with a sign in the place of each text that may be a secret.
+    """Returns a part of a configuration in which LEFT_OUT replaces every text that may be a secret.
 
-    Below an option whose name says so, that is every text.
+    Every text below an option with a suspicious name may be one.
     """
     match value:
         case dict():

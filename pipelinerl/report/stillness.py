@@ -1,7 +1,6 @@
-"""When nothing moves in a run, and who is waited for then, judged by the metrics of its processes. Pure.
+"""Detects a run without progress from its metrics, and names the process that is waited for. Pure.
 
-What moves is a step, a publication of weights, rollouts or attempts that have finished, and groups that are
-dropped.
+Progress is a step, a publication, a finished rollout or attempt, or a dropped group.
 """
 
 STILL_S = 60.0
@@ -9,7 +8,7 @@ MOVES = {"trainer": ("step", "weight_version"), "actor": ("rollouts_finished", "
 
 
 class Stillness:
-    """Says once that nothing moves, until something does. Times are given."""
+    """Reports a lack of progress once, until there is progress again. now: seconds of a monotonic clock."""
 
     def __init__(self, now: float):
         self._moved_at = now
@@ -17,7 +16,6 @@ class Stillness:
         self._latest: dict[tuple[str, str], float] = {}
 
     def observe(self, process: str, line: dict, now: float) -> None:
-        """Takes a line of metrics into account."""
         numbers = {(process, name): value for name, value in line.items() if value is not None}
         moves = MOVES.get(process, ())
         if process == "preprocessor":
@@ -33,14 +31,14 @@ class Stillness:
         return [(name, self._latest.get((process, name))) for name in names]
 
     def sentence(self, now: float, servers_alive: int | None) -> str | None:
-        """Returns what is waited for, if that is to be said now."""
+        """Returns the message to print now, or None."""
         if self._has_said or now - self._moved_at < STILL_S:
             return None
         self._has_said = True
         return f"nothing has moved for {STILL_S:.0f} s: waiting for {self._awaited(servers_alive)}"
 
     def _awaited(self, servers_alive: int | None) -> str:
-        """Returns the part of the run that has what it needs to go on, the last one where several have."""
+        """Returns the part of the run that could continue, or the last of several."""
         published = self._latest.get(("trainer", "weight_version"))
         made = self._latest.get(("trainer", "step"), 0)
         formed = self._latest.get(("preprocessor", "step"), 0)

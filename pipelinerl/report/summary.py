@@ -1,6 +1,6 @@
-"""The end of a run: `summary.json`, two tables, `reward.png` and the closing lines. Called by the launcher.
+"""Reports the end of a run: `summary.json`, two tables, `reward.png` and the closing lines.
 
-What a run that ended early never recorded is null in the summary.
+Values that the run has not recorded are null in the summary.
 """
 
 import json
@@ -25,15 +25,15 @@ from pipelinerl.training.stopping import Stopping
 OVERALL = ("version", "first_version", "last_version", "pinned", "success", "problems", "failed")
 BY_SET = ("success", "problems", "attempts", "failed")
 NOT_IN_TABLE = ("evaluations", "bottleneck_measured")
-FAILED = "failed:"  # begins the status of a failed rollout
+FAILED = "failed:"  # prefix of the status of a failed rollout
 
 
 def report(
     run_dir: Path, streams: Streams, launch: Launch | None = None, failed: str | None = None
 ) -> dict[str, object]:
-    """Prints tables and closing lines, writes the summary and the picture; returns the summary.
+    """Prints the tables and closing lines, writes the summary and the plot, and returns the summary.
 
-    launch: the one that has just ended. failed: why it failed.
+    launch: the start and end of the launcher that calls. failed: why the run failed, or None.
     """
     totals = read_totals(run_dir, streams)
     summary = summary_of(totals, launch)
@@ -56,10 +56,10 @@ def report(
 
 
 def summary_of(totals: RunTotals, launch: Launch | None) -> dict[str, object]:
-    """Returns the summary of these totals.
+    """Returns the summary of the totals.
 
-    Rates are over the training phase: from the first training rollout to the trainer's last line, without the
-    time between a stop and a resumption. `wall_s` is that of all launches, each with its beginning and end.
+    Rates are over the training phase, from the first training rollout to the trainer's last line of metrics.
+    The time between a stop and a resumption is not included. `wall_s` also includes start and end.
     """
     evaluations = totals.evaluations
     rollouts = totals.rollouts
@@ -99,14 +99,14 @@ def summary_of(totals: RunTotals, launch: Launch | None) -> dict[str, object]:
 
 
 def meets_stop_at(run_dir: Path, evaluations: list[Evaluated]) -> bool:
-    """Returns whether the evaluations meet `stop_at`, so that training resumes only without it."""
+    """Returns True if the evaluations meet `stop_at`, so that training can resume only without it."""
     if not (run_dir / "config.yaml").is_file():
         return False
     return Stopping(load_config(run_dir).stop_at, evaluations).solved is not None
 
 
 def start_of(evaluations: list[Evaluated]) -> float | None:
-    """Returns the success of version 0; None where that was not evaluated, as after an early restart."""
+    """Returns the success of version 0, or None if it was not evaluated, such as after an early restart."""
     return evaluations[0].success if evaluations and evaluations[0].version == 0 else None
 
 
@@ -116,7 +116,7 @@ def described(result: Evaluated) -> dict[str, object]:
 
 
 def what_is_covered(totals: RunTotals) -> str:
-    """Returns the sentence that says what the deleted records leave out of the summary."""
+    """Returns a sentence on the values of the summary that deleted records affect."""
     since = f" since weight version {totals.rollouts.first_version}" if "rollouts" in totals.cut else ""
     return (
         f"streams.keep_bytes has deleted the oldest records of {' and '.join(totals.cut)}: the rates, and "
@@ -136,5 +136,4 @@ def print_table(summary: dict[str, object], run_dir: Path) -> None:
 
 
 def divide(amount: float, of: float | None) -> float | None:
-    """Returns `amount / of`, or None if `of` is zero or not known."""
     return amount / of if of else None

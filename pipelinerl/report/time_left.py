@@ -1,8 +1,8 @@
-"""How long the rest of a run will take, judged by its last steps. Pure.
+"""Estimates the remaining time of a run from its last steps. Pure.
 
-Steps become slower as answers grow longer or as more groups are dropped, and quicker as answers grow shorter.
-So a trend in the last steps is continued, for as many steps as it has been seen; after them the pace stays.
-It never makes steps quicker than twice the present pace.
+Steps become slower as answers grow longer or more groups are dropped, and faster as answers grow shorter. So
+a trend of the last steps is extrapolated over as many further steps, up to twice the present pace. After them
+the pace is constant.
 """
 
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from itertools import pairwise
 from math import sqrt
 from statistics import fmean
 
-STEPS = 30  # that the rest is judged by
-FEWEST = 8  # of which a trend is looked for
-CLEAR = 2.0  # standard errors that a trend must be away from none
+STEPS = 30  # last steps used for the estimate
+FEWEST = 8  # steps needed for a trend
+CLEAR = 2.0  # standard errors by which a trend must differ from 0
 
 
 def time_left(ends: Sequence[tuple[int, float]], max_steps: int, now: float) -> float | None:
-    """Returns the seconds until `max_steps` steps are made; None before two ends are known.
+    """Returns the seconds until `max_steps` steps are complete, or None with fewer than two ends.
 
-    ends: the last steps in order, each with the unix seconds at which it ended.
+    ends: (step, end in unix seconds) of the last steps, in order.
     """
     if len(ends) < 2:
         return None
@@ -34,14 +34,14 @@ def time_left(ends: Sequence[tuple[int, float]], max_steps: int, now: float) -> 
 
 
 def expected_seconds(recent: Sequence[float]) -> list[float]:
-    """Returns the seconds that each of the next steps will take, as many steps as there are recent ones."""
+    """Returns the expected seconds of each of the next `len(recent)` steps."""
     change = trend(recent)
     newest = max(fmean(recent) + change * (len(recent) - 1) / 2, min(recent))
     return [max(newest / 2, newest + change * ahead) for ahead in range(1, len(recent) + 1)]
 
 
 def trend(values: Sequence[float]) -> float:
-    """Returns by how much each value exceeds the one before: a least-squares slope, 0 if not clear."""
+    """Returns the least-squares slope of the values, or 0 if it is not significant."""
     count = len(values)
     if count < FEWEST:
         return 0.0

@@ -1,7 +1,7 @@
-"""How long a run ran, summed over its launches. Pure.
+"""Computes the wall time of a run, summed over its incarnations. Pure.
 
-A launch that was killed leaves no note of its end. So an earlier launch counts from the first thing that it
-recorded to the last, and the time between two launches does not count.
+A killed launcher leaves no record of its end. So an earlier incarnation counts from its first record to its
+last one.
 """
 
 from bisect import bisect_right
@@ -10,29 +10,29 @@ from typing import NamedTuple
 
 
 class Launch(NamedTuple):
-    """The launch whose launcher asks, in unix seconds."""
+    """The start and end of a launcher, in unix seconds."""
 
     began: float
     ended: float
 
 
 class WallTime:
-    """resumed_at: the unix seconds at which the run was resumed, in order."""
+    """The times of a run's records. resumed_at: the times of its resumptions in order, in unix seconds."""
 
     def __init__(self, resumed_at: Sequence[float] = ()):
         self._resumed_at = resumed_at
         self._extents: dict[int, tuple[float, float]] = {}  # resumptions before -> first and last moment
 
     def observe(self, moment: float) -> None:
-        """Takes the unix seconds at which something was recorded, in any order."""
+        """Adds the time of a record, in unix seconds. Times may be in any order."""
         launch = bisect_right(self._resumed_at, moment)
         first, last = self._extents.get(launch, (moment, moment))
         self._extents[launch] = min(first, moment), max(last, moment)
 
     def seconds(self, present: Launch | None = None) -> float | None:
-        """Returns the seconds of all launches; None if nothing is known.
+        """Returns the seconds of all incarnations, or None without records.
 
-        present: counts by its own clock, and by nothing that was recorded since it began.
+        present: the launcher that calls; its times replace those of the records since its start.
         """
         extents = self._extents.values()
         if present is None:

@@ -1,4 +1,4 @@
-"""Reward terms: additions to a domain's reward once a group is complete. One file each, formulas only.
+"""Reward terms: additions to the rewards of a complete group. One per file, formulas only.
 
 Called by the actor. Must not know servers or files.
 """

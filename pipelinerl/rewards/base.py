@@ -1,8 +1,8 @@
-"""The interface of reward terms. A term is an addition to each member's reward, computed from all the group.
+"""The interface of reward terms, which add to the reward of each member of a complete group.
 
-The actor calls every configured term when a group is complete. It adds the returned values to
-`Rollout.reward`, and records them in `Rollout.reward_components` under the term's name. A term is a pure
-function of the rollouts' records. The length L of a rollout is its number of sampled tokens, over all turns.
+The actor adds the values of every configured term to `Rollout.reward`, and records them in
+`Rollout.reward_components` under the term's name. A term is a pure function of the rollouts. The length L of
+a rollout is the number of its sampled tokens, over all turns.
 
 A term that may be negative has `subtracts = True`. A term that depends on the token limit has `max_tokens`.
 The launcher refuses a plan that conflicts with either.
@@ -17,21 +17,21 @@ import numpy as np
 
 from contracts.records import Rollout
 
-TASK = "task"  # component of the domain's own reward, if the domain names no components
+TASK = "task"  # name of the domain's reward, if the domain names no components
 
 
 class RewardTerm(Protocol):
     name: str
 
     def __call__(self, rollouts: Sequence[Rollout], version: int) -> np.ndarray:
-        """Returns the additions for the group's rollouts, without failed ones: [G] float64.
+        """Returns the additions for the G rollouts of a group that have not failed: [G] float64.
 
-        `version` is the weight version that was live when the group ended.
+        version: the live weight version at the end of the group.
         """
 
 
 def components_of(rollout: Rollout) -> dict[str, float]:
-    """Returns the components of the reward, by name. A reward without components is one of its own."""
+    """Returns the components of the reward by name; the complete reward as TASK if there are none."""
     return rollout.reward_components or {TASK: rollout.reward}
 
 

@@ -1,8 +1,8 @@
-"""Soft overlong punishment: a reward that falls over the last tokens before the limit.
+"""Soft overlong punishment: a penalty that grows over the last tokens before the limit.
 
      0                                 L ≤ max_tokens − buffer
     (max_tokens − buffer − L) / buffer      in between
-    −1                                 L ≥ max_tokens, or the rollout was truncated before
+    −1                                 L ≥ max_tokens, or the rollout was truncated
 
 Source: DAPO, arXiv 2503.14476, §3.4, eq. 13; there max_tokens = 20480 and buffer = 4096.
 """

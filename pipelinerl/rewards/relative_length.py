@@ -1,12 +1,12 @@
-"""Relative length: among the attempts at one problem, short correct ones gain reward and long ones lose it.
+"""Relative length: rewards short correct attempts at a problem, and penalises long ones.
 
     λ_i = 0.5 − (L_i − min L) / (max L − min L)
 
     weight · λ_i           if attempt i is correct
     weight · min(0, λ_i)   if it is wrong
 
-and 0 for all if max L = min L. Source: Kimi k1.5, arXiv 2501.12599, §2.3.3. The paper starts without the
-term, because it slows the beginning of training.
+and 0 for all if max L = min L. Source: Kimi k1.5, arXiv 2501.12599, §2.3.3. The paper adds the term later,
+because it slows early training.
 """
 
 import math
@@ -22,7 +22,7 @@ from pipelinerl.rewards.base import lengths
 @dataclass(frozen=True)
 class RelativeLength:
     weight: float
-    warmup_versions: int  # first versions, without the term
+    warmup_versions: int  # number of first versions without the term
 
     name = "relative_length"
     subtracts = True

@@ -1,8 +1,6 @@
-"""Repetition: a penalty for a rollout that was stopped because it repeated itself.
+"""Repetition: a penalty for a rollout that was stopped because it repeated itself (`rollout.repetition`).
 
-    −penalty   where metrics["repetition"] is 1
-
-The client stops such an answer (`pipelinerl.clients.partial_completions`), and the attempt records it.
+−penalty   if metrics["repetition"] is 1
 """
 
 import math

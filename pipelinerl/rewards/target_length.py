@@ -2,9 +2,8 @@
 
     −α |L* − L|
 
-L* is `metrics["target_length"]`, which the domain records (`domains/target_length.py` states one in every
-prompt). Source: L1, arXiv 2503.04697, eq. 1; INTELLECT-2, arXiv 2505.07291, length rewards; α = 3e-4 in
-both.
+L* is `metrics["target_length"]`, which `domains/target_length.py` records.
+Source: L1, arXiv 2503.04697, eq. 1; INTELLECT-2, arXiv 2505.07291, length rewards; α = 3e-4 in both.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Wrong: a penalty for an answer that is not right.
 
-    −penalty   where `success` is not 1
+    −penalty   if `success` is not 1
 
 If a domain rewards right answers with 1 and wrong ones with 0, a penalty of 1 gives 1 and −1.
 Source: DAPO, arXiv 2503.14476.

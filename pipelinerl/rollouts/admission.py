@@ -1,36 +1,35 @@
-"""Admission: whether another group may start. Pure state, no I/O; all counts are rollouts.
+"""Admission decides whether another group may start. Pure state, no I/O; all counts are rollouts.
 
 With `max_lag`, a group is admitted while `started − settled + group_size ≤ (max_lag + 1) × batch_size`.
 Trained groups settle when their step's version is live, dropped groups at once. So the oldest group always
-settles, and admission cannot deadlock. With `max_lag` 0, the version that a group trains has sampled it.
+settles, and admission cannot deadlock. With `max_lag` 0, every group is sampled by the version that it
+trains.
 
-Servers that pull weights by themselves may be `behind` the newest version. A group that starts is then
-sampled by weights that are older by so many versions, and the limit falls by as many steps. It stays at least
-one step: a server that is too far behind gets no requests.
+Servers that pull weights may be `behind` the newest version by some versions. The limit is then smaller by as
+many steps, but at least one step, because servers that are too far behind get no requests.
 
 The queue is bounded too: `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace is the
-number of rollouts that settle while a group is generated. By Little's law, so many must be under way for the
-trainer to keep its speed. So `STEPS_AHEAD × batch_size` rollouts wait for the trainer. Until the pace has
-been measured, it is the number of requests that the servers take.
+number of rollouts that settle while a group is generated; until it is measured, the number of request slots.
+By Little's law, the trainer keeps its speed if `pace` rollouts are in progress, so the others wait for it.
 
-This bound applies only while `batch_size` rollouts are finished and not settled. Then the trainer can close a
-step, which settles its groups.
+This bound applies only while `batch_size` rollouts are finished and not settled, because the trainer can then
+close a step, which settles its groups.
 """
 
 from pipelinerl.config import RunConfig
 from pipelinerl.metrics import BlockedBy
 
 STEPS_AHEAD = 2.5  # one step being trained, one that waits for the trainer, and half of one being formed
-REMEMBERED_STEPS = 4  # the pace is averaged over the groups of so many steps
+REMEMBERED_STEPS = 4  # steps over whose groups the pace is averaged
 
 
 class Pace:
     """The mean number of rollouts that settle while a group is generated, over the last finished groups.
 
-    Groups that began before any rollout had settled are ignored.
+    Groups that started before any rollout had settled are ignored.
 
     weight: weight of one group in the exponential average.
-    rollouts: the average, or None before the first group that counts.
+    rollouts: the average, or None before the first group.
     """
 
     def __init__(self, weight: float):
@@ -42,7 +41,7 @@ class Pace:
         self._settled_at_start[group_id] = settled
 
     def finish(self, group_id: int, settled: int, in_flight: int) -> None:
-        """Takes a finished group into account. The first one is averaged with `in_flight`."""
+        """Adds a finished group to the average, which starts at `in_flight`."""
         before = self._settled_at_start.pop(group_id)
         if before:
             average = in_flight if self.rollouts is None else self.rollouts
@@ -52,8 +51,8 @@ class Pace:
 class Admission:
     """The counts of rollouts that decide whether another group may start.
 
-    in_flight: requests that all servers together take. It changes with the servers and their limits.
-    most_judging: the most rollouts that may wait for a verdict; None = twice `in_flight`.
+    in_flight: the request slots of all servers; updated by the actor.
+    most_judging: the number of rollouts that may wait for a judgement; None = twice `in_flight`.
     """
 
     def __init__(
@@ -71,11 +70,11 @@ class Admission:
         self._most_judging = most_judging
         self.in_flight = in_flight
         self.started = 0
-        self.finished = 0  # rollouts in groups that are written
+        self.finished = 0  # rollouts of complete groups
         self.settled = 0
-        self.judging = 0  # rollouts that wait for a verdict
-        self.behind = 0  # versions that a server with requests is behind the newest, at most
-        self.gate_open = True  # whether requests may be sent (`schedule: async`)
+        self.judging = 0  # rollouts that wait for a judgement
+        self.behind = 0  # largest lag of a server with requests, in versions
+        self.gate_open = True  # False while `schedule: async` pauses requests
 
     def blocked_by(self) -> BlockedBy | None:
         """Returns the reason why no group may start, or None if one may."""
@@ -96,7 +95,7 @@ class Admission:
 
     @property
     def _limit_behind(self) -> int:
-        """The limit of the rollouts under way, with servers that are behind."""
+        """The limit of unsettled rollouts, given servers that are `behind`."""
         return max(self._limit - self.behind * self._batch_size, self._batch_size)
 
     def start(self, group_id: int) -> None:
@@ -113,7 +112,7 @@ class Admission:
 
 
 def admission_of(config: RunConfig) -> Admission:
-    """Returns the admission at the beginning of a run."""
+    """Returns the admission of a run, with the limits in its configuration."""
     return Admission(
         config.batch_size,
         config.group_size,

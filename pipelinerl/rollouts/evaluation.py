@@ -1,6 +1,7 @@
-"""Held-out success: attempts at each held-out problem, at temperature 1, and the mean success of each set.
+"""Measures held-out success: the mean success of the attempts at the problems of each held-out set.
 
-A problem's domain names its set (`aime_2024`). The success of a set is avg@k, with k attempts per problem.
+A problem's domain names its set, such as `aime_2024`. The success of a set is avg@k for k attempts per
+problem.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A held-out problem, and the number of attempts at it."""
+    """A held-out problem. of_set: name of its set. attempts: the number of attempts at it."""
 
     index: int
     problem: Problem
@@ -48,25 +49,25 @@ def held_out(domain: Domain, config: EvalConfig) -> list[HeldOut]:
     return [HeldOut(*each) for each in zip(indices, problems, names, attempts, strict=True)]
 
 
-class Place:
-    """The place of one attempt among the concurrent ones. It is released once, and not taken again.
+class AttemptSlot:
+    """One attempt's share of a limit of concurrent attempts.
 
-    An attempt releases it when it waits for its judgement, and then needs few further requests.
+    It is released once, when the attempt waits for a judgement. Most attempts then send no further request.
     """
 
     def __init__(self, limit: asyncio.Semaphore):
         self._limit = limit
-        self._held = True
+        self._acquired = True
 
     @contextmanager
-    def leave(self) -> Iterator[None]:
-        self.free()
+    def released(self) -> Iterator[None]:
+        self.release()
         yield
 
-    def free(self) -> None:
-        if self._held:
+    def release(self) -> None:
+        if self._acquired:
             self._limit.release()
-        self._held = False
+        self._acquired = False
 
 
 async def attempt_all(
@@ -76,17 +77,17 @@ async def attempt_all(
     version: int,
     keep: Callable[[Rollout], Awaitable[object]],
 ) -> None:
-    """Makes all attempts. `keep` is called with each rollout when it ends."""
+    """Makes all attempts, and calls `keep` with each finished rollout."""
     limit = asyncio.Semaphore(concurrency)
 
     async def one(problem: Problem, spec: RolloutSpec) -> None:
         await limit.acquire()
-        place = Place(limit)
+        slot = AttemptSlot(limit)
         try:
-            rollout = await replace(attempt, leave_place=place.leave)(problem, spec)
+            rollout = await replace(attempt, release_slot=slot.released)(problem, spec)
             await keep(rollout)
         finally:
-            place.free()
+            slot.release()
 
     await asyncio.gather(
         *(one(held.problem, spec) for held in problems for spec in held.rollout_specs(version))
@@ -96,7 +97,7 @@ async def attempt_all(
 def result_of(
     problems: Sequence[HeldOut], rollouts: Iterable[Rollout], version: int, pinned: bool = False
 ) -> Evaluated:
-    """Returns the result. An attempt that failed, or that left no rollout, counts as unsolved."""
+    """Returns the result of an evaluation. Failed and missing rollouts count as unsolved."""
     ended: defaultdict[int, list[Rollout]] = defaultdict(list)  # by index of the problem
     for rollout in rollouts:
         if not rollout.failed:
@@ -129,7 +130,7 @@ def result_of(
 
 
 def as_sampled(result: Evaluated) -> Evaluated:
-    """Returns the result as that of the oldest version that sampled any of it, if its own was skipped."""
+    """Returns the result, attributed to the oldest version that sampled it if `result.version` did not."""
     if result.first_version <= result.version:
         return result
     return msgspec.structs.replace(result, version=result.first_version, due=result.version)

@@ -1,10 +1,9 @@
-"""Decides when held-out problems are attempted, and on which servers.
+"""Runs held-out evaluations for the actor, which never waits for one during training.
 
-Called by the actor, which never waits for an evaluation during training.
-
-Without `eval.pinned`, an evaluation has a share of its own on every server, in addition to training's. With
-it, one server keeps its weights until the evaluation ends. `Pinned` asks the trainer to leave it out; the
-first `WeightsPublished` that does not name it begins the evaluation; `Released` lets it come back.
+Without `eval.pinned`, an evaluation uses request slots of all servers, in addition to training's. With it,
+one server keeps its weights until the evaluation ends. The event `Pinned` asks the trainer to exclude the
+server, the first `WeightsPublished` without it starts the evaluation, and `Released` makes it available
+again.
 """
 
 import asyncio
@@ -27,16 +26,18 @@ log = logging.getLogger(__name__)
 
 
 class ServersLostError(RuntimeError):
-    """An evaluation at the end has no server, and the trainer publishes nothing more."""
+    """The evaluation after training has no server, and no further one will be published."""
 
 
 class Evaluator:
-    """attempt: makes attempts as those of training; evaluations make them at temperature 1.
-    rollouts, events, metrics, spans: where the attempts go, what becomes of them, and their time.
-    evaluated: versions that earlier launches of the run have evaluated.
-    spawn: starts a task that runs while training continues.
-    pulled: whether servers get weights by themselves, and so may skip a version.
-    on_begin: is called when `last_started_version` has changed, before a request is sent.
+    """Starts held-out evaluations when they are due, and records their results.
+
+    attempt: the runner of training rollouts; evaluations use it at temperature 1.
+    rollouts, events, metrics, spans: outputs of the evaluations.
+    evaluated: versions that were evaluated before this process started.
+    spawn: starts a task that runs beside training.
+    on_begin: called when `last_started_version` has changed, before any request.
+    pulled: True if servers pull weights, and so may skip a version.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class Evaluator:
         self._on_begin = on_begin
         self._pulled = pulled
         self._evaluated = {*evaluated}
-        self.pool = ServerPool(config.eval.concurrency)  # of all servers
+        self.pool = ServerPool(config.eval.concurrency)  # all servers
         self._run: str | None = None
-        self._version = -1  # that was published last
-        self.last_started_version = -1  # that the last evaluation was begun for
+        self._version = -1  # last published version
+        self.last_started_version = -1  # version of the last evaluation that was started
         self._under_way: asyncio.Task | None = None
         self._pinned: PinnedServer | None = None
 
@@ -76,7 +77,7 @@ class Evaluator:
 
     @property
     def pinned_servers(self) -> list[str]:
-        """The server that keeps its weights and training's last requests, if there is one."""
+        """The pinned server, if there is one. It finishes training's last requests."""
         return [self._pinned.url] if self._pinned else []
 
     async def on_published(self, published: WeightsPublished) -> None:
@@ -85,32 +86,32 @@ class Evaluator:
         await self.pool.resume()
         if self._pinned:
             await self._follow_pinned(self._pinned, published.servers)
-        is_new = published.version != self._version  # it is published again where its servers have left
+        is_new = published.version != self._version  # a version is republished if its servers have left
         self._version = published.version
         if is_new and self._is_due(published.version):
             await self._begin(published)
 
     async def forget(self, url: str, drains: bool = False) -> None:
-        """Takes out a server that has left the run. An evaluation that is pinned to it is called off."""
+        """Removes a server that has left the run. Cancels an evaluation that is pinned to it."""
         self.pool.forget(url, drains)
         if self._pinned and self._pinned.url == url:
             if self._is_under_way:
                 self._pinned.leave()
             else:
-                await self.call_off(f"{url}, which was pinned, has left the run")
+                await self.cancel(f"{url}, which was pinned, has left the run")
 
     async def pause(self) -> None:
-        """Closes the gate for `schedule: async`, and returns when no evaluation request is in flight.
+        """Pauses requests for `schedule: async`, and waits until none is in flight.
 
-        Requests on a pinned server do not count, because it gets no weights.
+        Requests on a pinned server continue, because it gets no weights.
         """
         await self.pool.pause()
 
     async def evaluate(self, version: int, within_s: float | None = None) -> None:
-        """Evaluates the live weights on all servers, once in all launches of the run.
+        """Evaluates the live weights on all servers, unless the run has evaluated the version before.
 
-        Servers that pull weights may skip the version. Then the result is of the first later one that sampled
-        any of it. Raises ServersLostError if no server serves the version within `within_s` seconds.
+        If servers that pull weights skip the version, the result is of the first later one that sampled it.
+        Raises ServersLostError if no server serves the version within `within_s` seconds.
         """
         if version in self._evaluated:
             return
@@ -135,16 +136,16 @@ class Evaluator:
             ) from None
 
     async def cancel_all_but_the_first(self, why: str) -> asyncio.Task | None:
-        """Returns the evaluation of version 0 if it is under way. Calls off any other."""
+        """Returns the running evaluation of version 0, if there is one. Cancels any other."""
         if self._is_under_way and self.last_started_version == 0:
             return self._under_way
-        await self.call_off(why)
+        await self.cancel(why)
         return None
 
-    async def call_off(self, why: str) -> None:
-        """Ends the evaluation that waits or is under way, without a result."""
+    async def cancel(self, why: str) -> None:
+        """Cancels the running or pending evaluation, which then has no result."""
         if self._is_busy:
-            log.warning("the held-out evaluation under way is called off: %s", why)
+            log.warning("the held-out evaluation is cancelled: %s", why)
         if self._under_way:
             self._under_way.cancel()
         await self._release()
@@ -187,14 +188,15 @@ class Evaluator:
     # --- on a pinned server -------------------------------------------------------------------
 
     async def _follow_pinned(self, server: PinnedServer, published_to: list[str]) -> None:
-        """A publication that was under way when it was pinned still names it."""
+        """Starts the evaluation after the first publication without the pinned server.
+
+        A publication that was in progress when the server was pinned still includes it.
+        """
         if server.url not in published_to:
             if not self._is_under_way:
                 self._under_way = self._spawn(self._evaluate_pinned(server))
         elif self._is_under_way or len(published_to) == 1:
-            await self.call_off(
-                f"there is no other server left to train with than {server.url}, which was pinned"
-            )
+            await self.cancel(f"no server is left for training but {server.url}, which was pinned")
 
     async def _evaluate_pinned(self, server: PinnedServer) -> None:
         try:
@@ -204,7 +206,7 @@ class Evaluator:
             log.info("version %d is evaluated on %s alone", version, server.url)
             await self._conclude(await self._result_of_pinned(server, version))
         except PinnedServerLostError as error:
-            log.warning("the held-out evaluation is called off: %s", error)
+            log.warning("the held-out evaluation is cancelled: %s", error)
         finally:
             await self._release()
 
@@ -213,9 +215,7 @@ class Evaluator:
         pool = await server.pool(self._config.eval.concurrency)
         try:
             await server.while_there(version, self._attempt_all(pool, version, rollouts))
-        except (
-            WeightsReplacedError
-        ):  # as where its publication is heard of first: no result, rather than part of one
+        except WeightsReplacedError:  # no result, as if the publication had been received first
             raise
         except PinnedServerLostError as error:
             log.warning("the evaluation of version %d is cut short: %s", version, error)
@@ -231,7 +231,7 @@ class Evaluator:
     async def _attempt_all(self, pool: ServerPool, version: int, rollouts: list[Rollout]) -> None:
         async def keep(rollout: Rollout) -> None:
             await self._rollouts.append(rollout)
-            self._metrics.attempted()
+            self._metrics.attempt_finished()
             rollouts.append(rollout)
 
         attempt = replace(self._attempt, run=self._run, client=replace(self._attempt.client, pool=pool))
@@ -246,7 +246,7 @@ class Evaluator:
 
 
 def holders_of(published: WeightsPublished) -> list[str]:
-    """Returns the servers that are known to have weights of this run, the published ones or older ones."""
+    """Returns the servers that have weights of this run, of the published version or an older one."""
     if published.live is None:
         return published.servers
     served = zip(published.servers, published.live, strict=True)

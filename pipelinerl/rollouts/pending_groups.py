@@ -15,7 +15,7 @@ class PendingGroup:
 
     @property
     def success(self) -> float | None:
-        """The share of members that solved the problem, without failed members."""
+        """The share of members that solved the problem, excluding failed members."""
         successes = [rollout.success for rollout in self.finished if not rollout.failed]
         return sum(successes) / len(successes) if successes else None
 

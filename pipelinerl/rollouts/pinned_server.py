@@ -1,7 +1,4 @@
-"""A server that gets no new weights while an evaluation runs on it.
-
-It checks which weights the server holds, and whether it still answers.
-"""
+"""A server that gets no new weights while an evaluation runs on it, and the checks that this holds."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -15,7 +12,7 @@ from pipelinerl.clients.server_pool import ServerPool
 
 POLL_S = 1.0
 ANSWER_TIMEOUT_S = 4.0
-MISSES = 3  # missing answers in a row after which the server counts as gone
+MISSES = 3  # consecutive missing answers after which the server counts as lost
 
 
 class PinnedServerLostError(Exception):
@@ -35,39 +32,32 @@ class WeightsReplacedError(PinnedServerLostError):
 
 
 class PinnedServer:
-    """A server out of the weight group. run: the id of the run whose weights it must hold."""
+    """A server that is excluded from weight updates. run: id of the trainer's run whose weights it serves."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, run: str):
         self.url = url
         self._control = ServerControl(session, url)
         self._run = run
-        self._gone = asyncio.Event()
+        self._left = asyncio.Event()
 
     def leave(self) -> None:
         """Records that the server has left the run."""
-        self._gone.set()
+        self._left.set()
 
     async def pool(self, concurrency: int) -> ServerPool:
-        """Returns a pool with only this server."""
         pool = ServerPool(concurrency)
         await pool.set_servers([self.url])
         return pool
 
     async def version(self) -> int:
-        """Returns the weight version that the server reports.
-
-        It stays the same while the server is out of the weight group.
-        """
+        """Returns the server's weight version. Raises PinnedServerLostError if none is live."""
         weights = (await self._contract()).weights
         if weights.state != "live":
             raise PinnedServerLostError(f"{self.url}: its weights are not live but {weights.state}")
         return weights.version
 
     async def while_there(self, version: int, work: Coroutine[None, None, None]) -> None:
-        """Waits for `work`. Cancels it, and raises PinnedServerLostError, if the server is lost.
-
-        A server that holds another version counts as lost.
-        """
+        """Waits for `work`. Cancels it, and raises PinnedServerLostError, if the server loses `version`."""
         working = asyncio.create_task(work)
         watching = asyncio.create_task(self._watch(version))
         try:
@@ -82,18 +72,18 @@ class PinnedServer:
         misses = 0
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._gone.wait(), POLL_S)
+                await asyncio.wait_for(self._left.wait(), POLL_S)
                 raise ServerGoneError(f"{self.url} has left the run")
             try:
-                held = await self.version()
+                served = await self.version()
             except ServerSilentError:
                 misses += 1
                 if misses == MISSES:
                     raise
                 continue
             misses = 0
-            if held != version:
-                raise WeightsReplacedError(f"{self.url} was given version {held}")
+            if served != version:
+                raise WeightsReplacedError(f"{self.url} was given version {served}")
 
     async def _contract(self) -> ContractInfo:
         try:
@@ -101,7 +91,7 @@ class PinnedServer:
         except NO_ANSWER as error:
             raise ServerSilentError(f"{self.url} does not answer ({type(error).__name__})") from error
         if info.run != self._run:
-            raise PinnedServerLostError(f"{self.url} was started anew")
+            raise PinnedServerLostError(f"{self.url} was restarted")
         if info.weights.run is None and info.channel is not None:
             raise PinnedServerLostError(f"{self.url} has weights of an earlier run")
         return info

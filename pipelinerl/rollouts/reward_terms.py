@@ -10,7 +10,7 @@ from pipelinerl.rewards.base import RewardTerm, components_of
 
 
 def with_terms(group: list[Rollout], terms: Sequence[RewardTerm], version: int) -> list[Rollout]:
-    """Returns the group with each term's addition, recorded by name. Failed members get no reward."""
+    """Returns the group with the terms added to its rewards, recorded by name, except for failed members."""
     good = [rollout for rollout in group if not rollout.failed]
     if not terms or not good:
         return group

@@ -1,13 +1,19 @@
 """The actor's metrics: rewards and generation speed, one line per weight version."""
 
+import asyncio
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import fmean as mean
 
 from contracts.records import Evaluated, Rollout
 from pipelinerl.metrics import MetricsWriter
+
+EVERY_S = 10.0
+log = logging.getLogger(__name__)
 
 
 class RolloutMetrics:
@@ -37,9 +43,9 @@ class RolloutMetrics:
             for name, value in rollout.reward_components.items():
                 self._components[name].append(value)
 
-    def write(self, version: int, in_flight: int, places: Mapping[str, float]) -> None:
-        """Writes metrics of the rollouts that finished since the last call, and of the places meanwhile."""
-        values = {"in_flight": in_flight, "rollouts_finished": self._finished, **places}
+    def write(self, version: int, in_flight: int, slots: Mapping[str, float]) -> None:
+        """Writes metrics of the rollouts that finished, and of the request slots, since the last call."""
+        values = {"in_flight": in_flight, "rollouts_finished": self._finished, **slots}
         if self._lengths:
             values["length_mean"] = mean(self._lengths)
             values["length_max"] = max(self._lengths)
@@ -59,12 +65,11 @@ class RolloutMetrics:
             "generation_tokens_per_s": sum(self._lengths) / (time.monotonic() - self._since),
         }
 
-    def attempted(self) -> None:
-        """Counts a finished attempt at a held-out problem."""
+    def attempt_finished(self) -> None:
         self._attempts += 1
 
     def write_progress(self, version: int, in_flight: int, under_way: int) -> None:
-        """Writes how much is under way now, and how much has finished since the process began."""
+        """Writes the numbers of rollouts in progress, and of those finished since the process started."""
         self._writer.write(
             version,
             in_flight=in_flight,
@@ -83,3 +88,22 @@ class RolloutMetrics:
             heldout_first_version=result.first_version,
             heldout_last_version=result.last_version,
         )
+
+
+@asynccontextmanager
+async def repeating(write: Callable[[], None], every_s: float = EVERY_S) -> AsyncIterator[None]:
+    """Calls `write` every `every_s` seconds while the block runs."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                write()
+            except OSError as error:
+                log.warning("metrics are left out: %s", error)
+
+    task = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        task.cancel()

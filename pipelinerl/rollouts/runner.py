@@ -1,7 +1,6 @@
-"""Makes one member of a group: an attempt at a problem, with its retries, as a `Rollout` record.
+"""Makes one rollout: an attempt at a problem, with its retries, as a `Rollout` record.
 
-Every failure (of a server, a verifier, an answer's form, or for time) becomes a failed rollout with a named
-reason. Cancellation leaves this module as an exception, and so does the end of a run by its first failures.
+Every failure becomes a failed rollout with a named reason. Only cancellation and GaveUpError are raised.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ import msgspec
 from contracts.errors import ErrorCode
 from contracts.records import Completion, Failure, Rollout
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
-from pipelinerl.clients.attempt_clock import AttemptClock
+from pipelinerl.clients.attempt_clock import AttemptClock, JudgementWait, ReleaseSlot
 from pipelinerl.clients.faults import (
     InvalidResponseError,
     RequestRefusedError,
@@ -32,44 +31,43 @@ from pipelinerl.errors import GaveUpError
 from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.errors.part_faults import fault
 from pipelinerl.judging.client import JudgeError
-from pipelinerl.rollouts.pause import LeavePlace, Pause
 
 log = logging.getLogger(__name__)
 
-TO_JUDGE_S = 5.0  # part of an attempt's time that is left for its domain, if an answer is cut short
-TO_JUDGE_SHARE = 0.1  # the share that is left instead, if the time is short
+TO_JUDGE_S = 5.0  # part of an attempt's time that is reserved for its domain after an answer is cut short
+TO_JUDGE_SHARE = 0.1  # share of the time that is reserved instead, if that is less
 TOO_LONG = (ErrorCode.CONTEXT_LENGTH.code, ErrorCode.TOO_LARGE.code)
 OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
-# What a domain connects to may yet come up.
+# ConnectionError and TimeoutError: a service that the domain connects to may still be starting.
 NOT_OF_THE_DOMAIN = OF_A_SERVER | ConnectionError | TimeoutError | InvalidResponseError | JudgeError
 
 
 class InvalidRewardError(Exception):
-    """The domain's reward is not a finite number, or has other turns than the attempt."""
+    """A reward of the domain is not finite, or there are more turn rewards than completions."""
 
 
 @dataclass(frozen=True)
 class RolloutSpec:
-    """The identity of a rollout: a member of a group, or one of the attempts at a held-out problem.
+    """The identity of a rollout in a group, or of an attempt at a held-out problem.
 
-    For a held-out problem, the group is the problem's index.
+    group_id: id of the group, or index of the held-out problem.
     """
 
     group_id: int
     rollout_id: str
-    seed_name: str  # name for the seed; the same attempt has it in every run
-    draw: int = -1  # draw of its group
+    seed_name: str  # input of the seed; the same for the same attempt in every run
+    draw: int = -1  # draw of the group
 
 
 @dataclass(frozen=True)
 class RolloutRunner:
     """A callable that makes attempts at problems.
 
-    run: id of the run, as its weights name it; "" as long as none have been published.
-    token_fields: the declared token fields, which every attempt must have. None if the rollouts are not
-        trained on: then they are recorded without fields.
-    failures: told how attempts end, for a run whose first ones all fail. It may raise GaveUpError.
-    leave_place: context in which the attempt's place is free for another, while it waits for a judgement.
+    run: id of the run in its weights; "" before the first publication.
+    token_fields: declared token fields, which every attempt must have. None = record no fields, because the
+        rollouts are not trained on.
+    release_slot: context in which another attempt may use this one's request slot, during a judgement.
+    failures: counts failures, and raises GaveUpError in a run in which no first attempt succeeds.
     """
 
     run: str
@@ -77,7 +75,7 @@ class RolloutRunner:
     client: LLMClient
     policy: RolloutConfig
     token_fields: Mapping[str, TokenField] | None = None
-    leave_place: LeavePlace = nullcontext
+    release_slot: ReleaseSlot = nullcontext
     failures: FirstFailures | None = None
 
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
@@ -93,8 +91,8 @@ class RolloutRunner:
                     clock = AttemptClock(timeout)
                     client = replace(
                         client,
-                        away=Pause(clock, self.leave_place),
-                        in_time=partial(clock.ending_early, to_judge_s),
+                        while_judging=JudgementWait(clock, self.release_slot),
+                        soft_deadline=partial(clock.ending_early, to_judge_s),
                     )
                     with client.pool.timing(clock):
                         attempt = await self.domain.rollout(client, problem)
@@ -110,10 +108,12 @@ class RolloutRunner:
                 failed_on = client.attempt.avoid
                 _, reason = failure_of(error)
                 name = spec.rollout_id
-                # After a server's failure, the attempt is repeated unchanged, with the same seed.
+                # After a server's failure, the attempt is repeated with the same seed.
                 own_failures += not isinstance(error, OF_A_SERVER)
                 log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
-                if isinstance(error, JudgeError):  # another sample would have the same judge
+                if isinstance(
+                    error, JudgeError
+                ):  # the client has retried, and a new sample has the same judge
                     break
         if self.failures and not isinstance(error, NOT_OF_THE_DOMAIN):
             self.failures.failed(fault(self.domain, "an Attempt", error, "rollout", "domain"))
@@ -122,7 +122,7 @@ class RolloutRunner:
         return self._rollout(problem, spec, started_at, **failed)
 
     def _rollout(self, problem: Problem, spec: RolloutSpec, started_at: float, **outcome: object) -> Rollout:
-        """Returns the record of a rollout that ends now. outcome: its fields, as it ended."""
+        """Returns the record of a rollout that ends now. outcome: further fields."""
         return Rollout(
             run=self.run,
             rollout_id=spec.rollout_id,
@@ -176,7 +176,7 @@ class RolloutRunner:
 
 
 def failure_of(error: Exception) -> tuple[Failure, str]:
-    """Returns the kind of a failure, and the word under which it is counted."""
+    """Returns the kind of a failure, and its name in the rollout's status."""
     match error:
         case TimeoutError():
             return Failure.TIMEOUT, "timeout"

@@ -1,7 +1,7 @@
-"""The queue for slots, which are places for requests on the servers. Pure state, no I/O.
+"""The queue for request slots, which bound the rollouts with requests on the servers. Pure state, no I/O.
 
-It decides which rollout starts or resumes when another one frees its slot. Rollouts of started groups that
-have not begun come first, then rollouts that their segment's budget has cut short, then any new group.
+It decides which rollout starts or resumes when a slot is released. New rollouts of started groups come first,
+then rollouts between two segments, then any new group.
 """
 
 import asyncio
@@ -13,23 +13,24 @@ from pipelinerl.rollouts.runner import RolloutSpec
 
 
 class SlotQueue:
-    """The rollouts that wait for a slot. `on_slot_freed` is called when a rollout yields its own.
+    """The rollouts that wait for a slot.
 
-    away: the number of rollouts that hold no slot because they wait for a judgement.
+    on_slot_freed: called when a rollout releases its slot.
+    judging: the number of rollouts without a slot that wait for a judgement.
     """
 
     def __init__(self, on_slot_freed: Callable[[], None]):
         self._on_slot_freed = on_slot_freed
         self._new: deque[RolloutSpec] = deque()
         self._between_segments: deque[asyncio.Future[None]] = deque()
-        self.away = 0
+        self.judging = 0
 
     def put(self, specs: Iterable[RolloutSpec]) -> None:
         """Adds rollouts that have not started."""
         self._new.extend(specs)
 
     async def yield_slot(self) -> None:
-        """Frees the caller's slot, and returns when it has a slot again."""
+        """Releases the caller's slot, and waits until the caller has a slot again."""
         slot = asyncio.get_running_loop().create_future()
         self._between_segments.append(slot)
         self._on_slot_freed()
@@ -41,31 +42,28 @@ class SlotQueue:
 
     @contextmanager
     def leave_slot(self) -> Iterator[None]:
-        """Frees the caller's slot while the block runs. The caller has no slot afterwards.
+        """Releases the caller's slot for a judgement. The caller has no slot after the block.
 
-        A rollout that continues asks for a slot with `yield_slot`.
+        A rollout that continues then awaits `yield_slot`.
         """
-        self.away += 1
+        self.judging += 1
         self._on_slot_freed()
         try:
             yield
         finally:
-            self.away -= 1
+            self.judging -= 1
 
     @property
     def between_segments(self) -> int:
-        """The number of started rollouts that wait for a slot."""
+        """The number of started rollouts that wait for a slot to resume."""
         return len(self._between_segments)
 
     def pop_new(self) -> RolloutSpec | None:
-        """Returns the next rollout to start, or None if none is waiting to start."""
+        """Returns the next rollout to start, or None."""
         return self._new.popleft() if self._new else None
 
     def resume_one(self) -> bool:
-        """Gives a slot to the rollout that has waited longest between two segments.
-
-        Returns False if none waits.
-        """
+        """Gives a slot to the rollout that has waited longest to resume. Returns False if none waits."""
         while self._between_segments:
             slot = self._between_segments.popleft()
             if not slot.done():  # otherwise its wait was cancelled

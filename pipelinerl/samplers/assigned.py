@@ -1,4 +1,4 @@
-"""Assigned problems: they are a function of node, version and count, so anyone can check a node's draws."""
+"""Draws problems as a function of node, version and count, so that a node's draws can be verified."""
 
 import random
 
@@ -12,14 +12,15 @@ def assigned(seed: int, node: str, version: int, count: int, problems: int) -> i
 
 
 class Assigned(Sampler):
-    """Fixed data sampling, which keeps nodes from picking easy problems.
+    """Fixed data sampling, which prevents nodes from selecting easy problems.
 
-    It is a sanity check of INTELLECT-2 (arXiv 2505.07291). The paper seeds with address · step + submissions,
-    which is equal for all nodes at step 0, and repeats at later steps. Here the run's seed, the node, the
-    version and the count are hashed together.
+    Source: INTELLECT-2, arXiv 2505.07291, sanity checks. The paper's seed, address · step + submissions, is
+    equal for all nodes at step 0, and repeats at later steps. Here it is a hash of the run's seed, the node,
+    the version and the count.
 
-    node: the node's name, unique in the run. Each launch counts its draws from 0. In a resumed run, earlier
-        draws have moved the count of the version that it began with.
+    A resumed run continues the count of the version that it resumes at.
+
+    node: the node's name, unique in the run.
     """
 
     def __init__(self, domain: Domain, seed: int, node: str):

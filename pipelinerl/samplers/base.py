@@ -1,8 +1,4 @@
-"""The interface of samplers. A sampler is pure state that chooses the next training problem.
-
-It is built with the domain and the run's seed. The actor saves its state with every checkpoint. A resumed run
-loads the last saved state, and continues from it.
-"""
+"""The interface of samplers. The actor saves a sampler's state with every checkpoint."""
 
 import abc
 from typing import Any
@@ -19,10 +15,10 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def next(self, version: int) -> int:
-        """Returns the index of the next training problem. `version` is the live weight version."""
+        """Returns the index of the next training problem. version: the live weight version."""
 
     def observe(self, problem: int, success: float) -> None:  # noqa: B027
-        """Takes the result of a group at `problem`: the share of its members that solved it, from 0 to 1."""
+        """Records the result of a group at `problem`: the share of its members that solved it."""
 
     @abc.abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From easy to hard: each draw is uniform over the easiest share of the problems, and the share grows."""
+"""Draws problems from easy to hard: uniformly over the easiest share of them, which grows."""
 
 import random
 from functools import cached_property
@@ -8,11 +8,10 @@ from pipelinerl.samplers.base import Sampler
 
 
 class Curriculum(Sampler):
-    """A sampler of the easiest share of the problems, by the domain's labels. The share grows with the draws.
+    """A sampler of the easiest share of the problems, by the domain's labels.
 
-    After d draws it is f(d) = min(1, start_share + (1 − start_share) d / ramp_draws). This is the linear
-    pacing of competence-based curricula (Platanios and others, 2019, arXiv 1903.09848). Kimi k1.5 also goes
-    from easy to hard (arXiv 2501.12599, §2.3.4).
+    After d draws the share is f(d) = min(1, start_share + (1 − start_share) d / ramp_draws). Source: linear
+    pacing of competence-based curricula, arXiv 1903.09848; Kimi k1.5, arXiv 2501.12599, §2.3.4.
 
     The seed decides the order of equally difficult problems. A draw depends only on the seed and the number
     of draws before it.
@@ -24,14 +23,14 @@ class Curriculum(Sampler):
             raise ValueError(f"start_share is {start_share}; it is above 0 and at most 1")
         if not ramp_draws >= 1:
             raise ValueError(f"ramp_draws is {ramp_draws}; it is at least 1")
-        domain.difficulty(0)  # raises an error now if the domain has no labels
+        domain.difficulty(0)  # raises ValueError if the domain has no labels
         self._start_share = start_share
         self._ramp_draws = ramp_draws
         self._draws = 0
 
     @cached_property
     def _easiest_first(self) -> list[int]:
-        """The problems by difficulty. The first use asks the domain for the label of every problem."""
+        """The problems by difficulty. The first access reads the label of every problem."""
         order = list(range(self._domain.train_size))
         random.Random(f"{self._seed}-ties").shuffle(order)
         return sorted(order, key=self._domain.difficulty)

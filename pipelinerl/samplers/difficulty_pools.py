@@ -1,4 +1,4 @@
-"""Three pools of problems, easy, normal and hard, by the success of the latest group at each problem."""
+"""Draws problems from an easy, a normal and a hard pool, by the success of the latest group at each."""
 
 import random
 from collections.abc import Mapping
@@ -13,13 +13,12 @@ POOLS = ("easy", "normal", "hard")
 
 
 class DifficultyPools(Sampler):
-    """A sampler that draws a pool by weight, among pools that are not empty, then any of its problems.
+    """A sampler that draws a pool by weight, among pools that are not empty, then a problem uniformly.
 
-    The pools are those of INTELLECT-3 (arXiv 2512.16144); bounds and weights are ours. A problem is hard if
-    its latest group's success was at most `hard_up_to`, normal up to `normal_up_to`, and easy above. A new
-    problem is normal.
+    A problem is hard if its latest group's success was at most `hard_up_to`, normal up to `normal_up_to`, and
+    easy above. A new problem is normal. Source: INTELLECT-3, arXiv 2512.16144, for the pools only.
 
-    weights: the weight of each pool, whatever its size.
+    weights: the weight of each pool, independent of its size.
     """
 
     def __init__(

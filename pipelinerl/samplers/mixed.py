@@ -1,4 +1,4 @@
-"""Several domains: chooses the domain of the next problem, and then one of its problems."""
+"""Draws problems from several domains: first the domain, then one of its problems."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -10,16 +10,15 @@ from pipelinerl.samplers.base import Sampler
 
 
 class Mixed(Sampler):
-    """A sampler that draws a part of the mixture, then a problem by the part's own sampler.
+    """A sampler that draws a part of the mixture, then a problem by the part's sampler.
 
     A part is drawn by p ∝ weight, or with `adapt` by p ∝ weight · max(1 − s, floor). s is an exponential
-    average of the part's success, 0 until its first group has ended. A part's sampler sees no problems of
-    other parts.
+    average of the part's success, 0 until its first group has ended.
 
-    sampler: makes the sampler of a part, given `domain` and `seed`.
-    weights: weights by the part's name; 1 by default, 0 to leave the part out.
-    rate: how far a group moves s towards its own success.
-    floor: the share of a part's weight that stays when all its problems are solved.
+    sampler: creates the sampler of a part from `domain` and `seed`.
+    weights: weights by the part's name; 1 by default, 0 to exclude the part.
+    rate: weight of one group in s.
+    floor: smallest share of a part's weight, for a part whose problems are solved.
     """
 
     def __init__(

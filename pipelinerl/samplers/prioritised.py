@@ -1,4 +1,4 @@
-"""Draws problems with a low success rate more often."""
+"""Draws problems of low success more often."""
 
 import random
 from typing import Any
@@ -10,11 +10,12 @@ from pipelinerl.samplers.base import Sampler
 
 
 class Prioritised(Sampler):
-    """p_i ∝ max(1 − s_i, floor), with s_i the tracked success of problem i, 0 until it is seen (Kimi k1.5,
-    arXiv 2501.12599, §2.3.4).
+    """A sampler with p_i ∝ max(1 − s_i, floor), where s_i is the tracked success of problem i, 0 at first.
 
-    rate: how far a group moves s_i towards its own success; at 1, only the latest group counts.
-    floor: the weight of a solved problem, so that it is still drawn sometimes.
+    Source: Kimi k1.5, arXiv 2501.12599, §2.3.4.
+
+    rate: weight of one group in s_i; at 1, only the latest group counts.
+    floor: the weight of a solved problem, which is still drawn sometimes.
     """
 
     def __init__(self, domain: Domain, seed: int, rate: float, floor: float):
@@ -25,7 +26,7 @@ class Prioritised(Sampler):
         self._rate = rate
         self._floor = floor
         self._draws = 0
-        self._success: dict[int, float] = {}  # success of the problems seen
+        self._success: dict[int, float] = {}  # problem -> tracked success
         self._weights = np.ones(domain.train_size)
 
     def next(self, version: int) -> int:

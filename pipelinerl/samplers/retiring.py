@@ -1,4 +1,4 @@
-"""Leaves out problems that are solved, around any other sampler."""
+"""Excludes solved problems from the draws of another sampler."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 from pipelinerl.domains.base import Domain
 from pipelinerl.samplers.base import Sampler
 
-MOST_DRAWS = 1000  # of the sampler inside for one problem
+MOST_DRAWS = 1000  # draws of the inner sampler for one problem
 
 
 class Retiring(Sampler):
-    """A sampler that draws by another one, and again while the problem is retired.
+    """A sampler that repeats the draw of an inner sampler while the problem is retired.
 
-    A problem is retired for good once a group at it has at least this success: ScaleRL's no positive
-    resampling (arXiv 2510.13786, with 0.9). After 1000 retired problems in a row the last of them is taken,
-    so that a run goes on whose problems are all solved. For the sampler inside, every draw counts, also those
-    of retired problems: a curriculum moves on with them.
+    A problem is retired permanently once a group at it reaches `success`. After 1000 retired problems in a
+    row the last one is returned, so that a run with only solved problems continues. The inner sampler counts
+    all draws, so a curriculum advances by those of retired problems too.
+    Source: ScaleRL, arXiv 2510.13786, no positive resampling, with 0.9.
 
-    sampler: makes the sampler inside, given `domain` and `seed`.
+    sampler: creates the inner sampler from `domain` and `seed`.
     """
 
     def __init__(self, domain: Domain, seed: int, sampler: Callable[..., Sampler], success: float):

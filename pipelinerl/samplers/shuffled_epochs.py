@@ -30,7 +30,7 @@ class ShuffledEpochs(Sampler):
         return {"epoch": self._epoch, "position": self._position, "problems": self._domain.train_size}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Raises ValueError if the state is of an order of more or fewer problems."""
+        """Raises ValueError if the state has another number of problems."""
         before = state.get("problems", self._domain.train_size)
         if before != self._domain.train_size:
             raise ValueError(

@@ -1,7 +1,7 @@
-"""Streams carry records between the processes of a run: the interface, two backends, and their opening.
+"""Streams carry records between the processes of a run, and to commands that read a run.
 
-Called by the launcher, the actor, the preprocessor, the trainer, and commands that read a run. Must not know
-what a record means, except `events`, `launched_servers` and `show`.
+Called by all processes of a run. Must not know the meaning of records, except in `events`, `launched_servers`
+and `drop_reasons`.
 """
 
 from pipelinerl.streams.base import (

@@ -1,7 +1,7 @@
-"""The stream interface: an append-only sequence of records with one writer and many readers.
+"""The interface of streams: append-only sequences of records with one writer and many readers.
 
-An offset is an opaque, increasing int: the place where a record begins, or where the next one will begin.
-Every stream begins at 0.
+An offset is an opaque, increasing int: the position of a record, or of the next one to be appended. Every
+stream starts at 0.
 """
 
 import abc
@@ -15,7 +15,7 @@ from contracts.records import Dated, Record
 
 
 class StreamError(RuntimeError):
-    """A call on a stream failed. The message names the stream and the offset."""
+    """An operation on a stream failed. The message names the stream and the offset."""
 
 
 class StreamBusyError(StreamError):
@@ -31,16 +31,15 @@ class StreamTrimmedError(StreamError):
 
 
 class StreamCorruptError(StreamError):
-    """The stored data differ from what was appended."""
+    """The stored data differ from the appended data."""
 
 
-def do_nothing() -> None:
-    """Does nothing. The default callback for waits."""
+def do_nothing() -> None: ...
 
 
 class Entry(NamedTuple):
     record: Record
-    next_offset: int  # offset after this record, to read on from
+    next_offset: int  # offset after this record
 
 
 class StreamWriter(abc.ABC):
@@ -49,10 +48,9 @@ class StreamWriter(abc.ABC):
     end: int  # the offset after the newest record
 
     def append(self, record: Record) -> int:
-        """Appends a record, durable against a crash of this process. Returns the offset after the record.
+        """Appends a record, which survives a crash of this process. Returns the offset after the record.
 
-        While the storage is full, it waits, and logs that once. A `Dated` record without a time gets the
-        current time.
+        Waits while the storage is full. A `Dated` record without a time gets the current time.
         """
         if isinstance(record, Dated) and not record.at:
             record = msgspec.structs.replace(record, at=time.time())
@@ -64,15 +62,15 @@ class StreamWriter(abc.ABC):
 
     @abc.abstractmethod
     def last(self) -> Record | None:
-        """Returns the newest record, so that a restarted writer knows what it has written."""
+        """Returns the newest record, or None if there is none."""
 
     @abc.abstractmethod
     def protect(self, from_offset: int) -> None:
-        """Makes retention by size keep all records from the offset on."""
+        """Excludes records from the offset on from retention by size."""
 
     @abc.abstractmethod
     def trim(self, before_offset: int) -> None:
-        """Deletes records that end before the offset. It may keep some of them, but deletes no others."""
+        """Deletes records that end before the offset; an implementation may keep some of them."""
 
     @abc.abstractmethod
     def close(self) -> None: ...
@@ -81,15 +79,15 @@ class StreamWriter(abc.ABC):
 class StreamReader(abc.ABC):
     @abc.abstractmethod
     def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
-        """Yields entries from the offset on, waiting for more; ends after `timeout_s` without one.
+        """Yields entries from the offset on, and waits for more; ends after `timeout_s` without one.
 
-        With `timeout_s` 0 it yields only existing records; None waits for ever. A stream that does not exist
-        yet is empty. Raises StreamTrimmedError for an offset that retention has deleted, 0 included.
+        timeout_s: 0 yields only existing records; None waits without a limit. A stream that does not exist
+        yet is empty. Raises StreamTrimmedError if retention has deleted the record at the offset, even at 0.
         """
 
     @abc.abstractmethod
     def first_offset(self) -> int:
-        """Returns the offset of the first record that retention has kept; 0 if none was deleted."""
+        """Returns the offset of the first record, which is 0 unless retention has deleted records."""
 
 
 class Streams(abc.ABC):
@@ -104,7 +102,7 @@ class Streams(abc.ABC):
 
     @abc.abstractmethod
     def sync(self, names: Sequence[str]) -> None:
-        """Waits until all records appended to these streams would survive a loss of power."""
+        """Waits until all records appended to these streams are on the disk."""
 
     @abc.abstractmethod
     def names(self) -> list[str]: ...

@@ -1,4 +1,4 @@
-"""Says what each reason means for which a group is dropped, in a few words and in a clause. Pure."""
+"""Descriptions of the reasons for which groups are dropped. Pure."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from contracts.records import DropReason
 
 
 class Meaning(NamedTuple):
-    """What a reason means. brief: beside a count of groups. full: of one group, "it"."""
+    """A description. brief: a phrase beside a count of groups. full: a clause about one group, "it"."""
 
     brief: str
     full: str
@@ -64,12 +64,12 @@ MEANINGS = {
         "the advantage needs rewards of 0 and 1, and one of its rewards is another",
     ),
 }
-NO_COMPONENT = "no_component_"  # and the name of the reward component
+NO_COMPONENT = "no_component_"  # prefix of the name of a reward component
 OWN = Meaning("a reason of the run's own", "a filter or an advantage of the run's own gives this reason")
 
 
 def meaning_of(reason: str) -> Meaning:
-    """Returns what the reason means, which may be the word of a run's own filter."""
+    """Returns the description of a reason, which may be the word of a user's filter."""
     if reason.startswith(NO_COMPONENT):
         name = reason.removeprefix(NO_COMPONENT)
         return Meaning(

@@ -1,6 +1,6 @@
-"""The event streams: tails them from asyncio, and reads a run's history.
+"""Follows the event streams from asyncio, and reads a run's history.
 
-A resumed run has several launches: each `Resumed` in the launcher's stream begins another one.
+Each `Resumed` in the launcher's stream starts another incarnation of the run, from a checkpoint.
 """
 
 import asyncio
@@ -28,10 +28,7 @@ FRESH_RUN = Resumed(
 
 
 def tail(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record | BaseException]") -> None:
-    """Puts every record of the stream, and any error of reading, into `queue` until the process ends.
-
-    Starts one daemon thread per stream.
-    """
+    """Starts a daemon thread that puts every record of the stream, and any error of reading, into `queue`."""
     loop = asyncio.get_running_loop()
 
     def put(item: Record | BaseException) -> None:
@@ -49,9 +46,9 @@ def tail(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record | 
 
 
 def recorded_events(streams: Streams, names: Sequence[str] = EVENT_STREAMS) -> Iterator[Record]:
-    """Yields every event of these streams so far: those of each launch, then the `Resumed` that followed.
+    """Yields the events of these streams, by incarnation, and the `Resumed` between two incarnations.
 
-    A stream that did not exist in a launch begins in a later one.
+    A stream may be missing in the first incarnations.
     """
     begin = dict.fromkeys(names, 0)
     for resumed in resumptions(streams):
@@ -65,7 +62,7 @@ def recorded_events(streams: Streams, names: Sequence[str] = EVENT_STREAMS) -> I
 
 
 def recorded(streams: Streams, name: str, begin: int = 0, end: int | None = None) -> Iterator[Record]:
-    """Yields the records between two offsets, except the first ones if retention has deleted them."""
+    """Yields the records between two offsets, except those that retention has deleted."""
     reader = streams.reader(name)
     begin = max(begin, reader.first_offset())
     if end is not None and begin >= end:
@@ -77,28 +74,27 @@ def recorded(streams: Streams, name: str, begin: int = 0, end: int | None = None
 
 
 def resumptions(streams: Streams) -> Iterator[Resumed]:
-    """Yields the `Resumed` of every launch but the first. The launcher's stream may hold other records."""
+    """Yields every `Resumed` of the run."""
     for entry in streams.reader("launcher_events").read(timeout_s=0):
         if isinstance(entry.record, Resumed):
             yield entry.record
 
 
 def latest_resumption(streams: Streams) -> Resumed:
-    """Returns the `Resumed` that began the newest launch, or FRESH_RUN if the run was never resumed."""
+    """Returns the newest `Resumed`, or FRESH_RUN if the run was never resumed."""
     return [FRESH_RUN, *resumptions(streams)][-1]
 
 
 def results_left(results: Sequence[Evaluated], version: int) -> list[Evaluated]:
-    """Returns the evaluations that stay valid after rolling back to `version`.
+    """Returns the evaluations that remain valid after a resumption at `version`: no newer one sampled them.
 
-    Only versions up to `version` have sampled in them. A run that starts again at version 0 repeats its
-    evaluation.
+    A run that resumes at version 0 repeats its evaluation.
     """
     return [result for result in results if result.last_version <= version and version > 0]
 
 
 def evaluated_versions(results: Sequence[Evaluated]) -> set[int]:
-    """Returns the versions that need no evaluation: those of the results, and those that were due."""
+    """Returns the versions that need no evaluation: those evaluated, and those that were due but skipped."""
     return {version for result in results for version in (result.version, result.due) if version is not None}
 
 

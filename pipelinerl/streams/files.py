@@ -1,12 +1,12 @@
 """Streams as files in the run directory: the default, for the processes of one machine.
 
     <directory>/<stream>/00000000000000000000.records    a segment (see `segments`)
-    <directory>/<stream>/writer.lock                     held by the live writer, names its process
+    <directory>/<stream>/writer.lock                     locked by the live writer, contains its process id
 
 An append is passed to the operating system before it returns, so it survives a crash of the process. It
-survives a loss of power once a later segment has begun, or `sync` was called. The lock belongs to the
-writer's open file. It is released when the process ends, and shared with a child made by a bare `fork`.
-A writer or reader must be used by one thread only.
+survives a loss of power once a later segment exists, or after `sync`. The lock belongs to the writer's open
+file: it is released when the process ends, and shared with a forked child. Writers and readers are not
+thread-safe.
 """
 
 import contextlib
@@ -36,15 +36,16 @@ from pipelinerl.streams.base import (
 from pipelinerl.streams.full_storage import retry_while_full
 from pipelinerl.streams.segments import HEADER_BYTES, read_payloads, seal, segment_path, segment_starts
 
-SHORTEST_PAUSE_S = 0.002  # between two polls of a stream without news
+SHORTEST_PAUSE_S = 0.002  # between two polls of a stream without new records
 LONGEST_PAUSE_S = 0.025
 
 
 class FileStreams(Streams):
-    """Streams in a directory. `keep_bytes` bounds the disk that each stream takes.
+    """Streams in a directory.
 
-    Above the bound, a writer deletes older segments, except protected ones. It keeps all events, because they
-    are the ledger of the run.
+    keep_bytes: size above which a writer deletes the oldest unprotected segments of its stream. Event streams
+        are always complete, because they are the ledger of the run.
+    on_wait: called every second while the writer waits for space on the disk.
     """
 
     def __init__(
@@ -54,12 +55,11 @@ class FileStreams(Streams):
         keep_bytes: int | None = None,
         on_wait: Callable[[], object] = do_nothing,
     ):
-        """on_wait: is called every second while the writer waits for space on the disk."""
         self._on_wait = on_wait
         self._directory = Path(directory)
         self._segment_bytes = segment_bytes
         self._keep_bytes = keep_bytes
-        self._synced: dict[str, int] = {}  # stream -> start of the segment that was its last at a `sync`
+        self._synced: dict[str, int] = {}  # stream -> start of its last segment at the last `sync`
 
     def writer(self, name: str) -> "FileWriter":
         keep_bytes = None if name.endswith("_events") else self._keep_bytes
@@ -170,7 +170,7 @@ class FileWriter(StreamWriter):
         retry_while_full(write, self._directory.name, f"the disk of {self._directory}", self._on_wait)
 
     def _roll(self) -> None:
-        """Begins another segment. The caller has synced the one before."""
+        """Starts another segment. The caller has synced the previous one."""
         following = segment_path(self._directory, self.end).open("ab", buffering=0)
         self._file.close()
         self._file = following
@@ -199,7 +199,7 @@ class FileReader(StreamReader):
                     waiting_since = None
             except StreamCorruptError:
                 # A poll is not atomic: it may miss a new segment, or mix an incomplete last record with
-                # the one that a restarted writer puts in its place. Only real damage is seen twice.
+                # its replacement by a restarted writer. Only damage is found twice.
                 if suspect == offset:
                     raise
                 suspect = offset
@@ -231,7 +231,7 @@ class FileReader(StreamReader):
     def payloads(self, offset: int) -> Iterator[tuple[memoryview, int]]:
         """Yields the encoded records from the offset on, each with the offset after it.
 
-        Raises StreamCorruptError also for a record that is being written: the next call may find it complete.
+        A StreamCorruptError may also be caused by a record that is being written.
         """
         for payload, following, _ in self._payloads(offset):
             yield payload, following
@@ -266,7 +266,6 @@ class FileReader(StreamReader):
 
 
 def sync_if_there(path: Path) -> None:
-    """Syncs a segment, which retention may have deleted."""
     with contextlib.suppress(FileNotFoundError):
         sync(path)
 

@@ -1,4 +1,4 @@
-"""Waits while the storage of a stream is full, so that the run continues once somebody frees space."""
+"""Waits while the storage of a stream is full, so that the run continues once space is freed."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ def retry_while_full(
 ) -> Result:
     """Returns the result of `write`, which is retried every second while the storage is full.
 
-    The wait is logged once, with the stream and the place. If `write` raises, it must leave nothing behind.
+    place: the storage, for the log. If `write` raises, it must leave no partial data.
     """
     waited = False
     while True:

@@ -1,7 +1,4 @@
-"""Reads the servers of a run's newest launch from the launcher's events.
-
-Used by the actor and by trainer rank 0, which reads them during every wait for a server.
-"""
+"""Reads the servers of a run from the launcher's events, for the actor and trainer rank 0."""
 
 import threading
 import time
@@ -12,16 +9,15 @@ from pipelinerl.streams.base import Streams
 
 
 class LaunchedServers:
-    """The servers of a run, as read from the launcher's events. Its methods are thread-safe."""
+    """The servers of a run. Thread-safe. on_refresh: called by every `refresh`."""
 
     def __init__(self, streams: Streams, on_refresh: Callable[[], object] = lambda: None):
-        """on_refresh: is called by each `refresh`, and so during every wait for a server."""
         self._on_refresh = on_refresh
         self._reader = streams.reader("launcher_events")
         self._lock = threading.Lock()
         self._registry = ServerRegistry()
         self.offset = 0  # offset after the last record read
-        self.changed_at = time.monotonic()  # time when a change was last read
+        self.changed_at = time.monotonic()  # time of the last change
 
     def refresh(self) -> list[Leaving]:
         """Reads the launcher's new events. Returns the servers that left since the last call."""
@@ -38,12 +34,12 @@ class LaunchedServers:
 
     @property
     def present(self) -> list[Joining]:
-        """The servers of the run, as of the last `refresh`."""
+        """The present server instances at the last `refresh`."""
         with self._lock:
             return self._registry.present
 
     @property
     def latest(self) -> list[Joining]:
-        """The last joining of every server's name, whether or not it has left."""
+        """The last instance of every server name, also if it has left."""
         with self._lock:
             return list(self._registry.latest.values())

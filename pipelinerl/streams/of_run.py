@@ -1,7 +1,6 @@
-"""Where the streams of a run are kept: the interface of backends, files as the default, and their opening.
+"""Opens the streams of a run by the backend in its configuration. Files are the default backend.
 
-`streams._target_` names the class of a backend, and the other keys of `streams` are its options. The
-launcher, each process of the run, and each command that reads one make an object of it.
+`streams._target_` is the path of a `StreamsBackend`, and the other keys of `streams` are its options.
 """
 
 import abc
@@ -19,33 +18,37 @@ from pipelinerl.streams.files import FileStreams
 
 
 class StreamsServer(AbstractContextManager):
-    """A server of a run's own. While its context lasts, it runs, and is started again if it ends."""
+    """A context in which the launcher runs a server of the backend, and restarts it if it ends.
+
+    missing: how to install the server's program, if this machine lacks it.
+    failure: why the server is not restarted any more, or None.
+    """
 
     name: str
     command: Sequence[str]
-    missing: str | None = None  # how to install what the machine lacks
-    failure: Exception | None = None  # why it is not started again
+    missing: str | None = None
+    failure: Exception | None = None
 
     @abc.abstractmethod
     def is_away(self) -> bool:
-        """Returns whether the streams have to wait for it. Raises `failure`."""
+        """Returns True while the server is not available. Raises `failure`."""
 
     @abc.abstractmethod
     def restarts(self) -> Iterator[str]:
-        """Yields why it was started again, each time once."""
+        """Yields the reason of each restart once."""
 
 
 class StreamsBackend(abc.ABC):
-    """A place for the streams of a run. All methods but `open` have a default, for streams without a server.
+    """Base class of stream backends. All methods but `open` have defaults, for streams without a server.
 
-    run: the run's name there, if `locate` has given it one. Raises PlanError for keys that `Options` lacks.
+    run: the run's name in storage that runs share. The constructor raises PlanError for unknown options.
     """
 
     Options: ClassVar[type[Section]] = Section
-    spans_nodes: ClassVar[bool] = False  # whether processes on other machines reach the streams
-    environment: Mapping[str, str] = {}  # what `locate` found that processes of the run need
-    server: StreamsServer | None = None  # what `locate` found that the launcher must run
-    place: str | None = None  # where the streams are, for `plan=true`; None shows the class
+    spans_nodes: ClassVar[bool] = False  # True if processes on other machines can open the streams
+    environment: Mapping[str, str] = {}  # variables for the run's processes; set by `locate`
+    server: StreamsServer | None = None  # server for the launcher to run; set by `locate`
+    place: str | None = None  # storage, as `plan=true` prints it; None prints the class
 
     def __init__(self, section: Component, run_dir: Path):
         self.target = section.target
@@ -55,27 +58,30 @@ class StreamsBackend(abc.ABC):
 
     @property
     def section(self) -> dict[str, Any]:
-        """The section of the configuration that is saved, with what `locate` has found."""
+        """The section `streams` of the saved configuration, including the results of `locate`."""
         return {"_target_": self.target, "run": self.run} | self.options.model_dump()
 
     @abc.abstractmethod
     def open(self, on_wait: Callable[[], object] = do_nothing) -> Streams:
-        """Opens the streams as processes of the run do. `on_wait`: called every few seconds of a wait."""
+        """Opens the streams for a process of the run. on_wait: called every few seconds of a wait."""
 
     def recorded(self) -> AbstractContextManager[Streams]:
-        """Opens the streams for reading, whether the run is alive or not."""
+        """Opens the streams for reading, also after the run has ended."""
         return nullcontext(self.open())
 
     def locate(self, config: RunConfig, address: str) -> None:  # noqa: B027
-        """Finds what a launch needs, without a start. A server listens at `address`. Raises StreamError."""
+        """Sets `run`, `environment` and `server` before the start. Raises StreamError.
+
+        address: the address at which a server is to listen.
+        """
 
 
 class Files(StreamsBackend):
     """Segments in the run's directory, for the processes of one machine (`streams=files`)."""
 
     class Options(Section):
-        segment_bytes: Int = Field(64 << 20, ge=4096, description="Size at which a new segment file begins.")
-        keep_bytes: Int = Field(16 << 30, ge=4096, description="Bytes kept of each stream; all events stay.")
+        segment_bytes: Int = Field(64 << 20, ge=4096, description="Size of a segment file.")
+        keep_bytes: Int = Field(16 << 30, ge=4096, description="Bytes to keep per stream, except events.")
 
     options: Options
     place = "files in the run directory"
@@ -94,12 +100,12 @@ def recorded_streams(run_dir: Path) -> AbstractContextManager[Streams]:
 
 
 def locate_streams(config: RunConfig, run_dir: Path, address: str) -> StreamsBackend:
-    """Returns the backend with what a launch needs. Raises PlanError or StreamError."""
+    """Returns the backend after its `locate`, for the launcher. Raises PlanError or StreamError."""
     backend = backend_of(config.streams if config.resume is False else saved_streams(run_dir), run_dir)
     backend.locate(config, address)
     return backend
 
 
 def backend_of(section: Component, run_dir: Path) -> StreamsBackend:
-    """Raises PlanError for a class that is no backend, or an option that it has not."""
+    """Returns the backend of a section. Raises PlanError if its class or options are invalid."""
     return named_class("streams", section, StreamsBackend)(section, run_dir)

@@ -1,14 +1,14 @@
-"""Checks that a path given by the user is the directory of a run, before any stream is opened."""
+"""Checks that a path from the user is a run directory."""
 
 from pathlib import Path
 
 
 class InvalidInputError(Exception):
-    """The user asked for something that does not exist. The message is the line that the user sees."""
+    """The user's input names something that does not exist. The message is printed as it is."""
 
 
 def check_run(run_dir: Path) -> None:
-    """Raises InvalidInputError unless a run has begun in `run_dir`."""
+    """Raises InvalidInputError unless `run_dir` is the directory of a run."""
     if not (run_dir / "streams").is_dir() and not (run_dir / "config.yaml").is_file():
         if run_dir.is_dir():
             raise InvalidInputError(

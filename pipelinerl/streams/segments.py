@@ -1,12 +1,11 @@
-"""Segment files, which store the records of one stream. Used by `files`; must not know what a record is.
+"""Segment files, which store the records of one stream as bytes.
 
-A stream is a directory of append-only segments. A segment's name is the offset at which it starts; offsets
-are byte positions in the stream, across its segments. A record is a header and its payload. The header has
-its own checksum, so that a damaged length is not mistaken for a record still being written.
+A stream is a directory of append-only segments. A segment's name is its start offset; offsets are byte
+positions in the stream, across segments. A record is a header and a payload. The header has its own checksum,
+to distinguish a damaged length from a record that is being written.
 
-A segment is on the disk before a later one begins, so a loss of power can only damage the last one. Data that
-did not reach the disk read as zeros there, in complete blocks or from any byte on. The stream ends where they
-begin.
+A segment is on the disk before the next one starts, so a loss of power can only damage the last one. Data
+that did not reach the disk read as zeros there, in complete blocks or from any byte on, and end the stream.
 """
 
 import os
@@ -19,15 +18,15 @@ from pipelinerl.streams.base import StreamCorruptError, StreamError
 
 _HEADER = struct.Struct("<III")  # payload length, crc32 of the payload, crc32 of these two
 HEADER_BYTES = _HEADER.size
-_CHECKED = 8  # bytes of the header under its own checksum
-_READ_BYTES = 256 * 1024  # not larger, because arrays of a record keep the buffer of the read alive
-_BLOCK = 4096  # bytes of a file that reach the disk together
-_BLANK = 64  # so many zeros at a block's end mean that its rest was never written
+_CHECKED = 8  # bytes of the header that its checksum covers
+_READ_BYTES = 256 * 1024  # not larger, because a record's arrays keep the read buffer alive
+_BLOCK = 4096  # bytes of a file that are written to the disk together
+_BLANK = 64  # zeros at a block's end that show that the rest was never written
 _SUFFIX = ".records"
 
 
 def seal(framed: bytearray) -> None:
-    """Writes the header of the payload that begins at HEADER_BYTES."""
+    """Writes the header of the payload that starts at HEADER_BYTES."""
     with memoryview(framed) as whole:
         struct.pack_into("<II", framed, 0, len(whole) - HEADER_BYTES, crc32(whole[HEADER_BYTES:]))
         struct.pack_into("<I", framed, _CHECKED, crc32(whole[:_CHECKED]))
@@ -50,8 +49,8 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
     """Yields the complete payloads of one segment from the offset on, each with the offset after it.
 
     Stops at a record that is incomplete or was never written to the disk. In a `sealed` segment, which has a
-    successor, such a record is corrupt. Nothing is cached between two reads of the file, because a restarted
-    writer may replace an incomplete record.
+    successor, such a record is corrupt. Does not cache, because a restarted writer may replace an incomplete
+    record.
     """
     start = int(path.name.removesuffix(_SUFFIX))
     with path.open("rb", buffering=0) as file:
@@ -90,7 +89,7 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
 
 
 def _never_written(file: int, begin: int, size: int) -> bool:
-    """Returns whether a record ends in zeros, or one of its file system blocks does."""
+    """Returns True if a record, or one of its file system blocks, ends in zeros."""
     reach = (begin + size + _BLOCK - 1) // _BLOCK * _BLOCK  # the end of the record's last block
     data = os.pread(file, reach - begin, begin)
     first = _BLOCK - begin % _BLOCK

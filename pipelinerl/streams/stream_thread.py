@@ -1,7 +1,6 @@
-"""Streams for asyncio: appends happen in one thread, in the order of the calls.
+"""Streams for asyncio: one thread appends, in the order of the calls, and the event loop is not blocked.
 
-An append may have to wait for a server that does not answer, or for space on a disk. The event loop is
-not blocked.
+An append may wait for a server that does not answer, or for space on a disk.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class StreamThread:
-    """A thread for a process's calls to its streams. It is a daemon: the process can end without it."""
+    """A daemon thread for a process's calls to its streams."""
 
     def __init__(self) -> None:
         self._asked: queue.SimpleQueue[tuple[Callable[[], object], Future]] = queue.SimpleQueue()
@@ -40,14 +39,14 @@ class StreamThread:
 
 
 class ThreadWriter:
-    """The writer of a stream for asyncio. Its other methods may be called while no append is under way."""
+    """A stream's writer for asyncio. `end` and `protect` must not be used during an `append`."""
 
     def __init__(self, writer: StreamWriter, thread: StreamThread):
         self._writer = writer
         self._stream_thread = thread
 
     async def append(self, *records: Record) -> None:
-        """Waits until all records are appended. Records of other tasks come before or after all of them."""
+        """Appends the records, with no record of another task between them."""
 
         def append_all() -> None:
             for record in records:
@@ -57,7 +56,6 @@ class ThreadWriter:
 
     @property
     def end(self) -> int:
-        """The offset after the newest record."""
         return self._writer.end
 
     def protect(self, from_offset: int) -> None:

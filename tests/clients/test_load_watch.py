@@ -43,7 +43,7 @@ def capacity_after(
             holding = [tasks.create_task(hold(pool)) for _ in range(requests)]
             watch = LoadWatch(pool, session, AT_FIRST, lambda: on_more(pool.capacity))
             for _ in range(looks):
-                await watch.look()
+                await watch.poll()
                 pass_time(EVERY_S)
             for task in holding:
                 task.cancel()

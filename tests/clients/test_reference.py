@@ -282,7 +282,7 @@ def test_attempts_that_end_early_add_up_to_a_silence():
         began = asyncio.get_running_loop().time()
         for _ in range(3):
             pass_time(SILENCE_S / 3)
-            requests._listen(TimeoutError(), first_sent=began)
+            requests._check_silence(TimeoutError(), first_sent=began)
 
     in_virtual_time(scenario())
     assert len(told) == 1

@@ -106,10 +106,12 @@ def test_a_hung_server_costs_a_completion_its_current_segment_alone():
     first, second = FakeServer(), FakeServer()
 
     async def scenario(client: LLMClient):
-        async def turn() -> None:  # after the first segment, the server that the second will be on hangs
+        async def acquire_slot() -> (
+            None
+        ):  # after the first segment, the server that the second will be on hangs
             first.fault = HANGS
 
-        client.turn = turn
+        client.acquire_slot = acquire_slot
         return await client.chat(QUESTION)
 
     def served_text(server: FakeServer) -> list[object]:

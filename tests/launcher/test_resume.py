@@ -27,7 +27,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.problems import check_same, keep_problems, problems_of
 from pipelinerl.launcher.resume import check_reference_kept, choose, launcher_events, resume, sort_groups
 from pipelinerl.report.accounting import GroupAccounts
-from pipelinerl.rollouts.sampler_states import SamplerStates
+from pipelinerl.rollouts.retention import SamplerStates
 from pipelinerl.streams.events import (
     EVENT_STREAMS,
     FRESH_RUN,

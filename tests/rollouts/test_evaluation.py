@@ -122,7 +122,7 @@ def events_of(
                 )
             at_last()
             for task in begun:
-                with contextlib.suppress(asyncio.CancelledError):  # called off
+                with contextlib.suppress(asyncio.CancelledError):  # cancelled
                     await task
 
     asyncio.run(scenario())
@@ -232,7 +232,7 @@ def test_a_server_that_is_given_other_weights_yields_no_result(config, tmp_path,
     monkeypatch.setattr("pipelinerl.rollouts.evaluator.PinnedServer", TakenBackServer)
     monkeypatch.setattr("pipelinerl.rollouts.pinned_server.POLL_S", 0.0)
     assert events_of(config, tmp_path, [BOTH, BOTH, OTHER]) == [PIN, RELEASE]
-    assert "called off: b was given version 5" in caplog.text
+    assert "cancelled: b was given version 5" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipelinerl.clients.attempt_clock import AttemptClock
+from pipelinerl.clients.attempt_clock import AttemptClock, JudgementWait
 from pipelinerl.domains.base import Problem, Verified
 from pipelinerl.judging.client import JudgeError
 from pipelinerl.judging.wire import Judgement
-from pipelinerl.rollouts.pause import Pause
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from tests.limits import HANG_S
 from tests.rollouts.test_runner import GOOD, attempt
@@ -86,7 +85,7 @@ async def place_while_judgements_are_waited_for() -> None:
         held.append(True)
 
     async with asyncio.timeout(HANG_S) as timeout:
-        pause = Pause(AttemptClock(timeout), leave)
+        pause = JudgementWait(AttemptClock(timeout), leave)
         with pause():
             with pause():
                 assert held == [True, False] and timeout.when() is None
@@ -107,10 +106,10 @@ async def test_a_judgement_that_outlasts_its_attempt_ends_quietly():
 
     goes_on = asyncio.Event()
     async with asyncio.timeout(HANG_S) as timeout:
-        pause = Pause(AttemptClock(timeout), slots.leave_slot)
+        pause = JudgementWait(AttemptClock(timeout), slots.leave_slot)
         waiting = asyncio.create_task(judged())
         await asyncio.sleep(0)
-        assert slots.away == len(freed) == 1
+        assert slots.judging == len(freed) == 1
     goes_on.set()
     await waiting
-    assert slots.away == 0
+    assert slots.judging == 0

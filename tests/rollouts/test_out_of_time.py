@@ -68,7 +68,7 @@ class Continued:
         return [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist(), 9]
 
 
-async def at_once() -> None:
+async def immediately() -> None:
     pass
 
 
@@ -76,7 +76,7 @@ def rollout_of(
     server: FakeServer,
     segment_tokens: int | None = None,
     turns: int = 1,
-    turn: Callable[[], Awaitable[None]] = at_once,
+    acquire_slot: Callable[[], Awaitable[None]] = immediately,
 ) -> Rollout:
     async def scenario() -> Rollout:
         pool = ServerPool(limit=2)
@@ -86,7 +86,9 @@ def rollout_of(
             await pool.set_servers([server.url])
             policy = RolloutConfig(retries=0, timeout_s=TIMEOUT_S, segment_tokens=segment_tokens)
             segments = SegmentPolicy(segment_tokens)
-            client = LLMClient(session, pool, Sampling("m", 1.0, 8), segments, turn, template=Continued())
+            client = LLMClient(
+                session, pool, Sampling("m", 1.0, 8), segments, acquire_slot, template=Continued()
+            )
             domain = Talk(turns)
             began = asyncio.get_running_loop().time()
             async with time_passes(lambda: traffic.is_still):
@@ -109,7 +111,7 @@ def test_the_segments_that_were_sampled_in_time_are_a_truncated_rollout():
 
 
 def test_a_rollout_that_waits_between_segments_is_truncated():
-    rollout = rollout_of(LastingServer(answers=9), segment_tokens=2, turn=asyncio.Event().wait)
+    rollout = rollout_of(LastingServer(answers=9), segment_tokens=2, acquire_slot=asyncio.Event().wait)
     assert (rollout.status, rollout.sampled_tokens) == ("truncated", 2)
 
 
@@ -126,7 +128,7 @@ def test_the_early_end_stands_still_with_the_clock():
         async with asyncio.timeout(2) as timeout:
             clock = AttemptClock(timeout)
             async with clock.ending_early(1) as early:
-                with clock.standing_still():
+                with clock.paused():
                     pass_time(3)
                 now = asyncio.get_running_loop().time()
                 assert (early.when(), timeout.when()) == (now + 1, now + 2)

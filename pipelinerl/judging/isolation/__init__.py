@@ -1,10 +1,8 @@
-"""Isolation: the rights that a process gives up before it evaluates a model's text.
+"""Confines processes that evaluate a model's text. Called by judging's workers; must not know verifiers.
 
-Called by judging's workers. Must not know verifiers or verdicts.
-
-A process with one thread calls `confine` once, after its imports. For many processes, one process prepares
-`Confinement(level, limits, readable)`, and each of its forks calls `enter()`. `strongest_level` runs hostile
-programs, and returns the level that withstands them on this machine.
+A process with one thread calls `confine` once, after its imports. To confine many processes, one process
+prepares `Confinement(level, limits, readable)`, and each of its forks calls `enter()`. `strongest_level` runs
+hostile programs and returns the strongest level that stops them all on this machine.
 """
 
 from pipelinerl.judging.isolation.confinement import Confinement, Level, confine

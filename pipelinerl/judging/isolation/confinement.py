@@ -1,7 +1,4 @@
-"""Confines a process that evaluates a model's text, irrevocably, at a level of isolation.
-
-Called by judging's workers. Must not know verifiers or verdicts.
-"""
+"""Confines a process irrevocably at a level of isolation."""
 
 import errno
 import os
@@ -14,16 +11,16 @@ from pipelinerl.judging.isolation.limits import Limits
 
 
 class Level(StrEnum):
-    """How strongly a worker is confined. SECURITY.md documents what each level prevents and what not."""
+    """A level of isolation. SECURITY.md documents what each level prevents."""
 
-    PROCESS = "process"  # limits on time, memory and files; few rights; its own session
-    SEALED = "sealed"  # additionally: reads only the given paths, no writing, network or further process
+    PROCESS = "process"  # limits on time, memory and files; no capabilities; a separate session
+    SEALED = "sealed"  # additionally: reads only the given paths; no writing, network or new process
 
 
 class Confinement:
-    """A prepared level, which the forks of this process enter in less than a millisecond each.
+    """A prepared level, which forks of this process enter in less than a millisecond.
 
-    readable: paths that can be read at `sealed`, directories with their content.
+    readable: files and directory trees that can be read at `sealed`.
     Raises OSError with the reason if the level is not available on this machine.
     """
 
@@ -38,11 +35,11 @@ class Confinement:
 
     @property
     def descriptors(self) -> set[int]:
-        """The descriptors that a fork must keep until it has entered."""
+        """The descriptors that a fork must keep open until `enter`."""
         return set() if self._rules is None else {self._rules}
 
     def enter(self) -> None:
-        """Confines this process, which must have one thread, and discards its output from then on."""
+        """Confines this process, which must have one thread, and discards its output."""
         if len(os.listdir("/proc/self/task")) > 1:
             raise OSError(errno.EBUSY, "a process with several threads cannot be confined")
         _silence()
@@ -60,7 +57,7 @@ class Confinement:
 
 
 def confine(level: Level, limits: Limits, readable: Sequence[str]) -> None:
-    """Confines this process irrevocably. Call it once, after the imports, in a process with one thread.
+    """Confines this process, which must have one thread, irrevocably. Call it once, after the imports.
 
     Raises OSError with the reason if the level is not available on this machine.
     """

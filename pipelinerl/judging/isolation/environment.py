@@ -1,7 +1,4 @@
-"""The environment of a worker: few variables, few descriptors, and the files that it needs.
-
-Called by judging's service and workers. Must not know verifiers or verdicts.
-"""
+"""The environment variables, descriptors and readable paths of a worker."""
 
 import os
 import sys
@@ -33,16 +30,16 @@ SYSTEM = (
 
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Returns a minimal environment: the paths of programs and modules, fixed settings, and `extra`."""
+    """Returns a minimal environment: search paths, locale, fixed settings, and `extra`."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     return {"PATH": os.defpath} | kept | FIXED | dict(extra)
 
 
 def imported_paths() -> list[str]:
-    """Returns the paths that Python, the system's libraries and the imported packages are read from.
+    """Returns the paths of Python, the system's libraries and the imported packages.
 
-    Only the imported packages of a directory on PYTHONPATH are included, because it may hold other files too,
-    such as a run.
+    Directories on PYTHONPATH are not included themselves, because they may contain other files, such as a
+    run's.
     """
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()}
     own = {path for module in list(sys.modules.values()) if (path := _package_path(module))}
@@ -55,7 +52,7 @@ def close_all_but(kept: set[int]) -> None:
     """Closes every file descriptor of this process, except those given."""
     ends = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
     for before, after in pairwise(ends):
-        if before + 1 < after:  # closerange takes an empty range for an unbounded one
+        if before + 1 < after:  # closerange treats an empty range as an unbounded one
             os.closerange(before + 1, after)
 
 

@@ -1,7 +1,4 @@
-"""Landlock: restricts a process to reading the files that it names. Linux 5.13 and newer.
-
-Called by `confine`. Must not know workers or verdicts. The structures come from linux/landlock.h.
-"""
+"""Restricts a process to reading given paths, by Landlock (Linux 5.13; see linux/landlock.h)."""
 
 import ctypes
 import os
@@ -30,7 +27,7 @@ class Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """Returns the version of the kernel's Landlock. Raises OSError if the kernel has none."""
+    """Returns the version of the kernel's Landlock. Raises OSError if Landlock is not available."""
     try:
         return _called(CREATE_RULESET, None, 0, VERSION)
     except OSError as error:
@@ -38,7 +35,7 @@ def version() -> int:
 
 
 def ruleset(readable: Sequence[str]) -> int:
-    """Returns the descriptor of a ruleset that allows only reading the given paths and their content."""
+    """Returns the descriptor of a ruleset that allows only reading the given files and directory trees."""
     known = version()
     handled = Handled((1 << RIGHTS.get(known, 16)) - 1, BIND_AND_CONNECT_TCP, ABSTRACT_SOCKETS_AND_SIGNALS)
     size = 8 if known < 4 else 16 if known < 6 else 24
@@ -50,7 +47,7 @@ def ruleset(readable: Sequence[str]) -> int:
 
 
 def restrict(rules: int) -> None:
-    """Applies the ruleset to this thread and everything it starts, irrevocably. Requires no_new_privs."""
+    """Applies the ruleset irrevocably to this thread and its children. Requires no_new_privs."""
     _called(RESTRICT_SELF, rules, 0)
 
 

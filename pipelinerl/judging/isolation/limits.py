@@ -1,7 +1,4 @@
-"""The limits of one process: memory, CPU time, files. They are POSIX limits, so every level has them.
-
-Called by `confine`. Must not know workers or verdicts.
-"""
+"""POSIX limits of one process, for every level: memory, CPU time, files."""
 
 import os
 import resource
@@ -13,12 +10,12 @@ from pathlib import Path
 class Limits:
     """The resources that one worker may use.
 
-    memory_bytes: address space in addition to what is in use when the limits are set.
-    cpu_s: CPU time of the process from its start; None sets no limit, and the caller must end the process.
-    file_bytes: size of a file that the process writes.
+    memory_bytes: address space in addition to the amount in use when the limits are applied.
+    cpu_s: CPU time of the process since its start; None = unlimited, the caller must end the process.
+    file_bytes: size of a written file.
     open_files: number of descriptors.
     processes: number of further processes and threads at level `process`. The kernel counts those of the
-        user, and does not limit root. At `sealed` no further process can start, and memory limits threads.
+        user, and does not limit root. At `sealed` no process can start, and threads are limited by memory.
     """
 
     memory_bytes: int
@@ -42,7 +39,7 @@ class Limits:
 
 
 def _limit(kind: int, soft: int, hard: int) -> None:
-    """Sets a limit, but keeps an existing limit that is stricter."""
+    """Sets a limit unless the existing one is stricter."""
     _, given = resource.getrlimit(kind)
     if given != resource.RLIM_INFINITY:
         soft = min(soft, given)

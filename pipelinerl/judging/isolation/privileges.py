@@ -1,7 +1,4 @@
-"""Drops a process's privileges as root, and closes its memory to other processes of its user.
-
-Called by `confine` and by the judging service. Must not know workers or verdicts.
-"""
+"""Drops the privileges of a process, and protects its memory from other processes of its user."""
 
 import ctypes
 import os
@@ -20,7 +17,7 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 CAPABILITIES_VERSION = 0x20080522
 DAC_READ_SEARCH = 1 << 2  # the capability to read what root reads
-PATIENCE_S = 60  # time for an import
+PATIENCE_S = 60  # longest time of an import
 
 
 class CapabilityHeader(ctypes.Structure):
@@ -34,9 +31,10 @@ class Capabilities(ctypes.Structure):
 
 
 def drop_privileges(module: str) -> str | None:
-    """Switches from root to the user nobody, if that user can import `module`. Does nothing for other users.
+    """Switches from root to the user nobody, if that user can import `module`.
 
-    Returns a message if the process stays root, else None. A process that has switched ends with its parent.
+    Returns a message if the process remains root, else None. After the switch the process ends with its
+    parent.
     """
     if os.geteuid():
         return None
@@ -50,28 +48,28 @@ def drop_privileges(module: str) -> str | None:
 
 
 def undumpable() -> None:
-    """Closes this process's memory and environment to other processes of its user."""
+    """Prevents other processes of the user from reading this process's memory and environment."""
     _prctl(PR_SET_DUMPABLE, 0)
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of all descendants whose own parent ends."""
+    """Makes this process the parent of all descendants whose parent ends."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def first_when_memory_ends() -> None:
-    """Makes the kernel kill this process and its forks first when the machine runs out of memory."""
+    """Makes the kernel kill this process and its forks first if the machine runs out of memory."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def no_new_privileges() -> None:
-    """Prevents programs that this process executes from gaining more rights than it has."""
+    """Prevents executed programs from gaining privileges."""
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_capabilities() -> None:
-    """Drops root's capabilities except reading, which libraries in a private directory need.
+    """Drops root's capabilities except reading any file, which libraries in private directories need.
 
     Without the others, this process cannot read the environment of root's other processes.
     """

@@ -1,7 +1,7 @@
-"""Seccomp: restricts a process to the system calls that computing and reading files need.
+"""Restricts a process to the system calls of computing and reading files, by seccomp.
 
-Called by `confine`. Must not know workers or verdicts. libseccomp writes the filter for this machine's
-architecture. A call in the convention of another architecture ends the process.
+libseccomp writes the filter for this machine's architecture. A call in the convention of another architecture
+ends the process.
 """
 
 import ctypes
@@ -71,7 +71,7 @@ def program() -> bytes:
 
 
 def restrict(instructions: bytes) -> None:
-    """Applies the filter to this thread and everything it starts, irrevocably. Requires no_new_privs."""
+    """Applies the filter irrevocably to this thread and its children. Requires no_new_privs."""
     filter_ = Program(len(instructions) // INSTRUCTION_BYTES, instructions)
     if LIBC.prctl(PR_SET_SECCOMP, MODE_FILTER, ctypes.byref(filter_), 0, 0):
         code = ctypes.get_errno()

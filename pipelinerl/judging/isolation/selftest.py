@@ -1,8 +1,8 @@
-"""The self-test: twelve hostile programs are run at level `sealed`, and what got through is told.
+"""Runs twelve hostile programs at level `sealed`, and reports those that were not stopped.
 
-`python -m pipelinerl.judging.isolation.selftest PATH ...` prints, as JSON, why the level is not had, or "".
-Called by the judging service at its start. Must not know verifiers or verdicts. Asking the kernel for
-features would not do: a container's profile, or another kernel's idea of them, decides.
+The judging service calls it at its start. `python -m pipelinerl.judging.isolation.selftest PATH ...` prints
+the reason why the level is not available, or "", as JSON. The kernel's version is not enough to decide that,
+because a container's profile may disable its features.
 """
 
 import json
@@ -24,7 +24,7 @@ ENDED = 0
 REFUSED = 3
 NOT_CONFINED = 4
 # A program that ends without an error has broken the isolation. `secret` is the path of a file that a worker
-# must not read; `parent` is the id of a process that it must not reach.
+# must not read; `parent` is the id of a process that it must not access.
 PROGRAMS = {
     "read a file": "open(secret).read()",
     "read the parent's environment": "open(f'/proc/{parent}/environ').read()",
@@ -47,7 +47,7 @@ INNOCENT = "import os; assert eval('sum(range(10))') == 45; open(os.__file__).cl
 
 
 def strongest_level(readable: Sequence[str]) -> tuple[Level, str]:
-    """Returns the strongest level that withstands the hostile programs, and why not a stronger one."""
+    """Returns the strongest level that stops the hostile programs, and the reason why it is not stronger."""
     command = [sys.executable, "-m", "pipelinerl.judging.isolation.selftest", *readable]
     try:
         done = subprocess.run(
@@ -60,7 +60,7 @@ def strongest_level(readable: Sequence[str]) -> tuple[Level, str]:
 
 
 def why_not_sealed(readable: Sequence[str]) -> str:
-    """Returns why `sealed` fails in this process's children, or "" if it withstands all programs."""
+    """Returns the reason why `sealed` fails in children of this process, or "" if it stops all programs."""
     try:
         confinement = Confinement(Level.SEALED, LIMITS, readable)
     except OSError as error:

@@ -1,8 +1,4 @@
-"""Verifiers decide whether an answer is right. They run only in confined workers.
-
-Built in a worker from the configuration, which names their classes. Must not know domains, the service or
-the run.
-"""
+"""Verifiers judge answers. They run only in confined workers, and must not know domains, service or run."""
 
 from pipelinerl.judging.verifiers.base import Judge, Verifier, build_judge, make_verifier
 

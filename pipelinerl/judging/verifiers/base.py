@@ -14,18 +14,18 @@ A_JUDGEMENT = "a Judgement(reward, success, outcome)"
 
 
 class Verifier(abc.ABC):
-    """Base class of verifiers. The constructor receives the configured options, before any answer.
+    """Base class of verifiers. The constructor receives the configured options.
 
-    An exception counts as a failure of the verifier, and the same answer is judged again.
+    An exception is a failure of the verifier, and the answer is judged again (`judging.retries`).
     """
 
     def answer_in(self, text: str) -> str | None:
-        """Returns the part of a text to judge, or None if the text has no answer."""
+        """Returns the answer within a text, or None if there is none."""
         return text
 
     @abc.abstractmethod
     def judge(self, task: Any, answer: str) -> Judgement:
-        """Returns the judgement on an answer. `task` is the object that the domain sent with it."""
+        """Returns the judgement on an answer. `task` is the object that the domain passed to `judged`."""
 
 
 class Judge:
@@ -41,8 +41,8 @@ class Judge:
     def __call__(self, name: str, task: bytes, text: str) -> Judgement:
         """Returns the judgement. The task is pickled; it comes from the run, never from a model.
 
-        Raises LookupError for a name that is not configured. Raises FaultError where the verifier
-        has failed, or gives no judgement; the worker's limits raise errors of their own.
+        Raises LookupError if the name is not configured. Raises FaultError if the verifier fails or returns
+        no Judgement. Errors of the worker's limits are raised unchanged.
         """
         if name not in self._verifiers:
             there = ", ".join(sorted(self._verifiers)) or "none"
@@ -57,7 +57,7 @@ class Judge:
             judgement = verifier.judge(pickle.loads(task), answer)
         except RecursionError:
             return undecided("memory")
-        except (MemoryError, BlockingIOError):  # limits of the worker, which judges what they mean
+        except (MemoryError, BlockingIOError):  # limits of the worker, which handles them
             raise
         except (Exception, SystemExit) as error:
             raise FaultError(fault(verifier, A_JUDGEMENT, error, "judge", "verifier")) from error
@@ -67,16 +67,15 @@ class Judge:
 
 
 def build_judge(verifiers: Mapping[str, Mapping[str, Any]], max_characters: int) -> Judge:
-    """Returns a judge with the configured verifiers.
-
-    A verifier's specification has the import path of its class as `_target_`, and the class's options. Raises
-    ValueError with the verifier's name if a verifier cannot be made.
-    """
+    """Returns a judge with the configured verifiers. Raises ValueError as `make_verifier` does."""
     return Judge({name: make_verifier(name, spec) for name, spec in verifiers.items()}, max_characters)
 
 
 def make_verifier(name: str, spec: Mapping[str, Any]) -> Verifier:
-    """Returns the verifier of a specification. Raises ValueError with its name if it cannot be made."""
+    """Returns the verifier of a specification: `_target_`, the path of its class, and the class's options.
+
+    Raises ValueError with the verifier's name if the constructor fails or the class is not a Verifier.
+    """
     options = {key: value for key, value in spec.items() if key not in ("_target_", REUSED)}
     try:
         verifier = resolve_name(spec["_target_"])(**options)

@@ -1,4 +1,4 @@
-from pipelinerl.rollouts.kept_rollouts import KeptRollouts
+from pipelinerl.rollouts.retention import KeptRollouts
 
 
 def test_without_checkpoints_what_is_not_settled_stays():

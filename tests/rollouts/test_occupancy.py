@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pipelinerl.rollouts import places
-from pipelinerl.rollouts.places import Occupancy, PlaceSums, PlaceTimes
+from pipelinerl.rollouts import occupancy as module
+from pipelinerl.rollouts.occupancy import Occupancy, OccupancySums, OccupancyTimes
 from pipelinerl.spans import Spans, spans_path
 
 
@@ -14,7 +14,7 @@ def occupancy(in_flight: int, under_way: int = 8, away: int = 0, blocked_by: str
 
 
 def test_shares_are_weighed_by_time():
-    sums = PlaceSums()
+    sums = OccupancySums()
     sums.add(occupancy(8), 3.0)
     sums.add(occupancy(0, under_way=4, away=2, blocked_by="lag"), 1.0)
     metrics = sums.metrics()
@@ -27,8 +27,8 @@ def test_shares_are_weighed_by_time():
 
 def test_a_second_is_a_span_and_a_version_takes_what_came_since_the_last(tmp_path, monkeypatch):
     now = 100.0
-    monkeypatch.setattr(places.time, "monotonic", lambda: now)
-    times = PlaceTimes(Spans(tmp_path, "actor"))
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    times = OccupancyTimes(Spans(tmp_path, "actor"))
     now += 60.0  # in which servers load
     times.sample(occupancy(0, blocked_by="gate"))
     for _ in range(25):

@@ -1,7 +1,7 @@
-"""Measures the request slots of the servers: how many are in use, and why others are free. Pure state.
+"""Measures the use of the servers' request slots, and why slots are free. Pure state.
 
-The actor samples them ten times a second. The samples are summed per weight version for the metrics, and per
-second for the spans.
+The actor takes ten samples a second. They are summed per weight version for the metrics, and per second for
+the spans.
 """
 
 import time
@@ -17,25 +17,24 @@ LINE_S = 1.0
 
 @dataclass(frozen=True)
 class Occupancy:
-    """The slots at one moment. blocked_by: why a free slot is not used; None if no slot is free."""
+    """A sample of the request slots. blocked_by: why a free slot is not used; None if no slot is free."""
 
     in_flight: int  # requests of training rollouts
-    capacity: int
-    under_way: int  # rollouts that have begun, except those that wait for a slot
-    away: int  # rollouts under way that wait for a judgement
+    capacity: int  # request slots of all servers
+    under_way: int  # started rollouts, except those that wait for a slot
+    away: int  # rollouts that wait for a judgement
     blocked_by: BlockedBy | None
 
 
 @dataclass
-class PlaceSums:
-    """Sums over the samples, each weighted by the seconds since the previous one."""
+class OccupancySums:
+    """Sums of samples, each weighted by the seconds since the previous one."""
 
     seconds: float = 0.0
     sums: Counter[str] = field(default_factory=Counter)
     blocked: Counter[str] = field(default_factory=Counter)
 
     def add(self, occupancy: Occupancy, seconds: float) -> None:
-        """Adds a sample with the weight `seconds`."""
         self.seconds += seconds
         for name in ("in_flight", "capacity", "under_way", "away"):
             self.sums[name] += getattr(occupancy, name) * seconds
@@ -43,7 +42,7 @@ class PlaceSums:
             self.blocked[occupancy.blocked_by] += seconds
 
     def metrics(self) -> dict[str, float]:
-        """Returns shares of the time and of the places, and the number of seconds."""
+        """Returns the metrics of the slots: shares of the time and of the capacity, and the seconds."""
         if not self.seconds:
             return {}
         outside = max(0.0, self.sums["under_way"] - self.sums["in_flight"])
@@ -56,22 +55,22 @@ class PlaceSums:
         }
 
     def means(self) -> dict[str, object]:
-        """Returns the mean values, as facts of a span."""
+        """Returns the means, as facts of a span."""
         means = {name: round(value / self.seconds, 3) for name, value in self.sums.items()}
         return {**means, "blocked": {word: round(seconds, 3) for word, seconds in self.blocked.items()}}
 
 
-class PlaceTimes:
-    """The sums of the current second, which go to the spans, and of the current version, for the metrics."""
+class OccupancyTimes:
+    """The sums of the current second, for the spans, and of the current version, for the metrics."""
 
     def __init__(self, spans: Spans):
         self._spans = spans
         self._last: float | None = None  # time of the last sample
-        self._of_version = PlaceSums()
-        self._of_second = PlaceSums()
+        self._of_version = OccupancySums()
+        self._of_second = OccupancySums()
 
     def sample(self, occupancy: Occupancy) -> None:
-        """Adds a sample for the time since the last call. The first call adds nothing."""
+        """Adds a sample for the time since the last call. The first call has the weight 0."""
         now = time.monotonic()
         seconds = 0.0 if self._last is None else now - self._last
         self._last = now
@@ -83,12 +82,12 @@ class PlaceTimes:
     def _write(self) -> None:
         seconds = self._of_second.seconds
         self._spans.add("places", time.time() - seconds, seconds, **self._of_second.means())
-        self._of_second = PlaceSums()
+        self._of_second = OccupancySums()
 
     def of_version(self) -> dict[str, float]:
         """Returns the metrics of the time since the last call."""
         metrics = self._of_version.metrics()
-        self._of_version = PlaceSums()
+        self._of_version = OccupancySums()
         return metrics
 
 
