@@ -1,4 +1,4 @@
-"""A tiny engine for tests, and the worked example of an adapter.
+"""Serves a tiny engine for tests, which is the worked example of an adapter.
 
 Its language model is a recurrent net of about a thousand weights over characters:
 

@@ -222,8 +222,10 @@ def test_each_bucket_has_its_own_time():
         with pytest.raises(PeerLostError) as raised:
             next(buckets)
         assert raised.value.timed_out
-        with pytest.raises(PeerLostError):
-            sender.broadcast(torch.zeros(4 * LARGE, dtype=torch.uint8), HANG_S)
+        with pytest.raises(
+            PeerLostError
+        ):  # gloo may miss a peer that leaves at this moment, until the timeout
+            sender.broadcast(torch.zeros(4 * LARGE, dtype=torch.uint8), ALWAYS_PASSES_S)
 
 
 def test_a_packed_bucket_stays_while_the_next_is_packed_and_its_memory_is_used_again():
