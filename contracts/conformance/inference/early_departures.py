@@ -61,7 +61,7 @@ async def left_after_a_line(bench: Bench, server: Server, count: int, max_tokens
     """Checks that requests end when clients disconnect after the first of two choices.
 
     The choices have two prompts, of which one soon meets a stop token. If a request has no line, because the
-    server has fewer slots, fewer requests are sent. If one ends early, more are sent, to slow the server down.
+    server has fewer slots, fewer requests are sent. If one ends early, more are sent, so that all take longer.
     Returns whether every client had received exactly one of the choices.
     """
     found = await _short_and_long(bench, server)

@@ -201,7 +201,7 @@ async def awaited(value):
 def forgets_its_reader_after_the_first_line(options):
     async def sent(self, scope, receive, send):
         parts = self.body_iterator
-        with self._held:
+        with self._stack:
             head = {"type": "http.response.start", "status": 200, "headers": []}
             await send(head | {"headers": [(b"content-type", self.media_type.encode())]})
             first = await streaming.until_disconnect(receive, awaited(anext(parts)))
