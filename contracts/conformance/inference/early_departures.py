@@ -31,7 +31,6 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 READERS = 4  # clients that disconnect while their long prompts are processed
 LONGEST = 16384  # tokens of such a prompt, if the context allows it
 SHORT = 16  # tokens of its completion
-MOST = 256  # clients that disconnect after a line
 LONG = 96  # tokens of a completion that meets no stop token early
 PROMPTS = 12  # prompts tried to find two with different completions
 
@@ -60,9 +59,8 @@ async def left_while_read(bench: Bench, server: Server) -> None:
 async def left_after_a_line(bench: Bench, server: Server, count: int, max_tokens: int) -> bool:
     """Checks that requests end when clients disconnect after the first of two choices.
 
-    The choices have two prompts, of which one soon meets a stop token. If a request has no line, because the
-    server has fewer slots, fewer requests are sent. If one ends early, more are sent, so that all take longer.
-    Returns whether every client had received exactly one of the choices.
+    The choices have two prompts, of which one soon meets a stop token. If a request ends early or has no
+    line, fewer requests are sent. Returns whether every client had received exactly one of the choices.
     """
     found = await _short_and_long(bench, server)
     if found is None:
@@ -74,8 +72,7 @@ async def left_after_a_line(bench: Bench, server: Server, count: int, max_tokens
         lines: list[list[Event]] = [[] for _ in range(count)]
         tasks = [asyncio.create_task(server.ask_lines("/v1/completions", body, each)) for each in lines]
         await poll(partial(_each_has_a_line, lines, tasks), within_s=APPEAR_S)
-        each_has_one = all(_has_a_choice(each) for each in lines)
-        tried = each_has_one and not any(task.done() for task in tasks)
+        tried = all(_has_a_choice(each) for each in lines) and not any(task.done() for task in tasks)
         await hang_up(tasks)
         in_time = await poll(lambda: idle(server), within_s=WITHIN_S) is not None
         if tried and in_time:
@@ -83,7 +80,7 @@ async def left_after_a_line(bench: Bench, server: Server, count: int, max_tokens
         if tried:
             left = await server.unfinished()
         else:
-            count = min(2 * count, MOST) if each_has_one else max(1, count // 2)
+            count = max(1, count // 2)
         await poll(lambda: idle(server), within_s=20)
     if left is None:
         return False
