@@ -1,7 +1,7 @@
 """A worker's heartbeat, which continues while the worker works or waits, and stops when it hangs.
 
 The actor, the preprocessor and each trainer rank touch a file of their own, `RUN_DIR/heartbeats/NAME`. The
-launcher watches the file (`launcher/supervising/workers.py`), and ends a worker that is silent for
+launcher watches the file (`launcher/supervising/worker_policy.py`), and ends a worker that is silent for
 `world.heartbeat_timeout_s`. Before that, the worker's stacks are written to its log.
 """
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from pipelinerl.launcher.composing.help import COMMANDS, described_commands
+from pipelinerl.launcher.composing.choices import COMMANDS, described_commands
 from pipelinerl.paths import ROOT
 from tests.forked import Forked
 from tests.limits import HANG_S

@@ -186,7 +186,7 @@ class Shared(WeightTransport):
     options: Options
 
     def check(self) -> None:
-        from pipelinerl.launcher.executors.named import executor_class  # of the launcher, which checks
+        from pipelinerl.launcher.executors.base import executor_class  # of the launcher, which checks
 
         if executor_class(self.config).spans_nodes and self.options.directory is None:
             raise PlanError(

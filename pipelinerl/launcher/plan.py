@@ -1,6 +1,6 @@
-"""The plan of a run (`plan=true`): what would run where, the memory it would need, and the expected lag.
+"""Prints the plan of a run (`plan=true`): its processes, the memory that they need, and the expected lag.
 
-Called by `launch.py`. Nothing is started, and no cluster is needed.
+Called by `launch.py`. Starts nothing, and needs no cluster.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,18 +21,17 @@ from pipelinerl.launcher.checking.machine import missing
 from pipelinerl.launcher.checking.model_source import Model
 from pipelinerl.launcher.checking.problems import describe_problems
 from pipelinerl.launcher.checking.template import describe_template
-from pipelinerl.launcher.executors.base import Executor, Want
+from pipelinerl.launcher.executors.base import Executor, ResourceRequest
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.prepare import Prepared, prepare
-from pipelinerl.launcher.wants import WORKERS, members_of
+from pipelinerl.launcher.resource_requests import WORKERS, job_specs
 from pipelinerl.rollouts.admission import STEPS_AHEAD
 from pipelinerl.streams.of_run import StreamsServer
 
 
 def show_plan(config: RunConfig) -> None:
-    """Prints the plan. What parts start while it is made ends with the process that makes it."""
     print(*in_forked(partial(_plan_of, config)), sep="\n")
 
 
@@ -42,7 +41,7 @@ def _plan_of(config: RunConfig) -> list[str]:
 
 
 def describe_plan(prepared: Prepared) -> Iterator[str]:
-    """Yields the description line by line. Asks a Ray cluster what there is, if RAY_ADDRESS names one."""
+    """Yields the lines. Queries the Ray cluster at RAY_ADDRESS, if that is set."""
     config = prepared.placed.config
     run_dir = prepared.placed.run_dir
     model = prepared.found.model
@@ -53,7 +52,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
         yield from describe_template(model.path)
     yield from describe_problems(config, model)
     yield f"streams: {streams.place or streams.target}"
-    yield from _places(config, prepared.placed.executor)
+    yield from _reservations(config, prepared.placed.executor)
     yield ""
     yield from _processes(prepared.jobs, streams.server)
     for observer in build_observers(config):
@@ -67,34 +66,33 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield from (f"not here: {reason}" for reason in lacking if reason)
 
 
-def _places(config: RunConfig, executor: Executor) -> Iterator[str]:
-    """Yields what is reserved on a cluster, and how much of it there is."""
+def _reservations(config: RunConfig, executor: Executor) -> Iterator[str]:
+    """Yields the resources that the run reserves on a cluster, and the cluster's capacity."""
     if not executor.spans_nodes:
         return
     yield ""
-    wants = [want for _, want in members_of(config)]
-    capacity = executor.capacity(wants)
+    requests = [request for _, request in job_specs(config)]
+    capacity = executor.capacity(requests)
     yield f"executor: {capacity.summary}"
     yield from (f"  {node}" for node in capacity.nodes)
     yield from capacity.fits
-    yield from _groups(wants)
+    yield from _groups(requests)
     if config.world.gpus:
-        nodes = nodes_needed(config, wants)
+        nodes = nodes_needed(config, requests)
         yield f"at least {nodes} nodes of {config.world.gpus} GPUs (world.gpus)"
 
 
-def _groups(wants: Iterable[Want]) -> Iterator[str]:
-    """Yields a line for the workers, and one for each server."""
-    for group, members in groups_of(wants).items():
+def _groups(requests: Iterable[ResourceRequest]) -> Iterator[str]:
+    for group, members in groups_of(requests).items():
         bundles = bundles_of(members).values()
         where = f"in {len(bundles)} bundles" if group == WORKERS else "on one node"
         yield f"  {group:20} {sum(bundles, Resources())} {where}"
 
 
-def nodes_needed(config: RunConfig, wants: Iterable[Want]) -> int:
-    """Returns how many nodes of `world.gpus` GPUs take all bundles. Raises PlanError for one too large."""
+def nodes_needed(config: RunConfig, requests: Iterable[ResourceRequest]) -> int:
+    """Returns the number of nodes of `world.gpus` GPUs for all bundles. Raises PlanError for a larger one."""
     free: list[float] = []
-    for name, needs in sorted(every_bundle_of(wants), key=lambda bundle: -bundle[1].gpus):
+    for name, needs in sorted(every_bundle_of(requests), key=lambda bundle: -bundle[1].gpus):
         if needs.gpus > config.world.gpus:
             raise PlanError(
                 f"{name} needs {needs.gpus:g} GPUs of one node, and a node has {config.world.gpus} "
@@ -109,11 +107,11 @@ def nodes_needed(config: RunConfig, wants: Iterable[Want]) -> int:
 
 
 def _processes(jobs: Sequence[Job], server: StreamsServer | None) -> Iterator[str]:
-    width = max(len(job.placement) for job in jobs)
+    width = max(len(job.device) for job in jobs)
     if server:
         yield f"{server.name:14} {'CPU':{width}} {' '.join(server.command)}"
     for job in jobs:
-        yield f"{job.name:14} {job.placement:{width}} {' '.join(job.command)}"
+        yield f"{job.name:14} {job.device:{width}} {' '.join(job.command)}"
 
 
 def _model(model: Model) -> str:

@@ -19,9 +19,17 @@ from extensions.cluster.on_ray.options import RayOptions, check_run
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import executors
-from pipelinerl.launcher.executors.base import WITHHELD, Capacity, Executor, Fate, Lost, Process, Want
+from pipelinerl.launcher.executors.base import (
+    WITHHELD,
+    Capacity,
+    Executor,
+    JobState,
+    Lost,
+    Process,
+    ResourceRequest,
+)
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_of, in_words, needs_of
-from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.terminal import print_message
 
 GUARD = Path(executors.__file__).with_name("guard.py")
 FINISH_S = 3.0  # longest wait for guards to kill what is left; after that they continue by themselves
@@ -44,7 +52,7 @@ class RayExecutor(Executor):
         self._joined = False
         for name in options.forward_env:
             if name not in os.environ:
-                say(f"executor.forward_env: {name} is not set here, so no job is given it")
+                print_message(f"executor.forward_env: {name} is not set here, so no job is given it")
 
     @classmethod
     def missing(cls) -> str | None:
@@ -90,55 +98,55 @@ class RayExecutor(Executor):
     def address(self) -> str:
         return self._cluster.own_address()
 
-    def capacity(self, wants: Iterable[Want]) -> Capacity:
+    def capacity(self, requests: Iterable[ResourceRequest]) -> Capacity:
         if address_of(os.environ) is None:
             return Capacity("ray, no cluster asked (RAY_ADDRESS is not set)", [], [])
         nodes = self._watch.view.nodes
         secured = "token authentication" if self._access.authenticated else "no authentication"
         where = f"ray {self._access.version} at {self._access.address}, {secured}"
-        wants = list(wants)
-        fitting = [fits(wants, nodes), *(f"never: {why}" for why in too_large(wants, self._kinds()))]
+        requests = list(requests)
+        fitting = [fits(requests, nodes), *(f"never: {why}" for why in too_large(requests, self._kinds()))]
         return Capacity(f"{where}: {capacity(nodes)}", [str(node) for node in nodes], fitting)
 
-    def ask(self, wants: Iterable[Want]) -> None:
-        wants = list(wants)
+    def request(self, requests: Iterable[ResourceRequest]) -> None:
+        requests = list(requests)
         if not self._watch.is_fresh():  # asking would block while the head does not answer
             raise PlanError(f"the head of the Ray cluster at {self._access.address} does not answer")
-        self._refuse_impossible(wants)
-        for name, members in groups_of(wants).items():
+        self._refuse_impossible(requests)
+        for name, members in groups_of(requests).items():
             if name not in self._groups:
                 self._groups[name] = self._cluster.Group(name, bundles_of(members))
         guard = GUARD.read_text()
-        for want in wants:
-            group = self._groups[want.group]
-            keeper = group.keeper(want.bundle, needs_of(want), guard, WITHHELD.pattern)
-            self._jobs[want.name] = RayJob(self._cluster, want, keeper, self._lifeline.address)
+        for request in requests:
+            group = self._groups[request.group]
+            keeper = group.keeper(request.bundle, needs_of(request), guard, WITHHELD.pattern)
+            self._jobs[request.name] = RayJob(self._cluster, request, keeper, self._lifeline.address)
 
-    def _refuse_impossible(self, wants: list[Want]) -> None:
+    def _refuse_impossible(self, requests: list[ResourceRequest]) -> None:
         """Raises PlanError if no node is large enough, including the kinds that an autoscaler may start."""
-        if impossible := too_large(wants, self._kinds()):
+        if impossible := too_large(requests, self._kinds()):
             raise PlanError(impossible[0])
 
     def _kinds(self) -> list[Resources]:
         nodes, could_be_added = self._watch.view
         return [node.total for node in nodes] + could_be_added
 
-    def look(self) -> Mapping[str, Fate]:
+    def poll(self) -> Mapping[str, JobState]:
         if not self._jobs:
             return {}
         done = self._cluster.done([call for job in self._jobs.values() for call in job.calls()])
         if self._watch.is_silent():
             why = f"the head of the Ray cluster at {self._access.address} does not answer"
-            return {name: Lost(job.slot, why) for name, job in self._jobs.items()}
+            return {name: Lost(job.placement, why) for name, job in self._jobs.items()}
         nodes = {node.id: node for node in self._watch.view.nodes}
         free = free_in_words(nodes.values())
         for job in self._jobs.values():
             job.hear(done)
-        return {name: job.fate(nodes, self._needs(job.want), free) for name, job in self._jobs.items()}
+        return {name: job.state(nodes, self._needs(job.request), free) for name, job in self._jobs.items()}
 
-    def _needs(self, want: Want) -> str:
+    def _needs(self, request: ResourceRequest) -> str:
         """Returns the resources, as text, that must be free to place the job's group."""
-        together = [job.want for job in self._jobs.values() if job.want.group == want.group]
+        together = [job.request for job in self._jobs.values() if job.request.group == request.group]
         return in_words(bundles_of(together).values())
 
     def start(self, name: str, process: Process) -> None:
@@ -149,21 +157,21 @@ class RayExecutor(Executor):
         for name in names:
             self._jobs[name].end()
 
-    def drop(self, names: Iterable[str]) -> None:
+    def release(self, names: Iterable[str]) -> None:
         dropped = [self._jobs.pop(name) for name in names]
         if not dropped:
             return
         self._cluster.done([job.finish() for job in dropped if job.is_reached], FINISH_S)
         for job in dropped:
             job.kill()
-        kept = {job.want.group for job in self._jobs.values()}
-        for name in {job.want.group for job in dropped} - kept:
+        kept = {job.request.group for job in self._jobs.values()}
+        for name in {job.request.group for job in dropped} - kept:
             group = self._groups.pop(name)
             if not self._watch.is_silent():
                 group.remove()
 
     def close(self) -> None:
-        self.drop([*self._jobs])
+        self.release([*self._jobs])
         if self._joined:
             self._joined = False
             if "_watch" in self.__dict__:

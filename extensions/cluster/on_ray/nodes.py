@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipelinerl.launcher.executors.base import Want
+from pipelinerl.launcher.executors.base import ResourceRequest
 from pipelinerl.launcher.executors.bundles import (
     Resources,
     bundles_of,
@@ -68,21 +68,21 @@ def capacity(nodes: Iterable[Node]) -> str:
     return ", ".join(counts)
 
 
-def too_large(wants: Iterable[Want], kinds: Iterable[Resources]) -> list[str]:
+def too_large(requests: Iterable[ResourceRequest], kinds: Iterable[Resources]) -> list[str]:
     """Returns a clause for each bundle that is larger than every kind of node."""
     kinds = list(kinds)
     have = f"and the nodes of the Ray cluster have {largest_in_words(kinds)}"
     return [
         f"{name} needs {needs} on one node, {have}"
-        for name, needs in every_bundle_of(wants)
+        for name, needs in every_bundle_of(requests)
         if not any(kind.holds(needs) for kind in kinds)
     ]
 
 
-def fits(wants: Iterable[Want], nodes: Iterable[Node]) -> str:
+def fits(requests: Iterable[ResourceRequest], nodes: Iterable[Node]) -> str:
     """Returns a clause that tells which groups could be placed now, if nobody else takes free resources."""
     free = [node.free for node in nodes if node.drains_at is None]
-    groups = groups_of(wants)
+    groups = groups_of(requests)
     waiting = []
     for name, members in groups.items():
         needs = bundles_of(members)

@@ -21,12 +21,12 @@ class View(NamedTuple):
 
 
 class Watch:
-    def __init__(self, ask: Callable[[], View]):
-        self._ask = ask
-        self.view = ask()  # the last answer
+    def __init__(self, fetch: Callable[[], View]):
+        self._fetch = fetch
+        self.view = fetch()  # the last answer
         self._answered_at = time.monotonic()
         self._silence_s = 0.0
-        self._looked_at = self._answered_at
+        self._checked_at = self._answered_at
         self._stopped = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -40,8 +40,8 @@ class Watch:
         Time without calls of this method does not count, because this process may have been stopped.
         """
         now = time.monotonic()
-        self._silence_s += min(now - self._looked_at, EVERY_S)
-        self._looked_at = now
+        self._silence_s += min(now - self._checked_at, EVERY_S)
+        self._checked_at = now
         return self._silence_s > SILENT_S
 
     def stop(self) -> None:
@@ -50,7 +50,7 @@ class Watch:
     def _watch(self) -> None:
         while not self._stopped.wait(EVERY_S):
             try:
-                self.view = self._ask()
+                self.view = self._fetch()
             except Exception:  # Ray raises many kinds of errors; they count as no answer
                 continue
             self._answered_at = time.monotonic()

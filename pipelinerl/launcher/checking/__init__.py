@@ -1,4 +1,4 @@
-"""Checks a run before any of its processes starts: each refusal is one line that says what to do.
+"""Checks a run before any of its processes starts. The checks raise PlanError, whose message is one line.
 
-Called by `prepare.py`, in a forked process, because the checks import what the configuration names.
+Called by `prepare.py`, in a forked process, because the checks import the configured components.
 """

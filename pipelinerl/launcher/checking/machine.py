@@ -1,4 +1,4 @@
-"""Checks whether this machine can carry a run: what is installed, GPUs, CPUs and addresses."""
+"""Checks whether this machine can run the jobs: installed packages, GPUs, CPUs and addresses."""
 
 import os
 import socket
@@ -7,14 +7,14 @@ from contracts.support.messages import first_line
 from pipelinerl.components import build_observers, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.executors.named import executor_class
+from pipelinerl.launcher.executors.base import executor_class
 from pipelinerl.launcher.jobs import missing_engine
 
 PROCESSES_PER_CPU = 128  # 64 scripted servers run on two CPUs
 
 
 def check_machine(config: RunConfig) -> None:
-    """Checks what a run needs and a plan may lack: the trainer's backend, engines and GPUs."""
+    """Raises PlanError for missing packages, GPUs, CPUs or addresses. A plan may lack them."""
     if config.plan:
         return
     if lacking := missing(config):
@@ -30,7 +30,6 @@ def check_machine(config: RunConfig) -> None:
 
 
 def _check_processes(config: RunConfig) -> None:
-    """Refuses more servers and ranks than the CPUs of this machine could ever serve."""
     cpus = os.cpu_count() or 1
     processes = config.world.servers + config.world.trainer_ranks
     if processes > PROCESSES_PER_CPU * cpus:
@@ -41,7 +40,7 @@ def _check_processes(config: RunConfig) -> None:
 
 
 def check_master_address(address: str | None) -> None:
-    """Refuses an address that trainer rank 0, which is on this machine, could not listen at."""
+    """Raises PlanError for an address at which trainer rank 0, on this machine, cannot listen."""
     if address is None:
         return
     try:
@@ -56,7 +55,7 @@ def check_master_address(address: str | None) -> None:
 
 
 def missing(config: RunConfig) -> list[str]:
-    """Returns what is not installed here: the trainer's backend, engines, the executor's, and observers'."""
+    """Returns how to install the missing packages of trainer, engines, executor and observers."""
     engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
     lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
     lacking.append(executor_class(config).missing())
