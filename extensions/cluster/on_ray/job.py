@@ -22,10 +22,7 @@ from pipelinerl.launcher.executors.base import (
 
 
 class RayJob:
-    """One job on a Ray cluster.
-
-    `cluster` is the module `cluster`, `keeper` an actor's handle, and `launcher` the address of the lifeline.
-    """
+    """cluster: the module `cluster`. keeper: an actor's handle. launcher: the address of the lifeline."""
 
     def __init__(self, cluster: Any, request: ResourceRequest, keeper: Any, launcher: tuple[str, int]):
         self.request = request
@@ -42,17 +39,17 @@ class RayJob:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the job's keeper runs, so that it may have started a process."""
+        """Whether the keeper runs, so that it may have started a process."""
         return self.placement is not None and self._lost is None
 
     def calls(self) -> list[Any]:
-        """Returns the pending calls. Those that end must be passed to `hear`."""
+        """Returns the pending calls. Calls that end must be passed to `take_results`."""
         if self._lost is not None:
             return []
         return [call for call in (self._placing, self._running, self._keeping) if call is not None]
 
-    def hear(self, done: set[Any]) -> None:
-        """Takes the results of calls that have ended."""
+    def take_results(self, done: set[Any]) -> None:
+        """done: calls that have ended, of any job."""
         try:
             if self._placing in done:
                 self._place(self._cluster.outcome(self._placing))
@@ -71,7 +68,7 @@ class RayJob:
         self.placement = Placement(name, found["address"], found["port"], found["gpus"], found["interface"])
 
     def state(self, nodes: Mapping[str, Node], needs: str, free: str) -> JobState:
-        """Returns the job's state. `needs` and `free` describe what it waits for, and what is free."""
+        """Returns the job's state. needs: the missing resources. free: the free ones, as text."""
         if self._number and self._running is None:  # a process that has ended cannot be lost later
             return Ended(self.placement, self._status)
         if self._lost is not None:
@@ -95,7 +92,7 @@ class RayJob:
             self._keeper.end.remote(self._number)
 
     def finish(self) -> Any:
-        """Returns a call that ends once no process of the job is left."""
+        """Returns a call that ends when no process of the job is left."""
         return self._keeper.finish.remote()
 
     def kill(self) -> None:

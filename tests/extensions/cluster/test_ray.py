@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ray_nodes import RayNodes
-from extensions.cluster.on_ray.executor import RayExecutor
-from extensions.cluster.on_ray.options import RayOptions
+from extensions.cluster.on_ray.executor import RayExecutor, RayOptions
 from pipelinerl.launcher.executors.base import (
     Draining,
     Lost,

@@ -11,8 +11,7 @@ from pipelinerl.launcher.executors.local import LocalExecutor
 def executor_of(kind: str) -> Executor:
     if kind == "local":
         return LocalExecutor()
-    from extensions.cluster.on_ray.executor import RayExecutor
-    from extensions.cluster.on_ray.options import RayOptions
+    from extensions.cluster.on_ray.executor import RayExecutor, RayOptions
 
     return RayExecutor(RayOptions())
 
