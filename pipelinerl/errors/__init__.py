@@ -1,6 +1,6 @@
 """Errors that end a run because a restart would not help, and descriptions of faults of user components.
 
-Must not know any other package of the pipeline.
+Called by all packages of the pipeline. Must not know any of them.
 """
 
 
