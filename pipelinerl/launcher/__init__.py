@@ -5,5 +5,5 @@
 `jobs.py` plans their commands. `run.py` then opens the streams, resumes a stopped run (`resume.py`), and has
 `supervising/` run the jobs to their end. `plan.py` prints the prepared run instead.
 
-Called by `launch.py` and other commands. No process of a run imports it.
+Called by `launch.py` and other commands; no process of a run imports it. Must not know an extension.
 """

@@ -1,7 +1,7 @@
 """Runs work in a forked process, whose imports, threads and child processes end with it.
 
-The launcher uses it to check a run with the trainer, the engine and the domain that the user names: jobs that
-are forked from the launcher later must not inherit their modules.
+The launcher checks a run in one, because the checks import the configured trainer, engine and domain. Jobs
+that are forked from the launcher later must not inherit those modules.
 """
 
 import os
@@ -31,10 +31,7 @@ BY_SIGNAL = 128  # plus a signal's number: the exit status of a process that the
 
 
 class EndedError(Exception):
-    """The forked process ended before its work. The message follows "was" in a sentence.
-
-    by: the number of the signal that ended it, if one did.
-    """
+    """The forked process ended before its work. by: the signal. The message follows "was" in a sentence."""
 
     def __init__(self, how: str, by: int | None = None):
         super().__init__(how)
@@ -77,10 +74,7 @@ def _wait(child: int) -> int:
 
 
 def _fork(main: Callable[[set[signal.Signals]], int]) -> int:
-    """Forks a process that exits with the result of `main`, and returns its id.
-
-    Signals are blocked during the fork. `main` gets the mask to restore.
-    """
+    """Forks a process that exits with the result of `main`, which gets the signal mask to restore."""
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, terminal.SIGNALS)
     try:
         child = os.fork()
@@ -114,7 +108,6 @@ def _supervise(work: Callable[[], object], outcome: BinaryIO, unblocked: set[sig
 
 
 def _work(work: Callable[[], object], outcome: BinaryIO, unblocked: set[signal.Signals]) -> int:
-    """Writes the outcome of the work, and returns the exit status."""
     try:
         terminal.raise_on_first_signal()
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)

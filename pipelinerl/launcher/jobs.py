@@ -45,10 +45,7 @@ class Job:
 
 
 class JobPlanner:
-    """Plans jobs from the placements of all of them.
-
-    token: authenticates clients to the servers. streams: environment variables that locate the streams.
-    """
+    """token: authenticates clients to the servers. streams: environment variables that locate the streams."""
 
     def __init__(self, config: RunConfig, run_dir: Path, token: str, streams: Mapping[str, str]):
         self._config = config
@@ -63,7 +60,6 @@ class JobPlanner:
         self._socket = {SOCKET_VARIABLE: str(self.judging_socket)} if self.judging_socket else {}
 
     def plan(self, placements: Mapping[str, Placement]) -> list[Job]:
-        """Returns the job of each placement."""
         roles = {request.name: role for role, request in job_specs(self._config)}
         return [self.job(name, role, placements) for name, role in roles.items() if name in placements]
 
@@ -150,7 +146,6 @@ class PlacedRun(NamedTuple):
 
 
 def engine_of(config: RunConfig, name: str) -> EngineConfig:
-    """Returns the engine of a server or of the reference server. `name`: of the job."""
     if name == REFERENCE:
         return config.reference
     return config.inference.engine_of(int(name.removeprefix("server-")))

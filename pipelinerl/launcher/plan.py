@@ -1,23 +1,13 @@
-"""Prints the plan of a run (`plan=true`): its processes, the memory that they need, and the expected lag.
-
-Called by `launch.py`. Starts nothing, and needs no cluster.
-"""
+"""Prints the plan of a run (`plan=true`): processes, memory and expected lag. Called by `launch.py`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 from contracts.support.sizes import describe_bytes, describe_count
 from pipelinerl.components import build_observers
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.gpu_memory import (
-    Use,
-    longest_sequence,
-    rank_use,
-    sequences_held,
-    server_use,
-)
-from pipelinerl.launcher.checking.machine import missing
+from pipelinerl.launcher.checking.components import missing
+from pipelinerl.launcher.checking.gpu_memory import longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.checking.model_source import Model
 from pipelinerl.launcher.checking.problems import describe_problems
 from pipelinerl.launcher.checking.template import describe_template
@@ -32,12 +22,11 @@ from pipelinerl.streams.of_run import StreamsServer
 
 
 def show_plan(config: RunConfig) -> None:
-    print(*in_forked(partial(_plan_of, config)), sep="\n")
+    def plan() -> list[str]:
+        with prepare(config) as prepared:
+            return [*describe_plan(prepared)]
 
-
-def _plan_of(config: RunConfig) -> list[str]:
-    with prepare(config) as prepared:
-        return [*describe_plan(prepared)]
+    print(*in_forked(plan), sep="\n")
 
 
 def describe_plan(prepared: Prepared) -> Iterator[str]:
@@ -58,7 +47,11 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     for observer in build_observers(config):
         yield f"{observer.name:14} {' '.join((*observer.command(run_dir), *observer.with_run))}"
     yield ""
-    yield from _ports(config)
+    address = config.weights.master_address or "the address of trainer rank 0"
+    yield (
+        "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
+        f"inference.base_port on); of the trainer's ranks a free one on {address}"
+    )
     yield from _memory(config, model)
     yield from _expectations(config)
     yield from prepared.placed.planner.transport.plan_notes()
@@ -67,7 +60,6 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
 
 
 def _reservations(config: RunConfig, executor: Executor) -> Iterator[str]:
-    """Yields the resources that the run reserves on a cluster, and the cluster's capacity."""
     if not executor.spans_nodes:
         return
     yield ""
@@ -76,17 +68,13 @@ def _reservations(config: RunConfig, executor: Executor) -> Iterator[str]:
     yield f"executor: {capacity.summary}"
     yield from (f"  {node}" for node in capacity.nodes)
     yield from capacity.fits
-    yield from _groups(requests)
-    if config.world.gpus:
-        nodes = nodes_needed(config, requests)
-        yield f"at least {nodes} nodes of {config.world.gpus} GPUs (world.gpus)"
-
-
-def _groups(requests: Iterable[ResourceRequest]) -> Iterator[str]:
     for group, members in groups_of(requests).items():
         bundles = bundles_of(members).values()
         where = f"in {len(bundles)} bundles" if group == WORKERS else "on one node"
         yield f"  {group:20} {sum(bundles, Resources())} {where}"
+    if config.world.gpus:
+        nodes = nodes_needed(config, requests)
+        yield f"at least {nodes} nodes of {config.world.gpus} GPUs (world.gpus)"
 
 
 def nodes_needed(config: RunConfig, requests: Iterable[ResourceRequest]) -> int:
@@ -123,14 +111,6 @@ def _model(model: Model) -> str:
     return ", ".join([model.path, *filter(None, facts)])
 
 
-def _ports(config: RunConfig) -> Iterator[str]:
-    address = config.weights.master_address or "the address of trainer rank 0"
-    yield (
-        "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
-        f"inference.base_port on); of the trainer's ranks a free one on {address}"
-    )
-
-
 def _memory(config: RunConfig, model: Model) -> Iterator[str]:
     if not config.world.gpus:
         return
@@ -140,17 +120,13 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
     uses = [server_use(config, model.shape), rank_use(config, model.shape)]
     yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated:"
     for use in filter(None, uses):
-        yield f"  {_use(use)}"
+        parts = ", ".join(f"{name} {describe_bytes(size)}" for name, size in use.parts.items())
+        yield f"  a {use.who}: {describe_bytes(use.total)} = {parts}"
     held = sequences_held(config, model.shape)
     longest = longest_sequence(config)
     yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"
     if uses[1] is None:
         yield "  a trainer rank: its backend makes no estimate"
-
-
-def _use(use: Use) -> str:
-    parts = ", ".join(f"{name} {describe_bytes(size)}" for name, size in use.parts.items())
-    return f"a {use.who}: {describe_bytes(use.total)} = {parts}"
 
 
 def _expectations(config: RunConfig) -> Iterator[str]:
@@ -167,16 +143,13 @@ def _expectations(config: RunConfig) -> Iterator[str]:
     yield f"expected in flight: {in_flight} sequences ({counted})"
     steps = in_flight / batch
     mean = steps / 2 + 0.5
-    if limit is not None:
+    if limit is None:
+        ahead = steps + STEPS_AHEAD
+        most = f"; while generation is faster than training up to about {ahead:.2g} (max_lag=null)"
+    else:
         mean = min(mean, limit)
+        most = f", and {limit} at most (max_lag)"
     yield (
         f"expected lag: while a sequence is generated the trainer makes about {steps:.2g} steps (in flight / "
-        f"batch_size), and up to one more until its batch is complete: a mean of about {mean:.2g}"
-        + _beyond(limit, steps + STEPS_AHEAD)
+        f"batch_size), and up to one more until its batch is complete: a mean of about {mean:.2g}{most}"
     )
-
-
-def _beyond(limit: int | None, steps_ahead: float) -> str:
-    if limit is None:
-        return f"; while generation is faster than training up to about {steps_ahead:.2g} (max_lag=null)"
-    return f", and {limit} at most (max_lag)"

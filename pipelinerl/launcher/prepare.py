@@ -19,8 +19,12 @@ from pipelinerl.config import ReferenceConfig, ResolvedRun, RunConfig
 from pipelinerl.domains.judges import judging_of
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.options import JudgingConfig
-from pipelinerl.launcher.checking.components import check_components, check_observers, warn_of_decay
-from pipelinerl.launcher.checking.machine import check_machine
+from pipelinerl.launcher.checking.components import (
+    check_components,
+    check_machine,
+    check_observers,
+    warn_of_decay,
+)
 from pipelinerl.launcher.checking.model import check_model, with_absolute_teacher
 from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.checking.problems import Problems, check_problems, check_same
@@ -50,29 +54,22 @@ REPORT_EVERY_S = 10.0  # while jobs wait for their placements
 
 
 class Found(NamedTuple):
-    """Results of the checks.
-
-    reference: with the absolute directory of a teacher. judging: with the verifiers of the domain.
-    problems: None if a plan would have to fetch them.
-    """
+    """Results of the checks."""
 
     model: Model
-    reference: ReferenceConfig | None
-    judging: JudgingConfig
-    problems: Problems | None
+    reference: ReferenceConfig | None  # with the absolute directory of a teacher
+    judging: JudgingConfig  # with the verifiers of the domain
+    problems: Problems | None  # None if a plan would have to fetch them
 
 
 class Prepared(NamedTuple):
-    """A run that was checked and can be started.
-
-    jobs: every process of the run. position: the checkpoint to resume from, or None for a new run.
-    """
+    """A run that was checked and can be started."""
 
     placed: PlacedRun
     jobs: Sequence[Job]
     found: Found
     streams: StreamsBackend
-    position: Position | None
+    position: Position | None  # the checkpoint to resume from; None for a new run
 
 
 @contextmanager
@@ -114,7 +111,7 @@ def _position(run_dir: Path, config: RunConfig) -> Position | None:
 
 
 def _checked(config: RunConfig, resumed: Path | None) -> Found:
-    """Checks the run. Raises PlanError. resumed: the run directory if the run is resumed."""
+    """resumed: the run directory if the run is resumed."""
     backend_of(config.streams, Path())
     check_executor(config)
     try_components(config)
@@ -132,22 +129,20 @@ def _checked(config: RunConfig, resumed: Path | None) -> Found:
 
 
 def _with_model_here(config: RunConfig, found: Found, may_fork: bool) -> Found:
-    """Makes or fetches the model if it is not here, and checks it."""
     if found.model.state not in ("to be made", "on the hub"):
         return found
 
     def bring() -> Model:
-        here = _made(config) if found.model.state == "to be made" else fetch_model(found.model.path)
+        if found.model.state == "to be made":
+            maker = build_model_maker(config)
+            maker.make()
+            here = model_in(Path(maker.directory).absolute())
+        else:
+            here = fetch_model(found.model.path)
         check_model(config, here)
         return here
 
     return found._replace(model=in_forked(bring) if may_fork else bring())
-
-
-def _made(config: RunConfig) -> Model:
-    maker = build_model_maker(config)
-    maker.make()
-    return model_in(Path(maker.directory).absolute())
 
 
 def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: StreamsBackend) -> ResolvedRun:
@@ -167,10 +162,7 @@ def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: StreamsBa
 
 
 def place(config: RunConfig, executor: Executor, specs: Iterable[JobSpec]) -> dict[str, Placement]:
-    """Waits until all jobs are placed, except for servers beyond `world.servers_min`.
-
-    Returns the placements. Raises PlanError if that takes longer than `executor.place_timeout_s`.
-    """
+    """Waits until all jobs except servers beyond `world.servers_min` are placed. Raises PlanError."""
     specs = list(specs)
     executor.request(spec.request for spec in specs)
     began = time.monotonic()

@@ -26,29 +26,27 @@ def job_specs(config: RunConfig, judging: JudgingConfig | None = None) -> list[J
     judging: replaces `config.judging`, which lacks the domain's verifiers until the run is resolved.
     """
     judging = judging or config.judging
-    servers = [JobSpec("server", server_request(config, i)) for i in range(config.world.servers)]
-    reference = [JobSpec("reference", _reference(config))] if config.reference else []
+    specs = [JobSpec("server", server_request(config, index)) for index in range(config.world.servers)]
+    if config.reference:
+        specs.append(JobSpec("reference", _listening(config, REFERENCE, config.world.servers)))
     # In one bundle with the judging service, which the actor reaches through a Unix socket.
-    names: list[Role] = ["actor", "preprocessor"]
-    workers = [JobSpec(name, ResourceRequest(name, WORKERS, "actor", cpus=1)) for name in names]
-    trainers = [JobSpec("trainer", _rank(config, rank)) for rank in range(config.world.trainer_ranks)]
-    judges = [JobSpec("judging", _judging(judging))] if judging.verifiers else []
-    services = [JobSpec("transport", _beside_rank_0(config, s)) for s in transport_of(config).services()]
-    return [*servers, *reference, *workers, *trainers, *judges, *services]
+    specs.append(JobSpec("actor", ResourceRequest("actor", WORKERS, "actor", cpus=1)))
+    specs.append(JobSpec("preprocessor", ResourceRequest("preprocessor", WORKERS, "actor", cpus=1)))
+    specs += [JobSpec("trainer", _rank(config, rank)) for rank in range(config.world.trainer_ranks)]
+    if judging.verifiers:
+        request = ResourceRequest("judging", WORKERS, "actor", cpus=judging.workers or 1)
+        specs.append(JobSpec("judging", request))
+    services = transport_of(config).services()
+    return [*specs, *(JobSpec("transport", _beside_rank_0(config, service)) for service in services)]
 
 
 def is_rank(name: str) -> bool:
-    """Returns True if the job of this name is a trainer rank."""
     return name.startswith("trainer-")
 
 
 def server_request(config: RunConfig, index: int) -> ResourceRequest:
     beyond_reference = config.reference is not None and index >= config.world.servers
     return _listening(config, f"server-{index}", index + beyond_reference)
-
-
-def _reference(config: RunConfig) -> ResourceRequest:
-    return _listening(config, REFERENCE, config.world.servers)
 
 
 def _listening(config: RunConfig, name: str, index: int) -> ResourceRequest:
@@ -84,7 +82,3 @@ def _beside_rank_0(config: RunConfig, service: Service) -> ResourceRequest:
         port_key=service.port_key,
         host_key="weights.master_address",
     )
-
-
-def _judging(options: JudgingConfig) -> ResourceRequest:
-    return ResourceRequest("judging", WORKERS, "actor", cpus=options.workers or 1)

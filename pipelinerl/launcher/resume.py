@@ -42,10 +42,7 @@ def choose(
     max_steps: int,
     stop_at: StopAtConfig | None = None,
 ) -> Position:
-    """Returns the newest checkpoint, or that of a version. START, with version 0, counts as one.
-
-    A run that finished its last step but not its final evaluation can still be resumed.
-    """
+    """Returns the newest checkpoint, or that of a version. START, with version 0, counts as one."""
     complete = {position.version: position for position in [START, *checkpoints.complete_checkpoints()]}
     version = max(complete) if resume is True else resume
     if version not in complete:
@@ -59,7 +56,7 @@ def choose(
 
 
 def check_unfinished(streams: Streams, version: int, max_steps: int, stop_at: StopAtConfig | None) -> None:
-    """Raises PlanError if the run has ended and nothing is left to train from `version`."""
+    """Raises PlanError if nothing is left to train or evaluate from `version`."""
     if not accounts_of(streams).ended:
         return
     solved = Stopping(stop_at, results_left(valid_results(streams), version)).solved
@@ -162,6 +159,7 @@ def describe(resumed: Resumed) -> str:
 def resumption(
     streams: Streams, position: Position, ends: dict[str, int], kept_offset: int | None
 ) -> Resumed:
+    """Returns the record of the resume. `kept_offset`: the first rollout that any checkpoint may need."""
     accounts = accounts_of(streams)
     # Old runs have sampler states among the actor's events.
     states = (e for name in ("actor_events", "sampler_states") for e in recorded(streams, name))

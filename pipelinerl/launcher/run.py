@@ -1,7 +1,4 @@
-"""Runs a configuration: prepares the run, starts or resumes it, supervises its jobs, and writes the report.
-
-Called by `launch.py`.
-"""
+"""Prepares a run, starts or resumes it, supervises its jobs, and reports on it. Called by `launch.py`."""
 
 import shutil
 import time
@@ -65,7 +62,6 @@ def _start(prepared: Prepared) -> int:
 
 
 def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter) -> int:
-    """Supervises the jobs, reports on the run, and returns its exit status."""
     placed = prepared.placed
     server = prepared.streams.server
     began = time.time()
@@ -101,10 +97,7 @@ def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter) -> i
 
 
 def _report(placed: PlacedRun, streams: Streams, launch: Launch, failed: str | None) -> str | None:
-    """Writes the summary, the plot and the model card. Returns errors of the accounting, or None.
-
-    failed: the message of the run's failure, if it failed.
-    """
+    """Writes summary, plot and model card. Returns errors of the accounting. failed: the run's failure."""
     from pipelinerl.report.summary import report  # imports the plotting library
 
     try:

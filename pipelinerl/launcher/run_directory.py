@@ -50,7 +50,8 @@ def check_run_dir(run_dir: Path, will_be_made: bool = True) -> None:
     try:
         _check_free(run_dir)
         if will_be_made:
-            _check_writable(run_dir)
+            there = next(parent for parent in (run_dir, *run_dir.parents) if parent.exists())
+            os.rmdir(tempfile.mkdtemp(prefix=".pipelinerl-", dir=there))  # permissions may not tell
     except OSError as error:
         if is_disk_full(error):
             raise
@@ -72,14 +73,7 @@ def _check_free(run_dir: Path) -> None:
         raise PlanError(f"run_dir={run_dir} lies under {there}, which is a file; set run_dir to another")
 
 
-def _check_writable(run_dir: Path) -> None:
-    there = next(parent for parent in (run_dir, *run_dir.parents) if parent.exists())
-    probe = tempfile.mkdtemp(prefix=".pipelinerl-", dir=there)  # permissions are not reliable everywhere
-    os.rmdir(probe)
-
-
 def make_run_dir(run_dir: Path) -> None:
-    """Makes the directory. Raises PlanError if the file system refuses it."""
     try:
         run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
     except OSError as error:
@@ -97,9 +91,6 @@ def point_latest_at(run_dir: Path) -> None:
         latest.unlink()
     if not latest.exists():
         latest.symlink_to(run_dir.name)
-
-
-# --- the disk -------------------------------------------------------------------------------------
 
 
 @contextmanager

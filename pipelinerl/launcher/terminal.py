@@ -20,7 +20,6 @@ NO_READER = (errno.EPIPE, errno.EIO)  # errors of a write to a closed pipe or te
 
 
 def print_message(line: str) -> None:
-    """Prints a line to standard error."""
     print(f"launch.py: {line}", file=sys.stderr, flush=True)
 
 
@@ -33,7 +32,6 @@ def exit_on_signal() -> None:
 
 
 def raise_on_signal() -> None:
-    """Makes a signal raise KeyboardInterrupt."""
     _handle(_raise)
 
 

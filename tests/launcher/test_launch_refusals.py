@@ -14,8 +14,7 @@ import yaml
 import launch
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
-from pipelinerl.launcher.checking.components import warn_of_decay
-from pipelinerl.launcher.checking.machine import check_master_address
+from pipelinerl.launcher.checking.components import check_master_address, warn_of_decay
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.composing.explain import parse
 from pipelinerl.training.checkpoints import Checkpoints, Position

@@ -14,7 +14,7 @@ ON_RAY = ("executor=ray", "streams=redis", "world.servers=3")
 
 
 class Table:
-    """An executor whose jobs have the fates that are given, and a place otherwise."""
+    """An executor whose jobs have the given states, and are placed otherwise."""
 
     place_timeout_s = 0.2
 

@@ -17,7 +17,8 @@ def check_together(config: RunConfig, built: Mapping[str, Sequence[object]]) -> 
     rewards = built.get("rewards", [])
     _check_baseline(objective, advantage)
     _check_base(config, objective)
-    _check_period(config, *built["trainer"])
+    if why := conflict(*built["trainer"], config.epochs):
+        raise PlanError(why)
     _check_has_teacher(config, objective, domain.informs_reference)
     terms = [objective, *built.get("regularisers", [])]
     _check_informed(domain, terms)
@@ -56,11 +57,6 @@ def _check_base(config: RunConfig, objective: object) -> None:
             "objective: base=proximal compares with the policy before the step, from which a single update "
             "does not differ; set epochs=2 or more, or base=behaviour"
         )
-
-
-def _check_period(config: RunConfig, trainer: object) -> None:
-    if why := conflict(trainer, config.epochs):
-        raise PlanError(why)
 
 
 def _check_has_teacher(config: RunConfig, objective: object, informed: bool) -> None:

@@ -1,22 +1,29 @@
-"""Builds and checks the components that the configuration names. Called by `prepare.py` and the trial."""
+"""Builds and checks the components that the configuration names, and checks this machine.
 
+Called by `prepare.py`, by the plan and by the trial.
+"""
+
+import os
 import re
+import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import TypeVar
 
-from contracts.support.messages import nearest, one_line
+from contracts.support.messages import first_line, nearest, one_line
 from pipelinerl.batching.of_run import build_packing
-from pipelinerl.components import build_domain, instantiate
+from pipelinerl.components import build_domain, build_observers, instantiate
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PartError, PlanError
 from pipelinerl.errors.part_faults import describe_fault
 from pipelinerl.launcher.checking.combinations import check_demonstrated, check_together
+from pipelinerl.launcher.executors.base import executor_class
+from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.launcher.resource_requests import job_specs
 from pipelinerl.observers import Observer
 from pipelinerl.weight_transport import transport_of
@@ -25,6 +32,7 @@ SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
 LISTS = ("filters", "regularisers", "rewards")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 COUNTED_BY = {"filters": "reason", "rewards": "name"}
+PROCESSES_PER_CPU = 128  # 64 scripted servers run on two CPUs
 Made = TypeVar("Made")
 
 
@@ -36,7 +44,8 @@ def check_components(config: RunConfig) -> None:
     checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
-    _check_token_fields(config)
+    if wrong := [name for name in config.token_fields if not name.isidentifier()]:
+        raise PlanError(f"token_fields: {wrong[0]} is no name; use letters, digits and _")
     built: dict[str, list[object]] = {"domain": [domain]} | {name: [] for name, _ in named}
     for name, component in named:
         _check_is_class(name, component)
@@ -140,12 +149,6 @@ def has_value_head(trainer: Component) -> bool:
     return any(each.get("value_head", False) for each in (options, options.get("inner", {})))
 
 
-def _check_token_fields(config: RunConfig) -> None:
-    for name in config.token_fields:
-        if not name.isidentifier():
-            raise PlanError(f"token_fields: {name} is no name; use letters, digits and _")
-
-
 def checked(name: str, make: Callable[[], Made]) -> Made:
     """Returns the result of `make`. Raises PlanError in place of its error, or of that error's cause."""
     try:
@@ -161,16 +164,12 @@ def _no_option(error: BaseException) -> str | None:
     unknown = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
     if unknown is None:
         return None
-    classes = [one for one in _called(error) if isinstance(one, type) and one.__name__ == unknown[1]]
+    frames = traceback.walk_tb(error.__traceback__)  # the called class is one of their local variables
+    local = (value for frame, _ in frames for value in frame.f_locals.values())
+    classes = [one for one in local if isinstance(one, type) and one.__name__ == unknown[1]]
     options = [name for one in classes[:1] for name in signature(one).parameters if name != "seed"]
     there = f"; it has {', '.join(options) or 'none'}" if classes else ""
     return f"{unknown[1]} has no option {unknown[2]}{nearest(unknown[2], options)}{there}"
-
-
-def _called(error: BaseException) -> Iterator[object]:
-    """Yields the local variables in the traceback. The called class is among them."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        yield from frame.f_locals.values()
 
 
 def _not_found(text: str) -> str | None:
@@ -192,3 +191,52 @@ def _is_of(module: str, value: object) -> bool:
     """Returns True if the value is a class or a module that is defined in this module or package."""
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
     return isinstance(value, type | ModuleType) and name.startswith(module)
+
+
+# --- this machine ---------------------------------------------------------------------------------
+
+
+def check_machine(config: RunConfig) -> None:
+    """Raises PlanError for missing packages, GPUs, CPUs or addresses. A plan may lack them."""
+    if config.plan:
+        return
+    if lacking := missing(config):
+        raise PlanError(lacking[0])
+    import torch
+
+    if not executor_class(config).spans_nodes:
+        found = torch.cuda.device_count()
+        if config.world.gpus > found:
+            raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
+        cpus = os.cpu_count() or 1
+        processes = config.world.servers + config.world.trainer_ranks
+        if processes > PROCESSES_PER_CPU * cpus:
+            raise PlanError(
+                f"world.servers + world.trainer_ranks = {processes} processes on {cpus} CPUs; the most here "
+                f"is {PROCESSES_PER_CPU * cpus}; executor=ray runs them on several machines (docs/cluster.md)"
+            )
+        check_master_address(config.weights.master_address)
+
+
+def check_master_address(address: str | None) -> None:
+    """Raises PlanError for an address at which trainer rank 0, on this machine, cannot listen."""
+    if address is None:
+        return
+    try:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET  # as the rendezvous store listens
+        with socket.socket(family) as probe:
+            probe.bind((address, 0))
+    except (OSError, UnicodeError) as error:
+        raise PlanError(
+            f"weights.master_address={address} is no address of this machine ({first_line(error)}); leave it "
+            "null, or set it to one"
+        ) from error
+
+
+def missing(config: RunConfig) -> list[str]:
+    """Returns how to install the missing packages of trainer, engines, executor and observers."""
+    engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
+    lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
+    lacking.append(executor_class(config).missing())
+    lacking += [observer.missing() for observer in build_observers(config)]
+    return list(dict.fromkeys(filter(None, lacking)))

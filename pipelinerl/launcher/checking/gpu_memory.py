@@ -35,11 +35,6 @@ def longest_sequence(config: RunConfig) -> int:
     return config.sampling.max_prompt_tokens + config.sampling.max_tokens
 
 
-def largest_micro_batch(config: RunConfig) -> int:
-    """Returns the most tokens of a micro-batch, which is at least one rollout."""
-    return longest_rollout(config) or longest_sequence(config)
-
-
 def server_use(config: RunConfig, shape: ModelShape) -> Use:
     engine = config.inference
     weights = value_bytes(engine) * shape.parameters // engine.gpus_per_server
@@ -89,7 +84,7 @@ def value_bytes(engine: EngineConfig) -> int:
 
 def rank_use(config: RunConfig, shape: ModelShape) -> Use | None:
     """Returns the memory of a trainer rank, or None if the backend makes no estimate."""
-    tokens = largest_micro_batch(config)
+    tokens = longest_rollout(config) or longest_sequence(config)  # of the largest micro-batch
     parts = instantiate(config.trainer).memory(shape, config.world.trainer_ranks, tokens)
     return parts and Use("trainer rank", {**parts, "CUDA, NCCL, ...": RUNTIME})
 
@@ -123,7 +118,6 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
 
 
 def _check_split(engine: EngineConfig, shape: ModelShape) -> None:
-    """Checks that the attention heads can be split over the GPUs of one server."""
     gpus = engine.gpus_per_server
     split = engine.arguments.get("tensor_parallel_size") or 1
     if split != gpus:

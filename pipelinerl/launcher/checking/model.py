@@ -64,30 +64,20 @@ def check_model(config: RunConfig, model: Model) -> None:
 
 def check_shape(config: RunConfig, shape: ModelShape) -> None:
     """Checks context and memory, which need only the shape. Raises PlanError."""
-    _check_context(config, shape.context)
+    longest = {"sampling": config.sampling.max_tokens, "probe": config.probe.max_tokens}
+    for section, tokens in longest.items():
+        wanted = config.sampling.max_prompt_tokens + tokens
+        if wanted > shape.context:
+            raise PlanError(
+                f"sampling.max_prompt_tokens + {section}.max_tokens = {wanted} exceeds the model's context "
+                f"of {shape.context}; lower one of them"
+            )
     if config.world.gpus:
         check_fits(config, shape)
 
 
-def _check_context(config: RunConfig, context: int) -> None:
-    longest = {"sampling": config.sampling.max_tokens, "probe": config.probe.max_tokens}
-    for section, tokens in longest.items():
-        wanted = config.sampling.max_prompt_tokens + tokens
-        if wanted > context:
-            raise PlanError(
-                f"sampling.max_prompt_tokens + {section}.max_tokens = {wanted} exceeds the model's context "
-                f"of {context}; lower one of them"
-            )
-
-
-# --- the files ------------------------------------------------------------------------------------
-
-
 def check_files(directory: Path, key: str = "model.path") -> None:
-    """Raises PlanError for missing or wrong files. key: the configuration key of the directory.
-
-    transformers would replace a missing tokenizer and missing tensors by made-up ones.
-    """
+    """Raises PlanError for missing files, which transformers would replace by made-up tensors and tokens."""
     if why := fault_in_files(directory) or _fault_of_names(directory):
         raise PlanError(f"{key}={directory} is no whole model: {why}")
     if not any(any(directory.glob(pattern)) for pattern in TOKENIZER):
@@ -148,9 +138,6 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-# --- a teacher ------------------------------------------------------------------------------------
-
-
 def with_absolute_teacher(reference: ReferenceConfig | None) -> ReferenceConfig | None:
     """Returns the section with the absolute directory of the teacher, without links."""
     if reference is None or "model" not in reference.arguments:
@@ -163,10 +150,7 @@ def with_absolute_teacher(reference: ReferenceConfig | None) -> ReferenceConfig 
 
 
 def check_teacher(reference: ReferenceConfig | None, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
-    """Raises PlanError for a missing teacher, or one with another vocabulary than the run's tokenizer.
-
-    path: directory of the run's model.
-    """
+    """Raises PlanError for a missing teacher, or one with another vocabulary than the model in `path`."""
     if reference is None or "model" not in reference.arguments:
         return
     from transformers import AutoTokenizer

@@ -122,7 +122,6 @@ def _shape_of(directory: Path) -> ModelShape | None:
 
 
 def _config_in(directory: Path) -> PretrainedConfig:
-    """Returns the model's Hugging Face configuration. Raises PlanError."""
     from transformers import AutoConfig
 
     file = directory / "config.json"

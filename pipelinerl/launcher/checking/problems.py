@@ -72,7 +72,12 @@ def check_problems(config: RunConfig) -> Problems | None:
         return None
     checked("domain", lambda: (domain.train_size, domain.heldout_size))
     _check_held_out(config, domain)
-    _check_sampler(domain, checked("sampler", lambda: build_sampler(config, domain)))
+    sampler = checked("sampler", lambda: build_sampler(config, domain))
+    if domain.demonstrated and type(sampler).observe is not Sampler.observe:
+        raise PlanError(
+            f"sampler: {type(sampler).__name__} chooses by success, and answers of a file have no other; set "
+            "sampler=shuffled_epochs"
+        )
     checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
     return checked("domain", lambda: problems_of(domain))
 
@@ -84,15 +89,6 @@ def _check_held_out(config: RunConfig, domain: Domain) -> None:
         raise PlanError(
             f"eval.problems={config.eval.problems}, and the domain {domain.name} holds out "
             f"{domain.heldout_size}; set eval.problems={domain.heldout_size}"
-        )
-
-
-def _check_sampler(domain: Domain, sampler: Sampler) -> None:
-    """Refuses a sampler that chooses by success, because demonstrations always succeed."""
-    if domain.demonstrated and type(sampler).observe is not Sampler.observe:
-        raise PlanError(
-            f"sampler: {type(sampler).__name__} chooses by success, and answers of a file have no other; set "
-            "sampler=shuffled_epochs"
         )
 
 
@@ -137,17 +133,13 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
     for index in range(min(SHOWN, domain.train_size)):
         problem = domain.train_problem(index)
         if isinstance(problem, Demonstration):
-            yield from _describe_answers(template, problem)
+            completions = answers_of(problem.row, template)
+            yield f"{problem.problem_id}: {_first(template, completions[0].prompt_token_ids.tolist())}"
+            for completion in completions:
+                yield f"  answer: {_first(template, completion.token_ids.tolist())}"
             continue
         yield f"{problem.problem_id}: {_first(template, prompt_of(config, template, problem))}"
         yield f"  expected: {_begin_of(repr(problem.data))}"
-
-
-def _describe_answers(template: ChatTemplate, problem: Demonstration) -> Iterator[str]:
-    completions = answers_of(problem.row, template)
-    yield f"{problem.problem_id}: {_first(template, completions[0].prompt_token_ids.tolist())}"
-    for completion in completions:
-        yield f"  answer: {_first(template, completion.token_ids.tolist())}"
 
 
 def _first(template: ChatTemplate, tokens: Sequence[int]) -> str:

@@ -17,26 +17,13 @@ from pipelinerl.paths import ROOT, conf_directories
 
 EXPERIMENT_GROUPS = ("exp", "scale")  # groups whose files set keys of every section
 COLUMN = 36  # at which the descriptions begin
-COMMANDS = (  # in the order in which a user needs them
-    "extensions.viewer.records",
-    "extensions.viewer.track",
-    "pipelinerl.scale",
-    "pipelinerl.export",
-    "extensions.viewer.trace",
-    "extensions.viewer.parquet",
-    "extensions.simulator",
-    "extensions.tools.difficulty",
-    "extensions.tools.shortest",
-    "extensions.tools.merge",
-    "extensions.demo",
-    "pipelinerl.replay",
-    "contracts.conformance",
-    "contracts.schema",
-    "inference_adapters.transformers",
-    "inference_adapters.vllm",
-    "inference_adapters.sglang",
-    "inference_adapters.scripted",
-)
+COMMANDS = """
+extensions.viewer.records extensions.viewer.track pipelinerl.scale pipelinerl.export
+extensions.viewer.trace extensions.viewer.parquet
+extensions.simulator extensions.tools.difficulty extensions.tools.shortest extensions.tools.merge
+extensions.demo pipelinerl.replay contracts.conformance contracts.schema
+inference_adapters.transformers inference_adapters.vllm inference_adapters.sglang inference_adapters.scripted
+"""  # in the order in which a user needs them
 
 
 def chosen_by_default() -> dict[str, str | list[str] | None]:
@@ -111,7 +98,7 @@ def _line(name: str, sentence: str) -> str:
 
 def described_commands() -> Iterator[tuple[str, str]]:
     """Yields each command and the first line of its docstring. Imports none of them."""
-    for module in COMMANDS:
+    for module in COMMANDS.split():
         docstring = ast.get_docstring(ast.parse(source_of(module).read_text())) or ""
         yield f"python -m {module}", docstring.split("\n")[0]
 

@@ -4,7 +4,6 @@ Hydra refuses a key that no file has. So the defaults of `pipelinerl/config.py` 
 layer, and the files contain only deviations from them. Overrides of a resumed run change its configuration.
 """
 
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -50,24 +49,24 @@ def compose_config(overrides: list[str]) -> RunConfig:
         raise PlanError(unknown_keys(error, overrides)) from error
     except (OSError, ValueError, yaml.YAMLError) as error:  # such as a file that is no YAML
         raise PlanError(f"the configuration cannot be composed: {one_line(error)}") from error
-    _check_lag(config, given)
-    return config
-
-
-def _check_lag(config: RunConfig, given: Mapping[str, Override]) -> None:
-    """Raises PlanError for a `max_lag` that the schedule does not have."""
     if config.schedule == "conventional" and "max_lag" in given and config.max_lag != 0:
         raise PlanError(
             f"{given['max_lag'].input_line}: schedule=conventional trains on the newest weights alone, "
             "max_lag=0; leave max_lag out, or set schedule=async or schedule=pipeline"
         )
+    return config
 
 
 def _composed(overrides: list[str]) -> dict:
     """Composes the files of all `conf/` directories."""
-    others = [f"'file://{_escaped(conf)}'" for conf in conf_directories()[1:]]
+    paths = [str(conf).replace("\\", "\\\\").replace("'", "\\'") for conf in conf_directories()[1:]]
+    others = [f"'file://{path}'" for path in paths]
     overrides = [*overrides, f"hydra.searchpath=[{','.join(others)}]"]
-    _register_defaults()
+    store = ConfigStore.instance()
+    store.store("schema", defaults_of(RunConfig))  # under the names in the `defaults` lists of `conf/`
+    store.store("schema", defaults_of(EngineConfig), group="inference")
+    store.store("schema", defaults_of(ReferenceConfig), group="reference")
+    store.store("schema", defaults_of(WeightsConfig), group="weights")
     with initialize_config_dir(str(conf_directory()), version_base="1.3"):
         composed = OmegaConf.to_container(
             compose("config", overrides=overrides), resolve=True, throw_on_missing=True
@@ -78,15 +77,6 @@ def _composed(overrides: list[str]) -> dict:
             raise PlanError(f"{file}: its first line must be: # @package _global_")
     _check_paths(composed)
     return composed
-
-
-def _register_defaults() -> None:
-    """Registers the defaults with Hydra, under the names in the `defaults` lists of `conf/`."""
-    store = ConfigStore.instance()
-    store.store("schema", defaults_of(RunConfig))
-    store.store("schema", defaults_of(EngineConfig), group="inference")
-    store.store("schema", defaults_of(ReferenceConfig), group="reference")
-    store.store("schema", defaults_of(WeightsConfig), group="weights")
 
 
 def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:
@@ -101,10 +91,6 @@ def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:
             default = field.get_default(call_default_factory=True)
             defaults[field.alias or name] = list(default) if isinstance(default, tuple) else default
     return defaults
-
-
-def _escaped(path: Path) -> str:
-    return str(path).replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _check_paths(value: object, key: str = "") -> None:

@@ -165,14 +165,9 @@ def unknown_keys(error: ValidationError, arguments: Sequence[str]) -> str:
         typed = any(argument.lstrip("+~").startswith(key) for argument in arguments)
         unknown = problem["type"] == "extra_forbidden"
         where = f" in {files}" if unknown and files and not typed else ""
-        near = _instead_of(key) if unknown else ""
-        lines.append(f"{problem_line(problem)}{where}{near}")
+        hint = f"; {MOVED[key]}" if key in MOVED else nearest(key, _known_keys(RunConfig))
+        lines.append(f"{problem_line(problem)}{where}{hint if unknown else ''}")
     return "; ".join(lines)
-
-
-def _instead_of(key: str) -> str:
-    """Returns the end of a message that suggests another key."""
-    return f"; {MOVED[key]}" if key in MOVED else nearest(key, _known_keys(RunConfig))
 
 
 def _no_choice(group: str, choice: str) -> str:
@@ -186,7 +181,6 @@ def _no_choice(group: str, choice: str) -> str:
 
 
 def _options_of(section: str, arguments: Sequence[str]) -> list[str]:
-    """Returns the options of the class that the section names."""
     given = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{section}=")]
     choice = (given or [chosen_by_default().get(section)])[-1]
     target = target_of(section, choice) if choice in choices_of(section) else None
@@ -202,7 +196,8 @@ def _no_key(argument: str, key: str, arguments: Sequence[str]) -> str:
         return f"{argument}: it is added with a plus: +{argument}"
     if others := [choice for choice in choices_of(section) if option in options_in(section, choice)]:
         return f"{argument}: {key} is an option of {' or '.join(f'{section}={other}' for other in others)}"
-    if section != key and _is_component(section):
+    field = RunConfig.model_fields.get(section)
+    if section != key and field is not None and field.annotation is Component:
         near = nearest(key.removeprefix(f"{section}."), _options_of(section, arguments))
         hint = near.removeprefix("; ") or f"+{key}=... adds one"
         return f"{argument}: {section} has no such option in its file; {hint}"
@@ -216,11 +211,6 @@ def _no_key(argument: str, key: str, arguments: Sequence[str]) -> str:
     if near == [key]:
         hint = f"; it belongs to another choice of {key.split('.')[0]}"
     return f"unknown configuration key or choice: {argument}{hint}"
-
-
-def _is_component(section: str) -> bool:
-    field = RunConfig.model_fields.get(section)
-    return field is not None and field.annotation is Component
 
 
 def _takes_any_name(key: str) -> bool:

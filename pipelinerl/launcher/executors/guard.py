@@ -128,7 +128,6 @@ class Guard:
         return self._status if self._status is not None else signal.SIGKILL
 
     def _start(self) -> int:
-        """Starts the job, and returns its process id."""
         guard = os.getpid()
 
         def end_with_guard() -> None:
@@ -179,7 +178,6 @@ class Guard:
         return POLL_S if self._status is not None else max(0.0, self._deadline - time.monotonic())
 
     def _reap(self) -> None:
-        """Handles every child that has ended or was stopped."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -268,20 +266,15 @@ def stand_apart() -> None:
 def end_as(status: int) -> NoReturn:
     """Ends this process with the job's exit status, or by the signal that ended the job."""
     if os.WIFSIGNALED(status):
+        import resource
+
         number = os.WTERMSIG(status)
         signal.set_wakeup_fd(-1)
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
-        set_no_core_file()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the job has written a core file already
         os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status))
-
-
-def set_no_core_file() -> None:
-    """Prevents a core file of the guard beside the job's."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def main() -> None:

@@ -1,7 +1,4 @@
-"""The executor of one machine: every job runs behind a guard, which is a child of this process.
-
-Python jobs without a GPU are forked from this process; the others are started as commands.
-"""
+"""The executor of one machine. Each job has a guard; Python jobs without a GPU are forked, others started."""
 
 import errno
 import json

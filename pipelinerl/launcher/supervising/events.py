@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 from contracts.records import Record, Restarted, StepClosed, TrainingDone
-from pipelinerl.launcher.terminal import print_message
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.streams import Streams, StreamWriter
 from pipelinerl.streams.events import latest_resumption
@@ -23,7 +22,6 @@ class EventReader:
         self._kinds = kinds
 
     def read(self) -> Iterator[Record]:
-        """Yields the records since the last call."""
         for entry in self._reader.read(self._offset, timeout_s=0):
             self._offset = entry.next_offset
             if isinstance(entry.record, self._kinds):
@@ -31,16 +29,12 @@ class EventReader:
 
 
 class TrainingProgress:
-    """The progress of the current workers, as last read.
-
-    version: the newest version that they have made; None before their first.
-    done: whether the last step has closed.
-    """
+    """The progress of the current workers, as last read."""
 
     def __init__(self, streams: Streams):
         self._events = EventReader(streams, "trainer_events", StepClosed, TrainingDone)
-        self.version: int | None = None
-        self.done = False
+        self.version: int | None = None  # the newest version that they have made
+        self.done = False  # whether the last step has closed
 
     def read(self) -> None:
         for event in self._events.read():
@@ -63,11 +57,6 @@ class RestartLog:
         self._events = events
         self._metrics = MetricsWriter(run_dir, "launcher")
         self._counts: Counter[Kind] = Counter()
-
-    def restarted(self, service: str, why: str) -> None:
-        """Records and prints the restart of a service."""
-        self.record("services", [service], why)
-        print_message(f"{why}; started again: {service}")
 
     def record(self, kind: Literal["workers", "services"], names: list[str], why: str) -> None:
         self._events.append(Restarted(kind=kind, names=names, why=why))

@@ -32,29 +32,26 @@ def failed_worker(states: Mapping[str, JobState], hung: Collection[str] = ()) ->
 
     Order: a lost node, a job that hung, a job that a signal ended, an error.
     """
-    failed = [name for name, state in states.items() if _has_failed(state)]
-    return min(failed, key=lambda name: _rank_of_cause(states[name], name in hung), default=None)
+    ranks = {name: _rank_of_cause(state, name in hung) for name, state in states.items()}
+    failed = [name for name, rank in ranks.items() if rank is not None]
+    return min(failed, key=ranks.__getitem__, default=None)
 
 
-def _has_failed(state: JobState) -> bool:
-    return isinstance(state, Lost) or (isinstance(state, Ended) and state.status != 0)
-
-
-def _rank_of_cause(state: JobState, hung: bool) -> int:
+def _rank_of_cause(state: JobState, hung: bool) -> int | None:
     if isinstance(state, Lost):
         return 0
+    if not isinstance(state, Ended) or state.status == 0:
+        return None
     if hung:
         return 1
     return 2 if is_by_signal(state.status) else 3
 
 
 def is_by_signal(status: int) -> bool:
-    """Returns True if this is the exit status of a process that a signal ended."""
     return status < 0 or status > BY_SIGNAL
 
 
 def have_succeeded(states: Mapping[str, JobState], names: Iterable[str]) -> bool:
-    """Returns True if all these jobs have ended with exit status 0."""
     ends = [states.get(name) for name in names]
     return all(isinstance(state, Ended) and state.status == 0 for state in ends)
 
@@ -113,7 +110,6 @@ class Restarts:
         self._due = at
 
     def stop(self) -> None:
-        """Allows no further restart."""
         self.is_spent = True
         self._due = None
 

@@ -29,6 +29,7 @@ class JobStarter:
         self.roles: dict[str, Role] = {}
 
     def start(self, name: str, role: Role) -> Job:
+        """Starts the process of a job in its placement."""
         self.roles[name] = role
         job = self._planner.job(name, role, self.placements)
         process = Process(

@@ -52,10 +52,7 @@ class ObserverJobs:
             self._start(name)
 
     def update(self, now: float) -> bool:
-        """Restarts observers that have ended, warns if one is given up, and prints new URLs.
-
-        Returns True if any observer is alive or will be restarted.
-        """
+        """Restarts observers and prints new URLs. Returns True if any is alive or will be restarted."""
         if not self._is_finishing:
             self._print_urls()
         for name, state in self._executor.poll().items():

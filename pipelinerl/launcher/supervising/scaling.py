@@ -41,7 +41,6 @@ def request_servers(run_dir: Path, servers: int, within_s: float) -> str | None:
 
 
 def remove_scale_requests(run_dir: Path) -> None:
-    """Removes the requests and answers of an earlier launch."""
     for path in [run_dir / REQUEST, *run_dir.glob(f"{ANSWERS}*")]:
         path.unlink(missing_ok=True)
 

@@ -35,21 +35,14 @@ REQUEST_EVERY_S = 5.0  # while the executor refuses a placement
 
 @dataclass(frozen=True)
 class ServerJobContext:
-    """Dependencies that all server jobs share.
-
-    start: starts a server by its name and placement, and returns its URL and its engine.
-    events: the writer of `launcher_events`.
-    max_restarts: of one server within ten minutes.
-    count_restart: called at each restart.
-    last_words: returns the log's path and its last error, given a server's name and exit status.
-    """
+    """Dependencies that all server jobs share."""
 
     executor: Executor
-    start: Callable[[str, Placement], tuple[str, str]]
-    events: StreamWriter
-    max_restarts: int
+    start: Callable[[str, Placement], tuple[str, str]]  # starts a server by name; returns its URL and engine
+    events: StreamWriter  # of `launcher_events`
+    max_restarts: int  # of one server within ten minutes
     count_restart: Callable[[], None]
-    last_words: Callable[[str, int], str]
+    last_words: Callable[[str, int], str]  # log and last error, by the server's name and exit status
     joinings: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # numbers of server instances
 
 
@@ -119,11 +112,7 @@ class Servers:
 
 
 class ServerJob:
-    """Places, starts and restarts one server, and records when it joins and leaves.
-
-    url: of the current process; None if there is none, or if it has left the run.
-    joining: number of the server instance. has_served: whether that instance has served published weights.
-    """
+    """Places, starts and restarts one server, and records when it joins and leaves."""
 
     def __init__(
         self, request: ResourceRequest, context: ServerJobContext, waiting_since: float | None = None
@@ -133,9 +122,9 @@ class ServerJob:
         self._restarts = Restarts(context.max_restarts)
         self._node = ""
         self._engine = ""
-        self.url: str | None = None
-        self.joining = 0
-        self.has_served = False
+        self.url: str | None = None  # None if there is no process, or if it has left the run
+        self.joining = 0  # number of the server instance
+        self.has_served = False  # whether that instance has served published weights
         self.condemned: ServerCondemned | None = None
         self._waiting_since = waiting_since  # time of the request for a placement
         self._has_reported_wait = False
@@ -147,6 +136,7 @@ class ServerJob:
         return self._request.name
 
     def update(self, state: JobState | None, now: float) -> None:
+        """Handles the job's state. Called a few times a second."""
         match state:
             case None:
                 if self._restarts.is_due(now):

@@ -1,30 +1,36 @@
 """The supervisor: starts the jobs of a run, monitors them, and ends them all.
 
 The reaction to the end of a job depends on its kind. The workers restart together (`worker_jobs`), a service
-restarts alone (`service_jobs`), and a server is replaced (`servers`). The end of an observer has no effect on
-the run (`observer_jobs`).
+restarts alone, and a server is replaced (`servers`). The end of an observer has no effect on the run
+(`observer_jobs`). Services are the reference server, the judging service, and those of the weight transport.
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 
-from contracts.records import Resumed
+from contracts.records import ReferenceCondemned, Resumed
 from pipelinerl.components import build_observers
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import terminal
-from pipelinerl.launcher.executors.base import JobState, Placement
+from pipelinerl.launcher.executors.base import Ended, JobState, Placement
 from pipelinerl.launcher.jobs import PlacedRun, engine_of
 from pipelinerl.launcher.resource_requests import job_specs, server_request
 from pipelinerl.launcher.resume import describe, resume_from_newest
-from pipelinerl.launcher.supervising.events import RestartLog
-from pipelinerl.launcher.supervising.failures import JobFailedError, have_succeeded, is_alive
+from pipelinerl.launcher.supervising.events import EventReader, RestartLog
+from pipelinerl.launcher.supervising.failures import (
+    SERVICE_ROLES,
+    JobFailedError,
+    Restarts,
+    have_succeeded,
+    is_alive,
+)
 from pipelinerl.launcher.supervising.job_starter import JobStarter
 from pipelinerl.launcher.supervising.observer_jobs import ObserverJobs
 from pipelinerl.launcher.supervising.scaling import ScaleRequests
 from pipelinerl.launcher.supervising.servers import ServerJobContext, Servers
-from pipelinerl.launcher.supervising.service_jobs import ServiceJobs
 from pipelinerl.launcher.supervising.worker_jobs import WorkerJobs
+from pipelinerl.process import REFUSED
 from pipelinerl.streams import Streams, StreamWriter
 from pipelinerl.streams.of_run import StreamsServer
 
@@ -90,8 +96,6 @@ class Supervisor:
         self._starter.placements[name] = placement
         return self._starter.start(name, "server").url, engine_of(self._config, name).module
 
-    # --- while it runs ------------------------------------------------------------------------
-
     def _is_over(self, show: Callable[[int], None]) -> bool:
         now = time.monotonic()
         self._observers.update(now)
@@ -136,8 +140,6 @@ class Supervisor:
         self._servers.scale(requests, states, now)
         return ""
 
-    # --- its end ------------------------------------------------------------------------------
-
     def _end_all(self, show: Callable[[int], None]) -> None:
         terminal.ignore_signals()  # a second Ctrl-C must not leave processes behind
         try:
@@ -160,3 +162,62 @@ class Supervisor:
             if time.monotonic() > deadline:
                 return
             time.sleep(END_POLL_S)
+
+
+class ServiceJobs:
+    def __init__(self, placed: PlacedRun, starter: JobStarter, streams: Streams, restart_log: RestartLog):
+        specs = job_specs(placed.config)
+        self._roles = {request.name: role for role, request in specs if role in SERVICE_ROLES}
+        limit = placed.config.restarts.services  # of one service within ten minutes
+        self._restarts = {name: Restarts(limit, shortest_s=0.5, longest_s=30) for name in self._roles}
+        self._executor = placed.executor
+        self._starter = starter
+        self._events = EventReader(streams, "preprocessor_events", ReferenceCondemned)
+        self._condemned_why = ""  # reason, until the reference server is restarted
+        self._restart_log = restart_log
+
+    def start(self) -> None:
+        for name in self._roles:
+            self.start_one(name)
+
+    def start_one(self, name: str) -> None:
+        if name == "reference":
+            self._condemned_why = ""
+        self._starter.start(name, self._roles[name])
+
+    def update(self, states: Mapping[str, JobState], now: float) -> None:
+        """Restarts services that have ended. Raises JobFailedError if the budget of one is spent.
+
+        A service whose node is lost is placed again when the workers restart, because its address changes.
+        """
+        if "reference" in self._roles:
+            self._end_condemned_reference(states)
+        for name, restarts in self._restarts.items():
+            state = states.get(name)
+            if not isinstance(state, Ended):
+                continue
+            if not restarts.is_pending:
+                restarts.record_end(now, state.status)
+            if restarts.is_spent:
+                raise JobFailedError(self._failure(name, state))
+            if restarts.is_due(now):
+                why = self._how_it_ended(name, state)
+                self._restart_log.record("services", [name], why)
+                terminal.print_message(f"{why}; started again: {name}")
+                self.start_one(name)
+
+    def _failure(self, name: str, state: Ended) -> str:
+        how = self._how_it_ended(name, state)
+        spent = self._restarts[name].spent_message("restarts.services")
+        return how if state.status == REFUSED else f"{how}; {spent}"
+
+    def _end_condemned_reference(self, states: Mapping[str, JobState]) -> None:
+        for condemned in self._events.read():
+            if is_alive(states.get("reference")):
+                self._condemned_why = condemned.why
+                self._executor.end(["reference"])
+
+    def _how_it_ended(self, name: str, state: Ended) -> str:
+        if name == "reference" and self._condemned_why:
+            return f"{name} hung ({self._condemned_why})"
+        return self._starter.how_it_ended(name, state)

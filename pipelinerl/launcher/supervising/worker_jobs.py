@@ -96,8 +96,6 @@ class WorkerJobs:
             case "resuming":
                 self._try_to_resume(now)
 
-    # --- while they run -----------------------------------------------------------------------
-
     def _monitor(self, states: Mapping[str, JobState], now: float) -> None:
         self._end_silent(states, now)
         relevant = {name: states[name] for name in self.names}
@@ -130,12 +128,11 @@ class WorkerJobs:
     def _end_silent(self, states: Mapping[str, JobState], now: float) -> None:
         alive = [name for name in self.names if is_alive(states[name]) and name not in self._hung]
         for name in self._liveness.silent(alive, now):
-            silent = f"{name} has been silent for {self._timeout_s:g} s and is ended"
-            print_message(f"{silent}; its log may have its stacks")
+            print_message(
+                f"{name} has been silent for {self._timeout_s:g} s and is ended; its log may have its stacks"
+            )
             self._hung.add(name)
             self._executor.end([name])
-
-    # --- while they restart -------------------------------------------------------------------
 
     def _wait_for_ends(self, states: Mapping[str, JobState], now: float) -> None:
         if any(is_alive(states[name]) for name in self.names):
@@ -193,10 +190,7 @@ class Relocation:
         self._has_reported_wait = False
 
     def placements(self, states: Mapping[str, JobState], now: float) -> dict[str, Placement] | None:
-        """Returns the new placements of the released jobs, or None until all of them are placed.
-
-        Raises JobFailedError after `executor.place_timeout_s`.
-        """
+        """Returns the released jobs' placements, or None until all are placed. Raises JobFailedError."""
         if not self._lost:
             return {}
         if self._request_at is not None:

@@ -21,8 +21,6 @@ FIRST_BEAT_S = 120.0  # least time of a process for its imports
 
 
 class WorkerAction(Enum):
-    """The launcher's next action on the workers."""
-
     WAIT = auto()
     SAVE = auto()  # ask the trainer to save a checkpoint and to end
     RESTART = auto()  # end the remaining workers, then restart all
@@ -30,11 +28,7 @@ class WorkerAction(Enum):
 
 
 class WorkerPolicy:
-    """Decides between waiting, saving, restarting and failing the run.
-
-    cause: the worker whose failure is handled, or None.
-    why_not: why the workers are not restarted, if the cause's end does not explain it.
-    """
+    """Decides between waiting, saving, restarting and failing the run."""
 
     def __init__(self, names: Sequence[str], restarts: Restarts, settle_s: float, patience_s: float):
         """settle_s: wait after a failure until its cause is known. patience_s: longest wait for a save."""
@@ -42,8 +36,8 @@ class WorkerPolicy:
         self._restarts = restarts
         self._settle_s = max(settle_s, SETTLE_S)
         self._patience_s = patience_s
-        self.cause: str | None = None
-        self.why_not = ""
+        self.cause: str | None = None  # the worker whose failure is handled
+        self.why_not = ""  # why the workers are not restarted, if the cause's end does not explain it
         self._failed_at: float | None = None
         self._save_until: float | None = None
         self._newest_version = -1  # over all restarts
@@ -102,7 +96,9 @@ class WorkerPolicy:
             return WorkerAction.WAIT
         self.cause = failed
         is_before_first_step = self._newest_version < 0 and version is None
-        self._count_progress(version)
+        has_progressed = version is not None and version > self._newest_version
+        self._ends_without_progress = 0 if has_progressed else self._ends_without_progress + 1
+        self._newest_version = version if has_progressed else self._newest_version
         self._restarts.record_end(now)
         has_status = isinstance(state, Ended) and failed not in hung
         if has_status and _would_repeat(state.status, is_before_first_step):
@@ -117,11 +113,6 @@ class WorkerPolicy:
             return WorkerAction.WAIT
         self._save_until = now + self._patience_s
         return WorkerAction.SAVE
-
-    def _count_progress(self, version: int | None) -> None:
-        has_progressed = version is not None and version > self._newest_version
-        self._ends_without_progress = 0 if has_progressed else self._ends_without_progress + 1
-        self._newest_version = version if has_progressed else self._newest_version
 
     def _can_save(self, states: Mapping[str, JobState], hung: Collection[str]) -> bool:
         """Returns True if no trainer rank has failed, and at least one is running."""
@@ -158,7 +149,6 @@ class Liveness:
         self._beats[name] = _Beat(self._modified(name), now + max(0.0, FIRST_BEAT_S - self._longest_s))
 
     def silent(self, names: Iterable[str], now: float) -> list[str]:
-        """Returns the workers that have been silent for too long."""
         return [name for name in names if now - self._last_beat_at(name, now) > self._longest_s]
 
     def _last_beat_at(self, name: str, now: float) -> float:

@@ -45,7 +45,7 @@ class Bench:
         return self.executor.poll()["job"]
 
     def wait(self, *kinds: type) -> JobState:
-        """Waits until the fate of the job is one of these kinds."""
+        """Waits until the state of the job is one of these kinds."""
         return wait_for(lambda: isinstance(state := self.state(), kinds) and state)
 
     def place(self, port: int | None = None, gpus: int = 0, cpus: float = 0.5) -> Placed:

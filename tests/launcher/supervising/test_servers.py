@@ -1,4 +1,4 @@
-"""What becomes of servers that end, are lost, drain or are condemned. No process: fates are made up."""
+"""What becomes of servers that end, are lost, drain or are condemned. No process: states are made up."""
 
 import math
 import time
@@ -27,7 +27,7 @@ from pipelinerl.streams.files import FileStreams
 
 @dataclass
 class Table:
-    """An executor that is a table of fates; what it is asked for is written down."""
+    """An executor that is a table of states; what is requested of it is written down."""
 
     states: dict[str, JobState] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Calls user components and checks their results: one function for each kind of component.
+"""Calls user components and checks their results: terms of the loss, components that form a step, a sampler.
 
 Each raises WrongError for a result that the run could not use. Exceptions of the component propagate.
 """
@@ -34,9 +34,6 @@ MOST_DRAWS = 1000
 Called = Callable[..., object]
 
 
-# --- terms of the loss ----------------------------------------------------------------------------
-
-
 def call_objective(objective: Called, config: RunConfig, answers: int, has_values: bool) -> None:
     """Checks loss, gradient and sums, in the first PPO epoch and in a later one."""
     for batch in _batches(config, answers):
@@ -70,10 +67,7 @@ def check_gradient(objective: Called, config: RunConfig, answers: int, has_value
 
 
 def cut_loss(objective: Called, config: RunConfig, answers: int, has_values: bool) -> None:
-    """Checks that the loss of a micro-batch is the sum of its halves' losses.
-
-    A loss that is not deterministic passes.
-    """
+    """Checks that the loss is the sum of the losses of a micro-batch's halves, unless it is random."""
     batch = batch_of(config, answers)
     scores, _ = scores_of(batch, has_values)
 
@@ -147,9 +141,6 @@ def _check_sums(sums: object) -> None:
     expect(not taken, "sums of other names than those that every step reports", Happened(f"it names {taken}"))
 
 
-# --- components that form a step ------------------------------------------------------------------
-
-
 def call_advantage(advantage: Called, config: RunConfig) -> None:
     """Checks for one finite number for each rollout; `over_step` gives one for each turn of a step."""
     size = config.group_size
@@ -181,10 +172,7 @@ def check_advantages(advantage: Called, config: RunConfig) -> None:
 
 
 def _rewards_for(advantage: Called, size: int) -> np.ndarray:
-    """Returns the rewards [size] of a group in which every second rollout is right.
-
-    The shape is [size, components] if the advantage names components.
-    """
+    """Returns rewards [size], or [size, components] if there are any. Every second rollout is right."""
     rewards = (np.arange(size) % 2 == 0).astype(np.float32)
     names = getattr(advantage, "components", None)
     return np.repeat(rewards[:, None], len([*names]), axis=1) if names else rewards
@@ -204,7 +192,6 @@ def call_filter(group_filter: Called, config: RunConfig, problem: Problem = PROB
 
 
 def call_reward(term: Called, config: RunConfig, problem: Problem = PROBLEM) -> None:
-    """Checks for one finite number for each rollout."""
     size = config.group_size
     expected = f"one addition to the reward of each rollout: finite numbers of shape [{size}]"
     _numbers(term(group_of(config, size, problem), 0), (size,), expected)
@@ -237,14 +224,8 @@ def _array(given: object) -> np.ndarray | None:
         return None
 
 
-# --- a sampler ------------------------------------------------------------------------------------
-
-
 def call_sampler(sampler: Sampler, other: Sampler, config: RunConfig, size: int) -> None:
-    """Checks the draws of a short run, and that `other` can load the saved state.
-
-    size: number of the domain's training problems.
-    """
+    """Checks the draws from `size` problems in a short run, and that `other` can load the saved state."""
     wanted = config.max_steps * (config.batch_size // config.group_size)
     expected = f"the index of a training problem: an int from 0 to {size - 1}"
     for draw in range(min(wanted, size + 1, MOST_DRAWS)):

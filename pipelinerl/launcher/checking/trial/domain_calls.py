@@ -99,10 +99,7 @@ def call_rollout(domain: Domain, problem: Problem, config: RunConfig) -> MadeUpM
 
 
 def call_verifier(verifier: Any, task: Any, texts: list[str]) -> None:
-    """Checks judgements of made-up answers. An exception counts only if every text raises one.
-
-    texts: answers that the rollout gave to this or another verifier.
-    """
+    """Checks judgements of the rollout's and of made-up answers. A verifier may fail on some of them."""
     failed = None
     has_judged = False
     for text in [*texts, *([str(task)] if isinstance(task, str | int | float) else []), *TEXTS]:

@@ -36,20 +36,14 @@ def run_trial(config: RunConfig, report: BinaryIO) -> list[str]:
     try:
         return Trial(config, watch).run()
     except PartError:
-        if watch.is_of_call and _is_refused(config):
-            return []
+        if watch.is_of_call:
+            try:
+                check_components(config)
+            except PlanError:  # the launcher's checks raise it too, and it explains more
+                return []
         raise
     except Exception as error:
         return [f"not every part could be tried before the start: {type(error).__name__}: {one_line(error)}"]
-
-
-def _is_refused(config: RunConfig) -> bool:
-    """Returns True if the launcher's checks fail too. Their message explains more."""
-    try:
-        check_components(config)
-    except PlanError:
-        return True
-    return False
 
 
 class Trial:
@@ -63,7 +57,8 @@ class Trial:
         config = self._config
         answers = answers_of(config)
         has_values = has_value_head(config.trainer)
-        domain = self._domain() if self._needs_domain else None
+        needs_domain = self._needs_attempt or has_user_component([*config.filters, *config.rewards])
+        domain = self._domain() if needs_domain else None
         problem, tasks, texts = self._attempt(domain) if domain else (PROBLEM, {}, [])
         of_loss = {"config": config, "answers": answers, "has_values": has_values}
         self._try("objective", config.objective, partial(calls.call_objective, **of_loss), "(loss, sums)")
@@ -123,13 +118,6 @@ class Trial:
                     raise
         return None
 
-    # --- the domain, sampler and verifiers ------------------------------------------------------
-
-    @property
-    def _needs_domain(self) -> bool:
-        config = self._config
-        return self._needs_attempt or has_user_component([*config.filters, *config.rewards])
-
     @property
     def _needs_attempt(self) -> bool:
         config = self._config
@@ -180,9 +168,8 @@ class Trial:
             if not has_user_component(spec):
                 continue
             path = spec["_target_"]
-            with self._watch.over(
-                "verifier", path, expected="a verifier that can be made", method="__init__"
-            ):
+            expected = "a verifier that can be made"
+            with self._watch.over("verifier", path, expected=expected, method="__init__"):
                 verifier = resolve_name(MAKE_VERIFIER)(name, spec)
             if name in tasks:
                 expected = "a Judgement on any text"

@@ -8,7 +8,6 @@ import torch
 from msgspec.structs import replace
 
 from contracts.records import Completion, Rollout, TrainingSequence, VersionSpan, unsampled
-from contracts.token_fields import TokenField
 from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.config import RunConfig
@@ -46,7 +45,8 @@ def group_of(config: RunConfig, size: int, problem: Problem = PROBLEM, answers: 
 
 def _rollout(config: RunConfig, member: int, names: object, problem: Problem, answers: int) -> Rollout:
     reward = float(member % 2 == 0)
-    completions = [_given(turn) for turn in range(answers)] or [_sampled(config, member)]
+    completions = [unsampled(PROMPT, [8 + turn, 9, 10]) for turn in range(answers)]
+    completions = completions or [_sampled(config, member)]
     return Rollout(
         run="trial",
         rollout_id=f"0-{member}",
@@ -65,10 +65,6 @@ def _rollout(config: RunConfig, member: int, names: object, problem: Problem, an
     )
 
 
-def _given(turn: int) -> Completion:
-    return unsampled(PROMPT, [8 + turn, 9, 10])
-
-
 def _sampled(config: RunConfig, member: int) -> Completion:
     tokens = 3 + member % 3
     return Completion(
@@ -78,12 +74,10 @@ def _sampled(config: RunConfig, member: int) -> Completion:
         spans=[VersionSpan(0, 0, tokens)],
         temperature=config.sampling.temperature,
         finish_reason="stop",
-        token_fields={name: _values(field, tokens) for name, field in config.token_fields.items()},
+        token_fields={
+            name: np.ones(tokens, dtype=field.array_dtype) for name, field in config.token_fields.items()
+        },
     )
-
-
-def _values(field: TokenField, tokens: int) -> np.ndarray:
-    return np.ones(tokens, dtype=field.array_dtype)
 
 
 def batch_of(config: RunConfig, answers: int) -> PackedBatch:

@@ -15,10 +15,12 @@ from pkgutil import resolve_name
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PartError
 from pipelinerl.errors.part_faults import SHIPPED, is_users, location
-from pipelinerl.launcher.checking.trial.watch import ANY, LISTS, SINGLE, has_user_component
+from pipelinerl.launcher.checking.trial.watch import ANY, has_user_component
 from pipelinerl.launcher.forked import EndedError, result_of_forked
 from pipelinerl.launcher.terminal import print_message
 
+SINGLE = ("domain", "objective", "advantage", "normalisation", "packing", "health", "trainer", "sampler")
+LISTS = ("regularisers", "filters", "rewards")
 SKIPPED = "(tried on made-up input; check_parts=false skips the trial)"
 FRAME = re.compile(r'File "(.+)", line (\d+)')
 

@@ -13,8 +13,6 @@ from pipelinerl.config import Component
 from pipelinerl.errors import PartError
 from pipelinerl.errors.part_faults import SHIPPED, definition_of, describe_fault
 
-SINGLE = ("domain", "objective", "advantage", "normalisation", "packing", "health", "trainer", "sampler")
-LISTS = ("regularisers", "filters", "rewards")
 ANY = "a part that can be made and called"
 SHORTEST_S = 1e-3  # because 0 disables the timer
 
