@@ -8,15 +8,15 @@
 A run over several machines is placed on a Ray cluster (executor=ray): docs/cluster.md.
 
 Writes to `run_dir`: the resolved config, one log per process, streams, metrics, checkpoints and
-`summary.json`. Exit status 0 means that the run did what it was asked. 1 means that it failed, or a part of
-yours before its start. 2 means that it was refused before anything started, and 130 that it was interrupted.
+`summary.json`. Exit status 0: the run succeeded. 1: the run failed, or a part of yours failed before the
+start. 2: the run was refused before anything started. 130: the run was interrupted.
 """
 
-from pipelinerl.launcher import interruptions
+from pipelinerl.launcher import terminal
 
 if __name__ == "__main__":
-    interruptions.end_at_once()  # the imports take seconds
-    interruptions.outlast_readers()
+    terminal.exit_on_signal()  # the imports take seconds
+    terminal.outlast_readers()
 
 import os
 import sys
@@ -29,7 +29,6 @@ try:
     from pipelinerl.errors import PartError, PlanError
     from pipelinerl.errors.part_faults import raised_by_users
     from pipelinerl.launcher.composing.compose import compose_config
-    from pipelinerl.launcher.messages import say
     from pipelinerl.streams import StreamError
 except ModuleNotFoundError as error:
     sys.exit(
@@ -41,13 +40,13 @@ HELP = ("-h", "--help")
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status."""
-    sys.path.append(os.getcwd())  # parts of one's own, from where one works
+    """Runs the command, and returns its exit status."""
+    sys.path.append(os.getcwd())  # where the user's parts are imported from
     try:
         if {*HELP} & {*arguments}:
-            from pipelinerl.launcher.composing.help import describe_options
+            from pipelinerl.launcher.composing.choices import describe_options
 
-            print(__doc__, *describe_options(), sep="\n")
+            print(__doc__, *describe_options(compose_config([])), sep="\n")
             return 0
         config = compose_config(arguments)
         if config.plan:
@@ -59,18 +58,18 @@ def main(arguments: list[str]) -> int:
 
         return run(config)
     except PartError as error:
-        say(one_line(error))
+        terminal.print_message(one_line(error))
         return 1
     except (PlanError, ValidationError, StreamError, TokenError) as error:
-        say(one_line(error))
+        terminal.print_message(one_line(error))
         return 2
     except KeyboardInterrupt:
-        say("interrupted")
-        return interruptions.STATUS
+        terminal.print_message("interrupted")
+        return terminal.INTERRUPTED
     except Exception as error:
         if (line := raised_by_users(error)) is None:
             raise
-        say(line)
+        terminal.print_message(line)
         return 1
 
 

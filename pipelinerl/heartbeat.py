@@ -1,8 +1,8 @@
 """A worker's heartbeat, which continues while the worker works or waits, and stops when it hangs.
 
-The actor, the preprocessor and each trainer rank touch a file of their own, `RUN_DIR/heartbeats/NAME`. The
-launcher watches the file (`launcher/supervising/workers.py`), and ends a worker that is silent for
-`world.heartbeat_timeout_s`. Before that, the worker's stacks are written to its log.
+The actor, the preprocessor and each trainer rank touch the file `RUN_DIR/heartbeats/NAME`. The launcher
+(`launcher/supervising/worker_policy.py`) ends a worker that is silent for `world.heartbeat_timeout_s`. Before
+that, the worker's stacks are written to its log.
 """
 
 import asyncio
@@ -19,11 +19,7 @@ EVERY_S = 1.0  # shortest time between two written beats, and time between two b
 
 
 class Heartbeat:
-    """The heartbeat of one worker.
-
-    silence_s: time without a beat after which the worker's stacks are written to stderr, its log.
-    clock: returns the time in seconds.
-    """
+    """silence_s: time without a beat after which the stacks are written to stderr. clock: in seconds."""
 
     def __init__(
         self, run_dir: Path, name: str, silence_s: float, clock: Callable[[], float] = time.monotonic
@@ -38,10 +34,7 @@ class Heartbeat:
         self.beat()
 
     def beat(self) -> None:
-        """Records that the worker is alive. Must be called from its main loop and from every wait in it.
-
-        Calls from threads other than the one that created this object are ignored.
-        """
+        """Must be called in the worker's main loop, and in every wait. Ignored in other threads."""
         now = self._clock()
         if now < self._next or threading.get_ident() != self._thread:
             return
@@ -50,10 +43,9 @@ class Heartbeat:
         self._write()
 
     def of_wait(self, longest_s: float) -> Callable[[], None]:
-        """Returns a function for another thread to call while the worker waits in calls that have a timeout.
+        """Returns a function that another thread calls while the worker waits in a call with a timeout.
 
-        longest_s: the longest such wait. After a longer time without a beat of the worker's own, the function
-            does nothing.
+        longest_s: time since the last beat of the worker, after which the function does nothing.
         """
 
         def beat() -> None:
@@ -63,17 +55,17 @@ class Heartbeat:
         return beat
 
     def _write(self) -> None:
-        _touch(self._path)
+        with contextlib.suppress(OSError):  # costs one beat; an existing file needs no disk space
+            self._path.touch()
         faulthandler.dump_traceback_later(self._silence_s)
 
     def wait_for(self, futures: Sequence[Future]) -> None:
-        """Waits until one of the futures is done, and beats meanwhile."""
         while not wait(futures, EVERY_S, FIRST_COMPLETED).done:
             self.beat()
 
     @asynccontextmanager
     async def of_loop(self) -> AsyncIterator[None]:
-        """Beats while the block runs and the event loop turns."""
+        """Beats while the block runs, unless the event loop is blocked."""
         task = asyncio.create_task(self._repeat())
         try:
             yield
@@ -89,12 +81,3 @@ class Heartbeat:
 def beat_path(run_dir: Path, name: str) -> Path:
     """Returns the file that the worker of this name touches."""
     return run_dir / "heartbeats" / name
-
-
-def _touch(path: Path) -> None:
-    """Sets the file's modification time, which needs no disk space if the file exists.
-
-    An error of the disk costs one beat.
-    """
-    with contextlib.suppress(OSError):
-        path.touch()

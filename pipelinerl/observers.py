@@ -1,8 +1,7 @@
-"""The interface of observers: what watches a run from outside, such as a viewer or a tracker of metrics.
+"""The interface of observers, which show or copy a run's records, such as a viewer or a metrics tracker.
 
-An observer is a command, which a user can repeat when the run has ended. The launcher starts it with the run,
-on its own machine, without the run's secrets (`launcher/supervising/observer_jobs.py`). Must not know any
-observer.
+An observer is a command. The launcher starts it with the run, on its own machine, without the run's secrets
+(`launcher/supervising/observer_jobs.py`). A user can repeat it after the run. Must not know any observer.
 """
 
 import abc
@@ -13,25 +12,25 @@ PYTHON = (sys.executable, "-m")
 
 
 def end_path(run_dir: Path) -> Path:
-    """Returns the file with which a launcher tells its observers that nothing more will be written."""
+    """Returns the file that the launcher writes when the run has ended and nothing more will be written."""
     return run_dir / "trackers" / "ended"
 
 
 class Observer(abc.ABC):
     """A constructor raises ValueError for wrong options."""
 
-    name = "observer"  # of its process, in messages and of its log: RUN_DIR/logs/NAME.log
-    repeated = "writes the rest"  # what the command does for a user who repeats it
-    with_run: tuple[str, ...] = ()  # arguments that the command has only while the run is under way
+    name = "observer"  # in messages, and of its log RUN_DIR/logs/NAME.log
+    repeated = "writes the rest"  # a phrase for messages: what the command does after the run
+    with_run: tuple[str, ...] = ()  # arguments of the command only during the run
 
     @abc.abstractmethod
     def command(self, run_dir: Path) -> tuple[str, ...]:
-        """Returns the command, as strings, that observes the run of this directory."""
+        """Returns the command that observes the run in this directory."""
 
     def announces(self, run_dir: Path) -> Path | None:
-        """Returns the file to which it writes the URL where it shows the run; None if it shows none."""
+        """Returns the file to which the command writes its URL; None if it has none."""
         return None
 
     def missing(self) -> str | None:
-        """Returns how to install what it needs and this machine lacks; None if there is nothing."""
+        """Returns how to install a package that is needed and not installed; None if none is."""
         return None

@@ -1,4 +1,4 @@
-"""The common start of a run's processes: reads the arguments and the configuration, and sets up the log."""
+"""The entry point of a run's processes: reads arguments and configuration, and sets up the log."""
 
 import logging
 import os
@@ -16,17 +16,17 @@ from pipelinerl.config import RunConfig, load_config
 from pipelinerl.errors import GaveUpError
 
 log = logging.getLogger(__name__)
-THREADS_S = 10.0  # for threads that parts have left to end, after the work of a process
-WRITING_S = 300.0  # the same after an error, when a checkpoint may still be written
+THREADS_S = 10.0  # longest wait for threads of user components, after the work of a process
+WRITING_S = 300.0  # the same after an error, because a checkpoint may still be written
 REFUSED = 2  # exit status of a process that a restart would not help
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
 
 
 def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None]) -> None:
-    """Runs `work(config, run_dir, token)`. SIGTERM ends the process at once, without a traceback.
+    """Runs `work(config, run_dir, token)`, and ends the process even if a thread is still running.
 
-    If `work` raises GaveUpError or CannotContinueError, the exit status is REFUSED. The process ends though a
-    part has left a thread that does not.
+    SIGTERM ends it at once, without a traceback. The exit status after GaveUpError and CannotContinueError is
+    REFUSED.
     """
     parser = command_parser(
         f"pipelinerl.{name}",
@@ -53,7 +53,7 @@ def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None])
 
 
 def end_in_time(status: int, within_s: float = THREADS_S) -> None:
-    """Has this process end with the status, however long the threads that are left go on."""
+    """Ends this process with the status after `within_s`, even if threads are still running."""
     timer = threading.Timer(within_s, _end, [status])
     timer.daemon = True
     timer.start()

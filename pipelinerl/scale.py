@@ -13,7 +13,7 @@ from pathlib import Path
 
 from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
-from pipelinerl.launcher.supervising.scaling import ask_for_servers
+from pipelinerl.launcher.supervising.scaling import request_servers
 
 MOST = 10_000
 ANSWER_S = 60.0  # a shared file system may show a new file to another node as late as this
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     if (given.run_dir / "summary.json").exists():
         return refuse(f"the run in {given.run_dir} has ended; set world.servers when it is resumed")
     try:
-        refusal = ask_for_servers(given.run_dir, int(found[1]), ANSWER_S)
+        refusal = request_servers(given.run_dir, int(found[1]), ANSWER_S)
     except OSError as error:
         return refuse(f"nothing can be asked in {given.run_dir}: {one_line(error)}")
     if refusal is None:

@@ -1,7 +1,7 @@
-"""How weights reach the servers of a run: the interface of transports, and the broadcast that is the default.
+"""The interface of weight transports, which bring weights to the servers, and the default: a broadcast.
 
 `weights._target_` names the class, and the other keys of `weights` are its options. Launcher, actor and
-trainer each make an object of it from the run's configuration, and ask it for what they need.
+trainer each make an instance from the run's configuration.
 """
 
 import abc
@@ -17,91 +17,79 @@ from contracts.records import WeightsPublished
 from pipelinerl.components import named_class, typed_options
 from pipelinerl.config import RunConfig, Section
 
-if TYPE_CHECKING:  # not every process that has a transport needs what they import
+if TYPE_CHECKING:  # their imports take long, and not every process needs them
     from pipelinerl.clients.server_pool import ServerPool
     from pipelinerl.training.publishing.base import PublisherContext, WeightPublisher
 
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """One launch of a run, as a transport needs to know it.
+    """One launch of a run, for a transport."""
 
-    run_dir: absolute path of the run's directory.
-    token: the secret of the run, which its servers ask for.
-    urls: URLs of the transport's services by name, as far as they have a place.
-    """
-
-    run_dir: Path
-    token: str
-    urls: Mapping[str, str]
+    run_dir: Path  # absolute
+    token: str  # secret that the servers require
+    urls: Mapping[str, str]  # of the transport's services that are placed, by name
 
 
 @dataclass(frozen=True)
 class Service:
-    """A process beside trainer rank 0 that a transport needs, such as a server of files.
+    """A process on the node of trainer rank 0 that a transport needs, such as a file server.
 
-    The launcher places it, starts it again if it ends, and gives it none of the run's secrets.
-
-    command: returns its command, from the launch, and the address and the port that it listens at.
-    port: that it listens at; 0 takes a free one.
-    port_key: the configuration key that sets the port, for messages.
+    The launcher places, starts and restarts it, without the run's secrets.
     """
 
     name: str
-    command: Callable[[LaunchContext, str, int], tuple[str, ...]]
-    port: int
-    port_key: str
+    command: Callable[[LaunchContext, str, int], tuple[str, ...]]  # from the launch, address and port
+    port: int  # port to listen at; 0 takes a free one
+    port_key: str  # the configuration key that sets the port, for messages
 
 
 class ServerGate:
-    """Keeps requests from servers whose weights may not be used. This one lets all servers have requests.
+    """Blocks requests to servers whose weights are too old. This default blocks none."""
 
-    behind: versions that a server with requests for training is behind the newest, at most.
-    """
-
-    behind = 0
+    behind = 0  # largest lag, in versions, among servers in use
 
     def watch(self, pool: "ServerPool", oldest: Callable[[], int] | None = None) -> None:
-        """Guards the servers of this pool. `oldest`: the oldest version that it can use."""
+        """Adds a pool. oldest: returns the oldest version that the pool can use."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Returns the context within which servers are asked for their versions."""
+        """Returns the context in which the gate polls the servers' versions."""
         return nullcontext()
 
     def recheck(self) -> None:
         """Must be called when the oldest version of a pool changes."""
 
     def published(self, published: WeightsPublished) -> None:
-        """Must be called with each publication, before its servers are given to the pools."""
+        """Must be called with each publication, before the pools get its servers."""
 
     def forget(self, url: str) -> None:
         """Must be called when a server has left."""
 
 
 class WeightTransport(abc.ABC):
-    """A way in which weights reach the servers. Its methods are those of a broadcast, but for `publisher`.
+    """A weight transport. The default methods suit a broadcast; subclasses must override `publisher`.
 
-    Raises PlanError if the options of the configuration are not those of `Options`.
+    The constructor raises PlanError for wrong options.
     """
 
     class Options(Section):
-        """The keys of `weights` that this transport has besides those of every transport."""
+        """The transport's own keys of `weights`."""
 
-    pulled: ClassVar[bool] = False  # whether servers get new weights by themselves, at different times
+    pulled: ClassVar[bool] = False  # whether servers fetch new weights by themselves, at different times
 
     def __init__(self, config: RunConfig):
         self.config = config
         self.options = typed_options("weights", config.weights, self.Options)
 
     def check(self) -> None:  # noqa: B027
-        """Raises PlanError if the run cannot have this transport."""
+        """Raises PlanError if the transport does not suit the run."""
 
     def needed_capabilities(self) -> dict[str, str]:
         """Returns the capabilities that servers must declare, each with the setting that needs it."""
         return {}
 
     def plan_notes(self) -> Iterator[str]:
-        """Yields lines for `plan=true`: what a user should know of the transport."""
+        """Yields lines for `plan=true`."""
         yield from ()
 
     # --- in the launcher --------------------------------------------------------------------------
@@ -111,25 +99,25 @@ class WeightTransport(abc.ABC):
         return ()
 
     def server_options(self, launch: LaunchContext, server: str) -> list[str]:
-        """Returns further options of the command of the server of this name."""
+        """Returns further options for the command of the server of this name."""
         return []
 
     def trainer_environment(self, launch: LaunchContext) -> dict[str, str]:
-        """Returns further variables of the trainer's environment."""
+        """Returns further environment variables of the trainer."""
         return {}
 
     def opened(self, launch: LaunchContext) -> AbstractContextManager[None]:
-        """Returns the context within which the jobs of a launch run. Raises PlanError."""
+        """Returns the context in which the jobs of a launch run. Raises PlanError."""
         return nullcontext()
 
     # --- in trainer rank 0, and in the actor ------------------------------------------------------
 
     @abc.abstractmethod
     def publisher(self, context: "PublisherContext") -> "WeightPublisher":
-        """Returns what publishes the weights."""
+        """Returns the WeightPublisher of trainer rank 0."""
 
     def gate(self, session: aiohttp.ClientSession, on_change: Callable[[], None]) -> ServerGate:
-        """Returns the gate before the run's servers. `on_change`: called when it holds one or lets it go."""
+        """Returns the gate of the run's servers. on_change: called when it blocks or unblocks a server."""
         return ServerGate()
 
 
@@ -147,5 +135,5 @@ class Group(WeightTransport):
 
 
 def transport_of(config: RunConfig) -> WeightTransport:
-    """Returns the transport that the configuration names. Raises PlanError if it is none."""
+    """Returns the transport that the configuration names. Raises PlanError if it is no WeightTransport."""
     return named_class("weights", config.weights, WeightTransport)(config)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelinerl.launcher import interruptions
+from pipelinerl.launcher import terminal
 from pipelinerl.paths import ROOT
 from tests.meter import Meter, budget
 
@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
     """Restores the signal handlers that a launcher in this process changed, for later runs."""
-    handlers = {number: signal.getsignal(number) for number in interruptions.SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in terminal.SIGNALS}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)

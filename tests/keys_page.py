@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from pipelinerl.config import Component, ReferenceConfig, RunConfig
 from pipelinerl.launcher.composing.choices import (
-    PARTS_OF_ALL,
+    EXPERIMENT_GROUPS,
     choices_of,
     files_of,
     groups,
@@ -110,7 +110,7 @@ def _cell(text: str) -> str:
 
 def _choices_tables() -> Iterator[str]:
     for group in sorted(groups()):
-        added = "+" if group in PARTS_OF_ALL else ""
+        added = "+" if group in EXPERIMENT_GROUPS else ""
         yield f"## Choices of `{added}{group}=`\n"
         yield "| choice | what it sets |\n| --- | --- |"
         for choice, file in sorted(files_of(group).items()):

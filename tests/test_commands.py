@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from pipelinerl.launcher.composing.help import COMMANDS, described_commands
+from pipelinerl.launcher.composing.choices import COMMANDS, described_commands
 from pipelinerl.paths import ROOT
 from tests.forked import Forked
 from tests.limits import HANG_S
@@ -53,7 +53,7 @@ def is_benchmark(name: str) -> bool:
 
 
 def test_every_command_has_help_with_an_example():
-    assert {*COMMANDS} <= {*commands(), *NEEDS}
+    assert {*COMMANDS.split()} <= {*commands(), *NEEDS}
     assert faults_of([name for name in commands() if not is_benchmark(name)]) == []
 
 

@@ -66,7 +66,7 @@ EXCEPTIONS = {
     "extensions/cluster/test_ray.py::test_the_node_that_a_job_leaves_is_announced": "Ray's own deadline",
     "launcher/supervising/test_liveness.py": "the test gives the times",
     "launcher/supervising/test_restarts.py": "the test gives the times",
-    "launcher/supervising/test_workers.py::__init__": "of a scene whose time the test moves",
+    "launcher/supervising/test_worker_policy.py::__init__": "of a scene whose time the test moves",
     "pipeline/runs.py::wait_for": "looks are counted",
     "pipeline/test_probe.py::test_a_probe_goes_on_while_the_same_weights_are_published_anew": PASSES,
     "pipeline/test_ray_runs.py::": "soak: nodes are killed while a run has steps left",

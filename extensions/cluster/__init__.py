@@ -1,4 +1,1 @@
-"""Runs over several nodes: an executor on Ray. `examples/slurm` starts Ray in a job of SLURM.
-
-Plugs into the launcher as its executor (`executor=ray`).
-"""
+"""Runs over several nodes. Plugs into the launcher as its executor (`executor=ray`)."""

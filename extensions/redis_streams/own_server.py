@@ -13,8 +13,8 @@ from pathlib import Path
 
 from contracts.support.messages import one_line
 from extensions.redis_streams.server import ASK_TIMEOUT_S, RedisServer
-from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.supervising.ends import JobFailedError, Restarts, in_words
+from pipelinerl.launcher.supervising.failures import JobFailedError, Restarts, in_words
+from pipelinerl.launcher.terminal import print_message
 from pipelinerl.streams.of_run import StreamsServer
 
 POLL_S = 0.1
@@ -109,14 +109,14 @@ class OwnServer(RedisServer, StreamsServer):
 
     def _start_again(self, now: float) -> None:
         if not self._restarts.is_pending:
-            self._restarts.ended(now)
+            self._restarts.record_end(now)
             words = f"{self.name} {self._why or in_words(self.status)}; see {self.log}"
             if self._restarts.is_spent:
-                spent = self._restarts.spent("restarts.services")
+                spent = self._restarts.spent_message("restarts.services")
                 self.failure = JobFailedError(f"{words} ({self.last_words}); {spent}")
                 return
             self._untold.put(words)
-            say(f"{words}; it is started again")
+            print_message(f"{words}; it is started again")
         if self._restarts.is_due(now):
             self._why = None
             self._silence = Silence(now)

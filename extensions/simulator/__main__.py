@@ -26,7 +26,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.model import check_shape
 from pipelinerl.launcher.checking.model_source import find_model
 from pipelinerl.launcher.composing.compose import compose_config
-from pipelinerl.launcher.executors.named import check_executor
+from pipelinerl.launcher.executors.base import check_executor
 from pipelinerl.streams.run_directory import InvalidInputError
 from pipelinerl.weight_transport import transport_of
 

@@ -183,7 +183,7 @@ class Shared(WeightTransport):
     options: Options
 
     def check(self) -> None:
-        from pipelinerl.launcher.executors.named import executor_class  # only the launcher calls this
+        from pipelinerl.launcher.executors.base import executor_class  # only the launcher calls this
 
         if executor_class(self.config).spans_nodes and self.options.directory is None:
             raise PlanError(

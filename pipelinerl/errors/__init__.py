@@ -1,6 +1,6 @@
-"""The errors that end a run because a restart would not help, and what a part of the user's did wrong.
+"""Errors that end a run because a restart would not help, and descriptions of faults of user components.
 
-Called by whatever raises or reports them. Must not know any other package of the pipeline.
+Called by all packages of the pipeline. Must not know any of them.
 """
 
 
@@ -9,7 +9,7 @@ class PlanError(Exception):
 
 
 class PartError(PlanError):
-    """A part of the user's does not do what it must. The message says which, where, and what was expected."""
+    """A user component is faulty. The message names it, its file and line, and what was expected."""
 
 
 class GaveUpError(Exception):

@@ -1,7 +1,7 @@
 """Ends a run whose first attempts, or first judgements, all fail with the same exception. Pure state.
 
-The actor's runners, and its client of the judging service, tell it how each has ended. Failures of servers
-are not told to it, because they may be over in a moment.
+Called by the actor's runners, and by its client of the judging service. They do not report failures of
+servers, which may be temporary.
 """
 
 from collections import Counter
@@ -13,21 +13,21 @@ MOST = 32
 
 
 class FirstFailures:
-    """what: what fails, in the plural. As soon as one of them has not failed, the rest count no more."""
+    """noun: plural noun for messages. The first success disables the check."""
 
-    def __init__(self, what: str):
-        self._what = what
+    def __init__(self, noun: str):
+        self._noun = noun
         self._by_kind: Counter[str] = Counter()
-        self._are_over = False
+        self._is_disabled = False
 
     def succeeded(self) -> None:
-        self._are_over = True
+        self._is_disabled = True
 
     def failed(self, fault: str) -> None:
-        """Counts a failure, which `fault` describes. Raises GaveUpError if so many were the same."""
-        if self._are_over:
+        """Counts the failure. Raises GaveUpError if MOST failures were of this kind."""
+        if self._is_disabled:
             return
         kind = kind_of(fault)
         self._by_kind[kind] += 1
         if self._by_kind[kind] >= MOST:
-            raise GaveUpError(f"gave up: the first {MOST} {self._what} failed alike: {fault}")
+            raise GaveUpError(f"gave up: the first {MOST} {self._noun} failed alike: {fault}")

@@ -1,7 +1,7 @@
-"""Says what a part of the user's did wrong: which part, its file and line, what was expected, and what came.
+"""Describes faults of user components: which component, its file and line, what was expected, what happened.
 
-Called wherever such a part is called: before the start, in judging's workers, by rollouts and by the trainer.
-Must not know any of them.
+A user component is one whose class is neither this project's nor a library's; messages and documentation call
+it a part. Called wherever user components are called: before the start, by rollouts, judging and the trainer.
 """
 
 import inspect
@@ -16,135 +16,130 @@ from types import CodeType
 
 ROOT = Path(__file__).resolve().parents[2]  # of the project
 SHIPPED = ("contracts", "extensions", "inference_adapters", "pipelinerl", "trainer_adapters")  # the project's
-LIBRARIES = tuple(  # where no file is the user's
+LIBRARIES = tuple(  # directories without user files
     os.path.join(path, "")
     for path in {*map(str, map(ROOT.joinpath, SHIPPED))}
     | {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 LONGEST = 200  # characters of a value or an error in a message
+MESSAGE = re.compile(r"(but it raised \w+): .*")
 
 
-def fault(part: object, expected: str, came: object, method: str = "__call__", role: str = "") -> str:
-    """Returns the line that says what a part did wrong.
+class FaultError(Exception):
+    """A component has failed. The message is the fault's description."""
 
-    part: the part itself, or its path where it could not be made.
-    came: what it returned; or the exception that it raised, whose traceback tells the line.
-    method: the method that was called, whose line is named where nothing was raised.
-    role: what it is to the run, such as "objective".
+
+class Happened(str):
+    """A phrase that says what a component did, if it returned no value and raised nothing."""
+
+
+def describe_fault(
+    component: object, expected: str, came: object, method: str = "__call__", role: str = ""
+) -> str:
+    """Returns one line that describes a fault.
+
+    component: the object, or its class path if it could not be made.
+    came: the returned value, the raised exception, or a `Happened`.
+    method: the called method, whose line is named if nothing was raised.
+    role: the component's role in the run, such as "objective".
     """
-    place = place_of(came) if isinstance(came, BaseException) else None
-    named = " ".join(filter(None, [role, path_of(part)]))
-    where = place or definition_of(part, method)
+    raised_at = location_of(came) if isinstance(came, BaseException) else None
+    named = " ".join(filter(None, [role, path_of(component)]))
+    where = raised_at or definition_of(component, method)
     return f"{named}{f' ({where})' if where else ''}: expected {expected}, but {in_words(came)}"
 
 
-def path_of(part: object) -> str:
-    """Returns the path of the part's class, as the configuration names it."""
-    if isinstance(part, str):
-        return part
-    of = part if isinstance(part, type) or inspect.isroutine(part) else type(part)
+def path_of(component: object) -> str:
+    """Returns the class path, as the configuration names it."""
+    if isinstance(component, str):
+        return component
+    of = component if isinstance(component, type) or inspect.isroutine(component) else type(component)
     return f"{of.__module__}.{of.__qualname__}"
 
 
-def place_of(error: BaseException) -> str | None:
-    """Returns file and line of the user's code that raised the error, or None if none of it was running.
-
-    Of several lines it is the innermost. The place of a syntax error is that of its text.
-    """
+def location_of(error: BaseException) -> str | None:
+    """Returns file and line of the innermost user code that raised the error; None without user code."""
     error = root_of(error)
     if isinstance(error, SyntaxError) and error.filename:
-        return place(error.filename, error.lineno or 1)
+        return location(error.filename, error.lineno or 1)
     frames = [(at.f_code.co_filename, line) for at, line in traceback.walk_tb(error.__traceback__)]
     own = [(file, line) for file, line in frames if is_users(file)]
-    return place(*own[-1]) if own else None
+    return location(*own[-1]) if own else None
 
 
 def raised_by_users(error: Exception) -> str | None:
-    """Returns what the user's code raised and where, as a line; None if none of it was running."""
-    where = place_of(error)
+    """Returns a message with the error and its location in user code; None without user code."""
+    where = location_of(error)
     error = root_of(error)
     return where and f"{where} raised {type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
 
 
 def root_of(error: BaseException) -> BaseException:
-    """Returns the error that was the first cause of this one."""
+    """Returns the first cause of the error."""
     while error.__cause__ is not None and not isinstance(error, SyntaxError):
         error = error.__cause__
     return error
 
 
 def is_users(file: str) -> bool:
-    """Returns whether the file is neither this project's, nor a library's, nor no file at all."""
+    """Returns True if the file exists and is neither this project's nor a library's."""
     is_installed = {"site-packages", "dist-packages"} & {*file.split(os.sep)}
     is_ours = file.startswith(("<", *LIBRARIES)) or file == str(ROOT / "launch.py")
     return not (is_ours or is_installed)
 
 
-def place(file: str, line: int) -> str:
-    """Returns the place, with the file as a user here would type it."""
+def location(file: str, line: int) -> str:
+    """Returns FILE:LINE, relative to the current directory if the file is in it."""
     try:
         relative = os.path.relpath(file)
-    except OSError:  # the directory is gone, or kept from a confined process
+    except OSError:  # the directory was removed, or is hidden from a confined process
         return f"{file}:{line}"
     return f"{file if relative.startswith(os.pardir) else relative}:{line}"
 
 
-def definition_of(part: object, method: str) -> str | None:
-    """Returns where the part's method is defined, or else its class; None for one that is no Python code."""
-    for found in _candidates(part, method):
+def definition_of(component: object, method: str) -> str | None:
+    """Returns the location of the method's definition, or of the class; None if it is no Python code."""
+    for found in _candidates(component, method):
         code = getattr(inspect.unwrap(found), "__code__", None)
         if isinstance(code, CodeType) and is_users(code.co_filename):
-            return place(code.co_filename, code.co_firstlineno)
-    if isinstance(part, str):
-        module, _, name = part.rpartition(".")
-        part = getattr(sys.modules.get(module), name, None)
-        if part is None:
+            return location(code.co_filename, code.co_firstlineno)
+    if isinstance(component, str):
+        module, _, name = component.rpartition(".")
+        component = getattr(sys.modules.get(module), name, None)
+        if component is None:
             return None
-    of = part if isinstance(part, type) else type(part)
+    of = component if isinstance(component, type) else type(component)
     try:
-        return place(inspect.getfile(of), inspect.getsourcelines(of)[1])
+        return location(inspect.getfile(of), inspect.getsourcelines(of)[1])
     except (OSError, TypeError):
         return None
 
 
-def _candidates(part: object, method: str) -> Iterator[object]:
-    if inspect.isroutine(part):
-        yield part
-    if found := getattr(part, method, None):
+def _candidates(component: object, method: str) -> Iterator[object]:
+    if inspect.isroutine(component):
+        yield component
+    if found := getattr(component, method, None):
         yield found
 
 
 def in_words(came: object) -> str:
-    """Returns what came, as what follows "but" in a sentence."""
+    """Returns a phrase for the value or the exception, which follows "but" in a sentence."""
     if isinstance(came, SystemExit):
         return f"it ended the process, with status {came.code!r}"
     if isinstance(came, BaseException):
         came = root_of(came)
-        said = " ".join(str(came).split())[:LONGEST]
-        return f"it raised {type(came).__name__}{f': {said}' if said else ''}"
-    if isinstance(came, Happened):
-        return str(came)
-    return f"it gave {described(came)}"
+        message = " ".join(str(came).split())[:LONGEST]
+        return f"it raised {type(came).__name__}{f': {message}' if message else ''}"
+    return str(came) if isinstance(came, Happened) else f"it gave {described(came)}"
 
 
-class FaultError(Exception):
-    """A part has failed; the message is its fault."""
-
-
-def kind_of(line: str) -> str:
-    """Returns what faults of the same cause have in common: all but the words of the exception."""
-    return SAID.sub(r"\1", line)
-
-
-SAID = re.compile(r"(but it raised \w+): .*")
-
-
-class Happened(str):
-    """What a part did instead, where it gave no value and raised nothing."""
+def kind_of(fault: str) -> str:
+    """Returns the description without the message of the exception, to compare causes."""
+    return MESSAGE.sub(r"\1", fault)
 
 
 def described(value: object) -> str:
-    """Returns a few words on a value: an array's shape and dtype, or the value itself."""
+    """Returns a short description: the value, or shape and dtype of an array."""
     shape = getattr(value, "shape", None)
     name = type(value).__name__
     if shape is not None and hasattr(value, "dtype"):

@@ -1,11 +1,9 @@
-"""What `launch.py` does, as one story: `compose -> run -> prepare -> placing -> supervising`.
+"""The implementation of `launch.py`: `composing -> run -> prepare -> supervising`.
 
 `composing/` makes the configuration from `conf/` and the command line. `run.py` has `prepare.py` check it
-(`checking/`), find its model, plan its jobs (`wants.py`, `jobs.py`), and give each a place (`placing.py`) on
-an executor (`executors/`). What the processes get is a `ResolvedRun`, made there. `run.py` then opens the
-streams, resumes a run that has begun before (`resume.py`), and has `supervising/` run the jobs to their end.
-`plan.py` prints what was prepared instead.
+(`checking/`), find the model, and place the jobs (`resource_requests.py`) on an executor (`executors/`).
+`jobs.py` plans their commands. `run.py` then opens the streams, resumes a stopped run (`resume.py`), and has
+`supervising/` run the jobs to their end. `plan.py` prints the prepared run instead.
 
-Called by `launch.py`, and by commands that need a part of it. Must not know what the processes compute; no
-process of a run imports it.
+Called by `launch.py` and other commands; no process of a run imports it. Must not know an extension.
 """

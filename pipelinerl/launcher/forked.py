@@ -1,7 +1,7 @@
-"""Runs work in a forked process, so that what it imports is gone when it is done.
+"""Runs work in a forked process, whose imports, threads and child processes end with it.
 
-The launcher lives as long as its run. It checks the run with the trainer, the engine and the domain that the
-user names. Jobs that are forked later must not have their modules. What a part starts ends with the process.
+The launcher checks a run in one, because the checks import the configured trainer, engine and domain. Jobs
+that are forked from the launcher later must not inherit those modules.
 """
 
 import os
@@ -19,22 +19,19 @@ from contracts.support.die_with_parent import die_with_parent
 from contracts.support.messages import one_line
 from contracts.support.token import TokenError
 from pipelinerl.errors import PartError, PlanError
-from pipelinerl.errors.part_faults import in_words, place_of, raised_by_users
-from pipelinerl.launcher import interruptions
+from pipelinerl.errors.part_faults import in_words, location_of, raised_by_users
+from pipelinerl.launcher import terminal
 from pipelinerl.launcher.executors.guard import become_subreaper, kill_descendants
 from pipelinerl.streams import StreamError
 
-_exit = os._exit  # which the trial of parts replaces
+_exit = os._exit  # because the trial of components replaces os._exit
 Result = TypeVar("Result")
-REFUSALS = (PlanError, StreamError, TokenError, OSError)  # each a message for the user
-BY_SIGNAL = 128  # what is added to the number of the signal that ended a process
+REFUSALS = (PlanError, StreamError, TokenError, OSError)  # errors whose message is for the user
+BY_SIGNAL = 128  # plus a signal's number: the exit status of a process that the signal ended
 
 
 class EndedError(Exception):
-    """The forked process has ended before its work. The message says how, as what follows "was".
-
-    by: the number of the signal that ended it, if one did.
-    """
+    """The forked process ended before its work. by: the signal. The message follows "was" in a sentence."""
 
     def __init__(self, how: str, by: int | None = None):
         super().__init__(how)
@@ -42,11 +39,10 @@ class EndedError(Exception):
 
 
 def in_forked(work: Callable[[], Result]) -> Result:
-    """Returns what `work` returns in a forked process.
+    """Calls `work` in a forked process, and returns its result. Outside of Linux, calls it in this process.
 
-    Raises the REFUSALS that `work` does, and PlanError in the place of ValidationError. Any other
-    exception is printed, and ends this process too. Outside of Linux, where a fork is not safe, this process
-    does the work.
+    Raises the REFUSALS that `work` raises, and PlanError in place of ValidationError. Any other exception is
+    printed, and ends this process too.
     """
     try:
         return result_of_forked(work)
@@ -55,21 +51,18 @@ def in_forked(work: Callable[[], Result]) -> Result:
 
 
 def result_of_forked(work: Callable[[], Result]) -> Result:
-    """The same, but raises EndedError if the process ends before its work.
-
-    Whatever processes the work has started, and left, end with it.
-    """
+    """Does the same as `in_forked`, but raises EndedError if the process ends before its work."""
     if sys.platform != "linux":
         return work()
-    print(end="", flush=True)  # what is not written yet would be written twice
+    print(end="", flush=True)  # the child would write buffered output a second time
     with open(os.memfd_create("outcome"), "w+b") as outcome:
-        status = _ended(_fork(lambda unblocked: _keep(work, outcome, unblocked)))
+        status = _wait(_fork(lambda unblocked: _supervise(work, outcome, unblocked)))
         outcome.seek(0)
         return _result(outcome, status)
 
 
-def _ended(child: int) -> int:
-    """Waits for a forked process, and has an interruption end it. Returns its exit status."""
+def _wait(child: int) -> int:
+    """Waits for a forked process, and returns its exit status. An interruption ends the process."""
     try:
         _, ended = os.waitpid(child, 0)
     except BaseException:  # an interruption
@@ -81,8 +74,8 @@ def _ended(child: int) -> int:
 
 
 def _fork(main: Callable[[set[signal.Signals]], int]) -> int:
-    """Returns the forked process, which ends by itself. An interruption waits until it can be told apart."""
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, interruptions.SIGNALS)
+    """Forks a process that exits with the result of `main`, which gets the signal mask to restore."""
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, terminal.SIGNALS)
     try:
         child = os.fork()
         if child == 0:
@@ -96,37 +89,32 @@ def _fork(main: Callable[[set[signal.Signals]], int]) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
 
-def _keep(work: Callable[[], object], outcome: BinaryIO, unblocked: set[signal.Signals]) -> int:
-    """Has a process of its own do the work, and ends what that leaves behind. Returns its exit status."""
+def _supervise(work: Callable[[], object], outcome: BinaryIO, unblocked: set[signal.Signals]) -> int:
+    """Does the work in a child process, then kills all remaining descendants. Returns the exit status."""
     try:
-        interruptions.interrupt_once()
+        terminal.raise_on_first_signal()
         become_subreaper()
         die_with_parent()
         child = _fork(lambda _: _work(work, outcome, unblocked))
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-        return _ended(child)
+        return _wait(child)
     except KeyboardInterrupt:
-        return interruptions.STATUS
+        return terminal.INTERRUPTED
     finally:
-        _end_what_is_left()
-
-
-def _end_what_is_left() -> None:
-    kill_descendants()
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        kill_descendants()
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def _work(work: Callable[[], object], outcome: BinaryIO, unblocked: set[signal.Signals]) -> int:
-    """Writes the outcome; returns the exit status of the forked process."""
     try:
-        interruptions.interrupt_once()
+        terminal.raise_on_first_signal()
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         die_with_parent()
         outcome.write(_pickled(_outcome(work)))
     except KeyboardInterrupt:
-        return interruptions.STATUS
+        return terminal.INTERRUPTED
     except BaseException:
         traceback.print_exc()
         outcome.write(pickle.dumps(SystemExit(1)))
@@ -136,7 +124,7 @@ def _work(work: Callable[[], object], outcome: BinaryIO, unblocked: set[signal.S
 
 
 def _pickled(outcome: object) -> bytes:
-    """Raises an error that is the outcome if the other process could not read it."""
+    """Raises an outcome that is an exception if it cannot be pickled and unpickled."""
     try:
         pickled = pickle.dumps(outcome)
         pickle.loads(pickled)
@@ -159,14 +147,14 @@ def _outcome(work: Callable[[], object]) -> object:
             raise
         return PartError(line)
     except SystemExit as end:
-        if place := place_of(end):
-            return PartError(f"{place}: expected a part that does not end the process, but {in_words(end)}")
+        if where := location_of(end):
+            return PartError(f"{where}: expected a part that does not end the process, but {in_words(end)}")
         print(end.code, file=sys.stderr, flush=True)
         return SystemExit(1)
 
 
 def _result(written: BinaryIO, status: int) -> object:
-    if status == interruptions.STATUS:
+    if status == terminal.INTERRUPTED:
         raise KeyboardInterrupt
     if status > BY_SIGNAL:
         raise EndedError(f"ended by signal {status - BY_SIGNAL}", status - BY_SIGNAL)

@@ -1,48 +1,36 @@
-"""The plan of a run (`plan=true`): what would run where, the memory it would need, and the expected lag.
-
-Called by `launch.py`. Nothing is started, and no cluster is needed.
-"""
+"""Prints the plan of a run (`plan=true`): processes, memory and expected lag. Called by `launch.py`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 from contracts.support.sizes import describe_bytes, describe_count
 from pipelinerl.components import build_observers
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.gpu_memory import (
-    Use,
-    longest_sequence,
-    rank_use,
-    sequences_held,
-    server_use,
-)
-from pipelinerl.launcher.checking.machine import missing
+from pipelinerl.launcher.checking.components import missing
+from pipelinerl.launcher.checking.gpu_memory import longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.checking.model_source import Model
 from pipelinerl.launcher.checking.problems import describe_problems
 from pipelinerl.launcher.checking.template import describe_template
-from pipelinerl.launcher.executors.base import Executor, Want
+from pipelinerl.launcher.executors.base import Executor, ResourceRequest
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.prepare import Prepared, prepare
-from pipelinerl.launcher.wants import WORKERS, members_of
+from pipelinerl.launcher.resource_requests import WORKERS, job_specs
 from pipelinerl.rollouts.admission import STEPS_AHEAD
 from pipelinerl.streams.of_run import StreamsServer
 
 
 def show_plan(config: RunConfig) -> None:
-    """Prints the plan. What parts start while it is made ends with the process that makes it."""
-    print(*in_forked(partial(_plan_of, config)), sep="\n")
+    def plan() -> list[str]:
+        with prepare(config) as prepared:
+            return [*describe_plan(prepared)]
 
-
-def _plan_of(config: RunConfig) -> list[str]:
-    with prepare(config) as prepared:
-        return [*describe_plan(prepared)]
+    print(*in_forked(plan), sep="\n")
 
 
 def describe_plan(prepared: Prepared) -> Iterator[str]:
-    """Yields the description line by line. Asks a Ray cluster what there is, if RAY_ADDRESS names one."""
+    """Yields the lines. Queries the Ray cluster at RAY_ADDRESS, if that is set."""
     config = prepared.placed.config
     run_dir = prepared.placed.run_dir
     model = prepared.found.model
@@ -53,13 +41,17 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
         yield from describe_template(model.path)
     yield from describe_problems(config, model)
     yield f"streams: {streams.place or streams.target}"
-    yield from _places(config, prepared.placed.executor)
+    yield from _reservations(config, prepared.placed.executor)
     yield ""
     yield from _processes(prepared.jobs, streams.server)
     for observer in build_observers(config):
         yield f"{observer.name:14} {' '.join((*observer.command(run_dir), *observer.with_run))}"
     yield ""
-    yield from _ports(config)
+    address = config.weights.master_address or "the address of trainer rank 0"
+    yield (
+        "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
+        f"inference.base_port on); of the trainer's ranks a free one on {address}"
+    )
     yield from _memory(config, model)
     yield from _expectations(config)
     yield from prepared.placed.planner.transport.plan_notes()
@@ -67,34 +59,28 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield from (f"not here: {reason}" for reason in lacking if reason)
 
 
-def _places(config: RunConfig, executor: Executor) -> Iterator[str]:
-    """Yields what is reserved on a cluster, and how much of it there is."""
+def _reservations(config: RunConfig, executor: Executor) -> Iterator[str]:
     if not executor.spans_nodes:
         return
     yield ""
-    wants = [want for _, want in members_of(config)]
-    capacity = executor.capacity(wants)
+    requests = [request for _, request in job_specs(config)]
+    capacity = executor.capacity(requests)
     yield f"executor: {capacity.summary}"
     yield from (f"  {node}" for node in capacity.nodes)
     yield from capacity.fits
-    yield from _groups(wants)
-    if config.world.gpus:
-        nodes = nodes_needed(config, wants)
-        yield f"at least {nodes} nodes of {config.world.gpus} GPUs (world.gpus)"
-
-
-def _groups(wants: Iterable[Want]) -> Iterator[str]:
-    """Yields a line for the workers, and one for each server."""
-    for group, members in groups_of(wants).items():
+    for group, members in groups_of(requests).items():
         bundles = bundles_of(members).values()
         where = f"in {len(bundles)} bundles" if group == WORKERS else "on one node"
         yield f"  {group:20} {sum(bundles, Resources())} {where}"
+    if config.world.gpus:
+        nodes = nodes_needed(config, requests)
+        yield f"at least {nodes} nodes of {config.world.gpus} GPUs (world.gpus)"
 
 
-def nodes_needed(config: RunConfig, wants: Iterable[Want]) -> int:
-    """Returns how many nodes of `world.gpus` GPUs take all bundles. Raises PlanError for one too large."""
+def nodes_needed(config: RunConfig, requests: Iterable[ResourceRequest]) -> int:
+    """Returns the number of nodes of `world.gpus` GPUs for all bundles. Raises PlanError for a larger one."""
     free: list[float] = []
-    for name, needs in sorted(every_bundle_of(wants), key=lambda bundle: -bundle[1].gpus):
+    for name, needs in sorted(every_bundle_of(requests), key=lambda bundle: -bundle[1].gpus):
         if needs.gpus > config.world.gpus:
             raise PlanError(
                 f"{name} needs {needs.gpus:g} GPUs of one node, and a node has {config.world.gpus} "
@@ -109,11 +95,11 @@ def nodes_needed(config: RunConfig, wants: Iterable[Want]) -> int:
 
 
 def _processes(jobs: Sequence[Job], server: StreamsServer | None) -> Iterator[str]:
-    width = max(len(job.placement) for job in jobs)
+    width = max(len(job.device) for job in jobs)
     if server:
         yield f"{server.name:14} {'CPU':{width}} {' '.join(server.command)}"
     for job in jobs:
-        yield f"{job.name:14} {job.placement:{width}} {' '.join(job.command)}"
+        yield f"{job.name:14} {job.device:{width}} {' '.join(job.command)}"
 
 
 def _model(model: Model) -> str:
@@ -125,14 +111,6 @@ def _model(model: Model) -> str:
     return ", ".join([model.path, *filter(None, facts)])
 
 
-def _ports(config: RunConfig) -> Iterator[str]:
-    address = config.weights.master_address or "the address of trainer rank 0"
-    yield (
-        "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
-        f"inference.base_port on); of the trainer's ranks a free one on {address}"
-    )
-
-
 def _memory(config: RunConfig, model: Model) -> Iterator[str]:
     if not config.world.gpus:
         return
@@ -142,17 +120,13 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
     uses = [server_use(config, model.shape), rank_use(config, model.shape)]
     yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated:"
     for use in filter(None, uses):
-        yield f"  {_use(use)}"
+        parts = ", ".join(f"{name} {describe_bytes(size)}" for name, size in use.parts.items())
+        yield f"  a {use.who}: {describe_bytes(use.total)} = {parts}"
     held = sequences_held(config, model.shape)
     longest = longest_sequence(config)
     yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"
     if uses[1] is None:
         yield "  a trainer rank: its backend makes no estimate"
-
-
-def _use(use: Use) -> str:
-    parts = ", ".join(f"{name} {describe_bytes(size)}" for name, size in use.parts.items())
-    return f"a {use.who}: {describe_bytes(use.total)} = {parts}"
 
 
 def _expectations(config: RunConfig) -> Iterator[str]:
@@ -169,16 +143,13 @@ def _expectations(config: RunConfig) -> Iterator[str]:
     yield f"expected in flight: {in_flight} sequences ({counted})"
     steps = in_flight / batch
     mean = steps / 2 + 0.5
-    if limit is not None:
+    if limit is None:
+        ahead = steps + STEPS_AHEAD
+        most = f"; while generation is faster than training up to about {ahead:.2g} (max_lag=null)"
+    else:
         mean = min(mean, limit)
+        most = f", and {limit} at most (max_lag)"
     yield (
         f"expected lag: while a sequence is generated the trainer makes about {steps:.2g} steps (in flight / "
-        f"batch_size), and up to one more until its batch is complete: a mean of about {mean:.2g}"
-        + _beyond(limit, steps + STEPS_AHEAD)
+        f"batch_size), and up to one more until its batch is complete: a mean of about {mean:.2g}{most}"
     )
-
-
-def _beyond(limit: int | None, steps_ahead: float) -> str:
-    if limit is None:
-        return f"; while generation is faster than training up to about {steps_ahead:.2g} (max_lag=null)"
-    return f", and {limit} at most (max_lag)"

@@ -1,12 +1,12 @@
-"""Checks a run and plans its jobs, once: a plan is printed from the result, or a run is started from it.
+"""Checks a run, places its jobs and plans them. A plan is printed from the result, or the run is started.
 
-Called by `run.py` and by `plan.py`. The checks import whatever the configuration names, so they are made in a
-forked process that is gone before the run begins.
+Called by `run.py` and by `plan.py`. The checks import the components that the configuration names, so they
+run in a forked process, which ends before the run begins.
 """
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,77 +17,87 @@ from contracts.support.token import token_of
 from pipelinerl.components import build_domain, build_model_maker
 from pipelinerl.config import ReferenceConfig, ResolvedRun, RunConfig
 from pipelinerl.domains.judges import judging_of
+from pipelinerl.errors import PlanError
 from pipelinerl.judging.options import JudgingConfig
-from pipelinerl.launcher.checking.components import check_components, check_observers, tell_of_last_steps
-from pipelinerl.launcher.checking.machine import check_machine
+from pipelinerl.launcher.checking.components import (
+    check_components,
+    check_machine,
+    check_observers,
+    warn_of_decay,
+)
 from pipelinerl.launcher.checking.model import check_model, with_absolute_teacher
 from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.checking.problems import Problems, check_problems, check_same
-from pipelinerl.launcher.checking.trial.attempt import try_parts
-from pipelinerl.launcher.executors.named import check_executor, executor_of
+from pipelinerl.launcher.checking.trial.start import try_components
+from pipelinerl.launcher.executors.base import (
+    Executor,
+    JobState,
+    Lost,
+    Placed,
+    Placement,
+    Waiting,
+    check_executor,
+    executor_of,
+)
 from pipelinerl.launcher.forked import in_forked
-from pipelinerl.launcher.jobs import Job, JobPlanner
-from pipelinerl.launcher.placing import PlacedRun, anywhere, place
+from pipelinerl.launcher.jobs import Job, JobPlanner, PlacedRun
+from pipelinerl.launcher.resource_requests import JobSpec, job_specs
 from pipelinerl.launcher.resume import check_reference_kept, choose
 from pipelinerl.launcher.run_directory import absolute, check_run_dir, naming_full_disk
-from pipelinerl.launcher.wants import members_of
+from pipelinerl.launcher.terminal import print_message
 from pipelinerl.streams.of_run import StreamsBackend, backend_of, locate_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
 
+UNKNOWN_NODE = "<its node>"  # in a plan
+POLL_S = 0.1
+REPORT_EVERY_S = 10.0  # while jobs wait for their placements
+
 
 class Found(NamedTuple):
-    """What the checks of a run have found, which its configuration does not say.
-
-    reference: with the absolute directory of a teacher. judging: with the verifiers of the domain.
-    problems: what the training problems are; None if a plan would have to fetch them.
-    """
+    """Results of the checks."""
 
     model: Model
-    reference: ReferenceConfig | None
-    judging: JudgingConfig
-    problems: Problems | None
+    reference: ReferenceConfig | None  # with the absolute directory of a teacher
+    judging: JudgingConfig  # with the verifiers of the domain
+    problems: Problems | None  # None if a plan would have to fetch them
 
 
 class Prepared(NamedTuple):
-    """A run that was checked and can be started.
-
-    jobs: every process of the run, as it would be started now.
-    position: the checkpoint position that the run resumes from, or None if the run is new.
-    """
+    """A run that was checked and can be started."""
 
     placed: PlacedRun
     jobs: Sequence[Job]
     found: Found
     streams: StreamsBackend
-    position: Position | None
+    position: Position | None  # the checkpoint to resume from; None for a new run
 
 
 @contextmanager
 def prepare(config: RunConfig) -> Iterator[Prepared]:
-    """Yields the run, checked and with its jobs in their places, which are held while the context lasts.
+    """Yields the checked run. Its jobs are placed while the context lasts, and none is started.
 
-    It starts nothing, and makes or fetches the model unless the run is only planned. Raises PlanError,
-    StreamError or TokenError for a run that cannot be started.
+    Makes or fetches the model unless the run is only planned. Raises PlanError, StreamError or TokenError for
+    a run that cannot be started.
     """
     token = token_of(None) or secrets.token_hex(16)
     run_dir = absolute(Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")))
-    with ExitStack() as held:
-        held.enter_context(naming_full_disk(run_dir))
+    with ExitStack() as stack:
+        stack.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)
-        # A plan is made in a forked process of its own.
+        # A plan is already made in a forked process.
         check = partial(_checked, config, run_dir if position else None)
         found = check() if config.plan else in_forked(check)
-        executor = held.enter_context(closing(executor_of(config)))
-        asks_none = config.plan and executor.spans_nodes  # a plan needs no cluster
-        streams = locate_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
-        members = members_of(config, found.judging)
-        slots = anywhere(members) if asks_none else place(config, executor, members)
+        executor = stack.enter_context(closing(executor_of(config)))
+        is_unplaced = config.plan and executor.spans_nodes  # a plan needs no cluster
+        streams = locate_streams(config, run_dir, LOOPBACK if is_unplaced else executor.address)
+        specs = job_specs(config, found.judging)
+        placements = planned_placements(specs) if is_unplaced else place(config, executor, specs)
         if not config.plan:
             found = _with_model_here(config, found, executor.may_fork)
         resolved = _resolved(config, run_dir, found, streams)
         planner = JobPlanner(resolved, run_dir, token, streams.environment)
-        placed = PlacedRun(resolved, run_dir, planner, executor, slots)
-        yield Prepared(placed, planner.plan(slots), found, streams, position)
+        placed = PlacedRun(resolved, run_dir, planner, executor, placements)
+        yield Prepared(placed, planner.plan(placements), found, streams, position)
 
 
 def _position(run_dir: Path, config: RunConfig) -> Position | None:
@@ -101,13 +111,10 @@ def _position(run_dir: Path, config: RunConfig) -> Position | None:
 
 
 def _checked(config: RunConfig, resumed: Path | None) -> Found:
-    """Checks the run. Raises PlanError.
-
-    resumed: directory of the run if it is resumed.
-    """
+    """resumed: the run directory if the run is resumed."""
     backend_of(config.streams, Path())
     check_executor(config)
-    try_parts(config)
+    try_components(config)
     check_components(config)
     check_observers(config)
     check_machine(config)
@@ -117,34 +124,28 @@ def _checked(config: RunConfig, resumed: Path | None) -> Found:
     judging = judging_of(config.judging, build_domain(config))
     model = find_model(config)
     check_model(config, model)
-    tell_of_last_steps(config)
+    warn_of_decay(config)
     return Found(model, with_absolute_teacher(config.reference), judging, problems)
 
 
 def _with_model_here(config: RunConfig, found: Found, may_fork: bool) -> Found:
-    """Makes the model or fetches it if it is not here, and checks it.
-
-    may_fork: whether this process may be forked.
-    """
     if found.model.state not in ("to be made", "on the hub"):
         return found
 
     def bring() -> Model:
-        here = _made(config) if found.model.state == "to be made" else fetch_model(found.model.path)
+        if found.model.state == "to be made":
+            maker = build_model_maker(config)
+            maker.make()
+            here = model_in(Path(maker.directory).absolute())
+        else:
+            here = fetch_model(found.model.path)
         check_model(config, here)
         return here
 
     return found._replace(model=in_forked(bring) if may_fork else bring())
 
 
-def _made(config: RunConfig) -> Model:
-    maker = build_model_maker(config)
-    maker.make()
-    return model_in(Path(maker.directory).absolute())
-
-
 def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: StreamsBackend) -> ResolvedRun:
-    """Returns what the processes of the run get."""
     model = config.model.model_dump(by_alias=True) | {"path": found.model.path, "hub": found.model.hub}
     return ResolvedRun.of(
         config,
@@ -155,3 +156,59 @@ def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: StreamsBa
         judging=found.judging,
         streams=streams.section,
     )
+
+
+# --- placing the jobs -----------------------------------------------------------------------------
+
+
+def place(config: RunConfig, executor: Executor, specs: Iterable[JobSpec]) -> dict[str, Placement]:
+    """Waits until all jobs except servers beyond `world.servers_min` are placed. Raises PlanError."""
+    specs = list(specs)
+    executor.request(spec.request for spec in specs)
+    began = time.monotonic()
+    reported = began
+    while True:
+        states = executor.poll()
+        waits = _waits_for(config, specs, states)
+        if not waits:
+            return {name: state.placement for name, state in states.items() if isinstance(state, Placed)}
+        now = time.monotonic()
+        if now - began > executor.place_timeout_s:
+            raise PlanError(
+                f"no place within executor.place_timeout_s={executor.place_timeout_s:g} s: {waits}"
+            )
+        if now - reported > REPORT_EVERY_S:
+            print_message(waits)
+            reported = now
+        time.sleep(POLL_S)
+
+
+def planned_placements(specs: Iterable[JobSpec]) -> dict[str, Placement]:
+    """Returns a placement of each job on an unknown node, for a plan."""
+    gpus = {request.name: f"x {request.gpus}" if request.gpus else "" for _, request in specs}
+    return {
+        request.name: Placement(UNKNOWN_NODE, UNKNOWN_NODE, request.port, gpus[request.name])
+        for _, request in specs
+    }
+
+
+def _waits_for(config: RunConfig, specs: Iterable[JobSpec], states: Mapping[str, JobState]) -> str | None:
+    """Returns a message that names the jobs without which the run cannot begin; None if it can."""
+    waiting = {}
+    lost = {}  # if the run begins without these servers, the supervisor requests them again
+    placed = 0
+    for role, request in specs:
+        state = states[request.name]
+        if isinstance(state, Lost):
+            lost[request.name] = f"the place of {request.name} is lost: {state.why}"
+            if role != "server":
+                raise PlanError(lost[request.name])
+        if isinstance(state, Waiting):
+            waiting[request.name] = (role, state.needs)
+        placed += role == "server" and isinstance(state, Placed)
+    needed = [name for name, (role, _) in waiting.items() if role != "server"]
+    if not needed and placed < config.servers_min:
+        needed = [name for name, (role, _) in waiting.items() if role == "server"]
+        if placed + len(needed) < config.servers_min:
+            raise PlanError("; ".join(lost.values()))
+    return f"{', '.join(needed)}: waiting for {waiting[needed[0]][1]}" if needed else None

@@ -1,9 +1,8 @@
-"""Resuming a run: what becomes of every group that it left behind, decided before any process starts.
+"""Resuming a run: decides the outcome of every unfinished group before any process starts.
 
-A group that the checkpoint does not know as trained is *replayed* if weights that the resumed run knows
-sampled all of it. It will be trained without being sampled again. It is dropped as `rolled_back` if newer
-weights took part, and as `interrupted` if it was not complete; then its problem is drawn again. Groups that
-had been dropped before stay dropped.
+A group that was not trained before the checkpoint is *replayed*, which trains it without sampling it again.
+That requires a complete group, sampled only by the checkpoint's weights or older ones. An incomplete group is
+dropped as `interrupted`, and a group with newer weights as `rolled_back`; their problems are drawn again.
 """
 
 import time
@@ -33,7 +32,7 @@ DATA_STREAMS = ("rollouts", "eval_rollouts", "rows")
 
 
 class StillAliveError(PlanError):
-    """A process of the run holds one of its streams."""
+    """A process of the run has one of its streams open for writing."""
 
 
 def choose(
@@ -43,24 +42,21 @@ def choose(
     max_steps: int,
     stop_at: StopAtConfig | None = None,
 ) -> Position:
-    """Returns the newest checkpoint, or that of a version. Without any, a run starts again with version 0.
-
-    A run that finished its last step but not its final evaluation can still be resumed.
-    """
-    whole = {position.version: position for position in [START, *checkpoints.complete_checkpoints()]}
-    version = max(whole) if resume is True else resume
-    if version not in whole:
-        raise PlanError(f"resume={resume}: there are checkpoints of versions {', '.join(map(str, whole))}")
+    """Returns the newest checkpoint, or that of a version. START, with version 0, counts as one."""
+    complete = {position.version: position for position in [START, *checkpoints.complete_checkpoints()]}
+    version = max(complete) if resume is True else resume
+    if version not in complete:
+        raise PlanError(f"resume={resume}: there are checkpoints of versions {', '.join(map(str, complete))}")
     if version > max_steps:
         raise PlanError(all_steps_made(version, max_steps))
     if checkpoints.final.exists():
         with recorded_streams(run_dir) as streams:
             check_unfinished(streams, version, max_steps, stop_at)
-    return whole[version]
+    return complete[version]
 
 
 def check_unfinished(streams: Streams, version: int, max_steps: int, stop_at: StopAtConfig | None) -> None:
-    """Raises PlanError where the run has ended and there is nothing to train from `version`."""
+    """Raises PlanError if nothing is left to train or evaluate from `version`."""
     if not accounts_of(streams).ended:
         return
     solved = Stopping(stop_at, results_left(valid_results(streams), version)).solved
@@ -74,7 +70,7 @@ def check_unfinished(streams: Streams, version: int, max_steps: int, stop_at: St
 
 
 def check_reference_kept(checkpoints: Checkpoints, version: int, reference: ReferenceConfig | None) -> None:
-    """Raises PlanError if the weights of the reference are needed to resume from `version` and not there."""
+    """Raises PlanError if the reference weights that a resume from `version` needs are not stored."""
     if reference is None or reference.renew_every is None:
         return
     needed = reference.version_at(version)
@@ -91,7 +87,7 @@ def all_steps_made(version: int, max_steps: int) -> str:
 
 
 def launcher_events(streams: Streams) -> StreamWriter:
-    """Opens the launcher's stream. Raises PlanError if another launcher holds its writer."""
+    """Opens the launcher's stream. Raises PlanError if another launcher has it open."""
     try:
         return streams.writer("launcher_events")
     except StreamBusyError as error:
@@ -99,19 +95,19 @@ def launcher_events(streams: Streams) -> StreamWriter:
 
 
 def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, position: Position) -> Resumed:
-    """Writes down how the run resumes. No process of the run may be alive."""
-    with ExitStack() as held:
+    """Records how the run resumes. Raises StillAliveError if a process of the run is alive."""
+    with ExitStack() as stack:
         ends = {}
         for name in (*EVENT_STREAMS, *DATA_STREAMS):
             try:
                 writer = streams.writer(name)
             except StreamBusyError as error:
                 raise StillAliveError(f"the run is still alive: {error}") from None
-            held.callback(writer.close)
+            stack.callback(writer.close)
             ends[name] = writer.end
         check_covered(streams, position, ends)
-        streams.sync((*EVENT_STREAMS, *DATA_STREAMS))  # `ends` says what they hold
-        checkpoints.discard_after(position.version)  # first: they belong to the history that is undone
+        streams.sync((*EVENT_STREAMS, *DATA_STREAMS))  # before `ends` is recorded
+        checkpoints.discard_after(position.version)  # before the record that undoes those versions
         kept = [checkpoint.rollouts_offset for checkpoint in checkpoints.complete_checkpoints()]
         resumed = resumption(streams, position, ends, min(kept, default=None))
         launcher.append(resumed)
@@ -120,7 +116,7 @@ def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, p
 
 
 def resume_from_newest(streams: Streams, launcher: StreamWriter, run_dir: Path) -> Resumed | None:
-    """Writes down how the run resumes from its newest checkpoint. Returns None where the run has ended."""
+    """Records how the run resumes from its newest checkpoint. Returns None if the run has ended."""
     checkpoints = Checkpoints(run_dir)
     if checkpoints.final.exists() and accounts_of(streams).ended:
         return None
@@ -134,17 +130,14 @@ def resume_from_newest(streams: Streams, launcher: StreamWriter, run_dir: Path) 
 
 
 def done_version(streams: Streams) -> int:
-    """Returns the version with which the training of this launch has ended; 0 if it has not."""
+    """Returns the final version if training is done, or 0."""
     begin = latest_resumption(streams).ends.get("trainer_events", 0)
     events = recorded(streams, "trainer_events", begin)
     return next((event.version for event in events if isinstance(event, TrainingDone)), 0)
 
 
 def check_covered(streams: Streams, position: Position, ends: dict[str, int]) -> None:
-    """Checks that the streams still hold what the checkpoint was made of.
-
-    Streams on a server that was killed may end before that.
-    """
+    """Raises PlanError if the streams end before the checkpoint, because their server was killed."""
     closed = 0
     for event in recorded_events(streams):
         if isinstance(event, Resumed | StepClosed):
@@ -166,9 +159,9 @@ def describe(resumed: Resumed) -> str:
 def resumption(
     streams: Streams, position: Position, ends: dict[str, int], kept_offset: int | None
 ) -> Resumed:
-    """Returns the record with which the run resumes from `position`."""
+    """Returns the record of the resume. `kept_offset`: the first rollout that any checkpoint may need."""
     accounts = accounts_of(streams)
-    # Earlier code recorded them among the actor's events.
+    # Old runs have sampler states among the actor's events.
     states = (e for name in ("actor_events", "sampler_states") for e in recorded(streams, name))
     samplers = deque((e for e in states if isinstance(e, SamplerState)), maxlen=1)
     unsettled = accounts.unsettled(position.version)
@@ -194,15 +187,15 @@ def resumption(
 def sort_groups(
     sizes: dict[int, int], rollouts: Iterator[Rollout], version: int
 ) -> tuple[list[int], list[int], list[int]]:
-    """Returns the replayed, interrupted and rolled-back groups. `sizes`: rollouts of each complete group."""
+    """Returns the ids of the replayed, interrupted and rolled-back groups. `sizes`: rollouts by group id."""
     found = dict.fromkeys(sizes, 0)
     rolled_back = set()
     for rollout in rollouts:
-        # What a server or a judge failed at may have ended with the run: it is not held against the group.
+        # A failure of a server or a judge may be due to the end of the run: the group is drawn again.
         if rollout.group_id in sizes and not rollout.failed_by_infrastructure:
             found[rollout.group_id] += 1
             if max(rollout.versions, default=0) > version:
                 rolled_back.add(rollout.group_id)
     rest = [group for group in sizes if group not in rolled_back]
-    whole = [group for group in rest if found[group] == sizes[group]]
-    return whole, [group for group in rest if found[group] < sizes[group]], sorted(rolled_back)
+    complete = [group for group in rest if found[group] == sizes[group]]
+    return complete, [group for group in rest if found[group] < sizes[group]], sorted(rolled_back)

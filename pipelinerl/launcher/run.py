@@ -1,7 +1,4 @@
-"""One launch: prepares the run, starts it or resumes it, runs its jobs to their end, and reports on it.
-
-Called by `launch.py`.
-"""
+"""Prepares a run, starts or resumes it, supervises its jobs, and reports on it. Called by `launch.py`."""
 
 import shutil
 import time
@@ -11,15 +8,20 @@ from contracts.support.files import remove_unfinished
 from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher import interruptions
+from pipelinerl.launcher import terminal
 from pipelinerl.launcher.checking.problems import keep_problems
-from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.placing import PlacedRun
+from pipelinerl.launcher.jobs import PlacedRun
 from pipelinerl.launcher.prepare import Prepared, prepare
 from pipelinerl.launcher.resume import describe, done_version, launcher_events, resume
-from pipelinerl.launcher.run_directory import DiskWatch, make_run_dir, naming_full_disk, point_latest_at, told
-from pipelinerl.launcher.supervising.ends import JobFailedError
-from pipelinerl.launcher.supervising.scaling import forget_what_was_asked
+from pipelinerl.launcher.run_directory import (
+    DiskWatch,
+    failure_message,
+    make_run_dir,
+    naming_full_disk,
+    point_latest_at,
+)
+from pipelinerl.launcher.supervising.failures import JobFailedError
+from pipelinerl.launcher.supervising.scaling import remove_scale_requests
 from pipelinerl.launcher.supervising.supervisor import Supervisor
 from pipelinerl.report.console import ConsoleView
 from pipelinerl.report.wall_time import Launch
@@ -29,30 +31,30 @@ from pipelinerl.training.checkpoints import Checkpoints
 
 
 def run(config: RunConfig) -> int:
-    """Runs what the configuration asks for, and returns the exit status."""
-    interruptions.interrupt()
+    """Runs the configuration, and returns the exit status."""
+    terminal.raise_on_signal()
     with prepare(config) as prepared:
         return _start(prepared)
 
 
 def _start(prepared: Prepared) -> int:
-    """Opens the streams, resumes the run if it has begun before, and runs the jobs to their end."""
+    """Opens the streams, resumes the run if it was stopped, and runs the jobs to their end."""
     config, run_dir, planner, *_ = prepared.placed
     make_run_dir(run_dir)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if server := prepared.streams.server:
-            held.enter_context(server)
+            stack.enter_context(server)
         streams = prepared.streams.open()
-        events = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
-        forget_what_was_asked(run_dir)
+        events = stack.enter_context(closing(launcher_events(streams)))  # a run has one launcher
+        remove_scale_requests(run_dir)
         remove_unfinished(run_dir)
         if prepared.position:
             print(describe(resume(streams, events, Checkpoints(run_dir), prepared.position)))
-            for of_the_stop in ("summary.json", "reward.png"):
-                (run_dir / of_the_stop).unlink(missing_ok=True)
-        held.enter_context(planner.transport.opened(planner.launch({})))
+            for name in ("summary.json", "reward.png"):
+                (run_dir / name).unlink(missing_ok=True)
+        stack.enter_context(planner.transport.opened(planner.launch({})))
         if socket := planner.judging_socket:
-            held.callback(shutil.rmtree, socket.parent, ignore_errors=True)
+            stack.callback(shutil.rmtree, socket.parent, ignore_errors=True)
         keep_problems(run_dir, prepared.found.problems)
         save_config(config, run_dir / "config.yaml")
         point_latest_at(run_dir)
@@ -60,11 +62,10 @@ def _start(prepared: Prepared) -> int:
 
 
 def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter) -> int:
-    """Supervises the jobs, reports on the run, and returns its exit status."""
     placed = prepared.placed
     server = prepared.streams.server
     began = time.time()
-    ended = began  # when it was shown last: observers may take longer
+    ended = began  # time of the last view: observers may end later
     status = 0
     failed = None
     print(f"run directory: {placed.run_dir}")
@@ -76,31 +77,28 @@ def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter) -> i
         def show(serving: int) -> None:
             nonlocal ended
             view.update(serving)
-            disk.look()
+            disk.check()
             ended = time.time()
 
         with naming_full_disk(placed.run_dir), view:
             Supervisor(placed, streams, events, server).run(show)
     except (JobFailedError, PlanError, StreamError) as failure:
-        failed = told((server and server.failure) or failure, placed.run_dir)
-        say(failed)
+        failed = failure_message((server and server.failure) or failure, placed.run_dir)
+        terminal.print_message(failed)
         status = 1
     except KeyboardInterrupt:
-        status = interruptions.STATUS
+        status = terminal.INTERRUPTED
     if server and server.failure:
         return status or 1
     errors = _report(placed, streams, Launch(began, ended), failed)
     if errors:
-        say(errors)
+        terminal.print_message(errors)
     return status or (1 if errors else 0)
 
 
 def _report(placed: PlacedRun, streams: Streams, launch: Launch, failed: str | None) -> str | None:
-    """Writes what is left of the run beside its records. Returns what is wrong with them, or None.
-
-    failed: why the run failed.
-    """
-    from pipelinerl.report.summary import report  # with what draws, for which a run has no use before
+    """Writes summary, plot and model card. Returns errors of the accounting. failed: the run's failure."""
+    from pipelinerl.report.summary import report  # imports the plotting library
 
     try:
         with naming_full_disk(placed.run_dir):
@@ -112,7 +110,7 @@ def _report(placed: PlacedRun, streams: Streams, launch: Launch, failed: str | N
 
 
 def _describe_final_model(placed: PlacedRun, streams: Streams) -> None:
-    """Writes the model card of the weights with which the run has ended, if it has."""
+    """Writes the model card of the final weights, if training is done."""
     from pipelinerl.report.model_card import ModelCardError, write_model_card
 
     final = Checkpoints(placed.run_dir).final
@@ -121,4 +119,4 @@ def _describe_final_model(placed: PlacedRun, streams: Streams) -> None:
         if version and final.is_dir():
             write_model_card(final, placed.config, version, valid_results(streams))
     except (ModelCardError, StreamError, OSError) as error:
-        say(one_line(error))
+        terminal.print_message(one_line(error))

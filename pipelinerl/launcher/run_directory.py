@@ -1,7 +1,7 @@
-"""The directory of a run: whether it can be made, the link to the latest one, and whether its disk is full.
+"""The directory of a run: checks whether it can be made, links to the latest one, and reports a full disk.
 
-A full disk is named in one line instead of a traceback. While a run goes on, the console tells of it: the
-processes of the run wait then, and their logs may lie on that disk.
+While the disk is full, the processes of a run wait. The console must report it, because their logs may be on
+that disk.
 """
 
 import os
@@ -15,17 +15,17 @@ from pathlib import Path
 from contracts.support.files import is_disk_full
 from contracts.support.messages import one_line
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.terminal import print_message
 from pipelinerl.paths import OWNER_ALONE
 
 LONGEST_NAME = 255  # bytes of a name in a directory, on every common file system
 LONGEST_INSIDE = 128  # bytes of the longest path of a run inside its directory
-LEAST_BYTES = 1 << 20  # a disk with less is full: a record may find no room
-EVERY_S = 1.0  # between two looks
+LEAST_BYTES = 1 << 20  # a disk with fewer free bytes counts as full
+EVERY_S = 1.0  # time between two checks
 
 
 def absolute(run_dir: Path) -> Path:
-    """Returns the absolute path without links. Raises PlanError where they lead in a circle."""
+    """Returns the absolute path without links. Raises PlanError for a cycle of links."""
     try:
         return run_dir.resolve(strict=False)
     except (OSError, RuntimeError) as error:
@@ -35,9 +35,9 @@ def absolute(run_dir: Path) -> Path:
 
 
 def check_run_dir(run_dir: Path, will_be_made: bool = True) -> None:
-    """Raises PlanError for a directory that a new run cannot have. Leaves nothing behind.
+    """Raises PlanError for a directory that a new run cannot have.
 
-    will_be_made: whether it is on this machine; a plan may be for another one.
+    will_be_made: False for a plan, which may be for another machine.
     """
     if too_long := next((part for part in run_dir.parts if len(os.fsencode(part)) > LONGEST_NAME), None):
         raise PlanError(
@@ -50,7 +50,8 @@ def check_run_dir(run_dir: Path, will_be_made: bool = True) -> None:
     try:
         _check_free(run_dir)
         if will_be_made:
-            _check_writable(run_dir)
+            there = next(parent for parent in (run_dir, *run_dir.parents) if parent.exists())
+            os.rmdir(tempfile.mkdtemp(prefix=".pipelinerl-", dir=there))  # permissions may not tell
     except OSError as error:
         if is_disk_full(error):
             raise
@@ -72,14 +73,7 @@ def _check_free(run_dir: Path) -> None:
         raise PlanError(f"run_dir={run_dir} lies under {there}, which is a file; set run_dir to another")
 
 
-def _check_writable(run_dir: Path) -> None:
-    there = next(parent for parent in (run_dir, *run_dir.parents) if parent.exists())
-    probe = tempfile.mkdtemp(prefix=".pipelinerl-", dir=there)  # permissions do not tell of every file system
-    os.rmdir(probe)
-
-
 def make_run_dir(run_dir: Path) -> None:
-    """Makes the directory of a run that begins. Raises PlanError where the file system does not let it."""
     try:
         run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
     except OSError as error:
@@ -91,7 +85,7 @@ def make_run_dir(run_dir: Path) -> None:
 
 
 def point_latest_at(run_dir: Path) -> None:
-    """Replaces the link of an earlier run, and nothing else of that name."""
+    """Links `latest` to the directory, unless `latest` exists and is no link."""
     latest = run_dir.parent / "latest"
     if latest.is_symlink():
         latest.unlink()
@@ -99,29 +93,26 @@ def point_latest_at(run_dir: Path) -> None:
         latest.symlink_to(run_dir.name)
 
 
-# --- its disk -------------------------------------------------------------------------------------
-
-
 @contextmanager
 def naming_full_disk(run_dir: Path) -> Iterator[None]:
-    """Raises PlanError in the place of the error of writing to a full disk."""
+    """Raises PlanError in place of the OSError of a full disk."""
     try:
         yield
     except OSError as error:
         if not is_disk_full(error):
             raise
-        raise PlanError(_words(Path(error.filename or run_dir))) from error
+        raise PlanError(_full_message(Path(error.filename or run_dir))) from error
 
 
-def told(failure: BaseException, run_dir: Path) -> str:
-    """Returns a failure as one line, which says so if the disk of the run is full."""
+def failure_message(failure: BaseException, run_dir: Path) -> str:
+    """Returns the failure on one line, which also reports a full disk."""
     line = one_line(failure)
-    words = _words(run_dir)
+    full = _full_message(run_dir)
     is_full = shutil.disk_usage(run_dir).free < LEAST_BYTES
-    return f"{line}; {words}" if is_full and words not in line else line
+    return f"{line}; {full}" if is_full and full not in line else line
 
 
-def _words(path: Path) -> str:
+def _full_message(path: Path) -> str:
     return f"the disk of {path} is full: make room there; resume=true goes on with a run that has begun"
 
 
@@ -131,8 +122,8 @@ class DiskWatch:
         self._is_full = False
         self._next = 0.0
 
-    def look(self) -> None:
-        """Says that the disk has become full, or that it has room again. Looks at most every `EVERY_S`."""
+    def check(self) -> None:
+        """Prints a message when the disk becomes full, or no longer is. Checks at most every `EVERY_S`."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -140,7 +131,7 @@ class DiskWatch:
         enough = 2 * LEAST_BYTES if self._is_full else LEAST_BYTES
         is_full = shutil.disk_usage(self._run_dir).free < enough
         if is_full and not self._is_full:
-            say(f"the disk of {self._run_dir} is full: what has to be written there waits for room")
+            print_message(f"the disk of {self._run_dir} is full: what has to be written there waits for room")
         if self._is_full and not is_full:
-            say(f"the disk of {self._run_dir} has room again")
+            print_message(f"the disk of {self._run_dir} has room again")
         self._is_full = is_full

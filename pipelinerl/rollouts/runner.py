@@ -29,7 +29,7 @@ from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.errors import GaveUpError
 from pipelinerl.errors.first_failures import FirstFailures
-from pipelinerl.errors.part_faults import fault
+from pipelinerl.errors.part_faults import describe_fault
 from pipelinerl.judging.client import JudgeError
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class RolloutRunner:
                 ):  # the client has retried, and a new sample has the same judge
                     break
         if self.failures and not isinstance(error, NOT_OF_THE_DOMAIN):
-            self.failures.failed(fault(self.domain, "an Attempt", error, "rollout", "domain"))
+            self.failures.failed(describe_fault(self.domain, "an Attempt", error, "rollout", "domain"))
         kind, reason = failure_of(error)
         failed = {"status": f"failed:{reason}", "failure": kind, "metrics": {"retries": float(retry)}}
         return self._rollout(problem, spec, started_at, **failed)

@@ -7,7 +7,7 @@ import math
 
 from contracts.trainer import StepReport
 from pipelinerl.errors import GaveUpError
-from pipelinerl.errors.part_faults import Happened, fault
+from pipelinerl.errors.part_faults import Happened, describe_fault
 
 MOST_IN_A_ROW = 3
 
@@ -37,4 +37,4 @@ class Progress:
 
     def _fault(self, steps: str) -> str:
         came = Happened(f"the gradients of {steps} were NaN or infinite")
-        return fault(self._objective, "a finite gradient", came, role="objective")
+        return describe_fault(self._objective, "a finite gradient", came, role="objective")

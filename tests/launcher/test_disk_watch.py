@@ -14,13 +14,13 @@ def at_every_look(monkeypatch):
 @pytest.mark.engines
 def test_what_is_said_of_a_disk_that_is_full_for_a_while(small_disk, capsys):
     watch = DiskWatch(small_disk)
-    watch.look()
+    watch.check()
     fill(small_disk)
-    watch.look()
-    watch.look()
+    watch.check()
+    watch.check()
     make_room(small_disk)
-    watch.look()
-    watch.look()
+    watch.check()
+    watch.check()
     assert capsys.readouterr().err.splitlines() == [
         f"launch.py: the disk of {small_disk} is full: what has to be written there waits for room",
         f"launch.py: the disk of {small_disk} has room again",

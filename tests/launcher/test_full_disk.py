@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.run_directory import naming_full_disk, told
+from pipelinerl.launcher.run_directory import failure_message, naming_full_disk
 from pipelinerl.paths import ROOT
 from pipelinerl.report.summary import report
 from pipelinerl.streams.files import FileStreams
@@ -58,4 +58,4 @@ def test_a_summary_that_cannot_be_written_is_printed(tmp_path, capsys):
 def test_another_error_of_the_disk_stays_as_it_is(tmp_path):
     with pytest.raises(IsADirectoryError), naming_full_disk(tmp_path):
         tmp_path.read_bytes()
-    assert told(PlanError("no such\nmodel"), tmp_path) == "no such model"
+    assert failure_message(PlanError("no such\nmodel"), tmp_path) == "no such model"

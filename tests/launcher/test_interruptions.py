@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelinerl.launcher.interruptions import STATUS
+from pipelinerl.launcher.terminal import INTERRUPTED
 from pipelinerl.paths import ROOT
 from tests.limits import HANG_S
 from tests.pipeline.runs import MINIATURE, launch_command, processes_of, wait_for
@@ -40,7 +40,7 @@ def test_a_launcher_that_imports_ends_without_a_traceback(tmp_path, number, late
     wait_for(lambda: not later or imports_torch(launcher.pid))
     launcher.send_signal(number)
     _, err = launcher.communicate(timeout=HANG_S)
-    assert launcher.returncode == STATUS
+    assert launcher.returncode == INTERRUPTED
     assert "Traceback" not in err
     assert later or "interrupted" in err  # later the run has begun, and its report says so
     assert processes_of(tmp_path) == []
@@ -52,7 +52,7 @@ def test_a_job_that_a_script_starts_with_an_ampersand_ends_by_ctrl_c(tmp_path):
     launcher = subprocess.Popen(["/bin/sh", "-c", ignoring], cwd=ROOT, stdout=subprocess.DEVNULL)
     wait_for(lambda: handles(launcher.pid, signal.SIGHUP))
     launcher.send_signal(signal.SIGINT)
-    assert launcher.wait(HANG_S) == STATUS
+    assert launcher.wait(HANG_S) == INTERRUPTED
 
 
 def test_what_nohup_ignores_stays_ignored(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import service_environment
 from pipelinerl.launcher.composing.compose import compose_config
-from pipelinerl.launcher.executors.base import Slot
+from pipelinerl.launcher.executors.base import Placement
 from pipelinerl.launcher.jobs import JobPlanner, missing_engine
 from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import REFERENCE_VARIABLE
@@ -91,13 +91,13 @@ def test_an_environment_is_found_beside_the_launcher(tmp_path, monkeypatch):
 def test_a_job_is_told_of_its_own_place_and_of_rank_0s(tmp_path):
     counts = ["world.servers=2", "world.trainer_ranks=2", "world.gpus=2", "executor=ray"]
     config = compose_config(["model.path=m", "streams=redis", f"inference.python={PYTHON}", *counts])
-    slots = {
-        "server-1": Slot("a", "10.0.0.1", 82, "1"),
-        "actor": Slot("a", "10.0.0.1"),
-        "trainer-0": Slot("b", "fd00::2", 93, "0", "eth1"),
-        "trainer-1": Slot("b", "fd00::2", None, "1", "eth1"),
+    placements = {
+        "server-1": Placement("a", "10.0.0.1", 82, "1"),
+        "actor": Placement("a", "10.0.0.1"),
+        "trainer-0": Placement("b", "fd00::2", 93, "0", "eth1"),
+        "trainer-1": Placement("b", "fd00::2", None, "1", "eth1"),
     }
-    planned = JobPlanner(config, tmp_path, "token", {"STREAMS_AT": "there"}).plan(slots)
+    planned = JobPlanner(config, tmp_path, "token", {"STREAMS_AT": "there"}).plan(placements)
     jobs = {job.name: job for job in planned}
     assert [*jobs] == ["server-1", "actor", "trainer-0", "trainer-1"]  # server-0 has no place
     assert jobs["server-1"].command[3:7] == ("--host", "10.0.0.1", "--port", "82")
@@ -114,7 +114,7 @@ def test_the_judging_service_is_given_no_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("OF_THE_USER", "secret")
     config = compose_config(["model.path=m", "+judging.verifiers.mine._target_=mine.Judge"])
     planner = JobPlanner(config, tmp_path, "secret", {})
-    job = planner.job("judging", "judging", {"judging": Slot("node", "node")})
+    job = planner.job("judging", "judging", {"judging": Placement("node", "node")})
     assert job.has_whole_environment and "secret" not in job.environment.values()
 
 

@@ -14,8 +14,7 @@ import yaml
 import launch
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
-from pipelinerl.launcher.checking.components import tell_of_last_steps
-from pipelinerl.launcher.checking.machine import check_master_address
+from pipelinerl.launcher.checking.components import check_master_address, warn_of_decay
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.composing.explain import parse
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -212,7 +211,7 @@ streams.url=redis://h | streams.url=redis://h: streams.url is an option of strea
 streams._target_=os.getcwd | streams._target_=os.getcwd is no StreamsBackend
 streams._target_=pipelinerl.streams.of_run.StreamsBackend | has no method open
 weights._target_=pipelinerl.weight_transport.WeightTransport | has no method publisher
-executor._target_=pipelinerl.launcher.executors.base.Executor | has no method ask, capacity, close,
+executor._target_=pipelinerl.launcher.executors.base.Executor | has no method capacity, close, end,
 +exp=math_7b world.gpus=3 | the plan needs 8 GPUs and world.gpus is 3
 +exp=math_7b batch_size=1000 | groups of 8 makes 125, which 4 trainer ranks cannot share equally
 +exp=math_7b world.trainer_ranks=6 world.gpus=10 | set batch_size to a multiple of 48, another world.
@@ -450,7 +449,7 @@ def test_a_run_whose_configuration_is_not_complete_is_not_resumed(capsys, tmp_pa
     ],
 )
 def test_last_steps_without_a_learning_rate_are_told_of(capsys, given, says):
-    tell_of_last_steps(compose_config(given))
+    warn_of_decay(compose_config(given))
     told = capsys.readouterr().out
     assert says in told and bool(says) == bool(told)
 

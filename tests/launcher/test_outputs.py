@@ -12,7 +12,7 @@ from tests.limits import HANG_S
 
 SCRIPT = """
 import sys
-from pipelinerl.launcher.interruptions import outlast_readers
+from pipelinerl.launcher.terminal import outlast_readers
 outlast_readers()
 sys.stdin.readline()
 for _ in range(3):

@@ -8,7 +8,7 @@ from pipelinerl.config import ResolvedRun, load_config, save_config
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.model_source import find_model
 from pipelinerl.launcher.composing.compose import compose_config
-from pipelinerl.launcher.executors.named import check_executor
+from pipelinerl.launcher.executors.base import check_executor
 from pipelinerl.paths import ROOT
 
 EARLIER = {

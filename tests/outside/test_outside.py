@@ -58,7 +58,7 @@ def test_a_transport_an_executor_and_an_observer_work_together(tmp_path):
 
 
 class WrongExecutor(LocalExecutor):
-    def look(self):
+    def poll(self):
         raise KeyError("gpus")
 
 

@@ -7,7 +7,7 @@ import pytest
 from pipelinerl.domains.base import Attempt
 from pipelinerl.errors import GaveUpError
 from pipelinerl.errors.first_failures import MOST, FirstFailures
-from pipelinerl.errors.part_faults import FaultError, fault
+from pipelinerl.errors.part_faults import FaultError, describe_fault
 from pipelinerl.judging.client import JudgeError, JudgingClient
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.verifiers import Judge, Verifier
@@ -17,7 +17,7 @@ from tests.rollouts.test_runner import GOOD, Echo, attempt
 
 
 def fault_of(error: Exception) -> str:
-    return fault("mine.Part", "an Attempt", error)
+    return describe_fault("mine.Part", "an Attempt", error)
 
 
 ALIKE = [KeyError(f"x{i}") for i in range(MOST)]

@@ -1,5 +1,4 @@
-"""Jobs on a Ray cluster: an actor on the job's node, its keeper, starts each job in a reservation.
+"""Jobs on a Ray cluster. Each job has a keeper: a Ray actor on the job's node, which starts the job.
 
-Called by the launcher through `executor.RayExecutor`. Only `cluster` imports ray, and only in runs on a
-cluster.
+Called by the launcher through `executor.RayExecutor`. Only `cluster` imports ray.
 """

@@ -1,7 +1,7 @@
-"""Checks that this process may join a Ray cluster, before it does, so that a refusal is a one-line message.
+"""Checks that this process may join a Ray cluster. Called by `executor.py`, before the process joins.
 
-Called by `executor.py`. A separate process talks to the cluster. Ray itself would retry a refused connection
-for 20 s or more, and report the reason only in its log.
+A separate process probes the cluster. Ray itself would retry a refused connection for 20 s or more, and
+report the reason only in its log.
 """
 
 import json
@@ -33,10 +33,7 @@ class Access(NamedTuple):
 
 
 def address_of(environment: Mapping[str, str]) -> str | None:
-    """Returns the cluster's HOST:PORT in RAY_ADDRESS, or None. Raises PlanError for another form.
-
-    With "auto", Ray would take any cluster, and without an address it would start one.
-    """
+    """Returns the cluster's HOST:PORT in RAY_ADDRESS, or None. Raises PlanError for another form."""
     address = environment.get("RAY_ADDRESS")
     if address and (":" not in address or "://" in address):
         raise PlanError(f"RAY_ADDRESS={address} is not HOST:PORT of the cluster's head")
@@ -49,7 +46,7 @@ def missing_ray() -> str | None:
 
 
 def access(environment: Mapping[str, str], allow_unauthenticated: bool) -> Access:
-    """Returns how to reach the cluster. Raises PlanError if it cannot be reached, or is open to everybody."""
+    """Probes the cluster. Raises PlanError if it cannot be reached, or needs no token."""
     if lacking := missing_ray():
         raise PlanError(lacking)
     address = address_of(environment)
@@ -58,9 +55,8 @@ def access(environment: Mapping[str, str], allow_unauthenticated: bool) -> Acces
     token = _token(environment)
     authenticated = token is not None
     if token is not None and not re.fullmatch(r"[!-~]+", token):
-        raise PlanError(
-            f"executor=ray: {_source(environment)} holds no token: it is empty, or no line of text"
-        )
+        source = "RAY_AUTH_TOKEN" if environment.get("RAY_AUTH_TOKEN") else _token_path(environment)
+        raise PlanError(f"executor=ray: {source} holds no token: it is empty, or no line of text")
     if not authenticated and not allow_unauthenticated:
         raise PlanError(
             "executor=ray: there is no token: set RAY_AUTH_TOKEN_PATH to a file that holds the cluster's, "
@@ -82,28 +78,22 @@ def access(environment: Mapping[str, str], allow_unauthenticated: bool) -> Acces
 
 
 def _token(environment: Mapping[str, str]) -> str | None:
-    """Returns the token that Ray would use, or None if there is none."""
     if environment.get(MODE_VARIABLE, "token") != "token":
         return None
     if token := environment.get("RAY_AUTH_TOKEN"):
         return token.strip()
-    path = _path(environment)
+    path = _token_path(environment)
     try:
         return path.read_text(errors="replace").strip() if path.is_file() else None
     except OSError as error:
         raise PlanError(f"executor=ray: the token cannot be read: {error}") from error
 
 
-def _path(environment: Mapping[str, str]) -> Path:
+def _token_path(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
 
 
-def _source(environment: Mapping[str, str]) -> str:
-    return "RAY_AUTH_TOKEN" if environment.get("RAY_AUTH_TOKEN") else str(_path(environment))
-
-
 def _probe(address: str, environment: Mapping[str, str], authenticated: bool) -> dict:
-    """Returns the head's description of the cluster."""
     host, port = address.rsplit(":", 1)
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()

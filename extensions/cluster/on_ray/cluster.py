@@ -1,9 +1,7 @@
-"""The Ray cluster of a run: its nodes, and groups of places with keepers. Nothing else imports ray.
+"""The Ray cluster of a run: its nodes, placement groups and keepers. The only module that imports ray.
 
-Called by `executor.py`. As a program it tells what `access.py` must know before this process joins the
-cluster. It must not know what a job does.
-
-Ray core alone: nothing restarts by itself, nothing is detached, and nothing is put into the object store.
+Called by `executor.py`, and by `access.py` as a program that probes a cluster. Uses only Ray core: nothing
+restarts by itself, nothing is detached, and nothing is put into the object store.
 """
 
 import contextlib
@@ -26,8 +24,7 @@ from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from extensions.cluster.on_ray import keeper
-from extensions.cluster.on_ray.nodes import Node
-from extensions.cluster.on_ray.watch import View
+from extensions.cluster.on_ray.nodes import Node, View
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.bundles import Resources
 
@@ -35,7 +32,7 @@ CALLS = 8  # concurrent calls of one keeper: keep, run, an earlier run, end, fin
 ANSWER_S = 4  # longest wait for the head's answer
 SHUTDOWN_S = 5.0
 REMOVE_S = 1.0
-METADATA = (b"CLUSTER_METADATA", b"cluster")  # key and namespace of the versions, in the head's store
+METADATA = (b"CLUSTER_METADATA", b"cluster")  # key and namespace of the versions in the head's store
 Reference = ray.ObjectRef
 
 
@@ -53,7 +50,7 @@ class RayKeeper(keeper.Keeper):
 def join(address: str, namespace: str) -> None:
     """Makes this process a driver of the cluster. Its signal handlers stay unchanged."""
     handler = signal.getsignal(signal.SIGTERM)
-    # Ray would print what look() reports.
+    # Ray would print events that `poll` reports.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
     if threading.current_thread() is threading.main_thread():
@@ -67,15 +64,15 @@ def leave() -> None:
 
 
 def try_for(seconds: float, act: Callable[[], object]) -> None:
-    """Calls `act`, which may fail or block if the head is gone, in a thread. Waits for it for the time."""
+    """Calls `act` in a thread, because it may block if the head is lost, and waits at most this long."""
 
     def attempt() -> None:
         with contextlib.suppress(RayError):
             act()
 
-    trying = threading.Thread(target=attempt, daemon=True)
-    trying.start()
-    trying.join(seconds)
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(seconds)
 
 
 def own_address() -> str:
@@ -112,12 +109,15 @@ def resources(given: dict[str, float]) -> Resources:
 
 
 class Group:
-    """Reservations that are made together or not at all. Ray packs several on as few nodes as it can."""
+    """A Ray placement group: its bundles are reserved together, on as few nodes as possible."""
 
     def __init__(self, name: str, bundles: dict[str, Resources]):
         self._indices = {bundle: index for index, bundle in enumerate(bundles)}
         strategy = "STRICT_PACK" if len(bundles) == 1 else "PACK"
-        amounts = [of_ray(bundle) for bundle in bundles.values()]
+        amounts = [
+            {name: amount for name, amount in (("CPU", each.cpus), ("GPU", each.gpus)) if amount}
+            for each in bundles.values()
+        ]
         try:
             self._group = placement_group(amounts, strategy=strategy, name=name)
         except (RayError, OSError) as error:
@@ -136,12 +136,7 @@ class Group:
 
 @cache
 def keeper_class() -> Any:
-    """Returns the class of actors, which Ray sends to each node once."""
     return ray.remote(RayKeeper)
-
-
-def of_ray(needs: Resources) -> dict[str, float]:
-    return {name: amount for name, amount in (("CPU", needs.cpus), ("GPU", needs.gpus)) if amount}
 
 
 def kill(keeper: Any) -> None:
@@ -149,7 +144,7 @@ def kill(keeper: Any) -> None:
 
 
 def done(calls: Iterable[Reference], timeout_s: float = 0.0) -> set[Reference]:
-    """Returns the calls that have ended, successfully or not."""
+    """Returns the calls that have ended, with or without an error."""
     calls = list(calls)
     return set(ray.wait(calls, num_returns=len(calls), timeout=timeout_s)[0]) if calls else set()
 
@@ -177,7 +172,7 @@ def cause(message: str) -> str:
 
 
 def describe(address: str) -> dict[str, Any]:
-    """Returns the head's description of the cluster, and whether the head requires authentication."""
+    """Returns the cluster's versions and addresses, and whether it `is_open` without a token."""
     client = GcsClient(address=address)
     found = json.loads(client.internal_kv_get(*METADATA))
     addresses = [node.node_manager_address for node in client.get_all_node_info(timeout=3).values()]

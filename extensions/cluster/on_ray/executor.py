@@ -1,31 +1,103 @@
-"""The executor of a Ray cluster: an actor on the job's node, its keeper, starts each job behind a guard.
+"""The executor of a Ray cluster. Each job has a keeper: a Ray actor on its node, which starts its guard.
 
-A job that can be restarted alone has its own group, which can be placed again; the workers share one group.
-Ray places groups and reports losses. It restarts nothing, and its store holds no record, weight or secret.
+A group of jobs is a Ray placement group. Ray places groups and reports losses. It restarts nothing, and its
+object store has no record, weight or secret.
 """
 
+import contextlib
 import os
 import secrets
+import socket
+import threading
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from extensions.cluster.on_ray.access import Access, access, address_of, missing_ray, prepare_environment
 from extensions.cluster.on_ray.job import RayJob
-from extensions.cluster.on_ray.lifeline import Lifeline
-from extensions.cluster.on_ray.nodes import capacity, fits, free_in_words, too_large
-from extensions.cluster.on_ray.options import RayOptions, check_run
-from pipelinerl.config import RunConfig
+from extensions.cluster.on_ray.nodes import Watch, capacity, fits, free_in_words, too_large
+from pipelinerl.config import Bool, RunConfig, Section
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import executors
-from pipelinerl.launcher.executors.base import WITHHELD, Capacity, Executor, Fate, Lost, Process, Want
+from pipelinerl.launcher.executors.base import (
+    WITHHELD,
+    Capacity,
+    Executor,
+    JobState,
+    Lost,
+    Process,
+    ResourceRequest,
+)
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_of, in_words, needs_of
-from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.terminal import print_message
+from pipelinerl.streams.of_run import backend_of
 
 GUARD = Path(executors.__file__).with_name("guard.py")
-FINISH_S = 3.0  # longest wait for guards to kill what is left; after that they continue by themselves
+FINISH_S = 3.0  # longest wait for guards to kill the remaining processes; afterwards they continue alone
+RETRY_S = 1.0  # after a connection that could not be accepted
 NOTICES_WITHIN_S = 10.0  # after a node's death, with the health checks of docs/cluster.md
+
+
+class RayOptions(Section):
+    place_timeout_s: float = Field(
+        120, gt=0, description="Longest wait for the workers and world.servers_min servers to be placed."
+    )
+    forward_env: list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]] = Field(
+        [], description="Variables of the launcher's environment that jobs get on any node."
+    )
+    allow_unauthenticated: Bool = Field(
+        False, description="Whether to run on a cluster that whoever reaches it may use."
+    )
+
+
+class Lifeline:
+    """Accepts connections at a free port of `address`, by which keepers notice the launcher's end.
+
+    The operating system closes them when the launcher ends. Ray would not notify keepers that have lost the
+    head. Nothing is sent on them.
+    """
+
+    def __init__(self, address: str):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listening = socket.create_server((address, 0), family=family, backlog=1024)
+        self._connections: list[socket.socket] = []
+        self._closed = threading.Event()
+        self.address: tuple[str, int] = self._listening.getsockname()[:2]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._closed.set()
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # ends the thread's wait in accept
+        self._listening.close()
+        for connection in self._connections:
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                if self._closed.wait(RETRY_S):
+                    return
+                continue
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._connections = [each for each in self._connections if not _has_ended(each)] + [connection]
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Returns True, and closes the connection, if the keeper has ended."""
+    try:
+        connection.recv(1, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    connection.close()
+    return True
 
 
 class RayExecutor(Executor):
@@ -44,7 +116,7 @@ class RayExecutor(Executor):
         self._joined = False
         for name in options.forward_env:
             if name not in os.environ:
-                say(f"executor.forward_env: {name} is not set here, so no job is given it")
+                print_message(f"executor.forward_env: {name} is not set here, so no job is given it")
 
     @classmethod
     def missing(cls) -> str | None:
@@ -52,7 +124,13 @@ class RayExecutor(Executor):
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        check_run(config)
+        if not backend_of(config.streams, Path()).spans_nodes:
+            raise PlanError("executor=ray needs streams=redis")
+        if config.inference.host:
+            raise PlanError(
+                f"inference.host={config.inference.host}: with executor=ray, servers bind to their node's "
+                "address; leave it null"
+            )
 
     @classmethod
     def of(cls, config: RunConfig, options: RayOptions) -> "RayExecutor":
@@ -64,7 +142,7 @@ class RayExecutor(Executor):
 
     @cached_property
     def _cluster(self) -> Any:
-        """The module that imports ray. The first use joins the cluster."""
+        """The module `cluster`. The first use imports ray and joins the cluster."""
         prepare_environment(self._access)
         from extensions.cluster.on_ray import cluster
 
@@ -77,9 +155,7 @@ class RayExecutor(Executor):
         return cluster
 
     @cached_property
-    def _watch(self) -> Any:
-        from extensions.cluster.on_ray.watch import Watch
-
+    def _watch(self) -> Watch:
         return Watch(self._cluster.view)
 
     @cached_property
@@ -90,55 +166,52 @@ class RayExecutor(Executor):
     def address(self) -> str:
         return self._cluster.own_address()
 
-    def capacity(self, wants: Iterable[Want]) -> Capacity:
+    def capacity(self, requests: Iterable[ResourceRequest]) -> Capacity:
         if address_of(os.environ) is None:
             return Capacity("ray, no cluster asked (RAY_ADDRESS is not set)", [], [])
         nodes = self._watch.view.nodes
         secured = "token authentication" if self._access.authenticated else "no authentication"
         where = f"ray {self._access.version} at {self._access.address}, {secured}"
-        wants = list(wants)
-        fitting = [fits(wants, nodes), *(f"never: {why}" for why in too_large(wants, self._kinds()))]
+        requests = list(requests)
+        fitting = [fits(requests, nodes), *(f"never: {why}" for why in too_large(requests, self._kinds()))]
         return Capacity(f"{where}: {capacity(nodes)}", [str(node) for node in nodes], fitting)
 
-    def ask(self, wants: Iterable[Want]) -> None:
-        wants = list(wants)
-        if not self._watch.is_fresh():  # asking would block while the head does not answer
+    def request(self, requests: Iterable[ResourceRequest]) -> None:
+        requests = list(requests)
+        if not self._watch.is_fresh():  # a request would block while the head does not answer
             raise PlanError(f"the head of the Ray cluster at {self._access.address} does not answer")
-        self._refuse_impossible(wants)
-        for name, members in groups_of(wants).items():
+        if impossible := too_large(requests, self._kinds()):
+            raise PlanError(impossible[0])
+        for name, members in groups_of(requests).items():
             if name not in self._groups:
                 self._groups[name] = self._cluster.Group(name, bundles_of(members))
         guard = GUARD.read_text()
-        for want in wants:
-            group = self._groups[want.group]
-            keeper = group.keeper(want.bundle, needs_of(want), guard, WITHHELD.pattern)
-            self._jobs[want.name] = RayJob(self._cluster, want, keeper, self._lifeline.address)
-
-    def _refuse_impossible(self, wants: list[Want]) -> None:
-        """Raises PlanError if no node is large enough, including the kinds that an autoscaler may start."""
-        if impossible := too_large(wants, self._kinds()):
-            raise PlanError(impossible[0])
+        for request in requests:
+            group = self._groups[request.group]
+            keeper = group.keeper(request.bundle, needs_of(request), guard, WITHHELD.pattern)
+            self._jobs[request.name] = RayJob(self._cluster, request, keeper, self._lifeline.address)
 
     def _kinds(self) -> list[Resources]:
+        """Returns the resources of each node, and of nodes that an autoscaler may start."""
         nodes, could_be_added = self._watch.view
         return [node.total for node in nodes] + could_be_added
 
-    def look(self) -> Mapping[str, Fate]:
+    def poll(self) -> Mapping[str, JobState]:
         if not self._jobs:
             return {}
         done = self._cluster.done([call for job in self._jobs.values() for call in job.calls()])
         if self._watch.is_silent():
             why = f"the head of the Ray cluster at {self._access.address} does not answer"
-            return {name: Lost(job.slot, why) for name, job in self._jobs.items()}
+            return {name: Lost(job.placement, why) for name, job in self._jobs.items()}
         nodes = {node.id: node for node in self._watch.view.nodes}
         free = free_in_words(nodes.values())
         for job in self._jobs.values():
-            job.hear(done)
-        return {name: job.fate(nodes, self._needs(job.want), free) for name, job in self._jobs.items()}
+            job.take_results(done)
+        return {name: job.state(nodes, self._needs(job.request), free) for name, job in self._jobs.items()}
 
-    def _needs(self, want: Want) -> str:
-        """Returns the resources, as text, that must be free to place the job's group."""
-        together = [job.want for job in self._jobs.values() if job.want.group == want.group]
+    def _needs(self, request: ResourceRequest) -> str:
+        """Returns the resources of the job's group, as text."""
+        together = [job.request for job in self._jobs.values() if job.request.group == request.group]
         return in_words(bundles_of(together).values())
 
     def start(self, name: str, process: Process) -> None:
@@ -149,21 +222,21 @@ class RayExecutor(Executor):
         for name in names:
             self._jobs[name].end()
 
-    def drop(self, names: Iterable[str]) -> None:
-        dropped = [self._jobs.pop(name) for name in names]
-        if not dropped:
+    def release(self, names: Iterable[str]) -> None:
+        released = [self._jobs.pop(name) for name in names]
+        if not released:
             return
-        self._cluster.done([job.finish() for job in dropped if job.is_reached], FINISH_S)
-        for job in dropped:
+        self._cluster.done([job.finish() for job in released if job.is_reached], FINISH_S)
+        for job in released:
             job.kill()
-        kept = {job.want.group for job in self._jobs.values()}
-        for name in {job.want.group for job in dropped} - kept:
+        kept = {job.request.group for job in self._jobs.values()}
+        for name in {job.request.group for job in released} - kept:
             group = self._groups.pop(name)
             if not self._watch.is_silent():
                 group.remove()
 
     def close(self) -> None:
-        self.drop([*self._jobs])
+        self.release([*self._jobs])
         if self._joined:
             self._joined = False
             if "_watch" in self.__dict__:

@@ -10,30 +10,27 @@ from extensions.cluster.on_ray.nodes import Node, node_name
 from pipelinerl.launcher.executors.base import (
     Draining,
     Ended,
-    Fate,
+    JobState,
     Lost,
     Placed,
+    Placement,
     Process,
+    ResourceRequest,
     Running,
-    Slot,
     Waiting,
-    Want,
 )
 
 
 class RayJob:
-    """One job on a Ray cluster.
+    """cluster: the module `cluster`. keeper: an actor's handle. launcher: the address of the lifeline."""
 
-    `cluster` is the module `cluster`, `keeper` an actor's handle, and `launcher` the address of the lifeline.
-    """
-
-    def __init__(self, cluster: Any, want: Want, keeper: Any, launcher: tuple[str, int]):
-        self.want = want
-        self.slot: Slot | None = None
+    def __init__(self, cluster: Any, request: ResourceRequest, keeper: Any, launcher: tuple[str, int]):
+        self.request = request
+        self.placement: Placement | None = None
         self._cluster = cluster
         self._keeper = keeper
         self._node_id = ""
-        self._placing = keeper.place.remote(want.port, want.host, want.gpus, launcher)
+        self._placing = keeper.place.remote(request.port, request.host, request.gpus, launcher)
         self._keeping = keeper.keep.remote()
         self._running: Any = None
         self._number = 0  # number of the process that was started last
@@ -42,17 +39,17 @@ class RayJob:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the job's keeper runs, so that it may have started a process."""
-        return self.slot is not None and self._lost is None
+        """Whether the keeper runs, so that it may have started a process."""
+        return self.placement is not None and self._lost is None
 
     def calls(self) -> list[Any]:
-        """Returns the pending calls. Those that end must be passed to `hear`."""
+        """Returns the pending calls. Calls that end must be passed to `take_results`."""
         if self._lost is not None:
             return []
         return [call for call in (self._placing, self._running, self._keeping) if call is not None]
 
-    def hear(self, done: set[Any]) -> None:
-        """Takes the results of calls that have ended."""
+    def take_results(self, done: set[Any]) -> None:
+        """done: calls that have ended, of any job."""
         try:
             if self._placing in done:
                 self._place(self._cluster.outcome(self._placing))
@@ -62,28 +59,28 @@ class RayJob:
             if self._keeping in done:
                 self._cluster.outcome(self._keeping)
         except self._cluster.KeeperLost as lost:
-            self._lost = f"{self.slot.node}: {lost}" if self.slot else str(lost)
+            self._lost = f"{self.placement.node}: {lost}" if self.placement else str(lost)
 
     def _place(self, found: dict[str, Any]) -> None:
         self._placing = None
         self._node_id = found["node"]
         name = node_name(found["host"], found["node"])
-        self.slot = Slot(name, found["address"], found["port"], found["gpus"], found["interface"])
+        self.placement = Placement(name, found["address"], found["port"], found["gpus"], found["interface"])
 
-    def fate(self, nodes: Mapping[str, Node], needs: str, free: str) -> Fate:
-        """Returns the job's state. `needs` and `free` describe what it waits for, and what is free."""
+    def state(self, nodes: Mapping[str, Node], needs: str, free: str) -> JobState:
+        """Returns the job's state. needs: the missing resources. free: the free ones, as text."""
         if self._number and self._running is None:  # a process that has ended cannot be lost later
-            return Ended(self.slot, self._status)
+            return Ended(self.placement, self._status)
         if self._lost is not None:
-            return Lost(self.slot, self._lost)
-        if self.slot is None:
+            return Lost(self.placement, self._lost)
+        if self.placement is None:
             return Waiting(f"{needs}; {free}")
         if self._number == 0:
-            return Placed(self.slot)
+            return Placed(self.placement)
         node = nodes.get(self._node_id)
         if node and node.drains_at is not None:
-            return Draining(self.slot, node.drains_at or math.inf)
-        return Running(self.slot)
+            return Draining(self.placement, node.drains_at or math.inf)
+        return Running(self.placement)
 
     def start(self, process: Process, forwarded: dict[str, str]) -> None:
         self._number += 1
@@ -95,7 +92,7 @@ class RayJob:
             self._keeper.end.remote(self._number)
 
     def finish(self) -> Any:
-        """Returns a call that ends once no process of the job is left."""
+        """Returns a call that ends when no process of the job is left."""
         return self._keeper.finish.remote()
 
     def kill(self) -> None:

@@ -1,7 +1,7 @@
-"""The keeper of one job on its node: it reserves the job's port, starts the job behind a guard, and ends it.
+"""The keeper of one job on its node, which reserves the job's port, starts the job's guard, and ends it.
 
-`cluster.py` makes it a Ray actor, and sends the class by value. Nodes need not have this package, because the
-class uses only the standard library. The guard kills the job when this process is gone.
+`cluster.py` sends the class to the node by value, as a Ray actor. Nodes need not have this package, because
+the class uses only the standard library. The guard kills the job when the keeper ends.
 """
 
 import json
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 RAYLET_POLL_S = 0.25
-PATIENCE_S = 15.0  # time for a guard to end; it waits at most 10 s for processes that cannot be killed
-START_S = 10.0  # a call that ends a process waits so long for the call that starts it, if that comes later
+GUARD_END_S = 15.0  # longest wait for a guard to end; a guard waits at most 10 s for killed processes
+START_S = 10.0  # longest wait of a call of `end` for the call of `run`, which may arrive later
 REACH_S = 10.0  # time for the launcher to accept a connection
-# A launcher whose machine is gone is given up after 15 + 4 x 5 seconds.
+# A lost launcher's machine is noticed after 15 + 4 x 5 seconds.
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 OWNER_ALONE = 0o700
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
@@ -28,10 +28,9 @@ SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 
 
 class Keeper:
-    """The keeper of one job.
+    """guard: the source of guard.py. withheld: pattern of variables that jobs do not inherit.
 
-    `guard` is the source of guard.py, and `withheld` a pattern of variables that jobs do not inherit.
-    Processes are numbered from 1, because calls may arrive in another order than they were made in.
+    Processes are numbered from 1, because calls may arrive in another order.
     """
 
     def __init__(self, guard: str, withheld: str):
@@ -48,10 +47,7 @@ class Keeper:
     def place(
         self, port: int | None, host: str | None, gpus: int, address: str, launcher: tuple[str, int]
     ) -> dict[str, Any]:
-        """Reserves the job's port, and returns the fields of its slot.
-
-        `launcher`: host and port of the launcher's lifeline.
-        """
+        """Reserves the port, and returns fields of the Placement. launcher: host and port of the lifeline."""
         end_with_launcher(launcher)
         if port is not None:
             self._port = reserved(host or address, port)
@@ -61,11 +57,11 @@ class Keeper:
         return {"host": socket.gethostname(), "port": port, "gpus": self._gpus, "interface": interface}
 
     def keep(self) -> None:
-        """Waits for ever, so that the call fails when this process or its node is gone."""
+        """Never returns, so that the call fails when this process or its node is lost."""
         threading.Event().wait()
 
     def run(self, number: int, process: dict[str, Any]) -> int:
-        """Starts a process; returns its exit status, or minus the number of the signal that ended it."""
+        """Runs a process. Returns its exit status, or minus the number of the signal that ended it."""
         with self._changed:
             if self._finished:
                 return -signal.SIGKILL
@@ -123,7 +119,7 @@ class Keeper:
             self._close_pipe()
             self._changed.notify_all()
         if self._guard:
-            self._guard.wait(PATIENCE_S)
+            self._guard.wait(GUARD_END_S)
 
     def _close_pipe(self) -> None:
         if self._guard:
@@ -138,7 +134,7 @@ def memory_file(text: str) -> int:
 
 
 def end_with(parent: int) -> None:
-    """Waits until the parent process is gone, then ends this process."""
+    """Ends this process when the parent process has ended."""
     while os.getppid() == parent:
         time.sleep(RAYLET_POLL_S)
     os._exit(1)
@@ -179,10 +175,7 @@ def reserved(address: str, port: int) -> socket.socket:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """Returns the initial environment of a process, restricted to the variables that this process has too.
-
-    Ray sets variables in the processes that it starts, and withholds some of its own.
-    """
+    """Returns the initial environment of a process, without variables that Ray withholds from its actors."""
     entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     pairs = [os.fsdecode(entry).split("=", 1) for entry in entries if b"=" in entry]
     return {name: value for name, value in pairs if name in os.environ}

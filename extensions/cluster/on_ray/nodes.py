@@ -1,18 +1,18 @@
-"""The nodes of a cluster, and which bundles fit on them. Pure computation, without ray."""
+"""The nodes of a cluster: a thread that polls them, and which bundles fit on them. Does not import ray."""
 
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from pipelinerl.launcher.executors.base import Want
-from pipelinerl.launcher.executors.bundles import (
-    Resources,
-    bundles_of,
-    every_bundle_of,
-    groups_of,
-    in_words,
-)
+from pipelinerl.launcher.executors.base import ResourceRequest
+from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of, in_words
 
 NAMED_NODES = 8  # the most nodes named in a message
+EVERY_S = 1.0
+FRESH_S = 5.0  # for so long after an answer, a call is not expected to block
+SILENT_S = 20.0  # after so long without an answer, the head is lost; Ray would end this process after 60 s
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,6 @@ def free_in_words(nodes: Iterable[Node]) -> str:
     return f"free on {len(nodes)} node{'s' * (len(nodes) != 1)}: {named}{more}"
 
 
-def largest_in_words(kinds: Iterable[Resources]) -> str:
-    """Returns the different sizes of nodes as text, largest first."""
-    sizes = sorted({(kind.gpus, kind.cpus) for kind in kinds}, reverse=True)
-    return ", ".join(str(Resources(cpus, gpus)) for gpus, cpus in sizes) or "nothing"
-
-
 def capacity(nodes: Iterable[Node]) -> str:
     """Returns a clause such as `5 nodes, 40 GPUs (38 free), 1 draining`."""
     nodes = list(nodes)
@@ -68,21 +62,23 @@ def capacity(nodes: Iterable[Node]) -> str:
     return ", ".join(counts)
 
 
-def too_large(wants: Iterable[Want], kinds: Iterable[Resources]) -> list[str]:
+def too_large(requests: Iterable[ResourceRequest], kinds: Iterable[Resources]) -> list[str]:
     """Returns a clause for each bundle that is larger than every kind of node."""
     kinds = list(kinds)
-    have = f"and the nodes of the Ray cluster have {largest_in_words(kinds)}"
+    sizes = sorted({(kind.gpus, kind.cpus) for kind in kinds}, reverse=True)
+    largest = ", ".join(str(Resources(cpus, gpus)) for gpus, cpus in sizes) or "nothing"
+    have = f"and the nodes of the Ray cluster have {largest}"
     return [
         f"{name} needs {needs} on one node, {have}"
-        for name, needs in every_bundle_of(wants)
+        for name, needs in every_bundle_of(requests)
         if not any(kind.holds(needs) for kind in kinds)
     ]
 
 
-def fits(wants: Iterable[Want], nodes: Iterable[Node]) -> str:
+def fits(requests: Iterable[ResourceRequest], nodes: Iterable[Node]) -> str:
     """Returns a clause that tells which groups could be placed now, if nobody else takes free resources."""
     free = [node.free for node in nodes if node.drains_at is None]
-    groups = groups_of(wants)
+    groups = groups_of(requests)
     waiting = []
     for name, members in groups.items():
         needs = bundles_of(members)
@@ -104,3 +100,49 @@ def after(needs: Iterable[Resources], free: list[Resources]) -> list[Resources] 
         fullest = min(holding, key=lambda i: (left[i].gpus, left[i].cpus))
         left[fullest] -= bundle
     return left
+
+
+class View(NamedTuple):
+    """An answer of the head."""
+
+    nodes: list[Node]  # living nodes
+    could_be_added: list[Resources]  # kinds of nodes that an autoscaler may start
+
+
+class Watch:
+    """Polls the head once a second, in a thread, because the call can block. view: the last answer."""
+
+    def __init__(self, fetch: Callable[[], View]):
+        self._fetch = fetch
+        self.view = fetch()
+        self._answered_at = time.monotonic()
+        self._silence_s = 0.0
+        self._checked_at = self._answered_at
+        self._stopped = threading.Event()
+        threading.Thread(target=self._poll, daemon=True).start()
+
+    def is_fresh(self) -> bool:
+        """Returns True if the head has answered within FRESH_S."""
+        return time.monotonic() - self._answered_at < FRESH_S
+
+    def is_silent(self) -> bool:
+        """Returns True if the head has not answered for SILENT_S.
+
+        Only time between calls of this method counts, because this process may have been stopped.
+        """
+        now = time.monotonic()
+        self._silence_s += min(now - self._checked_at, EVERY_S)
+        self._checked_at = now
+        return self._silence_s > SILENT_S
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _poll(self) -> None:
+        while not self._stopped.wait(EVERY_S):
+            try:
+                self.view = self._fetch()
+            except Exception:  # Ray raises many kinds of errors; all count as no answer
+                continue
+            self._answered_at = time.monotonic()
+            self._silence_s = 0.0

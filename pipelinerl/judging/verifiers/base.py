@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
-from pipelinerl.errors.part_faults import FaultError, fault
+from pipelinerl.errors.part_faults import FaultError, describe_fault
 from pipelinerl.judging.options import REUSED
 from pipelinerl.judging.wire import Judgement, undecided
 
@@ -60,9 +60,9 @@ class Judge:
         except (MemoryError, BlockingIOError):  # limits of the worker, which handles them
             raise
         except (Exception, SystemExit) as error:
-            raise FaultError(fault(verifier, A_JUDGEMENT, error, "judge", "verifier")) from error
+            raise FaultError(describe_fault(verifier, A_JUDGEMENT, error, "judge", "verifier")) from error
         if not isinstance(judgement, Judgement):
-            raise FaultError(fault(verifier, A_JUDGEMENT, judgement, "judge", "verifier"))
+            raise FaultError(describe_fault(verifier, A_JUDGEMENT, judgement, "judge", "verifier"))
         return judgement
 
 

@@ -1,4 +1,4 @@
-"""Checks parts of a run that are possible alone and wrong together: each refusal is one clear line."""
+"""Checks for components that are valid alone and wrong together. The functions raise PlanError."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,17 +9,18 @@ from pipelinerl.objectives.nesting import nested
 from pipelinerl.training.period import conflict
 
 
-def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> None:
-    """`parts`: what the configuration names, as built, by section."""
-    (objective,) = parts["objective"]
-    (advantage,) = parts["advantage"]
-    (domain,) = parts["domain"]
-    rewards = parts.get("rewards", [])
+def check_together(config: RunConfig, built: Mapping[str, Sequence[object]]) -> None:
+    """built: the components by section."""
+    (objective,) = built["objective"]
+    (advantage,) = built["advantage"]
+    (domain,) = built["domain"]
+    rewards = built.get("rewards", [])
     _check_baseline(objective, advantage)
     _check_base(config, objective)
-    _check_period(config, *parts["trainer"])
+    if why := conflict(*built["trainer"], config.epochs):
+        raise PlanError(why)
     _check_has_teacher(config, objective, domain.informs_reference)
-    terms = [objective, *parts.get("regularisers", [])]
+    terms = [objective, *built.get("regularisers", [])]
     _check_informed(domain, terms)
     _check_renewal(config, terms)
     of_rewards = getattr(advantage, "advantage", advantage)  # inside StepStd
@@ -34,7 +35,7 @@ def check_together(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> 
 
 
 def _check_baseline(objective: object, advantage: object) -> None:
-    learned = [getattr(part, "learned_baseline", False) for part in (objective, advantage)]
+    learned = [getattr(each, "learned_baseline", False) for each in (objective, advantage)]
     names = type(objective).__name__, type(advantage).__name__
     if learned == [False, True]:
         raise PlanError(
@@ -58,13 +59,8 @@ def _check_base(config: RunConfig, objective: object) -> None:
         )
 
 
-def _check_period(config: RunConfig, trainer: object) -> None:
-    if why := conflict(trainer, config.epochs):
-        raise PlanError(why)
-
-
 def _check_has_teacher(config: RunConfig, objective: object, informed: bool) -> None:
-    """A reference server with the start model teaches nothing, unless it is told more."""
+    """A reference server with the start model is a teacher only if its prompts have more information."""
     reference = config.reference
     own = reference and (reference.model or reference.arguments.get("model"))
     if getattr(objective, "needs_teacher", False) and not own and not informed:
@@ -83,7 +79,6 @@ def _check_informed(domain: object, terms: Sequence[object]) -> None:
 
 
 def _check_renewal(config: RunConfig, terms: Sequence[object]) -> None:
-    """`terms`: of the loss."""
     reference = config.reference
     if reference is None or reference.renew_every is None:
         return
@@ -121,7 +116,7 @@ def _check_right_or_wrong(config: RunConfig, advantage: object, rewards: Sequenc
 
 
 def _check_from_zero(config: RunConfig, name: str, rewards: Sequence[object]) -> None:
-    """Checks what is known of the rewards; a group that has a negative one all the same is dropped."""
+    """Checks known rewards. A group that has a negative reward during the run is dropped."""
     below = [type(term).__name__ for term in rewards if getattr(term, "subtracts", False)]
     if below:
         raise PlanError(
@@ -162,20 +157,20 @@ def _check_limit(config: RunConfig, term: object) -> None:
         )
 
 
-# --- demonstrations, and what compares nothing -------------------------------------------------------
+# --- demonstrations ----------------------------------------------------------------------------------
 
 
-def check_demonstrated(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> None:
-    """`parts`: what the configuration names, as built, by section."""
-    (domain,) = parts["domain"]
-    (objective,) = parts["objective"]
+def check_demonstrated(config: RunConfig, built: Mapping[str, Sequence[object]]) -> None:
+    """built: the components by section."""
+    (domain,) = built["domain"]
+    (objective,) = built["objective"]
     of_file = [inner for inner in nested(objective) if hasattr(inner, "learns_from_demonstrations")]
     learns_from = of_file[0].learns_from_demonstrations if of_file else 0
     if learns_from != domain.demonstrated:
         raise PlanError(_misfit(type((of_file or [objective])[0]).__name__, learns_from, domain.demonstrated))
     if domain.demonstrated:
         _check_of_file(config)
-    _check_compared(config, parts)
+    _check_compared(config, built)
     in_pairs = learns_from == 2
     if in_pairs and config.credit != "completion":
         raise PlanError("objective: Dpo tells the preferred answer by its reward: set credit=completion")
@@ -196,10 +191,10 @@ def _misfit(name: str, learns_from: int, given: int) -> str:
     )
 
 
-def _check_compared(config: RunConfig, parts: Mapping[str, Sequence[object]]) -> None:
-    """What compares the attempts of a group needs two of them, and what compares none must say so."""
-    (advantage,) = parts["advantage"]
-    (objective,) = parts["objective"]
+def _check_compared(config: RunConfig, built: Mapping[str, Sequence[object]]) -> None:
+    """Components that compare the attempts of a group need two of them."""
+    (advantage,) = built["advantage"]
+    (objective,) = built["objective"]
     if config.group_size < getattr(advantage, "least_members", 2):
         raise PlanError(
             f"group_size={config.group_size}: advantage {type(advantage).__name__} compares the attempts of "
@@ -212,16 +207,16 @@ def _check_compared(config: RunConfig, parts: Mapping[str, Sequence[object]]) ->
             "learns nothing; choose another advantage"
         )
     if config.group_size == 1:
-        for part in parts.get("filters", []):
-            if getattr(part, "compares_members", False):
+        for each in built.get("filters", []):
+            if getattr(each, "compares_members", False):
                 raise PlanError(
-                    f"filters: {type(part).__name__} compares the attempts of a group, and group_size=1 "
+                    f"filters: {type(each).__name__} compares the attempts of a group, and group_size=1 "
                     "has one; set filters=[]"
                 )
 
 
 def _check_of_file(config: RunConfig) -> None:
-    """Refuses what would be given, and would change nothing."""
+    """Refuses settings that would have no effect."""
     if config.group_size > 1:
         raise PlanError(f"group_size={config.group_size}: a line is one attempt; set group_size=1")
     if config.advantage.target != f"{Constant.__module__}.{Constant.__name__}":

@@ -1,26 +1,30 @@
-"""Checks the parts that the configuration names, by building them.
+"""Builds and checks the components that the configuration names, and checks this machine.
 
-Called by `prepare.py`, and by the trial.
+Called by `prepare.py`, by the plan and by the trial.
 """
 
+import os
 import re
+import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import TypeVar
 
-from contracts.support.messages import nearest, one_line
+from contracts.support.messages import first_line, nearest, one_line
 from pipelinerl.batching.of_run import build_packing
-from pipelinerl.components import build_domain, instantiate
+from pipelinerl.components import build_domain, build_observers, instantiate
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PartError, PlanError
-from pipelinerl.errors.part_faults import fault
+from pipelinerl.errors.part_faults import describe_fault
 from pipelinerl.launcher.checking.combinations import check_demonstrated, check_together
-from pipelinerl.launcher.wants import members_of
+from pipelinerl.launcher.executors.base import executor_class
+from pipelinerl.launcher.jobs import missing_engine
+from pipelinerl.launcher.resource_requests import job_specs
 from pipelinerl.observers import Observer
 from pipelinerl.weight_transport import transport_of
 
@@ -28,35 +32,37 @@ SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
 LISTS = ("filters", "regularisers", "rewards")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 COUNTED_BY = {"filters": "reason", "rewards": "name"}
+PROCESSES_PER_CPU = 128  # 64 scripted servers run on two CPUs
 Made = TypeVar("Made")
 
 
 def check_components(config: RunConfig) -> None:
-    """Builds every component that the configuration names, with its options."""
+    """Builds every component with its options. Raises PlanError."""
     for name in ("domain", "packing", "sampler"):
         _check_is_class(name, getattr(config, name))
     domain = checked("domain", lambda: build_domain(config))
     checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
-    _check_token_fields(config)
-    parts: dict[str, list[object]] = {"domain": [domain]} | {name: [] for name, _ in named}
+    if wrong := [name for name in config.token_fields if not name.isidentifier()]:
+        raise PlanError(f"token_fields: {wrong[0]} is no name; use letters, digits and _")
+    built: dict[str, list[object]] = {"domain": [domain]} | {name: [] for name, _ in named}
     for name, component in named:
         _check_is_class(name, component)
-        part = checked(name, lambda component=component: instantiate(component))
-        _check_needs(config, name, part)
-        parts[name].append(part)
-    labels = {name: [_label_of(part, name) for part in parts.get(name, [])] for name in COUNTED_BY}
+        instance = checked(name, lambda component=component: instantiate(component))
+        _check_needs(config, name, instance)
+        built[name].append(instance)
+    labels = {name: [_label_of(one, name) for one in built.get(name, [])] for name in COUNTED_BY}
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
-    check_together(config, parts)
+    check_together(config, built)
     transport_of(config).check()
-    check_demonstrated(config, parts)
+    check_demonstrated(config, built)
 
 
 def check_observers(config: RunConfig) -> None:
-    """Builds every observer. Each has a log by its name, which is no job's."""
-    logs = {member.want.name for member in members_of(config)} | {"judging"}
+    """Builds every observer. Raises PlanError, also if two processes would have the same log."""
+    logs = {request.name for _, request in job_specs(config)} | {"judging"}
     for name, component in config.observers.items():
         key = f"observers.{name}"
         observer = checked(key, lambda component=component: instantiate(component))
@@ -77,15 +83,15 @@ def _check_command(key: str, observer: Observer) -> None:
         command = observer.command(Path("runs/latest"))
         file = observer.announces(Path("runs/latest"))
     except Exception as error:
-        raise PartError(fault(observer, "a command, and a file or None", error, role=key)) from error
+        raise PartError(describe_fault(observer, "a command, and a file or None", error, role=key)) from error
     if not (file is None or isinstance(file, Path)):
-        raise PartError(fault(observer, "a Path or None", file, "announces", key))
+        raise PartError(describe_fault(observer, "a Path or None", file, "announces", key))
     if not (isinstance(command, tuple) and all(isinstance(word, str) for word in command)):
-        raise PartError(fault(observer, "a command: a tuple of str", command, "command", key))
+        raise PartError(describe_fault(observer, "a command: a tuple of str", command, "command", key))
 
 
-def tell_of_last_steps(config: RunConfig) -> None:
-    """Says if the learning rate reaches 0 before the last step."""
+def warn_of_decay(config: RunConfig) -> None:
+    """Prints a warning if the learning rate reaches 0 before the last step."""
     optimizer = config.optimizer
     if optimizer.decay_steps is None:
         return
@@ -101,7 +107,7 @@ def tell_of_last_steps(config: RunConfig) -> None:
 def _check_is_class(name: str, component: Component) -> None:
     try:
         found = resolve_name(component.target)
-    except Exception:  # building it tells why
+    except Exception:  # building the component reports the error
         return
     if name == "trainer" and isinstance(found, type) and not hasattr(found, "needs_model"):
         raise PlanError(f"{name}._target_={component.target} is no TrainerWorker (contracts/trainer.py)")
@@ -112,16 +118,16 @@ def _check_is_class(name: str, component: Component) -> None:
         )
 
 
-def _label_of(part: object, name: str) -> str:
+def _label_of(component: object, name: str) -> str:
     attribute = COUNTED_BY[name]
-    if not getattr(part, attribute, None):
-        raise PlanError(f"{name}: {type(part).__name__} has no `{attribute}`, by which it is counted")
-    return getattr(part, attribute)
+    if not getattr(component, attribute, None):
+        raise PlanError(f"{name}: {type(component).__name__} has no `{attribute}`, by which it is counted")
+    return getattr(component, attribute)
 
 
-def _check_needs(config: RunConfig, name: str, part: object) -> None:
-    """A part says by an attribute what it cannot do without, and so does the objective inside another one."""
-    if inner := getattr(part, "policy", None):
+def _check_needs(config: RunConfig, name: str, component: object) -> None:
+    """Checks the requirements that the component, or the objective inside it, declares by attributes."""
+    if inner := getattr(component, "policy", None):
         _check_needs(config, name, inner)
     given = {
         "needs_reference": (config.reference, "a reference server: set reference=transformers"),
@@ -129,28 +135,22 @@ def _check_needs(config: RunConfig, name: str, part: object) -> None:
         "needs_repetition": (config.rollout.repetition, "rollout.repetition: nothing is stopped without"),
     }
     for need, (there, how) in given.items():
-        if getattr(part, need, False) and not there:
-            raise PlanError(f"{name}: {type(part).__name__} needs {how}")
-    for field in getattr(part, "needs_token_fields", ()):
+        if getattr(component, need, False) and not there:
+            raise PlanError(f"{name}: {type(component).__name__} needs {how}")
+    for field in getattr(component, "needs_token_fields", ()):
         if field not in config.token_fields:
             how = f"declare its dtype and fill, like +token_fields.{field}='{{dtype: float32, fill: 0.0}}'"
-            raise PlanError(f"{name}: {type(part).__name__} needs token_fields.{field}: {how}")
+            raise PlanError(f"{name}: {type(component).__name__} needs token_fields.{field}: {how}")
 
 
 def has_value_head(trainer: Component) -> bool:
-    """Returns whether the trainer, or the one inside it, is configured to have a value head."""
+    """Returns True if the trainer, or the one inside it, has a value head."""
     options = trainer.model_dump()
-    return any(part.get("value_head", False) for part in (options, options.get("inner", {})))
-
-
-def _check_token_fields(config: RunConfig) -> None:
-    for name in config.token_fields:
-        if not name.isidentifier():
-            raise PlanError(f"token_fields: {name} is no name; use letters, digits and _")
+    return any(each.get("value_head", False) for each in (options, options.get("inner", {})))
 
 
 def checked(name: str, make: Callable[[], Made]) -> Made:
-    """Returns what `make` does. Raises PlanError, with the cause: Hydra wraps what a constructor raises."""
+    """Returns the result of `make`. Raises PlanError in place of its error, or of that error's cause."""
     try:
         return make()
     except Exception as error:
@@ -160,24 +160,20 @@ def checked(name: str, make: Callable[[], Made]) -> Made:
 
 
 def _no_option(error: BaseException) -> str | None:
-    """Returns which option a class does not have, and the nearest; None for an error of another kind."""
+    """Returns a message for an unknown option of a constructor, or None for another error."""
     unknown = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
     if unknown is None:
         return None
-    classes = [part for part in _called(error) if isinstance(part, type) and part.__name__ == unknown[1]]
-    options = [name for part in classes[:1] for name in signature(part).parameters if name != "seed"]
+    frames = traceback.walk_tb(error.__traceback__)  # the called class is one of their local variables
+    local = (value for frame, _ in frames for value in frame.f_locals.values())
+    classes = [one for one in local if isinstance(one, type) and one.__name__ == unknown[1]]
+    options = [name for one in classes[:1] for name in signature(one).parameters if name != "seed"]
     there = f"; it has {', '.join(options) or 'none'}" if classes else ""
     return f"{unknown[1]} has no option {unknown[2]}{nearest(unknown[2], options)}{there}"
 
 
-def _called(error: BaseException) -> Iterator[object]:
-    """Yields what the frames of a traceback hold that could have been called."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        yield from frame.f_locals.values()
-
-
 def _not_found(text: str) -> str | None:
-    """Returns what an import did not find, and where it may be; None for an error of another kind."""
+    """Returns a message for a failed import, or None for another error."""
     absent = re.search(r"No module named '([\w.]+)'", text)
     if absent is None:
         return None
@@ -192,6 +188,55 @@ def _not_found(text: str) -> str | None:
 
 
 def _is_of(module: str, value: object) -> bool:
-    """Returns whether the value is a class or a module of this module or package, and not imported there."""
+    """Returns True if the value is a class or a module that is defined in this module or package."""
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
     return isinstance(value, type | ModuleType) and name.startswith(module)
+
+
+# --- this machine ---------------------------------------------------------------------------------
+
+
+def check_machine(config: RunConfig) -> None:
+    """Raises PlanError for missing packages, GPUs, CPUs or addresses. A plan may lack them."""
+    if config.plan:
+        return
+    if lacking := missing(config):
+        raise PlanError(lacking[0])
+    import torch
+
+    if not executor_class(config).spans_nodes:
+        found = torch.cuda.device_count()
+        if config.world.gpus > found:
+            raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
+        cpus = os.cpu_count() or 1
+        processes = config.world.servers + config.world.trainer_ranks
+        if processes > PROCESSES_PER_CPU * cpus:
+            raise PlanError(
+                f"world.servers + world.trainer_ranks = {processes} processes on {cpus} CPUs; the most here "
+                f"is {PROCESSES_PER_CPU * cpus}; executor=ray runs them on several machines (docs/cluster.md)"
+            )
+        check_master_address(config.weights.master_address)
+
+
+def check_master_address(address: str | None) -> None:
+    """Raises PlanError for an address at which trainer rank 0, on this machine, cannot listen."""
+    if address is None:
+        return
+    try:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET  # as the rendezvous store listens
+        with socket.socket(family) as probe:
+            probe.bind((address, 0))
+    except (OSError, UnicodeError) as error:
+        raise PlanError(
+            f"weights.master_address={address} is no address of this machine ({first_line(error)}); leave it "
+            "null, or set it to one"
+        ) from error
+
+
+def missing(config: RunConfig) -> list[str]:
+    """Returns how to install the missing packages of trainer, engines, executor and observers."""
+    engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
+    lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
+    lacking.append(executor_class(config).missing())
+    lacking += [observer.missing() for observer in build_observers(config)]
+    return list(dict.fromkeys(filter(None, lacking)))

@@ -1,8 +1,7 @@
-"""What a run will hold on its GPUs, estimated from the model's shape; and what of it would not fit.
+"""Estimates the GPU memory of a run from the model's shape, and refuses a run that does not fit.
 
-The trainer's backend knows its own part (`TrainerWorker.memory`). A server holds the weights, and what is
-left of its share of each GPU is for keys and values. Estimates: they leave out what a kernel needs for a
-moment, so a plan that barely fits may not fit in fact.
+The trainer's backend estimates its own use (`TrainerWorker.memory`). A server uses the rest of its share of
+each GPU, after the weights, for keys and values. Temporary buffers of kernels are not included.
 """
 
 from typing import NamedTuple
@@ -17,14 +16,14 @@ from pipelinerl.errors import PlanError
 GIB = 2**30
 RUNTIME = 4 * GIB  # of every process on a GPU: CUDA's context, NCCL's buffers, fragmentation
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-SERVERS_SHARE = 0.9  # of a GPU, where the engine's arguments do not say
+SERVERS_SHARE = 0.9  # default share of a GPU that a server uses
 
 
 class Use(NamedTuple):
     """The memory of one GPU that one process uses."""
 
     who: str
-    parts: dict[str, int]  # bytes, by what they are for
+    parts: dict[str, int]  # bytes by purpose
 
     @property
     def total(self) -> int:
@@ -34,11 +33,6 @@ class Use(NamedTuple):
 def longest_sequence(config: RunConfig) -> int:
     """Returns the most tokens of one turn: prompt and completion."""
     return config.sampling.max_prompt_tokens + config.sampling.max_tokens
-
-
-def largest_micro_batch(config: RunConfig) -> int:
-    """Returns the most tokens of a micro-batch: a rollout has one of its own, and longer ones are dropped."""
-    return longest_rollout(config) or longest_sequence(config)
 
 
 def server_use(config: RunConfig, shape: ModelShape) -> Use:
@@ -51,8 +45,10 @@ def server_use(config: RunConfig, shape: ModelShape) -> Use:
 
 
 def _keys_and_values(engine: EngineConfig, shape: ModelShape, gpu: float, weights: int) -> float:
-    """Bytes of a GPU, by the engine's arguments. vLLM's share is of all that it takes, and a size may be
-    named instead. SGLang's is of weights, keys and values, and a number of tokens may cut them short.
+    """Returns bytes of a GPU, from the engine's arguments.
+
+    vLLM's share includes all its memory, and a size may be given instead. SGLang's share includes only
+    weights, keys and values, and a number of tokens may limit it.
     """
     if size := _number(engine, "kv_cache_memory_bytes"):
         return size
@@ -77,7 +73,7 @@ def _kv_bytes(engine: EngineConfig, shape: ModelShape) -> int:
 
 
 def sequences_held(config: RunConfig, shape: ModelShape) -> int:
-    """Returns how many of the longest sequences have their keys and values on a server at a time."""
+    """Returns how many of the longest sequences fit into a server's memory for keys and values."""
     per_gpu = server_use(config, shape).parts["keys and values"]
     return per_gpu // (longest_sequence(config) * _kv_bytes(config.inference, shape))
 
@@ -87,14 +83,14 @@ def value_bytes(engine: EngineConfig) -> int:
 
 
 def rank_use(config: RunConfig, shape: ModelShape) -> Use | None:
-    """Returns what a trainer rank uses, or None where the backend makes no estimate."""
-    tokens = largest_micro_batch(config)
+    """Returns the memory of a trainer rank, or None if the backend makes no estimate."""
+    tokens = longest_rollout(config) or longest_sequence(config)  # of the largest micro-batch
     parts = instantiate(config.trainer).memory(shape, config.world.trainer_ranks, tokens)
     return parts and Use("trainer rank", {**parts, "CUDA, NCCL, ...": RUNTIME})
 
 
 def check_fits(config: RunConfig, shape: ModelShape) -> None:
-    """Raises PlanError for what cannot be on these GPUs."""
+    """Raises PlanError if a server or a trainer rank does not fit on its GPUs."""
     _check_split(config.inference, shape)
     gib = config.world.gpu_memory_gib
     server = server_use(config, shape)
@@ -122,7 +118,6 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
 
 
 def _check_split(engine: EngineConfig, shape: ModelShape) -> None:
-    """Checks that the attention heads can be split over the GPUs of one server."""
     gpus = engine.gpus_per_server
     split = engine.arguments.get("tensor_parallel_size") or 1
     if split != gpus:

@@ -1,6 +1,6 @@
-"""Checks whether the model is whole and suits this run, as far as it is known, and so for a teacher's.
+"""Checks the files of the model and of a teacher, and whether they suit the run. Called by `prepare.py`.
 
-Called by `prepare.py`. A teacher is the model of its own that a reference server may serve.
+A teacher is a different model that the reference server serves.
 """
 
 from __future__ import annotations
@@ -22,24 +22,21 @@ from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.gpu_memory import check_fits
 from pipelinerl.launcher.checking.model_source import LONGEST_REASON, Model
-from pipelinerl.launcher.checking.problems import Most, check_answers, check_prompts
+from pipelinerl.launcher.checking.problems import Limits, check_answers, check_prompts
 from pipelinerl.launcher.checking.template import check_template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-UNKNOWN_CLASS = "Unrecognized configuration class"  # begins transformers' list of those that it knows
+UNKNOWN_CLASS = "Unrecognized configuration class"  # the beginning of transformers' message
 TOKENIZER = ("tokenizer.json", "*.model", "*.tiktoken", "vocab.*")
 TEACHER = "reference.arguments.model"
 
 
 def check_model(config: RunConfig, model: Model) -> None:
-    """Checks that the context holds prompt and completion, and that the model fits on the GPUs.
-
-    Checks also that its chat template does what the domain needs, and that prompts are as short as expected.
-    """
+    """Checks files, tokenizer, chat template, prompts, teacher, context and memory. Raises PlanError."""
     if model.state == "here":
-        from transformers import AutoTokenizer  # seconds, which a run without a model need not wait
+        from transformers import AutoTokenizer  # takes seconds, and a run without a model does not need it
 
         if not (config.plan and model.hub):  # of the hub's model, a plan needs no more than config.json
             check_files(Path(model.path))
@@ -47,7 +44,7 @@ def check_model(config: RunConfig, model: Model) -> None:
             raise PlanError(f"the trainer cannot train the model in model.path={model.path}: {why}")
         try:
             tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
-        except Exception as error:  # of whatever library reads this kind of tokenizer
+        except Exception as error:  # any error of the tokenizer's library
             raise PlanError(
                 f"model.path={model.path} has no usable tokenizer: {shorten(str(error), LONGEST_REASON)}"
             ) from error
@@ -59,38 +56,28 @@ def check_model(config: RunConfig, model: Model) -> None:
         check_teacher(config.reference, tokenizer, model.path)
         if isinstance(domain, Demonstrations) and model.shape:
             shape = model.shape
-            most = Most(shape.vocab_size, shape.context, longest_rollout(config))
-            check_answers(domain.rows, template, most)
+            limits = Limits(shape.vocab_size, shape.context, longest_rollout(config))
+            check_answers(domain.rows, template, limits)
     if model.shape:
         check_shape(config, model.shape)
 
 
 def check_shape(config: RunConfig, shape: ModelShape) -> None:
-    """Checks what the model's shape alone tells: context and memory."""
-    _check_context(config, shape.context)
+    """Checks context and memory, which need only the shape. Raises PlanError."""
+    longest = {"sampling": config.sampling.max_tokens, "probe": config.probe.max_tokens}
+    for section, tokens in longest.items():
+        wanted = config.sampling.max_prompt_tokens + tokens
+        if wanted > shape.context:
+            raise PlanError(
+                f"sampling.max_prompt_tokens + {section}.max_tokens = {wanted} exceeds the model's context "
+                f"of {shape.context}; lower one of them"
+            )
     if config.world.gpus:
         check_fits(config, shape)
 
 
-def _check_context(config: RunConfig, context: int) -> None:
-    longest = {"sampling": config.sampling.max_tokens, "probe": config.probe.max_tokens}
-    for section, tokens in longest.items():
-        wanted = config.sampling.max_prompt_tokens + tokens
-        if wanted > context:
-            raise PlanError(
-                f"sampling.max_prompt_tokens + {section}.max_tokens = {wanted} exceeds the model's context "
-                f"of {context}; lower one of them"
-            )
-
-
-# --- its files ------------------------------------------------------------------------------------
-
-
 def check_files(directory: Path, key: str = "model.path") -> None:
-    """Refuses a directory whose files are not the model of its configuration; `key` has named it.
-
-    transformers would make up a tokenizer that is missing, and the tensors that are.
-    """
+    """Raises PlanError for missing files, which transformers would replace by made-up tensors and tokens."""
     if why := fault_in_files(directory) or _fault_of_names(directory):
         raise PlanError(f"{key}={directory} is no whole model: {why}")
     if not any(any(directory.glob(pattern)) for pattern in TOKENIZER):
@@ -98,9 +85,9 @@ def check_files(directory: Path, key: str = "model.path") -> None:
 
 
 def check_vocabulary(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuses a tokenizer with ids that the model has no embedding for.
+    """Raises PlanError for a tokenizer with ids that have no embedding.
 
-    Added tokens do not count, because many models publish some that no text has. The end token does.
+    Added tokens except for the end token are not checked: many models have unused ones.
     """
     from transformers import AutoConfig
 
@@ -116,7 +103,7 @@ def check_vocabulary(directory: Path, tokenizer: PreTrainedTokenizerBase) -> Non
 
 
 def _fault_of_names(directory: Path) -> str | None:
-    """Returns what transformers lacks or does not know. It loads to "meta", without memory for weights."""
+    """Returns missing and unknown tensors, or None. Loads to the "meta" device, which needs no memory."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -129,7 +116,7 @@ def _fault_of_names(directory: Path) -> str | None:
             model, report = AutoModelForCausalLM.from_pretrained(
                 directory, device_map="meta", output_loading_info=True, **options
             )
-    except Exception as error:  # of whatever class the configuration names
+    except Exception as error:  # any error of the model's class
         if UNKNOWN_CLASS in str(error):
             kind = f"{type(config).__name__} ({config.model_type})"
             return f"{kind} is not the class of a causal language model"
@@ -139,7 +126,7 @@ def _fault_of_names(directory: Path) -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps transformers from printing its table, of which a refusal says the first line."""
+    """Silences transformers, whose report is part of the error message."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -151,11 +138,8 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-# --- a teacher ------------------------------------------------------------------------------------
-
-
 def with_absolute_teacher(reference: ReferenceConfig | None) -> ReferenceConfig | None:
-    """Returns the section with the directory that the links to a teacher lead to at the start."""
+    """Returns the section with the absolute directory of the teacher, without links."""
     if reference is None or "model" not in reference.arguments:
         return reference
     name = Path(str(reference.arguments["model"]))
@@ -166,10 +150,7 @@ def with_absolute_teacher(reference: ReferenceConfig | None) -> ReferenceConfig 
 
 
 def check_teacher(reference: ReferenceConfig | None, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
-    """Raises PlanError for a teacher that is not there, or has other tokens than `tokenizer`, the run's.
-
-    path: where the run's model is.
-    """
+    """Raises PlanError for a missing teacher, or one with another vocabulary than the model in `path`."""
     if reference is None or "model" not in reference.arguments:
         return
     from transformers import AutoTokenizer
@@ -180,7 +161,7 @@ def check_teacher(reference: ReferenceConfig | None, tokenizer: PreTrainedTokeni
     check_files(Path(name), TEACHER)
     try:
         vocabulary = AutoTokenizer.from_pretrained(name, local_files_only=True).get_vocab()
-    except Exception as error:  # of whatever library reads this kind of tokenizer
+    except Exception as error:  # any error of the tokenizer's library
         why = shorten(str(error), LONGEST_REASON)
         raise PlanError(f"{TEACHER}={name} has no usable tokenizer: {why}") from error
     if vocabulary != tokenizer.get_vocab():

@@ -1,6 +1,6 @@
-"""Where the model is: a directory, a repository of the Hugging Face hub, or one that is made.
+"""Finds the model: a directory, a repository on the Hugging Face Hub, or a model that the run makes.
 
-A plan needs neither the model nor a network: `model.shape` describes the model until it is here.
+A plan needs neither the model nor a network: `model.shape` describes a model that is not here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken"]  # of a repository
-SHAPE = {  # field of ModelShape -> of a Hugging Face configuration
+SHAPE = {  # by field of ModelShape, the key in a Hugging Face configuration
     "layers": "num_hidden_layers",
     "hidden_size": "hidden_size",
     "intermediate_size": "intermediate_size",
@@ -35,19 +35,19 @@ SHAPE = {  # field of ModelShape -> of a Hugging Face configuration
     "context": "max_position_embeddings",
     "tied": "tie_word_embeddings",
 }
-LONGEST_REASON = 300  # characters of what a library says
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # of which a token passes a few
+LONGEST_REASON = 300  # characters of a library's message
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # of models with a mixture of experts
 
 
 class Model(NamedTuple):
-    path: str  # of the directory; of what is on the hub, its name there
+    path: str  # the directory, or the repository id of a model "on the hub"
     state: Literal["here", "to be made", "on the hub", "not needed"]
-    shape: ModelShape | None = None  # None: not known
-    hub: str | None = None  # its name there
+    shape: ModelShape | None = None  # None if it is not known
+    hub: str | None = None  # the repository id
 
 
 def find_model(config: RunConfig) -> Model:
-    """Returns the model, without using a network. Raises PlanError."""
+    """Returns the model. Uses no network. Raises PlanError."""
     name = config.model.path
     if config.model.made_by:
         named_class("model.made_by", config.model.made_by, ModelMaker)
@@ -78,7 +78,7 @@ def find_model(config: RunConfig) -> Model:
 
 
 def needs_model(config: RunConfig) -> bool:
-    """Whether servers or trainer load `model.path`; the scripted ones do not."""
+    """Returns True if the servers or the trainer load `model.path`; the scripted ones do not."""
     return config.inference.model is None or instantiate(config.trainer).needs_model
 
 
@@ -87,7 +87,7 @@ def model_in(directory: Path, hub: str | None = None) -> Model:
 
 
 def fetch_model(name: str) -> Model:
-    """Returns the hub's model of that name; a broken download resumes where it stopped. Raises PlanError."""
+    """Downloads the repository, or the rest of it. Raises PlanError."""
     if directory := _from_hub(name, local_files_only=False):
         return model_in(Path(directory), name)
     raise PlanError(
@@ -109,7 +109,7 @@ def _from_hub(name: str, local_files_only: bool) -> str | None:
 
 
 def _shape_of(directory: Path) -> ModelShape | None:
-    """None for an architecture that it does not describe."""
+    """Returns None if ModelShape does not describe the architecture."""
     config = _config_in(directory).get_text_config()
     if not all(hasattr(config, name) for name in SHAPE.values()) or any(hasattr(config, n) for n in EXPERTS):
         return None
@@ -122,7 +122,6 @@ def _shape_of(directory: Path) -> ModelShape | None:
 
 
 def _config_in(directory: Path) -> PretrainedConfig:
-    """Returns the model's Hugging Face configuration. Raises PlanError for a file that is none."""
     from transformers import AutoConfig
 
     file = directory / "config.json"
@@ -134,5 +133,5 @@ def _config_in(directory: Path) -> PretrainedConfig:
         raise PlanError(f"{file} is not the configuration of a Hugging Face model: it names no model_type")
     try:
         return AutoConfig.from_pretrained(directory, trust_remote_code=False)
-    except Exception as error:  # of a class that is the model's own
+    except Exception as error:  # any error of the model's class
         raise PlanError(f"{file}: {shorten(str(error), LONGEST_REASON)}") from error

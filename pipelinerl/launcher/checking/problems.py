@@ -1,7 +1,7 @@
-"""Checks a domain's problems before the run: that they fit the run and the model, and stay the same ones.
+"""Checks that the domain's problems suit the run and the model, and have not changed when a run resumes.
 
-Called by `prepare.py`. Also shows some of them in the plan (`plan=true`), and keeps in the run directory
-which ones they are. A sampler's state is places in their order: with other problems, it would mean others.
+Called by `prepare.py`, and by the plan, which shows some of them. A sampler's state refers to problems by
+their index, so a resumed run needs the same problems.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,10 +28,10 @@ from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.samplers.base import Sampler
 
 FILE = "problems.json"
-MEASURED = 64  # problems of each side whose prompts are measured: the longest ones, if the domain knows them
+MEASURED = 64  # training and held-out problems whose prompts are measured, the longest ones if known
 SHOWN = 3
 SHOWN_CHARACTERS = 2000
-RENDERED = 64  # longest answers in text, whose tokens are counted before the run
+RENDERED = 64  # answers in text whose tokens are counted before the run, the longest ones
 
 
 class Problems(msgspec.Struct, frozen=True):
@@ -47,7 +47,6 @@ def problems_of(domain: Domain) -> Problems:
 
 
 def keep_problems(run_dir: Path, problems: Problems) -> None:
-    """Writes them into the directory of a run."""
     with replaced_atomically(run_dir / FILE) as unfinished:
         unfinished.write_bytes(msgspec.json.encode(problems))
 
@@ -67,16 +66,18 @@ def check_same(run_dir: Path, problems: Problems) -> None:
 
 
 def check_problems(config: RunConfig) -> Problems | None:
-    """Checks the domain's problems, and what draws from them, and returns which ones they are.
-
-    A plan fetches none.
-    """
+    """Checks the domain's problems and the sampler. Returns None for a plan that would have to fetch them."""
     domain = build_domain(config)
     if config.plan and domain.fetches:
         return None
     checked("domain", lambda: (domain.train_size, domain.heldout_size))
     _check_held_out(config, domain)
-    _check_sampler(domain, checked("sampler", lambda: build_sampler(config, domain)))
+    sampler = checked("sampler", lambda: build_sampler(config, domain))
+    if domain.demonstrated and type(sampler).observe is not Sampler.observe:
+        raise PlanError(
+            f"sampler: {type(sampler).__name__} chooses by success, and answers of a file have no other; set "
+            "sampler=shuffled_epochs"
+        )
     checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
     return checked("domain", lambda: problems_of(domain))
 
@@ -91,20 +92,11 @@ def _check_held_out(config: RunConfig, domain: Domain) -> None:
         )
 
 
-def _check_sampler(domain: Domain, sampler: Sampler) -> None:
-    """Refuses a sampler that chooses by success, which answers of a file have always."""
-    if domain.demonstrated and type(sampler).observe is not Sampler.observe:
-        raise PlanError(
-            f"sampler: {type(sampler).__name__} chooses by success, and answers of a file have no other; set "
-            "sampler=shuffled_epochs"
-        )
-
-
 # --- prompts --------------------------------------------------------------------------------------
 
 
 def check_prompts(config: RunConfig, template: ChatTemplate, domain: Domain) -> None:
-    """Refuses prompts that are longer than the run allows for."""
+    """Raises PlanError for prompts longer than `sampling.max_prompt_tokens`."""
     prompts = {
         problem.problem_id: prompt_of(config, template, problem) for problem in _measured(config, domain)
     }
@@ -122,13 +114,13 @@ def check_prompts(config: RunConfig, template: ChatTemplate, domain: Domain) -> 
 def _measured(config: RunConfig, domain: Domain) -> Iterator[Problem]:
     if config.plan and domain.fetches:
         return
-    if not domain.demonstrated:  # no server is given those
+    if not domain.demonstrated:  # servers do not get demonstrations
         yield from map(domain.train_problem, domain.longest_problems(MEASURED))
     yield from map(domain.heldout_problem, domain.longest_heldout(MEASURED))
 
 
 def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
-    """Yields lines of the plan: the domain's notes, and the first problems as the model will see them."""
+    """Yields lines of the plan: the domain's notes, and the first problems as the model sees them."""
     domain = build_domain(config)
     if domain.fetches and not domain.makes:
         yield "problems: fetched when the run starts"
@@ -141,18 +133,13 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
     for index in range(min(SHOWN, domain.train_size)):
         problem = domain.train_problem(index)
         if isinstance(problem, Demonstration):
-            yield from _describe_answers(template, problem)
+            completions = answers_of(problem.row, template)
+            yield f"{problem.problem_id}: {_first(template, completions[0].prompt_token_ids.tolist())}"
+            for completion in completions:
+                yield f"  answer: {_first(template, completion.token_ids.tolist())}"
             continue
         yield f"{problem.problem_id}: {_first(template, prompt_of(config, template, problem))}"
         yield f"  expected: {_begin_of(repr(problem.data))}"
-
-
-def _describe_answers(template: ChatTemplate, problem: Demonstration) -> Iterator[str]:
-    """Yields the prompt of a line of a file, and each of its answers."""
-    completions = answers_of(problem.row, template)
-    yield f"{problem.problem_id}: {_first(template, completions[0].prompt_token_ids.tolist())}"
-    for completion in completions:
-        yield f"  answer: {_first(template, completion.token_ids.tolist())}"
 
 
 def _first(template: ChatTemplate, tokens: Sequence[int]) -> str:
@@ -164,31 +151,31 @@ def _begin_of(text: str) -> str:
     return text[:SHOWN_CHARACTERS] + (f" and {more:,} more characters" if more > 0 else "")
 
 
-# --- answers of a file ----------------------------------------------------------------------------
+# --- demonstrations -------------------------------------------------------------------------------
 
 
-class Most(NamedTuple):
-    """What the lines of a file may have at most."""
+class Limits(NamedTuple):
+    """Limits on the rows of a file of demonstrations, in tokens."""
 
     vocabulary: int
-    context: int  # tokens of one answer with its prompt
-    line: int | None  # tokens of all answers of a line, each with the prompt
+    context: int  # of one answer with its prompt
+    line: int | None  # of all answers of a row, each with its prompt
 
 
-def check_answers(rows: Sequence[Row], template: ChatTemplate, most: Most) -> None:
-    """Checks that the model has the token ids, that lines fit into it, and that text is rendered.
+def check_answers(rows: Sequence[Row], template: ChatTemplate, limits: Limits) -> None:
+    """Raises PlanError for unknown token ids, rows that are too long, and texts that cannot be rendered.
 
-    An answer in token ids must end itself: the model would otherwise learn never to end one.
+    An answer in token ids must have an end token, so that the model learns to end its answers.
     """
     ends = end_tokens_in(template.path, template.renderer.tokenizer)
     for number, row in enumerate(rows, 1):
         for tokens in row.tokens:
             whole = [*row.prompt_token_ids, *tokens]
-            if max(whole) >= most.vocabulary:
+            if max(whole) >= limits.vocabulary:
                 raise PlanError(
-                    f"domain: row {number} has the token id {max(whole)}; the model has {most.vocabulary}"
+                    f"domain: row {number} has the token id {max(whole)}; the model has {limits.vocabulary}"
                 )
-        _check_lengths(number, [len(row.prompt_token_ids) + len(tokens) for tokens in row.tokens], most)
+        _check_lengths(number, [len(row.prompt_token_ids) + len(tokens) for tokens in row.tokens], limits)
         for tokens in row.tokens:
             if tokens[-1] not in ends:
                 raise PlanError(
@@ -200,27 +187,27 @@ def check_answers(rows: Sequence[Row], template: ChatTemplate, most: Most) -> No
     for number, row in in_text[:RENDERED]:
         try:
             answers = answers_of(row, template)
-        except Exception as error:  # a chat template raises errors of its own
+        except Exception as error:  # a chat template may raise any error
             raise PlanError(f"domain: row {number} cannot be rendered: {error}") from error
         lengths = [len(answer.prompt_token_ids) + len(answer.token_ids) for answer in answers]
-        _check_lengths(number, lengths, most)
+        _check_lengths(number, lengths, limits)
 
 
-def _check_lengths(number: int, answers: Sequence[int], most: Most) -> None:
+def _check_lengths(number: int, answers: Sequence[int], limits: Limits) -> None:
     for tokens in answers:
-        if tokens > most.context:
+        if tokens > limits.context:
             raise PlanError(
-                f"domain: row {number} has {tokens} tokens; the model's context is {most.context}"
+                f"domain: row {number} has {tokens} tokens; the model's context is {limits.context}"
             )
-    if most.line is not None and sum(answers) > most.line:
+    if limits.line is not None and sum(answers) > limits.line:
         raise PlanError(
-            f"domain: row {number} has {sum(answers)} tokens, and a micro-batch at most {most.line}; raise "
+            f"domain: row {number} has {sum(answers)} tokens, and a micro-batch at most {limits.line}; raise "
             "packing.micro_batch_tokens"
         )
 
 
 def answers_of(row: Row, template: ChatTemplate) -> list[Completion]:
-    """Returns the answers of a line, as the model learns them. The first of two is the preferred one."""
+    """Returns the answers of a row as completions. The first of two is the preferred one."""
     if row.prompt_token_ids:
         return [unsampled(row.prompt_token_ids, tokens) for tokens in row.tokens]
     return [template.answered(row.conversation, text) for text in row.texts]

@@ -1,7 +1,7 @@
-"""Checks that the model's chat template shows what the domain says, and shows a user what it writes.
+"""Checks that the model's chat template renders the domain's messages, and describes it for the plan.
 
-Called by `model.py`, and by the plan. Templates refuse roles, leave messages out, or open no
-answer. The run would then learn from other prompts than the domain's.
+A template may refuse roles, leave messages out, or not open an answer. The run would then learn from other
+prompts than the domain's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESULT = [{"role": "tool", "tool_call_id": "call_1", "content": "the result"}]
 
 
 def check_template(config: RunConfig, tokenizer: PreTrainedTokenizerBase, domain: Domain, path: str) -> None:
-    """Checks what is known without the domain's problems, which a plan does not fetch."""
+    """Checks the template without the domain's problems, which a plan does not fetch. Raises PlanError."""
     if not tokenizer.chat_template:
         raise PlanError(f"the tokenizer in model.path={path} has no chat template; add chat_template.jinja")
     template = ChatTemplate(path, tokenizer)
@@ -58,17 +58,14 @@ def check_template(config: RunConfig, tokenizer: PreTrainedTokenizerBase, domain
         )
     if "tools" in domain.needs:
         _check_results(template)
-    # Problems that are here are rendered themselves, with the system prompt that they really have.
+    # `check_prompts` renders problems that are here, with their own system prompts.
     system = config.domain.model_dump().get("system_prompt") if domain.fetches else None
     opening = [{"role": "system", "content": str(system)}] if system else []
     prompt_of(config, template, Problem("any", [*opening, *ASKED]))
 
 
 def _unopened(renderer: Renderer) -> str:
-    """Returns how the model itself must begin its turn, because prompts do not: nothing if they do.
-
-    What is written before an answer is otherwise the model's own choice: to think, or not to.
-    """
+    """Returns the text that begins a turn in the template, if prompts do not include it, or ""."""
     place = next(renderer.private(ASKED))
     prompt = renderer.render(ASKED)
     before, answered, _ = renderer.render([*ASKED, said(place)], opens=False).partition(place)
@@ -85,7 +82,7 @@ def _left_out(renderer: Renderer, problem: Problem) -> str | None:
 
 
 def _check_results(template: ChatTemplate) -> None:
-    """Checks that the results of tools can follow an answer that calls."""
+    """Raises PlanError if a tool's result cannot follow a tool call."""
     called = template.renderer.tokenizer(CALL, add_special_tokens=False)["input_ids"]
     try:
         template.prompt_after(unsampled(template.prompt(ASKED), [*called, template.renderer.end]), RESULT)
@@ -96,7 +93,7 @@ def _check_results(template: ChatTemplate) -> None:
 
 
 def prompt_of(config: RunConfig, template: ChatTemplate, problem: Problem) -> list[int]:
-    """Returns the tokens of a problem's prompt. Raises PlanError for one that the template does not show."""
+    """Returns the token ids of a prompt. Raises PlanError if the template does not render the messages."""
     where = f"the chat template in model.path={template.path}"
     try:
         template.spells_special(problem.messages)  # warns
@@ -122,7 +119,7 @@ def _advice(config: RunConfig, problem: Problem) -> str:
 
 
 def describe_template(path: str) -> Iterator[str]:
-    """Yields lines that show a prompt, an answer with its end, the next turn, and where answers end."""
+    """Yields lines that show a prompt, an answer, the next turn, and the end tokens."""
     template = ChatTemplate(path)
     tokenizer = template.renderer.tokenizer
     prompt = template.prompt(ASKED)

@@ -1,4 +1,1 @@
-"""Makes the configuration of a run from `conf/` and the command line, and describes its keys and choices.
-
-Called by `launch.py`. Must not know how a configuration is checked or run.
-"""
+"""Makes the configuration of a run from `conf/` and the command line, and describes it for `--help`."""

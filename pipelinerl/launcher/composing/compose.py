@@ -1,11 +1,9 @@
-"""Composing the configuration: the schema's defaults, `conf/` and the command line's overrides, by Hydra.
+"""Composes the configuration with Hydra: the schema's defaults, `conf/` and the command line's overrides.
 
-Hydra refuses a key that no file has. The lowest layer, below every file, gives it each key of the schema that
-has a default. So a default is written in `pipelinerl/config.py` alone, and a file holds only what departs
-from it. A resumed run keeps its configuration; overrides change what they name in it.
+Hydra refuses a key that no file has. So the defaults of `pipelinerl/config.py` are registered as the lowest
+layer, and the files contain only deviations from them. Overrides of a resumed run change its configuration.
 """
 
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -31,16 +29,16 @@ from pipelinerl.config import (
     with_moved_keys,
 )
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.composing.choices import PARTS_OF_ALL, chosen_by_default
+from pipelinerl.launcher.composing.choices import EXPERIMENT_GROUPS, chosen_by_default
 from pipelinerl.launcher.composing.explain import explain, file_given, parse, unknown_keys
 from pipelinerl.paths import conf_directories, conf_directory
 
-FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
-FIXED_OPTIONS = ("trainer.lora", "trainer.inner.lora")  # a checkpoint has the parameters that are trained
+FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # keys that a resume cannot change
+FIXED_OPTIONS = ("trainer.lora", "trainer.inner.lora")  # because a checkpoint has the trained parameters
 
 
 def compose_config(overrides: list[str]) -> RunConfig:
-    """Raises PlanError, which says which key and why."""
+    """Returns the configuration. Raises PlanError, whose message names the wrong key."""
     try:
         given = parse(overrides)
         is_resumed = "resume" in given and given["resume"].value() is not False
@@ -49,31 +47,31 @@ def compose_config(overrides: list[str]) -> RunConfig:
         raise PlanError(explain(error, overrides)) from error
     except ValidationError as error:
         raise PlanError(unknown_keys(error, overrides)) from error
-    except (OSError, ValueError, yaml.YAMLError) as error:  # a choice that is no name, a file that is no YAML
+    except (OSError, ValueError, yaml.YAMLError) as error:  # such as a file that is no YAML
         raise PlanError(f"the configuration cannot be composed: {one_line(error)}") from error
-    _check_lag(config, given)
-    return config
-
-
-def _check_lag(config: RunConfig, given: Mapping[str, Override]) -> None:
-    """Refuses a lag that is asked for and that the schedule does not have."""
     if config.schedule == "conventional" and "max_lag" in given and config.max_lag != 0:
         raise PlanError(
             f"{given['max_lag'].input_line}: schedule=conventional trains on the newest weights alone, "
             "max_lag=0; leave max_lag out, or set schedule=async or schedule=pipeline"
         )
+    return config
 
 
 def _composed(overrides: list[str]) -> dict:
-    """Other `conf/` directories add to the project's, like `conf/objective/mine.yaml` of one's own."""
-    others = [f"'file://{_escaped(conf)}'" for conf in conf_directories()[1:]]
+    """Composes the files of all `conf/` directories."""
+    paths = [str(conf).replace("\\", "\\\\").replace("'", "\\'") for conf in conf_directories()[1:]]
+    others = [f"'file://{path}'" for path in paths]
     overrides = [*overrides, f"hydra.searchpath=[{','.join(others)}]"]
-    _register_defaults()
+    store = ConfigStore.instance()
+    store.store("schema", defaults_of(RunConfig))  # under the names in the `defaults` lists of `conf/`
+    store.store("schema", defaults_of(EngineConfig), group="inference")
+    store.store("schema", defaults_of(ReferenceConfig), group="reference")
+    store.store("schema", defaults_of(WeightsConfig), group="weights")
     with initialize_config_dir(str(conf_directory()), version_base="1.3"):
         composed = OmegaConf.to_container(
             compose("config", overrides=overrides), resolve=True, throw_on_missing=True
         )
-    for group in PARTS_OF_ALL:
+    for group in EXPERIMENT_GROUPS:
         if group in composed:
             file = file_given(group, overrides)
             raise PlanError(f"{file}: its first line must be: # @package _global_")
@@ -81,17 +79,8 @@ def _composed(overrides: list[str]) -> dict:
     return composed
 
 
-def _register_defaults() -> None:
-    """Makes the defaults known to Hydra, under the names that `conf/` begins with."""
-    store = ConfigStore.instance()
-    store.store("schema", defaults_of(RunConfig))
-    store.store("schema", defaults_of(EngineConfig), group="inference")
-    store.store("schema", defaults_of(ReferenceConfig), group="reference")
-    store.store("schema", defaults_of(WeightsConfig), group="weights")
-
-
 def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:
-    """Returns the keys of a schema that have a default, with the defaults of its sections."""
+    """Returns the defaults of a schema and of its sections, by key."""
     defaults = {}
     for name, field in schema.model_fields.items():
         kind = field.annotation
@@ -104,25 +93,21 @@ def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:
     return defaults
 
 
-def _escaped(path: Path) -> str:
-    return str(path).replace("\\", "\\\\").replace("'", "\\'")
-
-
-def _check_paths(part: object, key: str = "") -> None:
-    """Refuses a class that has moved."""
-    if isinstance(part, list):
-        part = dict(enumerate(part))
-    if not isinstance(part, dict):
+def _check_paths(value: object, key: str = "") -> None:
+    """Raises PlanError for the path of a class that has moved."""
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
         return
-    path = part.get("_target_")
+    path = value.get("_target_")
     if isinstance(path, str) and (new := new_path(path)):
         raise PlanError(f"{key}_target_={path} is {new} now")
-    for name, value in part.items():
-        _check_paths(value, f"{key}{name}.")
+    for name, inner in value.items():
+        _check_paths(inner, f"{key}{name}.")
 
 
 def _of_stopped_run(given: dict[str, Override]) -> dict:
-    """The run's own configuration, with what is given in its place."""
+    """Returns the configuration of the stopped run with the given overrides."""
     if not isinstance(given["resume"].value(), int):
         raise PlanError(
             f"{given['resume'].input_line}: resume=true resumes from the newest checkpoint, and a number "
@@ -146,14 +131,14 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     for key, override in given.items():
         if override.is_delete():
             raise PlanError(f"{override.input_line}: nothing can be taken out when a run is resumed")
-        if key in PARTS_OF_ALL:
+        if key in EXPERIMENT_GROUPS:
             raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
         chosen = key in chosen_by_default() and not isinstance(override.value(), dict)
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
         of_backend = key in ("executor", "streams") and chosen
         if of_backend and value["_target_"] == OmegaConf.select(run, f"{key}._target_"):
-            continue  # it keeps the settings that it had
-        if key == "model":  # the launcher has found what a choice leaves open
+            continue  # it keeps its options
+        if key == "model":  # null options keep the values that the launcher resolved
             value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
         OmegaConf.update(run, key, value, merge=False, force_add=True)
     for key, value in before.items():

@@ -1,4 +1,4 @@
-"""Says in one line why a command line is no configuration: which argument it is, and what to write."""
+"""Parses the command line, and explains errors in it in one line: the wrong argument, and what to write."""
 
 import difflib
 import re
@@ -16,7 +16,7 @@ from contracts.support.messages import first_line, nearest, problem_line
 from pipelinerl.config import NODES, RESTARTS, Component, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.composing.choices import (
-    PARTS_OF_ALL,
+    EXPERIMENT_GROUPS,
     choices_of,
     chosen_by_default,
     groups,
@@ -42,7 +42,7 @@ MOVED = {
 
 
 def parse(arguments: list[str]) -> dict[str, Override]:
-    """Returns the settings of a command line by their keys. Raises PlanError for one that cannot be read."""
+    """Returns the overrides of a command line by their keys. Raises PlanError for an unreadable argument."""
     parser = OverridesParser.create()
     settings = {}
     for argument in arguments:
@@ -73,19 +73,19 @@ def _check_key(argument: str, section: str, key: str) -> None:
         raise PlanError(f"{argument}: the name of the key is missing before =")
     if section == "hydra":
         raise PlanError(f"{argument}: Hydra only composes the configuration, and its own settings do nothing")
-    if section in PARTS_OF_ALL and section != key:
+    if section in EXPERIMENT_GROUPS and section != key:
         raise PlanError(f"{argument}: what +{section}=NAME sets is set by its own key, without {section}")
     if key in MOVED:
         raise PlanError(f"{argument}: {MOVED[key]}")
 
 
 def _check_value(argument: str, setting: Override) -> None:
-    """Refuses a number for a choice, and a part of a list."""
+    """Raises PlanError for a number in place of a choice, and for an index or key of a list."""
     section, _, rest = setting.key_or_group.partition(".")
     field = RunConfig.model_fields.get(section)
     is_list = field is not None and get_origin(field.annotation) is list
-    names_a_part = rest and not rest[0].isdigit()
-    if is_list and (names_a_part or isinstance(setting.value(), dict)):
+    has_inner_key = rest and not rest[0].isdigit()
+    if is_list and (has_inner_key or isinstance(setting.value(), dict)):
         raise PlanError(f"{argument}: {section} is a list, which is written whole, like {section}='[...]'")
     is_choice = not rest and section in groups() and not setting.is_delete()
     if is_choice and isinstance(setting.value(), int | float | None):
@@ -94,10 +94,10 @@ def _check_value(argument: str, setting: Override) -> None:
 
 
 def _quoted(argument: str) -> str:
-    """Returns the argument as one types it in a shell, with its value in quotes that Hydra reads."""
+    """Returns the argument for a shell, with the value in Hydra's quotes."""
     key, _, value = argument.partition("=")
     plain = value.removeprefix("'").removeprefix('"')
-    # In Hydra's quotes, a backslash stands for itself unless a quote follows.
+    # In Hydra's quotes, a backslash is literal unless a quote follows.
     escaped = re.sub(r"\\+(?='|$)", lambda found: 2 * found[0], plain).replace("'", "\\'")
     return f"{key}=\"'" + re.sub(r'([$`"\\])', r"\\\1", escaped) + "'\""
 
@@ -115,12 +115,12 @@ def _unreadable(argument: str) -> str:
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str:
-    """Returns what is wrong with the arguments that Hydra or OmegaConf refuses."""
+    """Returns a message for an error of Hydra or OmegaConf."""
     text = first_line(error)
     if missing := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
         return _no_choice(*missing.groups())
     if twice := re.search(r"Multiple values for (\w+)", text):
-        if twice[1] in PARTS_OF_ALL:
+        if twice[1] in EXPERIMENT_GROUPS:
             return f"+{twice[1]}=NAME is given more than once, and a run has one"
         if not any(argument.startswith(f"+{twice[1]}=") for argument in arguments):
             override = f"write `override /{twice[1]}: NAME` in its defaults"
@@ -136,7 +136,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
 
 
 def _no_override(file: str, group: str, package: str | None) -> str:
-    """Returns why a file of one's own overrides nothing. `package`: where its keys go, if not to the top."""
+    """Returns why the `override` in a file fails. `package`: of the file's keys, if there is one."""
     if package:
         return f"conf/{file}.yaml: its first line must be: # @package _global_"
     name = group.rpartition("/")[2]
@@ -146,18 +146,18 @@ def _no_override(file: str, group: str, package: str | None) -> str:
 
 
 def file_given(group: str, arguments: Iterable[str]) -> str | None:
-    """Returns the file that +exp=NAME or +scale=NAME stands for, or None if it is not given."""
+    """Returns the file of +exp=NAME or +scale=NAME, or None if the group is not given."""
     names = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"+{group}=")]
     return f"conf/{group}/{names[0]}.yaml" if names else None
 
 
 def _files_given(arguments: Sequence[str]) -> str:
-    files = (file_given(group, arguments) for group in PARTS_OF_ALL)
+    files = (file_given(group, arguments) for group in EXPERIMENT_GROUPS)
     return " or ".join(filter(None, files))
 
 
 def unknown_keys(error: ValidationError, arguments: Sequence[str]) -> str:
-    """Returns the problems of a configuration in one line; what is known is named for a key that is not."""
+    """Returns the validation errors in one line, with the nearest known key for an unknown one."""
     lines = []
     files = _files_given(arguments)
     for problem in error.errors():
@@ -165,14 +165,9 @@ def unknown_keys(error: ValidationError, arguments: Sequence[str]) -> str:
         typed = any(argument.lstrip("+~").startswith(key) for argument in arguments)
         unknown = problem["type"] == "extra_forbidden"
         where = f" in {files}" if unknown and files and not typed else ""
-        near = _instead_of(key) if unknown else ""
-        lines.append(f"{problem_line(problem)}{where}{near}")
+        hint = f"; {MOVED[key]}" if key in MOVED else nearest(key, _known_keys(RunConfig))
+        lines.append(f"{problem_line(problem)}{where}{hint if unknown else ''}")
     return "; ".join(lines)
-
-
-def _instead_of(key: str) -> str:
-    """Returns the end of a refusal that names what to set in place of an unknown key."""
-    return f"; {MOVED[key]}" if key in MOVED else nearest(key, _known_keys(RunConfig))
 
 
 def _no_choice(group: str, choice: str) -> str:
@@ -186,7 +181,6 @@ def _no_choice(group: str, choice: str) -> str:
 
 
 def _options_of(section: str, arguments: Sequence[str]) -> list[str]:
-    """Returns the options of the class that a section's choice names."""
     given = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{section}=")]
     choice = (given or [chosen_by_default().get(section)])[-1]
     target = target_of(section, choice) if choice in choices_of(section) else None
@@ -198,18 +192,19 @@ def _options_of(section: str, arguments: Sequence[str]) -> list[str]:
 
 def _no_key(argument: str, key: str, arguments: Sequence[str]) -> str:
     section, _, option = key.partition(".")
-    if key in PARTS_OF_ALL:
+    if key in EXPERIMENT_GROUPS:
         return f"{argument}: it is added with a plus: +{argument}"
     if others := [choice for choice in choices_of(section) if option in options_in(section, choice)]:
         return f"{argument}: {key} is an option of {' or '.join(f'{section}={other}' for other in others)}"
-    if section != key and _is_component(section):
+    field = RunConfig.model_fields.get(section)
+    if section != key and field is not None and field.annotation is Component:
         near = nearest(key.removeprefix(f"{section}."), _options_of(section, arguments))
         hint = near.removeprefix("; ") or f"+{key}=... adds one"
         return f"{argument}: {section} has no such option in its file; {hint}"
     if _takes_any_name(key):
         return f"{argument}: what is not in the file yet is added with a plus: +{argument}"
     options = [f"{section}.{name}" for name in _options_of(section, arguments)] if option else []
-    near = difflib.get_close_matches(key, [*_known_keys(RunConfig), *options, *PARTS_OF_ALL], n=1)
+    near = difflib.get_close_matches(key, [*_known_keys(RunConfig), *options, *EXPERIMENT_GROUPS], n=1)
     hint = f"; did you mean {near[0]}?" if near else "; python launch.py --help lists the keys"
     if near == [key] and argument.startswith("+"):
         return f"{argument}: {key} is there already; write it without the plus"
@@ -218,13 +213,8 @@ def _no_key(argument: str, key: str, arguments: Sequence[str]) -> str:
     return f"unknown configuration key or choice: {argument}{hint}"
 
 
-def _is_component(section: str) -> bool:
-    field = RunConfig.model_fields.get(section)
-    return field is not None and field.annotation is Component
-
-
 def _takes_any_name(key: str) -> bool:
-    """Whether it is, or lies in, a mapping whose names are the user's."""
+    """Returns True if the key is, or is inside, a mapping with arbitrary names."""
     kind = RunConfig
     for name in key.split("."):
         field = getattr(kind, "model_fields", {}).get(name)

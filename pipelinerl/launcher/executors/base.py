@@ -1,8 +1,8 @@
 """The interface between the launcher and the executors that run its jobs.
 
-The launcher asks for places, starts a process in each, and polls their state. Two phases are needed because
-the address and the port of a job are known only once it is placed. The launcher decides which jobs restart:
-an executor never restarts a job by itself.
+The launcher requests placements, starts a process in each, and polls their state. Two phases are needed
+because the address and the port of a job are known only once it is placed. The launcher decides which jobs
+restart: an executor never restarts a job by itself.
 """
 
 import abc
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from contracts.support.token import TOKEN_VARIABLE
+from pipelinerl.components import named_class, typed_options
 from pipelinerl.config import RunConfig, Section
 
 # Secrets (URLs may have some), variables of Ray's workers, and the launcher's rank in torchrun or SLURM.
@@ -23,14 +24,14 @@ WITHHELD = re.compile(
 
 
 @dataclass(frozen=True)
-class Want:
-    """The resources that a job asks for."""
+class ResourceRequest:
+    """The resources that a job needs, all on one node."""
 
     name: str  # the job's name in all methods
     group: str  # the jobs of one group are placed together or not at all
     bundle: str  # the jobs of one bundle of a group are placed on one node
     cpus: float = 0.0  # cores reserved for the job
-    gpus: int = 0  # GPUs, all on one node
+    gpus: int = 0
     port: int | None = None  # port to listen at; 0 takes a free one, None if the job does not listen
     host: str | None = None  # address to listen at; None takes its node's address
     port_key: str = "inference.base_port"  # the keys that set port and host, for messages
@@ -38,8 +39,8 @@ class Want:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A job's place. Its port stays reserved until the job is dropped."""
+class Placement:
+    """A reservation on a node for one job. The port stays reserved until the job is released."""
 
     node: str  # the node's name, for messages
     address: str  # the address by which other nodes reach it
@@ -50,7 +51,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Process:
-    """A process to start in a slot."""
+    """A process to start in a placement."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -64,36 +65,36 @@ class Process:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The job has no place yet."""
+    """The job is not placed yet."""
 
     needs: str  # the missing resources, as a message
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The job has a place, in which no process has been started."""
+    """The job is placed, and no process has been started."""
 
-    slot: Slot
+    placement: Placement
 
 
 @dataclass(frozen=True)
 class Running:
-    slot: Slot
+    placement: Placement
 
 
 @dataclass(frozen=True)
 class Draining:
     """The process runs on a node that will end at the deadline."""
 
-    slot: Slot
+    placement: Placement
     deadline: float  # time.time() at which the node ends
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The process and everything that it started have ended. Its place is still reserved."""
+    """The process and everything that it started have ended. Its placement is still reserved."""
 
-    slot: Slot
+    placement: Placement
     status: int  # exit status, or minus the number of the signal that ended it
 
 
@@ -101,11 +102,11 @@ class Ended:
 class Lost:
     """The node or its keeper process is lost. The job's process may still run, out of reach."""
 
-    slot: Slot | None  # the job's last slot
+    placement: Placement | None  # the job's last one
     why: str
 
 
-Fate = Waiting | Placed | Running | Draining | Ended | Lost
+JobState = Waiting | Placed | Running | Draining | Ended | Lost
 
 
 @dataclass(frozen=True)
@@ -126,55 +127,73 @@ class Executor(abc.ABC):
 
     Options: ClassVar[type[Section]] = Section
     spans_nodes: ClassVar[bool] = False  # whether jobs may be placed on other machines
-    may_fork: ClassVar[bool] = True  # whether this process may still be forked once places were asked for
+    may_fork: ClassVar[bool] = True  # whether this process may still be forked after `request`
 
     address: str  # this machine's address, by which the nodes reach it
-    notices_within_s: float = 0.0  # longest time until `look` reports a lost node; 0 if there is one node
-    place_timeout_s: float = 0.0  # longest wait for places, at the start and for jobs whose nodes are lost
+    notices_within_s: float = 0.0  # longest time until `poll` reports a lost node; 0 if there is one node
+    place_timeout_s: float = 0.0  # longest wait for placements, at the start and for jobs on lost nodes
 
     @classmethod
     def missing(cls) -> str | None:
-        """Returns how to install what it needs and this machine lacks; None if there is nothing."""
+        """Returns how to install a package that is needed and not installed; None if none is."""
         return None
 
     @classmethod  # noqa: B027
     def check(cls, config: RunConfig) -> None:
-        """Raises PlanError for a run that it cannot execute. Looks at no machine and no cluster."""
+        """Raises PlanError for a run that it cannot execute. Must not access a machine or a cluster."""
 
     @classmethod
     @abc.abstractmethod
     def of(cls, config: RunConfig, options: Section) -> Self:
-        """Returns the executor of a run. Takes no place, and joins no cluster."""
+        """Returns the executor of a run. Must not reserve resources or join a cluster."""
 
     @abc.abstractmethod
-    def capacity(self, wants: Iterable[Want]) -> Capacity:
-        """Returns the resources, and which of these jobs could be placed. Does not ask for places."""
+    def capacity(self, requests: Iterable[ResourceRequest]) -> Capacity:
+        """Returns the resources, and which of these jobs could be placed. Reserves nothing."""
 
     @abc.abstractmethod
-    def ask(self, wants: Iterable[Want]) -> None:
-        """Asks for places, and returns at once. Raises PlanError for jobs that can never be placed."""
+    def request(self, requests: Iterable[ResourceRequest]) -> None:
+        """Requests placements, and returns at once. Raises PlanError for jobs that can never be placed."""
 
     @abc.abstractmethod
-    def look(self) -> Mapping[str, Fate]:
-        """Returns the state of every job that was asked for and not dropped. Never blocks."""
+    def poll(self) -> Mapping[str, JobState]:
+        """Returns the state of every job that was requested and not released. Never blocks."""
 
     @abc.abstractmethod
     def start(self, name: str, process: Process) -> None:
-        """Starts a process in the place of a job that is `Placed`, `Ended`, or not yet started again."""
+        """Starts the process of a job that is `Placed`, `Ended`, or not yet started again."""
 
     @abc.abstractmethod
     def end(self, names: Iterable[str]) -> None:
         """Asks these processes to end: SIGTERM, and SIGKILL after their `grace_s`. Returns at once."""
 
     @abc.abstractmethod
-    def drop(self, names: Iterable[str]) -> None:
-        """Kills the remaining processes of these jobs, and releases their places."""
+    def release(self, names: Iterable[str]) -> None:
+        """Kills the remaining processes of these jobs, and releases their placements."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Drops every job. No process of a job is left on any node that can be reached."""
+        """Releases every job. No process of a job is left on any node that can be reached."""
 
 
 def node_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables that a job inherits from the process that starts it."""
     return {name: value for name, value in environment.items() if not WITHHELD.fullmatch(name)}
+
+
+def executor_class(config: RunConfig) -> type[Executor]:
+    """Returns the class that the configuration names. Raises PlanError if it is no Executor."""
+    return named_class("executor", config.executor, Executor)
+
+
+def executor_of(config: RunConfig) -> Executor:
+    """Returns the executor of a run. Raises PlanError for wrong options."""
+    named = executor_class(config)
+    return named.of(config, typed_options("executor", config.executor, named.Options))
+
+
+def check_executor(config: RunConfig) -> None:
+    """Raises PlanError for an unknown executor, wrong options, or a run that it cannot execute."""
+    named = executor_class(config)
+    typed_options("executor", config.executor, named.Options)
+    named.check(config)

@@ -1,15 +1,12 @@
-"""Groups and bundles of resources that jobs ask of a cluster. The bundles of a group are placed together.
-
-Pure computation.
-"""
+"""Groups and bundles of the resources that jobs request of a cluster. Pure computation."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipelinerl.launcher.executors.base import Want
+from pipelinerl.launcher.executors.base import ResourceRequest
 
-LEAST_CPUS = 0.01  # a keeper's cores, because Ray makes no group without resources
+LEAST_CPUS = 0.01  # Ray refuses a placement group without resources
 
 
 @dataclass(frozen=True)
@@ -31,28 +28,28 @@ class Resources:
         return "{" + ", ".join(f"{name}: {amount:g}" for name, amount in named if amount) + "}"
 
 
-def needs_of(want: Want) -> Resources:
-    return Resources(max(want.cpus, LEAST_CPUS), want.gpus)
+def needs_of(request: ResourceRequest) -> Resources:
+    return Resources(max(request.cpus, LEAST_CPUS), request.gpus)
 
 
-def size(wants: Iterable[Want]) -> tuple[float, ...]:
-    """Returns the key that sorts groups: most bundles first, then most GPUs, then most cores."""
-    bundles = bundles_of(wants)
+def size(requests: Iterable[ResourceRequest]) -> tuple[float, ...]:
+    """Returns the sort key of a group: most bundles first, then most GPUs, then most cores."""
+    bundles = bundles_of(requests)
     total = sum(bundles.values(), Resources())
     return (-len(bundles), -total.gpus, -total.cpus)
 
 
-def bundles_of(wants: Iterable[Want]) -> dict[str, Resources]:
+def bundles_of(requests: Iterable[ResourceRequest]) -> dict[str, Resources]:
     """Returns the total resources of each bundle of the jobs."""
     bundles: dict[str, Resources] = {}
-    for want in wants:
-        bundles[want.bundle] = bundles.get(want.bundle, Resources()) + needs_of(want)
+    for request in requests:
+        bundles[request.bundle] = bundles.get(request.bundle, Resources()) + needs_of(request)
     return bundles
 
 
-def every_bundle_of(wants: Iterable[Want]) -> list[tuple[str, Resources]]:
-    """Returns the bundles of all groups, by name."""
-    return [bundle for members in groups_of(wants).values() for bundle in bundles_of(members).items()]
+def every_bundle_of(requests: Iterable[ResourceRequest]) -> list[tuple[str, Resources]]:
+    """Returns the name and the resources of every bundle of every group."""
+    return [bundle for members in groups_of(requests).values() for bundle in bundles_of(members).items()]
 
 
 def in_words(needs: Iterable[Resources]) -> str:
@@ -61,9 +58,9 @@ def in_words(needs: Iterable[Resources]) -> str:
     return " + ".join(f"{count} x {each}" if count > 1 else each for each, count in counts.items())
 
 
-def groups_of(wants: Iterable[Want]) -> dict[str, list[Want]]:
-    """Returns the jobs of each group, the largest group first, because small ones fit into what is left."""
-    groups: dict[str, list[Want]] = {}
-    for want in wants:
-        groups.setdefault(want.group, []).append(want)
+def groups_of(requests: Iterable[ResourceRequest]) -> dict[str, list[ResourceRequest]]:
+    """Returns the jobs of each group, the largest group first, because small ones fit in the remainder."""
+    groups: dict[str, list[ResourceRequest]] = {}
+    for request in requests:
+        groups.setdefault(request.group, []).append(request)
     return dict(sorted(groups.items(), key=lambda group: size(group[1])))

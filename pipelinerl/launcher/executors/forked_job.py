@@ -1,12 +1,12 @@
-"""Forks a Python job from the launcher, which has imported what the job needs, instead of starting it anew.
+"""Forks a Python job from the launcher, which already has its imports, instead of starting an interpreter.
 
-Called by `local.py`. The job's guard is started as for any other job, and takes the forked process over,
-which is its child. What the process was before ends here: its files, signals, environment and arguments
-become those of `python -m MODULE`.
+Called by `local.py`. The forked process is a child of the job's guard. Its files, signals, environment and
+arguments become those of `python -m MODULE`, also in /proc, and so in `ps` and `top`.
 """
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import logging
@@ -20,61 +20,60 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
 from io import FileIO, TextIOWrapper
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
 from contracts.support.die_with_parent import die_with_parent
 from pipelinerl.launcher.executors.base import Process
-from pipelinerl.launcher.executors.command_line import show_as
 from pipelinerl.launcher.executors.guard import become_subreaper
-from pipelinerl.launcher.interruptions import SIGNALS
+from pipelinerl.launcher.terminal import SIGNALS
 from pipelinerl.paths import ROOT
 
 # The packages that take longest to import of those that the jobs of most runs share. None touches a device.
-PRELOADED = (
-    "aiohttp",
-    "fastapi",
-    "hydra.utils",
-    "numpy",
-    "torch.distributed.checkpoint",
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor",
-    "torch.profiler",
-    "transformers",
-    "transformers.modeling_utils",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.qwen2.modeling_qwen2",
-    "transformers.generation.continuous_batching",
-    "uvicorn",
-)
+PRELOADED = """
+aiohttp fastapi hydra.utils numpy uvicorn
+torch.distributed.checkpoint torch.distributed.fsdp torch.distributed.tensor torch.profiler
+transformers transformers.modeling_utils transformers.generation.continuous_batching
+transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto
+transformers.models.qwen2.modeling_qwen2
+"""
 OWN_PATH = os.environ.get("PYTHONPATH", "")
-THREADS = "OMP_NUM_THREADS"  # a library reads it once, when it is loaded
+PR_SET_MM = 35  # <linux/prctl.h>
+PR_SET_MM_MAP = 14
+NO_FILE = 0xFFFFFFFF  # the program's file stays the same
+# Fields of /proc/self/stat, counted from the state, by the names of struct prctl_mm_map.
+FIELDS = dict(start_code=23, end_code=24, start_stack=25, start_data=42, end_data=43, start_brk=44)
+ADDRESSES = """
+start_code end_code start_data end_data start_brk brk start_stack arg_start arg_end env_start env_end auxv
+"""
+MEMORY: list[ctypes.Array] = []  # keeps the memory that the kernel reads
+THREADS = "OMP_NUM_THREADS"  # libraries read it once, when they are loaded
 
 
 @cache
 def preload() -> None:
-    """Imports the packages of most jobs, so that those forked from this process have them."""
+    """Imports the packages of most jobs into this process."""
     variables = dict(os.environ)
-    # An import that is cut short may end in any exception, or leave half a module.
+    # An interrupted import may raise any exception, or leave an incomplete module.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    gc.disable()  # what is imported stays, so jobs need not look for garbage in it either
+    gc.disable()  # imported modules are no garbage
     try:
-        for name in PRELOADED:
-            with contextlib.suppress(ImportError):  # a server may have an environment of its own
+        for name in PRELOADED.split():
+            with contextlib.suppress(ImportError):  # a server may have its own Python environment
                 importlib.import_module(name)
     finally:
         gc.enable()
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-        os.environ.clear()  # torch sets one of its own, which is not for other jobs
+        os.environ.clear()  # torch sets a variable that other jobs must not inherit
         os.environ.update(variables)
 
 
 def can_be_forked(process: Process, environment: Mapping[str, str]) -> bool:
-    """Returns whether the job is forked: a module of this interpreter that may see its owner's memory.
+    """Returns True if the job is a module of this interpreter, without a GPU, that may see this memory.
 
-    CUDA cannot be used after a fork in every case. Another thread may hold a lock that the job needs. Without
-    standard output, the descriptors of other files have its numbers.
+    CUDA may fail after a fork. A lock that another thread has would never be released. Without standard
+    output, other files have its descriptors.
     """
     return (
         sys.platform == "linux"
@@ -87,11 +86,11 @@ def can_be_forked(process: Process, environment: Mapping[str, str]) -> bool:
 
 
 def fork_job(command: Sequence[str], environment: Mapping[str, str], output: int) -> int:
-    """Forks the job from the process that becomes its guard, and returns the job's process.
+    """Forks the job from the process that becomes its guard, and returns the job's process id.
 
     output: the descriptor that the job prints to.
     """
-    become_subreaper()  # as of the guard, which may begin after the job
+    become_subreaper()  # the guard does it again, but may begin after the job
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the guard can pass it on
     guard = os.getpid()
     job = os.fork()
@@ -104,16 +103,16 @@ def _become(command: Sequence[str], environment: Mapping[str, str], output: int,
     status = 1
     try:
         die_with_parent()
-        gc.freeze()  # a job that collects garbage does not walk through what the launcher has imported
+        gc.freeze()  # the job's garbage collections skip the launcher's objects
         if os.getppid() != guard:
             os._exit(status)
         os.setsid()
-        _take_files(output)
-        _take_signals()
+        _replace_files(output)
+        _reset_signals()
         os.environ.clear()
         os.environ.update(environment)
-        _forget_exits()
-        _take_libraries()
+        _forget_exit_handlers()
+        _reset_libraries()
         sys.path[:] = _path(environment.get("PYTHONPATH", ""))
         show_as(command, environment)
         _, _, module, *arguments = command
@@ -125,9 +124,9 @@ def _become(command: Sequence[str], environment: Mapping[str, str], output: int,
 
 
 def _run(module: str, arguments: Sequence[str]) -> int:
-    """Runs the module as a program, and ends as an interpreter does. Returns its exit status.
+    """Runs the module as a program, then shuts down as an interpreter does. Returns its exit status.
 
-    A program that is interrupted ends by SIGINT.
+    An interrupted program ends by SIGINT.
     """
     sys.argv = ["-m", *arguments]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -143,7 +142,7 @@ def _run(module: str, arguments: Sequence[str]) -> int:
         interrupted = isinstance(error, KeyboardInterrupt)
     threading._shutdown()  # waits for threads
     atexit._run_exitfuncs()
-    gc.collect()  # closes files that nobody has closed
+    gc.collect()  # closes open files
     if sys.stdout:
         sys.stdout.flush()
     if interrupted:
@@ -161,10 +160,10 @@ def _status(code: object) -> int:
     return 1
 
 
-def _take_files(output: int) -> None:
-    """Leads every descriptor of the launcher nowhere, and has the job print to `output`.
+def _replace_files(output: int) -> None:
+    """Points every descriptor of the launcher to /dev/null, and standard output and error to `output`.
 
-    The numbers stay in use: an object of the launcher that is still there can close nothing of the job's.
+    The numbers stay in use, so that a remaining object of the launcher cannot close a file of the job.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(output, 1)
@@ -173,7 +172,7 @@ def _take_files(output: int) -> None:
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number != nowhere:
             os.dup2(nowhere, number, inheritable=False)
-    form = sys.__stdout__  # with what the interpreter has chosen for the locale
+    form = sys.__stdout__  # with the encoding of the locale
     sys.stdin = sys.__stdin__ = TextIOWrapper(FileIO(0, closefd=False), form.encoding, form.errors)
     sys.stdout = sys.__stdout__ = _unbuffered(1, form.encoding, form.errors)
     sys.stderr = sys.__stderr__ = _unbuffered(2, form.encoding, "backslashreplace")
@@ -183,8 +182,8 @@ def _unbuffered(number: int, encoding: str, errors: str) -> TextIOWrapper:
     return TextIOWrapper(FileIO(number, "wb", closefd=False), encoding, errors, write_through=True)
 
 
-def _take_signals() -> None:
-    """Gives each signal that the launcher handles back to what an interpreter does. Ignored ones stay so."""
+def _reset_signals() -> None:
+    """Restores the interpreter's handlers. Ignored signals stay ignored."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -196,8 +195,8 @@ def _take_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _forget_exits() -> None:
-    """Forgets what the launcher does at its end, such as removing its directories."""
+def _forget_exit_handlers() -> None:
+    """Removes the launcher's exit handlers, which for example delete its directories."""
     weakref.finalize._registry.clear()
     weakref.finalize._registered_with_atexit = False
     atexit._clear()
@@ -208,8 +207,8 @@ def _forget_exits() -> None:
         atexit.register(util._exit_function)
 
 
-def _take_libraries() -> None:
-    """Gives libraries what they otherwise read when they are loaded, and random numbers of their own."""
+def _reset_libraries() -> None:
+    """Seeds the libraries' random numbers, and sets the number of threads, which torch reads when loaded."""
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     if torch := sys.modules.get("torch"):
@@ -219,15 +218,49 @@ def _take_libraries() -> None:
             torch.set_num_threads(int(threads))
 
 
-def _path(of_the_environment: str) -> list[str]:
-    """Returns `sys.path` as `python -m` has it: the working directory and PYTHONPATH come first.
-
-    What the launcher has of its own is left out.
-    """
-    first = [os.getcwd(), *_entries(of_the_environment)]
+def _path(python_path: str) -> list[str]:
+    """Returns the `sys.path` of `python -m`, without entries that only the launcher has."""
+    first = [os.getcwd(), *_entries(python_path)]
     own = {*first, str(ROOT), *_entries(OWN_PATH)}
     return [*first, *(entry for entry in sys.path if entry not in own)]
 
 
 def _entries(path: str) -> list[str]:
     return [entry for entry in path.split(os.pathsep) if entry]
+
+
+class Map(ctypes.Structure):
+    """The kernel's struct prctl_mm_map."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in ADDRESSES.split()),
+        ("auxv_size", ctypes.c_uint32),
+        ("exe_fd", ctypes.c_uint32),
+    ]
+
+
+def show_as(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Changes the command line and environment in /proc. Returns False, unchanged, if the kernel refuses.
+
+    The kernel reads both from the process's memory, between addresses that the process may set (PR_SET_MM_MAP
+    of prctl(2)).
+    """
+    libc = ctypes.CDLL(None)
+    libc.sbrk.restype = ctypes.c_void_p
+    libc.sbrk.argtypes = [ctypes.c_ssize_t]
+    shown = Map(exe_fd=NO_FILE, brk=libc.sbrk(0))
+    stat = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
+    for name, field in FIELDS.items():
+        setattr(shown, name, int(stat[field]))
+    shown.arg_start, shown.arg_end = _store(command)
+    shown.env_start, shown.env_end = _store([f"{name}={value}" for name, value in environment.items()])
+    given = [PR_SET_MM, PR_SET_MM_MAP, ctypes.addressof(shown), ctypes.sizeof(shown), 0]
+    return libc.prctl(*map(ctypes.c_ulong, given)) == 0
+
+
+def _store(texts: Sequence[str]) -> tuple[int, int]:
+    """Stores the texts as C strings, and returns the addresses of their beginning and end."""
+    data = b"".join(os.fsencode(text) + b"\0" for text in texts)
+    MEMORY.append(ctypes.create_string_buffer(data, len(data)))
+    start = ctypes.addressof(MEMORY[-1])
+    return start, start + len(data)

@@ -1,15 +1,14 @@
-"""The process between the owner of a job and the job: nothing that the job started outlives it or its owner.
+"""The guard of a job: a process that kills everything that the job started when the job or its owner ends.
 
-Started by an executor as `python -I -S guard.py`, in a session of its own; the standard library is all that
-it has. Its standard input is a pipe that only the owner holds open, and brings one line of JSON: `command`,
-`environment`, `grace_s`, `ends_if_stopped`, `log`, `log_bytes`. Its standard output is the job's log: it
-writes there what the job prints, and begins the file anew when it is full. If the order has
-`job` and `output`, that process is a child of the guard already, and that descriptor is where it prints to.
+An executor starts it as `python -I -S guard.py`, in its own session; it uses only the standard library. Its
+standard input is a pipe that only the owner has open. The owner sends one line of JSON: `command`,
+`environment`, `grace_s`, `ends_if_stopped`, `log`, `log_bytes`. Its standard output is the job's log file. If
+the order has `job` and `output`, the job is already a child of the guard, and prints to that descriptor.
 
-The pipe's end kills the job and every descendant at once. SIGTERM is passed on to them all, and what is left
-after `grace_s` is killed. The guard ends as the job has ended: by the same status, or by the same signal.
+When the pipe ends, the guard kills the job and all descendants. It passes SIGTERM on to all of them, and
+kills the remaining ones after `grace_s`. It ends with the job's exit status, or by the same signal.
 
-`guard.py apart` is for an owner that kills its own children when it ends, before the pipe's end is heard.
+`guard.py apart` is for an owner that kills its children when it ends, before the guard notices.
 """
 
 import ctypes
@@ -26,21 +25,20 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
 CANNOT_START = 127  # a shell's exit status for a command that it cannot start
 POLL_S = 0.05  # while killed processes have not ended
-READ_BYTES = 65536  # the most output of the job to read at once
+READ_BYTES = 65536  # largest read of the job's output
 LEAST_BYTES = 4096
-LONGEST_KILL_S = 10.0  # what cannot be killed within this time is left to the kernel
+LONGEST_KILL_S = 10.0  # longest wait for killed processes
 
 
 class Log:
-    """The job's log: copies the job's output to a file, which is this process's standard output.
+    """Copies the job's output to the log file, which is this process's standard output.
 
-    When the file has `most_bytes`, it is renamed to `path`.1, which replaces an earlier one. The next line
-    begins a new file. Output that cannot be written, as on a full disk, is dropped, so that the job never
-    waits for it.
+    A file of `most_bytes` is renamed to `path`.1, and the next line begins a new file. Output that cannot be
+    written, as on a full disk, is dropped, so that the job never waits for it.
     """
 
     def __init__(self, path: str, most_bytes: int, pipe: int | None = None):
-        """Reads from `pipe`, the descriptor of a pipe to which the job prints already, or makes one."""
+        """pipe: descriptor of a pipe to which the job already prints; None makes one."""
         self._path = path
         self._most_bytes = most_bytes
         self._size = os.fstat(1).st_size
@@ -49,8 +47,8 @@ class Log:
         os.set_blocking(self.pipe, False)
         self.is_open = True
 
-    def pass_on(self) -> bool:
-        """Copies the available output, at most READ_BYTES. Returns whether there was any."""
+    def copy(self) -> bool:
+        """Copies the available output, at most READ_BYTES. Returns False if there was none."""
         try:
             data = os.read(self.pipe, min(READ_BYTES, max(LEAST_BYTES, self._most_bytes - self._size)))
         except BlockingIOError:
@@ -60,7 +58,7 @@ class Log:
             rest = 0 if self._between_lines else data.find(b"\n") + 1
             if rest < len(data):
                 self._write(data[:rest])
-                self._begin_anew()
+                self._begin_new_file()
                 data = data[rest:]
         self._write(data)
         return self.is_open
@@ -76,7 +74,7 @@ class Log:
             self._size += written
             data = data[written:]
 
-    def _begin_anew(self) -> None:
+    def _begin_new_file(self) -> None:
         self._size = 0
         begun = self._path + ".new"
         try:
@@ -110,27 +108,26 @@ class Guard:
         self._status: int | None = None  # status of the job, in waitpid's format
         self._job = 0
         signal.signal(signal.SIGTERM, self._terminate)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked by whoever has forked the job
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # a fork of the job blocks it
 
     def run(self) -> int:
         """Runs the job until no process of it is left. Returns its status, in `waitpid`'s format."""
-        self._job = self._order.get("job") or self._started()
+        self._job = self._order.get("job") or self._start()
         while not self._is_over():
-            heard = [sys.stdin.fileno(), self._wakeup] + [self._log.pipe] * self._log.is_open
-            readable, _, _ = select.select(heard, [], [], self._wait_s())
+            watched = [sys.stdin.fileno(), self._wakeup] + [self._log.pipe] * self._log.is_open
+            readable, _, _ = select.select(watched, [], [], self._wait_s())
             if self._log.pipe in readable:
-                self._log.pass_on()
+                self._log.copy()
             if self._wakeup in readable:
                 os.read(self._wakeup, 4096)
             if sys.stdin.fileno() in readable and not os.read(sys.stdin.fileno(), 4096):
                 break
         self._kill_all()
-        while self._log.pass_on():
+        while self._log.copy():
             pass
         return self._status if self._status is not None else signal.SIGKILL
 
-    def _started(self) -> int:
-        """Starts the job, and returns its process."""
+    def _start(self) -> int:
         guard = os.getpid()
 
         def end_with_guard() -> None:
@@ -151,22 +148,22 @@ class Guard:
         )
         os.close(self._log.job_end)
         if self._deadline is not None:  # the signal came before the job
-            self._pass_on()
+            self._forward_sigterm()
         return self._process.pid
 
     def _terminate(self, *_: object) -> None:
         if self._deadline is None:
             self._deadline = time.monotonic() + self._order["grace_s"]
-            self._pass_on()
+            self._forward_sigterm()
 
-    def _pass_on(self) -> None:
+    def _forward_sigterm(self) -> None:
         for pid in descendants():
             send(signal.SIGTERM, pid=pid)
 
     def _is_over(self) -> bool:
-        """Returns whether the job has ended.
+        """Returns True if the job has ended.
 
-        If the job was asked to end, its descendants must have ended too, or its grace must be over.
+        After SIGTERM, its descendants must have ended too, or `grace_s` must be over.
         """
         self._reap()
         if self._deadline is None:
@@ -181,7 +178,6 @@ class Guard:
         return POLL_S if self._status is not None else max(0.0, self._deadline - time.monotonic())
 
     def _reap(self) -> None:
-        """Handles every child that has ended or was stopped, including orphans of the job."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -210,7 +206,7 @@ class Guard:
 
 
 def become_subreaper() -> None:
-    """Has the orphans among the descendants of this process become its children."""
+    """Makes this process the parent of the orphans among its descendants."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -237,7 +233,7 @@ def living_parent(pid: str) -> int | None:
 
 
 def kill_descendants() -> None:
-    """Kills all descendants of this process, and those that they start meanwhile."""
+    """Kills all descendants of this process, until none is left or LONGEST_KILL_S is over."""
     deadline = time.monotonic() + LONGEST_KILL_S
     while (left := descendants()) and time.monotonic() < deadline:
         for pid in left:
@@ -270,20 +266,15 @@ def stand_apart() -> None:
 def end_as(status: int) -> NoReturn:
     """Ends this process with the job's exit status, or by the signal that ended the job."""
     if os.WIFSIGNALED(status):
+        import resource
+
         number = os.WTERMSIG(status)
         signal.set_wakeup_fd(-1)
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
-        set_no_core_file()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the job has written a core file already
         os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status))
-
-
-def set_no_core_file() -> None:
-    """Keeps the guard from leaving a second core file beside the job's."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def main() -> None:
@@ -295,7 +286,7 @@ def main() -> None:
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(sys.stdin.fileno(), 65536)
-        if not piece:  # the owner is gone; it may have forked the job
+        if not piece:  # the owner has ended, and may have forked the job
             kill_descendants()
             return
         line += piece

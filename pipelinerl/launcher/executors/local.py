@@ -1,7 +1,4 @@
-"""The executor of one machine: every job runs behind a guard, which is a child of this process.
-
-Python jobs without a GPU are forked from this process; the others are started as commands.
-"""
+"""The executor of one machine. Each job has a guard; Python jobs without a GPU are forked, others started."""
 
 import errno
 import json
@@ -22,12 +19,12 @@ from pipelinerl.launcher.executors.base import (
     Capacity,
     Ended,
     Executor,
-    Fate,
+    JobState,
     Placed,
+    Placement,
     Process,
+    ResourceRequest,
     Running,
-    Slot,
-    Want,
     node_environment,
 )
 from pipelinerl.launcher.executors.forked_job import can_be_forked, fork_job, preload
@@ -35,18 +32,18 @@ from pipelinerl.paths import OWNER_ALONE
 
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py")))
 NODE = "this machine"
-PATIENCE_S = 15.0  # time for a guard to end; longer than the guard's own LONGEST_KILL_S
+GUARD_END_S = 15.0  # longest wait for a guard to end; longer than the guard's LONGEST_KILL_S
 
 
 @dataclass
 class _Job:
-    slot: Slot
+    placement: Placement
     port: ReservedPort | None
     gpus: list[str]
     guard: subprocess.Popen[bytes] | None = None
 
     def kill(self) -> None:
-        """Closes the guard's pipe, whereupon the guard kills the remaining processes."""
+        """Closes the guard's pipe, so that the guard kills the remaining processes."""
         if self.guard and self.guard.stdin:
             self.guard.stdin.close()
 
@@ -72,25 +69,25 @@ class LocalExecutor(Executor):
     def of(cls, config: RunConfig, options: Section) -> "LocalExecutor":
         return cls(visible_gpus(config))
 
-    def capacity(self, wants: Iterable[Want]) -> Capacity:
-        needed = sum(want.gpus for want in wants)
+    def capacity(self, requests: Iterable[ResourceRequest]) -> Capacity:
+        needed = sum(request.gpus for request in requests)
         gpus = len(self._all_gpus)
         return Capacity(f"{NODE}: {os.cpu_count()} CPUs, {gpus} GPUs", [], [f"{needed} GPUs are needed"])
 
-    def ask(self, wants: Iterable[Want]) -> None:
-        for want in wants:
-            if want.gpus > len(self._free_gpus):
+    def request(self, requests: Iterable[ResourceRequest]) -> None:
+        for request in requests:
+            if request.gpus > len(self._free_gpus):
                 raise PlanError(
-                    f"{want.name} needs {want.gpus} GPUs, and {len(self._free_gpus)} are free on {NODE}"
+                    f"{request.name} needs {request.gpus} GPUs, and {len(self._free_gpus)} are free on {NODE}"
                 )
-            port = _reserved(want)
-            gpus = self._free_gpus[: want.gpus]
-            del self._free_gpus[: want.gpus]
-            slot = Slot(NODE, LOOPBACK, port.number if port else None, ",".join(gpus))
-            self._jobs[want.name] = _Job(slot, port, gpus)
+            port = _reserved(request)
+            gpus = self._free_gpus[: request.gpus]
+            del self._free_gpus[: request.gpus]
+            placement = Placement(NODE, LOOPBACK, port.number if port else None, ",".join(gpus))
+            self._jobs[request.name] = _Job(placement, port, gpus)
 
-    def look(self) -> Mapping[str, Fate]:
-        return {name: _fate(job) for name, job in self._jobs.items()}
+    def poll(self) -> Mapping[str, JobState]:
+        return {name: _state(job) for name, job in self._jobs.items()}
 
     def start(self, name: str, process: Process) -> None:
         process.log.parent.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
@@ -112,11 +109,11 @@ class LocalExecutor(Executor):
             if guard and guard.poll() is None:
                 guard.send_signal(signal.SIGTERM)
 
-    def drop(self, names: Iterable[str]) -> None:
-        dropped = [self._jobs.pop(name) for name in names]
-        for job in dropped:
+    def release(self, names: Iterable[str]) -> None:
+        released = [self._jobs.pop(name) for name in names]
+        for job in released:
             job.kill()
-        for job in dropped:
+        for job in released:
             if job.guard:
                 _wait(job.guard)
             if job.port:
@@ -124,11 +121,11 @@ class LocalExecutor(Executor):
             self._free_gpus += job.gpus
 
     def close(self) -> None:
-        self.drop([*self._jobs])
+        self.release([*self._jobs])
 
 
 def visible_gpus(config: RunConfig) -> list[str]:
-    """Returns the GPUs of this machine that jobs may have. A plan has those of the machine it is made for."""
+    """Returns the GPUs that jobs may use. A plan may be for another machine, so the variable is ignored."""
     named = None if config.plan else os.environ.get("CUDA_VISIBLE_DEVICES")
     visible = named.split(",") if named else [str(i) for i in range(config.world.gpus)]
     if len(visible) < config.world.gpus:
@@ -149,22 +146,22 @@ def _guard(log: BinaryIO, **options: Any) -> subprocess.Popen[bytes]:
 
 
 def _guard_of_fork(log: BinaryIO, order: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Starts a guard that has forked the job before it became the guard. Completes the guard's order."""
-    output, prints = os.pipe()
-    told, tells = os.pipe()
+    """Forks a process that forks the job and then becomes its guard. Completes the guard's order."""
+    output, job_end = os.pipe()
+    pid_pipe, guard_end = os.pipe()
 
     def fork() -> None:
-        os.write(tells, str(fork_job(order["command"], order["environment"], prints)).encode())
+        os.write(guard_end, str(fork_job(order["command"], order["environment"], job_end)).encode())
 
     try:
         guard = _guard(log, pass_fds=[output], preexec_fn=fork)
     except subprocess.SubprocessError as error:
         raise OSError("the job cannot be forked") from error
     finally:
-        os.close(prints)
-        os.close(tells)
-        job = os.read(told, 32)  # empty if the guard has ended before it could tell
-        os.close(told)
+        os.close(job_end)
+        os.close(guard_end)
+        job = os.read(pid_pipe, 32)  # empty if the guard ended before it forked the job
+        os.close(pid_pipe)
         os.close(output)
     if not job:
         raise OSError("the job's guard was killed")
@@ -184,30 +181,30 @@ def _order(process: Process) -> dict[str, Any]:
     }
 
 
-def _fate(job: _Job) -> Fate:
+def _state(job: _Job) -> JobState:
     if job.guard is None:
-        return Placed(job.slot)
+        return Placed(job.placement)
     status = job.guard.poll()
-    return Running(job.slot) if status is None else Ended(job.slot, status)
+    return Running(job.placement) if status is None else Ended(job.placement, status)
 
 
-def _reserved(want: Want) -> ReservedPort | None:
-    if want.port is None:
+def _reserved(request: ResourceRequest) -> ReservedPort | None:
+    if request.port is None:
         return None
-    address = want.host or LOOPBACK
+    address = request.host or LOOPBACK
     try:
-        return ReservedPort(address, want.port)
+        return ReservedPort(address, request.port)
     except OSError as error:
-        key = want.port_key if error.errno == errno.EADDRINUSE else want.host_key
+        key = request.port_key if error.errno == errno.EADDRINUSE else request.host_key
         raise PlanError(
-            f"{want.name} cannot listen at {in_url(address)}:{want.port}: {error.strerror}; set "
+            f"{request.name} cannot listen at {in_url(address)}:{request.port}: {error.strerror}; set "
             f"{key} to another, or leave it out"
         ) from error
 
 
 def _wait(guard: subprocess.Popen[bytes]) -> None:
-    """Waits for a guard's end. Kills a guard that itself waits for a process that the kernel cannot end."""
+    """Waits for a guard to end. Kills a guard that waits for a process that cannot be killed."""
     try:
-        guard.wait(PATIENCE_S)
+        guard.wait(GUARD_END_S)
     except subprocess.TimeoutExpired:
         guard.kill()

@@ -1,7 +1,7 @@
-"""How the user of a running run asks its launcher for another number of servers, and is answered: by files.
+"""Requests to change the number of servers of a run, and the launcher's answers: files in the run directory.
 
-`python -m pipelinerl.scale` asks, and the supervisor looks a few times a second. Every node that shares the
-run directory sees the files, and asking claims nothing of a run that lives.
+`pipelinerl.scale` writes a request, which the supervisor reads a few times a second. Files work from every
+node that shares the run directory.
 """
 
 import secrets
@@ -10,71 +10,70 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts.support.files import write_atomically
-from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.terminal import print_message
 
-QUESTION = "servers"
-ANSWERS = ".servers-answer-"  # and who asked
+REQUEST = "servers"
+ANSWERS = ".servers-answer-"  # followed by the request's id
 POLL_S = 0.2
 
 
-class Question(NamedTuple):
-    asker: str
-    number: int  # of servers
+class ScaleRequest(NamedTuple):
+    id: str
+    servers: int
 
 
-def ask_for_servers(run_dir: Path, number: int, within_s: float) -> str | None:
-    """Returns why the launcher refuses, "" if it does not, or None where no launcher has answered in time."""
-    asker = secrets.token_hex(8)
-    question = run_dir / QUESTION
-    answer = run_dir / f"{ANSWERS}{asker}"
-    write_atomically(question, f"{asker} {number}\n")
+def request_servers(run_dir: Path, servers: int, within_s: float) -> str | None:
+    """Returns the launcher's reason for a refusal, "" for acceptance, or None if no answer came in time."""
+    request_id = secrets.token_hex(8)
+    request = run_dir / REQUEST
+    answer = run_dir / f"{ANSWERS}{request_id}"
+    write_atomically(request, f"{request_id} {servers}\n")
     began = time.monotonic()
     while not answer.exists():
         if time.monotonic() > began + within_s:
-            if _text(question).startswith(asker):  # another's stays
-                question.unlink(missing_ok=True)
+            if _text(request).startswith(request_id):  # a newer request stays
+                request.unlink(missing_ok=True)
             return None
         time.sleep(POLL_S)
-    said = _text(answer)
+    refusal = _text(answer)
     answer.unlink()
-    return said
+    return refusal
 
 
-def forget_what_was_asked(run_dir: Path) -> None:
-    """Removes what was asked of an earlier launch of the run, before this one can be asked."""
-    for path in [run_dir / QUESTION, *run_dir.glob(f"{ANSWERS}*")]:
+def remove_scale_requests(run_dir: Path) -> None:
+    for path in [run_dir / REQUEST, *run_dir.glob(f"{ANSWERS}*")]:
         path.unlink(missing_ok=True)
 
 
-class ServersAsked:
-    """Reads what is asked, and answers it, on the launcher's side."""
+class ScaleRequests:
+    """Reads and answers the requests, for the launcher."""
 
     def __init__(self, run_dir: Path):
         self._run_dir = run_dir
-        self._taken = run_dir / f".{QUESTION}"
+        self._taken = run_dir / f".{REQUEST}"
 
-    def read(self) -> Question | None:
-        """Returns what was asked since the last call, or None."""
+    def read(self) -> ScaleRequest | None:
+        """Returns a request since the last call, or None."""
         try:
-            (self._run_dir / QUESTION).replace(self._taken)  # another one may be written meanwhile
+            (self._run_dir / REQUEST).replace(self._taken)  # atomic, because a newer one may be written now
         except FileNotFoundError:
             return None
-        asker, _, number = _text(self._taken).partition(" ")
+        request_id, _, servers = _text(self._taken).partition(" ")
         self._taken.unlink()
-        if not (asker.isalnum() and number.isdecimal() and 0 < len(number) < 9 and int(number)):
+        if not (request_id.isalnum() and servers.isdecimal() and 0 < len(servers) < 9 and int(servers)):
             return None
-        return Question(asker, int(number))
+        return ScaleRequest(request_id, int(servers))
 
-    def answer(self, question: Question, refusal: str) -> None:
-        """Tells the asker why its wish is refused, or "" if it is not."""
+    def answer(self, request: ScaleRequest, refusal: str) -> None:
+        """Answers with the reason for the refusal, or "" for acceptance."""
         try:
-            write_atomically(self._run_dir / f"{ANSWERS}{question.asker}", refusal)
+            write_atomically(self._run_dir / f"{ANSWERS}{request.id}", refusal)
         except OSError as error:
-            say(f"who asked for servers is not answered: {error}")
+            print_message(f"who asked for servers is not answered: {error}")
 
 
 def _text(path: Path) -> str:
-    """Returns what is in a file, or nothing where it cannot be read."""
+    """Returns the text of a file, or "" if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

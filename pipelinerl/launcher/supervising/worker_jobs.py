@@ -1,7 +1,7 @@
-"""The workers of a run: watched, and begun again together from where the run is, in the same launch.
+"""The jobs of the workers: monitored, and restarted together from the newest checkpoint.
 
-What follows when one has ended is decided in `workers.py`. Servers and services stay up meanwhile. Jobs whose
-nodes are lost are given new places first: these are asked for until there are some, or for too long.
+`worker_policy.py` decides when. Servers and services stay up meanwhile. Jobs whose nodes are lost are placed
+again first.
 """
 
 import time
@@ -10,35 +10,35 @@ from typing import Literal
 
 from contracts.records import Resumed, SaveWanted
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.executors.base import Executor, Fate, Lost, Placed, Slot, Waiting
-from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.placing import PlacedRun
+from pipelinerl.launcher.executors.base import Executor, JobState, Lost, Placed, Placement, Waiting
+from pipelinerl.launcher.jobs import PlacedRun
+from pipelinerl.launcher.resource_requests import JobSpec, job_specs
 from pipelinerl.launcher.resume import StillAliveError
-from pipelinerl.launcher.supervising.ends import (
+from pipelinerl.launcher.supervising.events import RestartLog, TrainingProgress
+from pipelinerl.launcher.supervising.failures import (
     SERVICE_ROLES,
     WORKER_ROLES,
     JobFailedError,
     Restarts,
     is_alive,
 )
-from pipelinerl.launcher.supervising.events import RestartLog, StepNews
 from pipelinerl.launcher.supervising.job_starter import JobStarter
-from pipelinerl.launcher.supervising.workers import Liveness, Step, Workers
-from pipelinerl.launcher.wants import Member, members_of
+from pipelinerl.launcher.supervising.worker_policy import Liveness, WorkerAction, WorkerPolicy
+from pipelinerl.launcher.terminal import print_message
 from pipelinerl.streams import Streams, StreamWriter
 
-ASK_EVERY_S = 5.0  # where no place can be had
-SAY_AFTER_S = 10.0  # that places are waited for
-BUSY_S = 120.0  # for the connections of a machine that is gone to be noticed as broken
+REQUEST_EVERY_S = 5.0  # while the executor refuses placements
+REPORT_WAIT_AFTER_S = 10.0  # without placements
+BUSY_S = 120.0  # time until the broken connections of a lost machine are noticed
 Phase = Literal["running", "ending", "placing", "resuming", "over"]
 
 
 class WorkerJobs:
-    """Tends the workers, and begins them again.
+    """Starts, monitors and restarts the workers.
 
-    resume: says where they go on, after all of them have ended; None where nothing is left to do. It raises
-        StillAliveError where a stream is still held by one of them.
-    start_service: starts a service that has lost its place, in its new one.
+    resume: records how the workers resume, after all of them have ended; returns None if the run has ended.
+        Raises StillAliveError if a stream is still open for writing.
+    start_service: starts a service whose node was lost, in its new placement.
     events: the writer of `launcher_events`.
     """
 
@@ -48,190 +48,181 @@ class WorkerJobs:
         starter: JobStarter,
         streams: Streams,
         events: StreamWriter,
-        told: RestartLog,
+        restart_log: RestartLog,
         resume: Callable[[], Resumed | None],
         start_service: Callable[[str], None],
     ):
-        members = [member for member in members_of(placed.config) if member.role != "server"]
-        self._roles = {want.name: role for role, want in members}
+        specs = [spec for spec in job_specs(placed.config) if spec.role != "server"]
+        self._roles = {request.name: role for role, request in specs}
         self.names = [name for name, role in self._roles.items() if role in WORKER_ROLES]
         self._services = [name for name, role in self._roles.items() if role in SERVICE_ROLES]
         self._executor = placed.executor
         self._starter = starter
         self._timeout_s = placed.config.world.heartbeat_timeout_s
         self._liveness = Liveness(placed.run_dir, self._timeout_s)
-        self._news = StepNews(streams)
+        self._progress = TrainingProgress(streams)
         self._events = events
-        self._told = told
+        self._restart_log = restart_log
         self._resume = resume
         self._start_service = start_service
-        self._relocation = Relocation(members, placed.executor)
+        self._relocation = Relocation(specs, placed.executor)
         restarts = Restarts(placed.config.restarts.workers)
-        self._policy = Workers(self.names, restarts, placed.executor.notices_within_s, self._timeout_s)
+        self._policy = WorkerPolicy(self.names, restarts, placed.executor.notices_within_s, self._timeout_s)
         self._hung: set[str] = set()
         self._phase: Phase = "running"
-        self._busy_until = 0.0
-        self._why = ""  # of the restart under way
+        self._resume_until = 0.0
+        self._why = ""  # reason of the current restart
 
     @property
-    def are_over(self) -> bool:
-        """Whether a restart has found that nothing is left to do."""
+    def are_done(self) -> bool:
+        """Whether a restart found that the run has ended."""
         return self._phase == "over"
 
     def start(self) -> None:
-        """Starts them all in their places."""
         now = time.monotonic()
         for name in self.names:
-            self._liveness.began(name, now)
+            self._liveness.started(name, now)
             self._starter.start(name, self._roles[name])
 
-    def tend(self, fates: Mapping[str, Fate], now: float) -> None:
-        """Does what their fates ask for. Raises JobFailedError where the run cannot go on."""
+    def update(self, states: Mapping[str, JobState], now: float) -> None:
+        """Does the next action on the workers. Raises JobFailedError if the run cannot continue."""
         match self._phase:
             case "running":
-                self._watch(fates, now)
+                self._monitor(states, now)
             case "ending":
-                self._wait_for_ends(fates, now)
+                self._wait_for_ends(states, now)
             case "placing":
-                self._wait_for_places(fates, now)
+                self._wait_for_placements(states, now)
             case "resuming":
-                self._go_on(now)
+                self._try_to_resume(now)
 
-    # --- while they run -----------------------------------------------------------------------
-
-    def _watch(self, fates: Mapping[str, Fate], now: float) -> None:
-        self._end_silent(fates, now)
-        watched = {name: fates[name] for name in self.names}
-        watched |= {name: fates[name] for name in self._services if isinstance(fates[name], Lost)}
-        knew = self._policy.cause
-        self._news.read()
-        step = self._policy.next_step(watched, now, self._news.made, self._hung, self._news.done)
+    def _monitor(self, states: Mapping[str, JobState], now: float) -> None:
+        self._end_silent(states, now)
+        relevant = {name: states[name] for name in self.names}
+        relevant |= {name: states[name] for name in self._services if isinstance(states[name], Lost)}
+        known_cause = self._policy.cause
+        self._progress.read()
+        progress = self._progress
+        action = self._policy.next_action(relevant, now, progress.version, self._hung, progress.done)
         cause = self._policy.cause
-        if cause and not knew:
-            self._why = self._how_it_ended(cause, fates[cause])
-        if all(isinstance(fate, Lost) for fate in fates.values()):
-            step = Step.FAIL  # with what all of them were on, as the head of a cluster
-        match step:
-            case Step.FAIL:
+        if cause and not known_cause:
+            self._why = self._how_it_ended(cause, states[cause])
+        if all(isinstance(state, Lost) for state in states.values()):
+            action = WorkerAction.FAIL  # the cluster itself is lost
+        match action:
+            case WorkerAction.FAIL:
                 raise JobFailedError("; ".join(filter(None, [self._why, self._policy.why_not])))
-            case Step.SAVE:
+            case WorkerAction.SAVE:
                 self._events.append(SaveWanted())
-                say(f"{self._policy.cause} has ended; the trainer saves its state")
-            case Step.BEGIN:
-                say(f"{self._why}; all workers begin again")
-                self._executor.end([name for name in self.names if is_alive(fates[name])])
+                print_message(f"{self._policy.cause} has ended; the trainer saves its state")
+            case WorkerAction.RESTART:
+                print_message(f"{self._why}; all workers begin again")
+                self._executor.end([name for name in self.names if is_alive(states[name])])
                 self._phase = "ending"
 
-    def _how_it_ended(self, name: str, fate: Fate) -> str:
+    def _how_it_ended(self, name: str, state: JobState) -> str:
         if name in self._hung:
             return f"{name} was silent for {self._timeout_s:g} s; {self._starter.last_words(name)}"
-        return self._starter.how_it_ended(name, fate)
+        return self._starter.how_it_ended(name, state)
 
-    def _end_silent(self, fates: Mapping[str, Fate], now: float) -> None:
-        alive = [name for name in self.names if is_alive(fates[name]) and name not in self._hung]
+    def _end_silent(self, states: Mapping[str, JobState], now: float) -> None:
+        alive = [name for name in self.names if is_alive(states[name]) and name not in self._hung]
         for name in self._liveness.silent(alive, now):
-            say(f"{name} has been silent for {self._timeout_s:g} s and is ended; its log may have its stacks")
+            print_message(
+                f"{name} has been silent for {self._timeout_s:g} s and is ended; its log may have its stacks"
+            )
             self._hung.add(name)
             self._executor.end([name])
 
-    # --- while they begin again ---------------------------------------------------------------
-
-    def _wait_for_ends(self, fates: Mapping[str, Fate], now: float) -> None:
-        if any(is_alive(fates[name]) for name in self.names):
+    def _wait_for_ends(self, states: Mapping[str, JobState], now: float) -> None:
+        if any(is_alive(states[name]) for name in self.names):
             return
-        self._relocation.begin(fates, now)
+        self._relocation.begin(states, now)
         self._phase = "placing"
 
-    def _wait_for_places(self, fates: Mapping[str, Fate], now: float) -> None:
-        """Begins them again once each has a place, which those have that were not lost."""
-        slots = self._relocation.slots(fates, now)
-        if slots is None:
+    def _wait_for_placements(self, states: Mapping[str, JobState], now: float) -> None:
+        placements = self._relocation.placements(states, now)
+        if placements is None:
             return
-        self._starter.slots.update(slots)
+        self._starter.placements.update(placements)
         for name in self._services:
-            if name in slots:
+            if name in placements:
                 self._start_service(name)
-        self._news.begin_again()
-        self._busy_until = now + BUSY_S
+        self._progress.reset()
+        self._resume_until = now + BUSY_S
         self._phase = "resuming"
 
-    def _go_on(self, now: float) -> None:
-        """Begins them again, once what a lost machine may still hold of the streams is free."""
+    def _try_to_resume(self, now: float) -> None:
+        """Restarts the workers, once their streams are no longer open on a lost machine."""
         try:
             resumed = self._resume()
         except StillAliveError:
-            if now > self._busy_until:
+            if now > self._resume_until:
                 raise
             return
         if resumed is None:
             self._phase = "over"
             return
-        self._told.record("workers", self.names, self._why)
+        self._restart_log.record("workers", self.names, self._why)
         self._hung.clear()
         self._phase = "running"
         self.start()
 
 
 class Relocation:
-    """Has new places found for jobs whose nodes are lost.
+    """Places jobs again whose nodes are lost. specs: of all jobs except servers."""
 
-    members: the jobs of the run that are no servers. Those of one group are placed together.
-    """
-
-    def __init__(self, members: Iterable[Member], executor: Executor):
-        self._wants = [member.want for member in members]
+    def __init__(self, specs: Iterable[JobSpec], executor: Executor):
+        self._requests = [spec.request for spec in specs]
         self._executor = executor
-        self._lost: list[str] = []  # names, of which the places are asked for
+        self._lost: list[str] = []  # jobs that are placed again
         self._began = 0.0
-        self._ask_at: float | None = None  # None once they are asked for
-        self._needs = ""  # what was waited for last
-        self._has_said_so = False
+        self._request_at: float | None = None  # None after the request
+        self._needs = ""  # missing resources, as last reported
+        self._has_reported_wait = False
 
-    def begin(self, fates: Mapping[str, Fate], now: float) -> None:
-        """Gives up the places of every group of which one is lost."""
-        groups = {want.group for want in self._wants if isinstance(fates[want.name], Lost)}
-        self._lost = [want.name for want in self._wants if want.group in groups]
-        self._executor.drop(self._lost)
-        self._began = self._ask_at = now
-        self._has_said_so = False
+    def begin(self, states: Mapping[str, JobState], now: float) -> None:
+        """Releases every group that has a lost job."""
+        groups = {request.group for request in self._requests if isinstance(states[request.name], Lost)}
+        self._lost = [request.name for request in self._requests if request.group in groups]
+        self._executor.release(self._lost)
+        self._began = self._request_at = now
+        self._has_reported_wait = False
 
-    def slots(self, fates: Mapping[str, Fate], now: float) -> dict[str, Slot] | None:
-        """Returns the new places, of those jobs that had lost theirs; None while they are waited for.
-
-        Raises JobFailedError where they are waited for longer than `executor.place_timeout_s`.
-        """
+    def placements(self, states: Mapping[str, JobState], now: float) -> dict[str, Placement] | None:
+        """Returns the released jobs' placements, or None until all are placed. Raises JobFailedError."""
         if not self._lost:
             return {}
-        if self._ask_at is not None:
-            self._ask(now)
+        if self._request_at is not None:
+            self._request(now)
             return None
-        found = [fates[name] for name in self._lost]
-        if all(isinstance(fate, Placed) for fate in found):
-            return {name: fates[name].slot for name in self._lost}
-        if any(isinstance(fate, Lost) for fate in found):
-            self.begin(fates, self._began)
-        self._needs = next((fate.needs for fate in found if isinstance(fate, Waiting)), self._needs)
-        self._wait(now)
+        found = [states[name] for name in self._lost]
+        if all(isinstance(state, Placed) for state in found):
+            return {name: states[name].placement for name in self._lost}
+        if any(isinstance(state, Lost) for state in found):
+            self.begin(states, self._began)
+        self._needs = next((state.needs for state in found if isinstance(state, Waiting)), self._needs)
+        self._check_wait(now)
         return None
 
-    def _ask(self, now: float) -> None:
-        if now < self._ask_at:
+    def _request(self, now: float) -> None:
+        if now < self._request_at:
             return
         try:
-            self._executor.ask(want for want in self._wants if want.name in self._lost)
-            self._ask_at = None
+            self._executor.request(request for request in self._requests if request.name in self._lost)
+            self._request_at = None
         except PlanError as error:
             self._needs = str(error)
-            self._ask_at = now + ASK_EVERY_S
-            self._wait(now)
+            self._request_at = now + REQUEST_EVERY_S
+            self._check_wait(now)
 
-    def _wait(self, now: float) -> None:
+    def _check_wait(self, now: float) -> None:
         waited_s = now - self._began
         if waited_s > self._executor.place_timeout_s:
             raise JobFailedError(
                 f"no place for {', '.join(self._lost)} within executor.place_timeout_s="
                 f"{self._executor.place_timeout_s:g} s: {self._needs}"
             )
-        if waited_s > SAY_AFTER_S and not self._has_said_so:
-            self._has_said_so = True
-            say(f"{', '.join(self._lost)} wait for a place: {self._needs}")
+        if waited_s > REPORT_WAIT_AFTER_S and not self._has_reported_wait:
+            self._has_reported_wait = True
+            print_message(f"{', '.join(self._lost)} wait for a place: {self._needs}")

@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ray_nodes import RayNodes
-from extensions.cluster.on_ray.executor import RayExecutor
-from extensions.cluster.on_ray.options import RayOptions
-from pipelinerl.launcher.executors.base import Draining, Lost, Placed, Process, Running, Waiting, Want
+from extensions.cluster.on_ray.executor import RayExecutor, RayOptions
+from pipelinerl.launcher.executors.base import (
+    Draining,
+    Lost,
+    Placed,
+    Process,
+    ResourceRequest,
+    Running,
+    Waiting,
+)
 from tests.launcher.executors.kit import *  # noqa: F403
 from tests.launcher.executors.kit import ORPHAN, Bench, start_owner
 from tests.launcher.executors.refusals import *  # noqa: F403
@@ -51,7 +58,7 @@ def executor(nodes: RayNodes) -> Iterator[RayExecutor]:
 @pytest.fixture
 def bench(executor: RayExecutor, tmp_path: Path) -> Iterator[Bench]:
     yield Bench(executor, tmp_path, "ray")
-    executor.drop([*executor.look()])
+    executor.release([*executor.poll()])
 
 
 def test_a_keeper_that_is_killed_takes_its_job_along(bench: Bench, nodes: RayNodes):
@@ -66,22 +73,22 @@ def test_a_keeper_that_is_killed_takes_its_job_along(bench: Bench, nodes: RayNod
 
 
 def test_the_jobs_of_a_group_are_placed_together_or_not_at_all(bench: Bench, executor: RayExecutor):
-    pair = [Want("a", "pair", "a", cpus=3), Want("b", "pair", "b", cpus=2)]
+    pair = [ResourceRequest("a", "pair", "a", cpus=3), ResourceRequest("b", "pair", "b", cpus=2)]
     bench.place(cpus=1)
-    executor.ask(pair)
-    executor.ask([Want("beside", "beside", "beside", cpus=2)])
-    wait_for(lambda: isinstance(executor.look()["beside"], Placed))
-    fate = executor.look()["a"]
-    assert isinstance(fate, Waiting)
-    assert fate.needs.startswith("{CPU: 3} + {CPU: 2}; free on 2 nodes: ")
-    executor.drop(["beside", "job"])
-    wait_for(lambda: all(isinstance(fate, Placed) for fate in executor.look().values()))
-    assert len({fate.slot.node for fate in executor.look().values()}) == 2
+    executor.request(pair)
+    executor.request([ResourceRequest("beside", "beside", "beside", cpus=2)])
+    wait_for(lambda: isinstance(executor.poll()["beside"], Placed))
+    state = executor.poll()["a"]
+    assert isinstance(state, Waiting)
+    assert state.needs.startswith("{CPU: 3} + {CPU: 2}; free on 2 nodes: ")
+    executor.release(["beside", "job"])
+    wait_for(lambda: all(isinstance(state, Placed) for state in executor.poll().values()))
+    assert len({state.placement.node for state in executor.poll().values()}) == 2
 
 
 def test_what_the_cluster_has_is_told(nodes: RayNodes, executor: RayExecutor):
-    wants = [Want(f"server-{i}", f"server-{i}", f"server-{i}", cpus=2) for i in range(3)]
-    capacity = wait_for(lambda: "(5 free)" in (now := executor.capacity(wants)).summary and now)
+    requests = [ResourceRequest(f"server-{i}", f"server-{i}", f"server-{i}", cpus=2) for i in range(3)]
+    capacity = wait_for(lambda: "(5 free)" in (now := executor.capacity(requests)).summary and now)
     secured = f"ray 2.60.0 at {nodes.address}, token authentication"
     assert capacity.summary == f"{secured}: 2 nodes, 2 GPUs (2 free), 5 CPUs (5 free)"
     free = sorted(line.partition("): ")[2] for line in capacity.nodes)
@@ -110,7 +117,7 @@ def test_no_secret_is_kept_by_the_cluster(bench: Bench, nodes: RayNodes):
     assert any(path.name == "raylet.out" for path in files)
     assert not [path for path in files if secret.encode() in path.read_bytes()]
     assert secret not in state_of_the_cluster()
-    bench.executor.drop(["job"])
+    bench.executor.release(["job"])
 
 
 def has(pid: int, secret: str) -> bool:
@@ -147,15 +154,15 @@ def test_the_node_that_a_job_leaves_is_announced(bench: Bench, nodes: RayNodes):
     bench.place(cpus=3.5)
     bench.start("sleep 1000")
     running = bench.wait(Running)
-    assert running.slot.interface != "lo"
+    assert running.placement.interface != "lo"
     nodes.drain(spare, seconds=60)
     draining = bench.wait(Draining)
     assert 0 < draining.deadline - time.time() <= 60
     os.kill(spare, signal.SIGKILL)
     lost = bench.wait(Lost)
-    assert lost.why.startswith(running.slot.node)
+    assert lost.why.startswith(running.placement.node)
     bench.gone()
-    bench.executor.drop(["job"])
+    bench.executor.release(["job"])
     bench.place()
     assert bench.run("exit 4") == 4
 

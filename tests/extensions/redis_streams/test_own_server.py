@@ -9,7 +9,7 @@ import redis
 
 from contracts.support.addresses import LOOPBACK
 from extensions.redis_streams.own_server import LONGEST_SILENCE_S, OwnServer, Silence
-from pipelinerl.launcher.supervising.ends import JobFailedError
+from pipelinerl.launcher.supervising.failures import JobFailedError
 from tests.pipeline.runs import wait_for
 
 

@@ -15,9 +15,9 @@ from extensions.redis_streams.server import served
 from extensions.redis_streams.streams import RedisStreams
 from pipelinerl.config import ResolvedRun, save_config
 from pipelinerl.launcher.composing.compose import compose_config
-from pipelinerl.launcher.executors.base import Slot
+from pipelinerl.launcher.executors.base import Placement
 from pipelinerl.launcher.jobs import JobPlanner
-from pipelinerl.launcher.wants import members_of
+from pipelinerl.launcher.resource_requests import job_specs
 from pipelinerl.streams import StreamBusyError, StreamError
 from pipelinerl.streams.of_run import locate_streams, open_streams, recorded_streams
 from tests.clock import Clock
@@ -111,8 +111,8 @@ def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_p
     password = redis.connection.parse_url(redis_url)["password"]
     save_config(ResolvedRun.of(config, streams=located.section), tmp_path / "config.yaml")
     assert password not in (tmp_path / "config.yaml").read_text()
-    slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
-    jobs = JobPlanner(config, tmp_path, "token", located.environment).plan(slots)
+    placements = {request.name: Placement("node", "node", request.port) for _, request in job_specs(config)}
+    jobs = JobPlanner(config, tmp_path, "token", located.environment).plan(placements)
     assert not any(password in word for job in jobs for word in job.command)
     roles = {job.role for job in jobs if job.environment.get(REDIS_VARIABLE) == redis_url}
     assert roles == {"actor", "preprocessor", "trainer"}

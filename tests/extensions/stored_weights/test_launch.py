@@ -14,10 +14,10 @@ from extensions.stored_weights.store_location import ORIGIN_VARIABLE, STORE_VARI
 from extensions.stored_weights.transport import Relay
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.composing.compose import compose_config
-from pipelinerl.launcher.executors.base import Slot
+from pipelinerl.launcher.executors.base import Placement
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.jobs import Job, JobPlanner
-from pipelinerl.launcher.wants import members_of
+from pipelinerl.launcher.resource_requests import job_specs
 from pipelinerl.paths import ROOT
 from pipelinerl.weight_transport import transport_of
 
@@ -47,11 +47,11 @@ def test_servers_must_declare_what_the_transport_needs(settings, needs):
 
 def jobs_of(tmp_path, *settings: str) -> dict[str, Job]:
     config = compose_config(["model.path=m", f"inference.python={sys.executable}", *settings])
-    slots = {
-        want.name: Slot("node", "10.0.0.1", 90 + number)
-        for number, (_, want) in enumerate(members_of(config))
+    placements = {
+        request.name: Placement("node", "10.0.0.1", 90 + number)
+        for number, (_, request) in enumerate(job_specs(config))
     }
-    return {job.name: job for job in JobPlanner(config, tmp_path, "secret", {}).plan(slots)}
+    return {job.name: job for job in JobPlanner(config, tmp_path, "secret", {}).plan(placements)}
 
 
 def options(job: Job, name: str) -> list[str]:
@@ -63,7 +63,7 @@ def options(job: Job, name: str) -> list[str]:
 
 def test_with_relays_there_is_an_origin_without_secrets_and_servers_may_read_it_and_them(tmp_path):
     jobs = jobs_of(tmp_path, "weights=relay", RELAYS)
-    url = f"http://10.0.0.1:{jobs['origin'].slot.port}"
+    url = f"http://10.0.0.1:{jobs['origin'].placement.port}"
     store = str(tmp_path / "weights")
     assert jobs["origin"].command[1:4] == ("-m", "extensions.stored_weights.store.origin", store)
     assert options(jobs["origin"], "--host") == ["10.0.0.1"]
@@ -81,10 +81,10 @@ def test_with_relays_there_is_an_origin_without_secrets_and_servers_may_read_it_
 
 
 def test_the_origin_is_on_the_node_of_the_trainer_and_has_the_configured_port():
-    members = members_of(compose_config(["weights=relay", "weights.origin_port=8123"]))
-    wants = {want.name: want for _, want in members}
-    assert (wants["origin"].group, wants["origin"].bundle) == (wants["trainer-0"].group, "trainer-0")
-    assert wants["origin"].port == 8123
+    members = job_specs(compose_config(["weights=relay", "weights.origin_port=8123"]))
+    requests = {request.name: request for _, request in members}
+    assert (requests["origin"].group, requests["origin"].bundle) == (requests["trainer-0"].group, "trainer-0")
+    assert requests["origin"].port == 8123
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_the_origin_is_on_the_node_of_the_trainer_and_has_the_configured_port():
 def test_a_port_that_is_in_use_is_named_by_its_key(role, key):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address, port = taken.getsockname()
-        wants = [w for r, w in members_of(compose_config(["weights=relay", f"{key}={port}"])) if r == role]
+        requests = [w for r, w in job_specs(compose_config(["weights=relay", f"{key}={port}"])) if r == role]
         words = f"cannot listen at {address}:{port}: Address already in use; set {key} to another"
         with pytest.raises(PlanError, match=words):
-            LocalExecutor().ask(wants)
+            LocalExecutor().request(requests)
 
 
 def test_without_a_store_no_job_hears_of_one(tmp_path):

@@ -9,7 +9,7 @@ from extensions.demo.tokenizer import byte_tokenizer
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.problems import Most, check_answers
+from pipelinerl.launcher.checking.problems import Limits, check_answers
 
 USER = {"role": "user", "content": "2+2="}
 KEEPS_THE_LAST_ONLY = """\
@@ -28,7 +28,7 @@ def refusal(
     template: ChatTemplate, *rows: Row, vocabulary: int = 300, context: int = 64, line: int | None = None
 ) -> str:
     with pytest.raises(PlanError) as error:
-        check_answers(rows, template, Most(vocabulary, context, line))
+        check_answers(rows, template, Limits(vocabulary, context, line))
     return str(error.value)
 
 
@@ -81,7 +81,7 @@ def test_a_line_that_no_micro_batch_holds(template):
     says = "tokens, and a micro-batch at most 20; raise packing.micro_batch_tokens"
     assert refusal(template, *rows, line=20) == f"domain: row 2 has 21 {says}"
     assert says in refusal(template, text("4" * 30), line=20)
-    check_answers(rows, template, Most(300, 64, 21))
+    check_answers(rows, template, Limits(300, 64, 21))
 
 
 def test_a_template_that_cannot_render_an_answer(tmp_path):

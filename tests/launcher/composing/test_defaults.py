@@ -8,8 +8,8 @@ import yaml
 from hydra.utils import get_class
 
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.composing.compose import defaults_of
-from pipelinerl.launcher.composing.help import describe_options
+from pipelinerl.launcher.composing.choices import describe_options
+from pipelinerl.launcher.composing.compose import compose_config, defaults_of
 from pipelinerl.paths import conf_directories
 
 
@@ -41,7 +41,9 @@ def test_a_components_file_and_its_constructor_do_not_contradict_each_other(file
 
 
 def test_help_lists_every_key_with_a_sentence_and_every_choice():
-    lines = [line.strip().lstrip("+") for line in describe_options() if line.startswith("  ")]
+    lines = [
+        line.strip().lstrip("+") for line in describe_options(compose_config([])) if line.startswith("  ")
+    ]
     assert any(line.startswith("inference=transformers") and "vllm" in line for line in lines)
     keys = {line.split("=")[0]: line for line in lines}
     leaves_listed = keys.keys() | {"model.made_by", "rollout.repetition"}

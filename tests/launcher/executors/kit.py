@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.executors.base import Ended, Executor, Fate, Placed, Process, Running, Want
+from pipelinerl.launcher.executors.base import (
+    Ended,
+    Executor,
+    JobState,
+    Placed,
+    Process,
+    ResourceRequest,
+    Running,
+)
 from pipelinerl.paths import ROOT
 from tests.pipeline.runs import processes_of, wait_for
 
@@ -33,15 +41,15 @@ class Bench:
     def log(self) -> Path:
         return self.directory / "logs" / "job.log"
 
-    def fate(self) -> Fate:
-        return self.executor.look()["job"]
+    def state(self) -> JobState:
+        return self.executor.poll()["job"]
 
-    def wait(self, *kinds: type) -> Fate:
-        """Waits until the fate of the job is one of these kinds."""
-        return wait_for(lambda: isinstance(fate := self.fate(), kinds) and fate)
+    def wait(self, *kinds: type) -> JobState:
+        """Waits until the state of the job is one of these kinds."""
+        return wait_for(lambda: isinstance(state := self.state(), kinds) and state)
 
     def place(self, port: int | None = None, gpus: int = 0, cpus: float = 0.5) -> Placed:
-        self.executor.ask([Want("job", "job", "job", cpus, gpus, port)])
+        self.executor.request([ResourceRequest("job", "job", "job", cpus, gpus, port)])
         return self.wait(Placed)
 
     def start(self, script: str, grace_s: float = 10, whole: bool = False, stopped: bool = False) -> None:
@@ -147,7 +155,7 @@ def test_nothing_that_a_job_started_outlives_it(bench: Bench, how: str):
     if how == "is ended":
         bench.executor.end(["job"])
     if how == "is dropped":
-        bench.executor.drop(["job"])
+        bench.executor.release(["job"])
         assert not processes_of(bench.directory)
     else:
         bench.wait(Ended)
@@ -170,25 +178,25 @@ def test_nothing_outlives_an_owner_that_is_killed(bench: Bench):
 
 
 def test_a_port_is_kept_for_the_job_over_its_restarts(bench: Bench):
-    slot = bench.place(port=0).slot
+    placement = bench.place(port=0).placement
 
     def is_free() -> bool:
         with socket.socket() as other:
             try:
-                other.bind((slot.address, slot.port))
+                other.bind((placement.address, placement.port))
             except OSError:
                 return False
         return True
 
-    listen = f"{sys.executable} -m http.server --bind {slot.address} {slot.port}"
+    listen = f"{sys.executable} -m http.server --bind {placement.address} {placement.port}"
     for _ in range(2):
         assert not is_free()
         bench.start(listen)
         bench.wait(Running)
-        wait_for(lambda: _answers(slot.address, slot.port))
+        wait_for(lambda: _answers(placement.address, placement.port))
         bench.executor.end(["job"])
         bench.wait(Ended)
-    bench.executor.drop(["job"])
+    bench.executor.release(["job"])
     wait_for(is_free)
 
 
@@ -199,10 +207,10 @@ def _answers(address: str, port: int) -> bool:
 
 def test_gpus_are_given_and_taken_back(bench: Bench):
     for _ in range(2):
-        assert sorted(bench.place(gpus=2).slot.gpus.split(",")) == ["4", "5"]
-        bench.executor.drop(["job"])
-    assert bench.place(gpus=0).slot.gpus == ""
-    bench.executor.drop(["job"])
+        assert sorted(bench.place(gpus=2).placement.gpus.split(",")) == ["4", "5"]
+        bench.executor.release(["job"])
+    assert bench.place(gpus=0).placement.gpus == ""
+    bench.executor.release(["job"])
     with pytest.raises(PlanError, match="needs .*3"):
-        bench.executor.ask([Want("job", "job", "job", 0.5, 3)])
-    assert "job" not in bench.executor.look()
+        bench.executor.request([ResourceRequest("job", "job", "job", 0.5, 3)])
+    assert "job" not in bench.executor.poll()

@@ -4,27 +4,26 @@ import sys
 import time
 from pathlib import Path
 
-from pipelinerl.launcher.executors.base import Executor, Placed, Process, Want
+from pipelinerl.launcher.executors.base import Executor, Placed, Process, ResourceRequest
 from pipelinerl.launcher.executors.local import LocalExecutor
 
 
 def executor_of(kind: str) -> Executor:
     if kind == "local":
         return LocalExecutor()
-    from extensions.cluster.on_ray.executor import RayExecutor
-    from extensions.cluster.on_ray.options import RayOptions
+    from extensions.cluster.on_ray.executor import RayExecutor, RayOptions
 
     return RayExecutor(RayOptions())
 
 
 def main(kind: str, log: str, script: str) -> None:
     executor = executor_of(kind)
-    executor.ask([Want("job", "job", "job", 0.5)])
-    while not isinstance(executor.look()["job"], Placed):
+    executor.request([ResourceRequest("job", "job", "job", 0.5)])
+    while not isinstance(executor.poll()["job"], Placed):
         time.sleep(0.05)
     own = {"OWN": str(Path(log).parents[1])}
     executor.start("job", Process(("/bin/sh", "-c", script), own, Path(log)))
-    while executor.look():
+    while executor.poll():
         time.sleep(0.25)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch  # noqa: F401, for the forked jobs to have it
 
-from pipelinerl.launcher.executors.base import Ended, Process, Want
+from pipelinerl.launcher.executors.base import Ended, Process, ResourceRequest
 from pipelinerl.launcher.executors.forked_job import can_be_forked
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.paths import ROOT
@@ -36,15 +36,15 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry in new.stdout.strip().split(":")])
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     executor = LocalExecutor()
-    executor.ask([Want("job", "job", "job")])
+    executor.request([ResourceRequest("job", "job", "job")])
     log = tmp_path / "logs" / "job.log"
 
     def run(argument: str, forked: bool) -> tuple[int, str]:
         monkeypatch.setattr(threading, "active_count", lambda: 1)
         log.unlink(missing_ok=True)
         executor.start("job", Process((*COMMAND, argument), OWN, log, may_be_forked=forked))
-        wait_for(lambda: isinstance(executor.look()["job"], Ended))
-        return executor.look()["job"].status, log.read_text()
+        wait_for(lambda: isinstance(executor.poll()["job"], Ended))
+        return executor.poll()["job"].status, log.read_text()
 
     yield run
     executor.close()
@@ -72,7 +72,7 @@ def test_a_forked_job_ends_as_a_command_does(how, run):
 
 def started(executor: LocalExecutor, directory: Path) -> None:
     """Starts a job that has a child in a session of its own, and ends with 5 if it is asked to."""
-    executor.ask([Want("job", "job", "job")])
+    executor.request([ResourceRequest("job", "job", "job")])
     own = OWN | {"OWN": str(directory)}
     executor.start("job", Process((*COMMAND, "asked"), own, directory / "job.log", may_be_forked=True))
 
@@ -84,8 +84,8 @@ def test_a_forked_job_that_is_ended_before_its_guard_is_there_is_asked_to_end(tm
     executor = LocalExecutor()
     started(executor, tmp_path)
     executor.end(["job"])
-    wait_for(lambda: isinstance(executor.look()["job"], Ended))
-    assert executor.look()["job"].status in (5, -signal.SIGTERM)  # as soon as it can handle the signal
+    wait_for(lambda: isinstance(executor.poll()["job"], Ended))
+    assert executor.poll()["job"].status in (5, -signal.SIGTERM)  # as soon as it can handle the signal
     assert processes_of(tmp_path) == []
     executor.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Thread
 
 from pipelinerl.heartbeat import EVERY_S, Heartbeat, beat_path
-from pipelinerl.launcher.supervising.workers import FIRST_BEAT_S, MARGIN_S, Liveness
+from pipelinerl.launcher.supervising.worker_policy import FIRST_BEAT_S, MARGIN_S, Liveness
 
 HANGS = """
 import sys, time
@@ -26,7 +26,7 @@ hang_here()
 
 def test_one_that_beats_is_not_silent_whatever_its_clock_says(tmp_path):
     liveness = Liveness(tmp_path, timeout_s=1000)
-    liveness.began("actor", 0)
+    liveness.started("actor", 0)
     beat_path(tmp_path, "actor").parent.mkdir()
     for now in range(0, 10000, 900):
         beat_path(tmp_path, "actor").unlink(missing_ok=True)
@@ -40,9 +40,9 @@ def test_one_that_begins_has_time_for_its_imports_and_owes_nothing_to_the_one_be
     beat_path(tmp_path, "actor").parent.mkdir()
     beat_path(tmp_path, "actor").touch()
     liveness = Liveness(tmp_path, timeout_s=10)
-    liveness.began("actor", 0)
+    liveness.started("actor", 0)
     assert liveness.silent(["actor"], FIRST_BEAT_S + 1) == ["actor"]
-    liveness.began("actor", 200)
+    liveness.started("actor", 200)
     assert liveness.silent(["actor"], 200 + FIRST_BEAT_S - 1) == []
     assert liveness.silent(["actor"], 200 + FIRST_BEAT_S + 1) == ["actor"]
 

@@ -37,9 +37,9 @@ def started(run_dir: Path, observers: list[Observer]) -> ObserverJobs:
     return observing
 
 
-def tended_until(observers: ObserverJobs, condition) -> None:
+def updated_until(observers: ObserverJobs, condition) -> None:
     def met() -> bool:
-        observers.tend(time.monotonic())
+        observers.update(time.monotonic())
         return condition()
 
     wait_for(met)
@@ -48,7 +48,7 @@ def tended_until(observers: ObserverJobs, condition) -> None:
 def test_one_that_is_killed_begins_again_three_times_and_then_one_warning_names_its_command(tmp_path, capsys):
     command = ("/bin/sh", "-c", f"echo $1 >> {tmp_path}/given; kill -9 $$", "sh")
     observers = started(tmp_path, [Own("viewer", *command, with_run=("--end-with-run",))])
-    tended_until(observers, lambda: not observers.tend(time.monotonic()))
+    updated_until(observers, lambda: not observers.update(time.monotonic()))
     observers.finish()
     observers.close()
     (line,) = capsys.readouterr().err.splitlines()
@@ -79,7 +79,7 @@ def test_one_that_does_not_finish_is_ended_with_a_warning_that_names_its_command
 def test_one_that_cannot_be_started_is_a_warning(tmp_path, capsys):
     (tmp_path / "logs").write_text("no directory")
     observers = jobs(tmp_path, one="exit 0")
-    assert not observers.tend(time.monotonic())
+    assert not observers.update(time.monotonic())
     observers.finish()
     observers.close()
     assert "warning: one cannot be started: " in capsys.readouterr().err
@@ -88,7 +88,7 @@ def test_one_that_cannot_be_started_is_a_warning(tmp_path, capsys):
 def test_one_that_ended_well_too_early_is_begun_again_to_write_the_rest(tmp_path, capsys):
     observers = jobs(tmp_path, one=f"echo x >> {tmp_path}/starts; test -e {tmp_path}/trackers/ended")
     wait_for(lambda: (tmp_path / "starts").exists())
-    tended_until(observers, lambda: observers.tend(time.monotonic()))  # its restart waits for its time
+    updated_until(observers, lambda: observers.update(time.monotonic()))  # its restart waits for its time
     observers.finish()
     observers.close()
     assert (tmp_path / "starts").read_text().count("x") >= 2

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from contracts.records import Restarted
-from pipelinerl.launcher import interruptions
+from pipelinerl.launcher import terminal
 from pipelinerl.launcher.composing.compose import compose_config
-from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
+from pipelinerl.launcher.executors.base import Ended, Lost, Placement, Running
 from pipelinerl.launcher.executors.local import LocalExecutor
-from pipelinerl.launcher.jobs import Job
-from pipelinerl.launcher.placing import PlacedRun, place
-from pipelinerl.launcher.supervising.ends import JobFailedError, failed_worker, have_ended_well
+from pipelinerl.launcher.jobs import Job, PlacedRun
+from pipelinerl.launcher.prepare import place
+from pipelinerl.launcher.resource_requests import job_specs
+from pipelinerl.launcher.supervising.failures import JobFailedError, failed_worker, have_succeeded
 from pipelinerl.launcher.supervising.supervisor import Supervisor
-from pipelinerl.launcher.wants import members_of
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.of_run import StreamsServer
 
 FOREVER = "exec sleep 1000"
-SLOT = Slot("node", "a")
+PLACEMENT = Placement("node", "a")
 
 
 class Planner:
@@ -30,15 +30,17 @@ class Planner:
     def __init__(self, **lines: str):
         self._lines = {name.replace("_", "-"): line for name, line in lines.items()}
 
-    def job(self, name, role, slots):
+    def job(self, name, role, placements):
         line = self._lines.get(name, FOREVER if role == "server" else "exit 0")
-        return Job(name, role, slots[name], ("/bin/sh", "-c", line), dict(os.environ), url=f"http://{name}")
+        return Job(
+            name, role, placements[name], ("/bin/sh", "-c", line), dict(os.environ), url=f"http://{name}"
+        )
 
 
 @pytest.fixture
 def handlers():
     """The supervisor ignores signals at its end, as its process is about to end."""
-    before = {number: signal.getsignal(number) for number in interruptions.SIGNALS}
+    before = {number: signal.getsignal(number) for number in terminal.SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -48,9 +50,9 @@ def supervise(path: Path, *overrides: str, server: StreamsServer | None = None, 
     """Runs the lines to the end of the run; returns how many servers were alive at each look."""
     config = compose_config(["inference=scripted", "trainer=scripted", *overrides])
     executor = LocalExecutor()
-    slots = place(config, executor, members_of(config))
+    placements = place(config, executor, job_specs(config))
     streams = FileStreams(path / "streams")
-    placed = PlacedRun(config, path, Planner(**lines), executor, slots)
+    placed = PlacedRun(config, path, Planner(**lines), executor, placements)
     shown: list[int] = []
     events = streams.writer("launcher_events")
     try:
@@ -85,10 +87,14 @@ def test_a_service_that_is_refused_ends_the_run(tmp_path):
 
 
 def test_a_worker_on_a_lost_node_is_named_before_those_that_it_takes_along():
-    fates = {"actor": Running(SLOT), "trainer-0": Ended(SLOT, 1), "trainer-1": Lost(SLOT, "node b is gone")}
-    assert failed_worker(fates) == "trainer-1"
-    assert failed_worker({"actor": Running(SLOT)}) is None and not have_ended_well(fates, ["actor"])
-    assert have_ended_well({"actor": Ended(SLOT, 0)}, ["actor"])
+    states = {
+        "actor": Running(PLACEMENT),
+        "trainer-0": Ended(PLACEMENT, 1),
+        "trainer-1": Lost(PLACEMENT, "node b is gone"),
+    }
+    assert failed_worker(states) == "trainer-1"
+    assert failed_worker({"actor": Running(PLACEMENT)}) is None and not have_succeeded(states, ["actor"])
+    assert have_succeeded({"actor": Ended(PLACEMENT, 0)}, ["actor"])
 
 
 class AwayOnce(StreamsServer):

@@ -1,4 +1,5 @@
-"""The trial of the user's parts: each is called once before the start, on what is made up for it.
+"""The trial of user components: calls each of them once before the start, on made-up inputs.
 
-A part that ships is not tried. `attempt` begins the trial; `calls` knows what each kind of part must give.
+Components that ship are not tried. `start.py` begins the trial in a forked process, `process.py` makes the
+components, and the modules `*_calls.py` call them and check their results.
 """

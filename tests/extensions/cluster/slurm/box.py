@@ -127,15 +127,15 @@ class SlurmBox:
         assert submitted.returncode == 0, submitted.stderr
         return submitted.stdout.strip()
 
-    def fate(self, job: str) -> tuple[str, int]:
+    def state(self, job: str) -> tuple[str, int]:
         """Returns the state of a job and its exit status."""
         shown = self.run("scontrol", "show", "job", job)
         return re.search(r"JobState=(\w+)", shown)[1], int(re.search(r"ExitCode=(\d+)", shown)[1])
 
     def wait_for_end(self, job: str) -> tuple[str, int]:
-        """Returns the fate of a job that has ended."""
-        self.wait(lambda: self.fate(job)[0] not in GOING_ON)
-        return self.fate(job)
+        """Returns the state of a job that has ended."""
+        self.wait(lambda: self.state(job)[0] not in GOING_ON)
+        return self.state(job)
 
     def lose(self, node: str) -> None:
         """Kills all processes of a node at once, as if its machine were lost."""

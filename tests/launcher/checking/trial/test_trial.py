@@ -10,10 +10,10 @@ from pipelinerl import advantages, filters, normalisations
 from pipelinerl.components import build_domain, build_sampler
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PartError
-from pipelinerl.launcher.checking.trial import calls
-from pipelinerl.launcher.checking.trial.attempt import try_parts
-from pipelinerl.launcher.checking.trial.parts import Parts
-from pipelinerl.launcher.checking.trial.watched import Watch
+from pipelinerl.launcher.checking.trial import component_calls as calls
+from pipelinerl.launcher.checking.trial.process import Trial
+from pipelinerl.launcher.checking.trial.start import try_components
+from pipelinerl.launcher.checking.trial.watch import Watch
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.objectives.dpo import Dpo
 from pipelinerl.rewards.overlong import Overlong
@@ -33,9 +33,9 @@ def with_part(role: str, name: str, **options: object) -> RunConfig:
 
 def tried(config: RunConfig) -> str:
     """Returns what the trial says of the parts, tried in this process."""
-    with tempfile.TemporaryFile(buffering=0) as told:
+    with tempfile.TemporaryFile(buffering=0) as report:
         try:
-            return "; ".join(Parts(config, Watch(told, limit_s=1000)).try_all())
+            return "; ".join(Trial(config, Watch(report, limit_s=1000)).run())
         except PartError as error:
             return str(error)
 
@@ -192,7 +192,7 @@ def test_a_part_that_harms_its_process_is_said_with_its_line(line):
     words, expected = line.split(" | ")
     limit_s = 0.3 if "Hanging" in words else 1000.0
     with pytest.raises(PartError) as said:
-        try_parts(config_of(words).model_copy(update={"check_parts_s": limit_s}))
+        try_components(config_of(words).model_copy(update={"check_parts_s": limit_s}))
     assert expected in str(said.value) and "tests/launcher/checking/trial/faulty.py:" in str(said.value)
 
 
@@ -202,8 +202,8 @@ def test_a_module_that_ends_what_imports_it_is_said_with_its_line():
     with pytest.raises(
         PartError, match=r"exits.py:5\): expected .*, but it ended the process, with status 3"
     ):
-        try_parts(config)
-    assert try_parts(config.model_copy(update={"check_parts": False})) is None
+        try_components(config)
+    assert try_components(config.model_copy(update={"check_parts": False})) is None
 
 
 @pytest.mark.parametrize(
@@ -227,5 +227,5 @@ def test_a_module_with_a_typo_is_said_with_its_line(tmp_path, monkeypatch, code,
 
 
 def test_what_a_part_starts_ends_with_its_trial(capfd):
-    try_parts(with_part("rewards", "Threaded"))
+    try_components(with_part("rewards", "Threaded"))
     assert capfd.readouterr() == ("", "")

@@ -1,6 +1,6 @@
-"""Makes each part of the user's, as a run would, and has it called: the work of the trial's process.
+"""The work of the trial's process: makes each user component as a run would, and calls it.
 
-What a constructor says of its options is left to the launcher's checks, which build every part again.
+An error of a constructor about its options is left to the launcher's checks, which build the component again.
 """
 
 import re
@@ -17,58 +17,48 @@ from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.judges import judging_of
 from pipelinerl.errors import PartError, PlanError
-from pipelinerl.errors.part_faults import place_of, root_of
+from pipelinerl.errors.part_faults import location_of, root_of
 from pipelinerl.launcher.checking.components import check_components, has_value_head
-from pipelinerl.launcher.checking.trial import calls, judged
-from pipelinerl.launcher.checking.trial.made_up import PROBLEM, answers_of
-from pipelinerl.launcher.checking.trial.named import is_own
-from pipelinerl.launcher.checking.trial.watched import Watch, stand_alone
+from pipelinerl.launcher.checking.trial import component_calls as calls
+from pipelinerl.launcher.checking.trial import domain_calls
+from pipelinerl.launcher.checking.trial.sample_inputs import PROBLEM, answers_of
+from pipelinerl.launcher.checking.trial.watch import Watch, has_user_component, isolate_process
 
-MAKE_VERIFIER = "pipelinerl.judging.verifiers.make_verifier"  # of the workers that judge, and not of a run
-OF_A_GPU = re.compile("cuda|nvidia|triton", re.IGNORECASE)  # errors of a part that cannot run on a CPU
-OF_CODE = (NameError, AttributeError, ImportError, SyntaxError, SystemExit)  # whatever the options are
+MAKE_VERIFIER = "pipelinerl.judging.verifiers.make_verifier"  # imported only by workers that judge
+OF_A_GPU = re.compile("cuda|nvidia|triton", re.IGNORECASE)  # errors of components that need a GPU
+CODE_ERRORS = (NameError, AttributeError, ImportError, SyntaxError, SystemExit)  # whatever the options are
 
 
-def try_all(config: RunConfig, told: BinaryIO) -> list[str]:
-    """Tries the parts. Returns warnings, one line each. Raises PartError.
-
-    told: the file in which the launcher finds which part has ended the process.
-    """
-    stand_alone()
-    watch = Watch(told, config.check_parts_s)
+def run_trial(config: RunConfig, report: BinaryIO) -> list[str]:
+    """Tries all user components. Returns warnings, one line each. Raises PartError. report: of `Watch`."""
+    isolate_process()
+    watch = Watch(report, config.check_parts_s)
     try:
-        return Parts(config, watch).try_all()
+        return Trial(config, watch).run()
     except PartError:
-        if watch.is_of_call and _is_refused(config):
-            return []
+        if watch.is_of_call:
+            try:
+                check_components(config)
+            except PlanError:  # the launcher's checks raise it too, and it explains more
+                return []
         raise
     except Exception as error:
         return [f"not every part could be tried before the start: {type(error).__name__}: {one_line(error)}"]
 
 
-def _is_refused(config: RunConfig) -> bool:
-    """Returns whether the launcher's checks refuse the parts as configured, and so say more of the cause."""
-    try:
-        check_components(config)
-    except PlanError:
-        return True
-    return False
-
-
-class Parts:
-    """The parts of a run, each tried in its turn."""
-
+class Trial:
     def __init__(self, config: RunConfig, watch: Watch):
         self._config = config
         self._watch = watch
         self._untried: list[str] = []
 
-    def try_all(self) -> list[str]:
-        """Tries those that are the user's. Returns what is no reason to refuse them, one line each."""
+    def run(self) -> list[str]:
+        """Tries all user components. Returns warnings, one line each. Raises PartError."""
         config = self._config
         answers = answers_of(config)
         has_values = has_value_head(config.trainer)
-        domain = self._domain() if self._needs_domain else None
+        needs_domain = self._needs_attempt or has_user_component([*config.filters, *config.rewards])
+        domain = self._domain() if needs_domain else None
         problem, tasks, texts = self._attempt(domain) if domain else (PROBLEM, {}, [])
         of_loss = {"config": config, "answers": answers, "has_values": has_values}
         self._try("objective", config.objective, partial(calls.call_objective, **of_loss), "(loss, sums)")
@@ -105,10 +95,10 @@ class Parts:
         return []
 
     def _try(self, role: str, component: Component, call: Callable[[Any], None], expected: str) -> None:
-        if (part := self._make(role, component)) is not None:
+        if (made := self._make(role, component)) is not None:
             try:
-                with self._watch.over(role, component.target, part, expected):
-                    call(part)
+                with self._watch.over(role, component.target, made, expected):
+                    call(made)
             except PartError as error:
                 if not OF_A_GPU.search(str(error)):
                     raise
@@ -117,54 +107,47 @@ class Parts:
     def _make(
         self, role: str, component: Component, make: Callable[[], object] | None = None, is_timed: bool = True
     ) -> object | None:
-        """Returns the part; None for one that ships, and for one that refuses its options."""
-        if not is_own(component):
+        """Returns the object; None if the component ships, or its constructor refuses the options."""
+        if not has_user_component(component):
             return None
         with self._watch.over(role, component.target, is_timed=is_timed):
             try:
                 return make() if make else instantiate(component)
             except (Exception, SystemExit) as error:
-                if isinstance(root_of(error), OF_CODE) and place_of(error):
+                if isinstance(root_of(error), CODE_ERRORS) and location_of(error):
                     raise
         return None
-
-    # --- the domain, and what knows its problems ------------------------------------------------
-
-    @property
-    def _needs_domain(self) -> bool:
-        config = self._config
-        return self._needs_attempt or is_own([*config.filters, *config.rewards])
 
     @property
     def _needs_attempt(self) -> bool:
         config = self._config
-        return is_own([config.domain, config.sampler]) or is_own(config.judging.verifiers)
+        return has_user_component([config.domain, config.sampler, config.judging.verifiers])
 
     def _domain(self) -> Domain | None:
         config = self._config
-        if is_own(config.domain):
+        if has_user_component(config.domain):
             self._make("domain", config.domain, lambda: resolve_name(config.domain.target))
             return self._make("domain", config.domain, lambda: build_domain(config), is_timed=False)
         try:
             return build_domain(config)
-        except Exception:  # the checks say why
+        except Exception:  # the launcher's checks report it
             return None
 
     def _attempt(self, domain: Domain) -> tuple[Problem, Mapping[str, Any], list[str]]:
-        """Returns a problem, and what the domain's verifiers were given to know, and to judge."""
+        """Runs a rollout. Returns the problem, and the tasks and texts of the domain's verifiers."""
         config = self._config
-        if config.plan and domain.fetches:  # before its sizes are asked for, which fetches its problems
+        if config.plan and domain.fetches:  # the sizes would fetch its problems
             return PROBLEM, {}, []
         if min(domain.train_size, domain.heldout_size) <= 0:
             return PROBLEM, {}, []
         path = config.domain.target
         with self._watch.over("domain", path, domain, "its problems", "train_problem", is_timed=False):
-            problem = judged.call_problems(domain)
+            problem = domain_calls.call_problems(domain)
             named = replace(problem, domain=problem.domain or domain.name)
         if not self._needs_attempt:
             return named, {}, []
         with self._watch.over("domain", path, domain, "an Attempt", "rollout"):
-            client = judged.call_rollout(domain, problem, config)
+            client = domain_calls.call_rollout(domain, problem, config)
         return named, client.tasks, client.texts
 
     def _sampler(self, domain: Domain) -> None:
@@ -182,14 +165,13 @@ class Parts:
         if domain:
             specs = judging_of(self._config.judging, domain).verifiers
         for name, spec in specs.items():
-            if not is_own(spec):
+            if not has_user_component(spec):
                 continue
             path = spec["_target_"]
-            with self._watch.over(
-                "verifier", path, expected="a verifier that can be made", method="__init__"
-            ):
+            expected = "a verifier that can be made"
+            with self._watch.over("verifier", path, expected=expected, method="__init__"):
                 verifier = resolve_name(MAKE_VERIFIER)(name, spec)
             if name in tasks:
                 expected = "a Judgement on any text"
                 with self._watch.over("verifier", path, verifier, expected, "judge"):
-                    judged.call_verifier(verifier, tasks[name], texts)
+                    domain_calls.call_verifier(verifier, tasks[name], texts)

@@ -1,4 +1,4 @@
-"""What becomes of servers that end, are lost, drain or are condemned. No process: fates are made up."""
+"""What becomes of servers that end, are lost, drain or are condemned. No process: states are made up."""
 
 import math
 import time
@@ -12,50 +12,49 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import (
     Draining,
     Ended,
-    Fate,
+    JobState,
     Lost,
     Placed,
+    Placement,
+    ResourceRequest,
     Running,
-    Slot,
     Waiting,
-    Want,
 )
-from pipelinerl.launcher.supervising.ends import is_alive
-from pipelinerl.launcher.supervising.server_job import Means
-from pipelinerl.launcher.supervising.serving import Servers
+from pipelinerl.launcher.supervising.failures import is_alive
+from pipelinerl.launcher.supervising.servers import ServerJobContext, Servers
 from pipelinerl.streams.files import FileStreams
 
 
 @dataclass
 class Table:
-    """An executor that is a table of fates; what it is asked for is written down."""
+    """An executor that is a table of states; what is requested of it is written down."""
 
-    fates: dict[str, Fate] = field(default_factory=dict)
+    states: dict[str, JobState] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     is_full: bool = False
     ports: int = 80
 
-    def ask(self, wants):
+    def request(self, requests):
         if self.is_full:
             raise PlanError("nothing is free")
-        for want in wants:
-            self.asked.append(want.name)
+        for request in requests:
+            self.asked.append(request.name)
             self.ports += 1
-            self.fates[want.name] = Placed(Slot("node", "a", self.ports))
+            self.states[request.name] = Placed(Placement("node", "a", self.ports))
 
-    def start(self, name: str, slot: Slot) -> tuple[str, str]:
-        assert isinstance(self.fates[name], Placed)
-        self.fates[name] = Running(slot)
-        return f"http://a:{slot.port}", "engine"
+    def start(self, name: str, placement: Placement) -> tuple[str, str]:
+        assert isinstance(self.states[name], Placed)
+        self.states[name] = Running(placement)
+        return f"http://a:{placement.port}", "engine"
 
     def end(self, names):
-        assert all(is_alive(self.fates[name]) for name in names)
+        assert all(is_alive(self.states[name]) for name in names)
         self.ended += names
 
-    def drop(self, names):
+    def release(self, names):
         for name in names:
-            del self.fates[name]
+            del self.states[name]
 
 
 class Scene:
@@ -68,41 +67,41 @@ class Scene:
         self._events = streams.reader("launcher_events")
         self._offset = 0
         self.now = time.monotonic()
-        wants = [Want("server-0", "server-0", "server-0"), Want("server-1", "server-1", "server-1")]
+        requests = [ResourceRequest(name, name, name) for name in ("server-0", "server-1")]
         self.servers = Servers(
-            wants,
-            Means(
+            requests,
+            ServerJobContext(
                 self.table,
                 self.table.start,
                 streams.writer("launcher_events"),
                 restarts,
-                count=lambda: None,
+                count_restart=lambda: None,
                 last_words=lambda name, status: f"see {name}.log",
             ),
             streams,
             longest_wait_s=600,
         )
-        self.table.ask(wants)
-        self.tend()
+        self.table.request(requests)
+        self.update()
         self.table.asked.clear()
 
-    def tend(self, after_s: float = 0.0) -> None:
+    def update(self, after_s: float = 0.0) -> None:
         self.now += after_s
-        self.servers.tend(dict(self.table.fates), self.now)
+        self.servers.update(dict(self.table.states), self.now)
 
-    def may_serve(self) -> bool:
-        return self.servers.may_serve(self.table.fates, self.now)
+    def can_serve(self) -> bool:
+        return self.servers.can_serve(self.table.states, self.now)
 
     def published(self, *joinings: int) -> None:
         figures = {"version": 1, "seconds": 0.0, "bytes": 0, "paused_s": 0.0}
         self.trainer.append(WeightsPublished(run="r", servers=[], joinings=[*joinings], **figures))
 
-    def slot(self, name: str) -> Slot:
-        return self.table.fates[name].slot
+    def placement(self, name: str) -> Placement:
+        return self.table.states[name].placement
 
     def dies(self, name: str, status: int = -9) -> None:
-        self.table.fates[name] = Ended(self.slot(name), status)
-        self.tend()
+        self.table.states[name] = Ended(self.placement(name), status)
+        self.update()
 
     def said(self) -> list[Record]:
         found = []
@@ -138,10 +137,10 @@ def test_one_that_dies_is_replaced_at_another_address(scene):
     scene.published(1, 2)
     scene.dies("server-1")
     assert scene.story() == [*BEGAN, ("server-1", "http://a:82", "ended")]
-    scene.tend(after_s=0.9)
+    scene.update(after_s=0.9)
     assert scene.table.asked == []
-    scene.tend(after_s=0.1)
-    scene.tend()
+    scene.update(after_s=0.1)
+    scene.update()
     assert scene.table.asked == ["server-1"]
     assert scene.story() == [("server-1", "http://a:83")]
 
@@ -150,47 +149,47 @@ def test_each_has_a_budget_of_its_own_and_then_none_is_left(scene):
     scene.published(1, 2)
     for name in ("server-0", "server-1"):
         for _ in range(4):
-            assert scene.may_serve()
-            scene.published(scene.slot(name).port - 80)
-            scene.tend()
+            assert scene.can_serve()
+            scene.published(scene.placement(name).port - 80)
+            scene.update()
             scene.dies(name)
-            scene.tend(after_s=60)
-            scene.tend()
+            scene.update(after_s=60)
+            scene.update()
     assert scene.table.asked == 3 * ["server-0"] + 3 * ["server-1"]
-    assert not scene.may_serve()
+    assert not scene.can_serve()
 
 
 def test_one_on_a_lost_node_left_at_once_and_waits_for_a_place(scene):
     scene.published(2)
-    scene.tend()
-    scene.table.fates["server-1"] = Lost(scene.slot("server-1"), "node b is gone")
-    scene.tend()
+    scene.update()
+    scene.table.states["server-1"] = Lost(scene.placement("server-1"), "node b is gone")
+    scene.update()
     assert scene.story()[2:] == [("server-1", "http://a:82", "lost")]
     scene.dies("server-0", status=2)
-    scene.tend(after_s=1)
-    scene.table.fates["server-1"] = Waiting("{CPU: 1}")
-    scene.tend(after_s=598)
-    assert scene.may_serve()
-    scene.tend(after_s=3)
-    assert not scene.may_serve()
+    scene.update(after_s=1)
+    scene.table.states["server-1"] = Waiting("{CPU: 1}")
+    scene.update(after_s=598)
+    assert scene.can_serve()
+    scene.update(after_s=3)
+    assert not scene.can_serve()
 
 
 @pytest.mark.parametrize(("notice_s", "after_s"), [(20, 15), (1000, 30), (math.inf, 30)])
 def test_one_that_drains_leaves_before_it_ends_at_no_cost(scene, notice_s, after_s):
     for _ in range(5):
         scene.said()
-        scene.table.fates["server-1"] = Draining(scene.slot("server-1"), time.time() + notice_s)
-        scene.tend()
-        scene.tend(after_s=after_s - 1)
+        scene.table.states["server-1"] = Draining(scene.placement("server-1"), time.time() + notice_s)
+        scene.update()
+        scene.update(after_s=after_s - 1)
         assert [left[2] for left in scene.story()] == ["draining"]
         assert scene.table.ended == []
-        scene.tend(after_s=2)
-        scene.tend(after_s=2)
+        scene.update(after_s=2)
+        scene.update(after_s=2)
         assert scene.table.ended == ["server-1"]
         scene.table.ended.clear()
         scene.dies("server-1")
-        scene.tend(after_s=60)
-        scene.tend()
+        scene.update(after_s=60)
+        scene.update()
     assert scene.table.asked == 5 * ["server-1"]
 
 
@@ -198,14 +197,14 @@ def test_one_that_drains_leaves_before_it_ends_at_no_cost(scene, notice_s, after
 def test_one_that_is_condemned_is_ended_and_replaced_only_where_that_may_help(scene, replaceable):
     scene.published(1)
     scene.trainer.append(condemned(1, replaceable))
-    scene.tend()
+    scene.update()
     assert scene.table.ended == ["server-0"]
     assert scene.story()[2:] == [("server-0", "http://a:81", "condemned")]
     scene.dies("server-0", status=143)
-    scene.tend(after_s=1)
-    scene.tend()
+    scene.update(after_s=1)
+    scene.update()
     assert scene.table.asked == (["server-0"] if replaceable else [])
-    scene.tend()
+    scene.update()
     assert scene.table.ended == ["server-0"]  # the new one is not
 
 
@@ -218,14 +217,14 @@ def test_what_was_said_of_the_one_before_does_not_end_the_one_at_its_url(scene):
     scene.published(1)
     scene.dies("server-0", status=1)
     scene.table.ports = 80
-    scene.tend(after_s=2)
-    scene.tend()
+    scene.update(after_s=2)
+    scene.update()
     assert scene.story()[-1] == ("server-0", "http://a:81")
     scene.trainer.append(condemned(1, replaceable=False))
-    scene.tend()
+    scene.update()
     assert scene.table.ended == []
     scene.trainer.append(condemned(3, replaceable=False))
-    scene.tend()
+    scene.update()
     assert scene.table.ended == ["server-0"]
 
 
@@ -234,41 +233,41 @@ def test_a_place_that_cannot_be_had_is_asked_for_again_later(scene):
     scene.dies("server-0")
     scene.table.is_full = True
     for _ in range(100):
-        scene.tend(after_s=5)
-    assert scene.table.asked == [] and scene.may_serve()
+        scene.update(after_s=5)
+    assert scene.table.asked == [] and scene.can_serve()
     scene.dies("server-1", status=2)
-    assert scene.may_serve()
-    scene.tend(after_s=200)
-    assert not scene.may_serve()
+    assert scene.can_serve()
+    scene.update(after_s=200)
+    assert not scene.can_serve()
     scene.table.is_full = False
-    scene.tend(after_s=5)
+    scene.update(after_s=5)
     assert scene.table.asked == ["server-0"]
 
 
-def want(index: int) -> Want:
+def request(index: int) -> ResourceRequest:
     name = f"server-{index}"
-    return Want(name, name, name)
+    return ResourceRequest(name, name, name)
 
 
 def scale(scene: Scene, number: int) -> None:
-    scene.servers.scale([want(index) for index in range(number)], dict(scene.table.fates), scene.now)
+    scene.servers.scale([request(index) for index in range(number)], dict(scene.table.states), scene.now)
 
 
 def test_more_servers_are_started_and_those_beyond_the_number_finish_first(scene):
     scale(scene, 3)
-    scene.tend()
+    scene.update()
     assert scene.table.asked == ["server-2"]
     scale(scene, 1)
-    scene.tend(after_s=29)
+    scene.update(after_s=29)
     began, *left = scene.story()[2:]
     assert began == ("server-2", "http://a:83")
     assert {*left} == {("server-1", "http://a:82", "asked"), ("server-2", "http://a:83", "asked")}
     assert scene.table.ended == []
-    scene.tend(after_s=2)
+    scene.update(after_s=2)
     assert scene.table.ended == ["server-1", "server-2"]
     scene.dies("server-1", status=143)
     scene.dies("server-2", status=143)
-    scene.tend(after_s=600)
+    scene.update(after_s=600)
     assert scene.table.asked == ["server-2"]  # none was started again
     scale(scene, 2)
     assert scene.table.asked == ["server-2", "server-1"]
@@ -276,14 +275,14 @@ def test_more_servers_are_started_and_those_beyond_the_number_finish_first(scene
 
 def test_a_replacement_that_loses_its_place_is_not_excused_by_the_one_before(scene, capsys):
     scene.published(1, 2)
-    scene.table.fates["server-1"] = Draining(scene.slot("server-1"), time.time() + 20)
-    scene.tend()
+    scene.table.states["server-1"] = Draining(scene.placement("server-1"), time.time() + 20)
+    scene.update()
     scene.dies("server-1", status=143)
     capsys.readouterr()
     for _ in range(100):
-        if "server-1" in scene.table.fates:
-            scene.table.fates["server-1"] = Lost(None, "no way to the launcher")
-        scene.tend(after_s=1)
+        if "server-1" in scene.table.states:
+            scene.table.states["server-1"] = Lost(None, "no way to the launcher")
+        scene.update(after_s=1)
     assert scene.table.asked == 2 * ["server-1"]
     assert capsys.readouterr().err.count("server-1 is lost: no way to the launcher") == 2
 
@@ -291,7 +290,7 @@ def test_a_replacement_that_loses_its_place_is_not_excused_by_the_one_before(sce
 def test_a_server_that_does_not_serve_is_let_go_before_one_that_does(scene):
     scene.dies("server-0", status=2)
     scale(scene, 1)
-    scene.tend()
+    scene.update()
     assert [event[0] for event in scene.story()[2:]] == ["server-0"]  # which had left before
 
 
@@ -299,17 +298,17 @@ def test_a_server_that_does_not_serve_is_let_go_before_one_that_does(scene):
 def test_one_that_finishes_and_is_wanted_again_is_replaced_at_once(tmp_path, restarts):
     scene = Scene(tmp_path, restarts)
     scale(scene, 1)
-    scene.tend(after_s=1)
+    scene.update(after_s=1)
     scale(scene, 2)
-    scene.tend()
+    scene.update()
     assert scene.table.ended == ["server-1"]
     scene.dies("server-1", status=143)
-    scene.tend(after_s=1)
+    scene.update(after_s=1)
     assert scene.table.asked == ["server-1"]
 
 
 def test_a_place_that_was_just_given_is_given_back(scene):
     scale(scene, 3)
     scale(scene, 2)
-    scene.tend()
-    assert "server-2" not in scene.table.fates
+    scene.update()
+    assert "server-2" not in scene.table.states

@@ -1,6 +1,6 @@
-"""Calls a part once, on what is made up for it, and checks what it gives: one function for each kind of part.
+"""Calls user components and checks their results: terms of the loss, components that form a step, a sampler.
 
-Each raises WrongError for a value that the run could not use, and passes on what the part itself raises.
+Each raises WrongError for a result that the run could not use. Exceptions of the component propagate.
 """
 
 import math
@@ -17,7 +17,7 @@ from pipelinerl.advantages import UnfitRewardsError
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Problem
 from pipelinerl.errors.part_faults import Happened
-from pipelinerl.launcher.checking.trial.made_up import (
+from pipelinerl.launcher.checking.trial.sample_inputs import (
     PROBLEM,
     answers_of,
     batch_of,
@@ -25,35 +25,17 @@ from pipelinerl.launcher.checking.trial.made_up import (
     halves_of,
     scores_of,
 )
+from pipelinerl.launcher.checking.trial.watch import WrongError, expect
 from pipelinerl.normalisations import GroupTokens
 from pipelinerl.samplers.base import Sampler
 from pipelinerl.training.step_statistics import REPORTED
 
 MOST_DRAWS = 1000
-Part = Callable[..., object]
+Called = Callable[..., object]
 
 
-class WrongError(Exception):
-    """A part gave `came` where `expected` was due. `method`: what was called."""
-
-    def __init__(self, expected: str, came: object, method: str = "__call__"):
-        super().__init__(expected)
-        self.expected = expected
-        self.came = came
-        self.method = method
-
-
-def expect(holds: object, expected: str, came: object, method: str = "__call__") -> None:
-    """Raises WrongError unless it holds."""
-    if not holds:
-        raise WrongError(expected, came, method)
-
-
-# --- terms of the loss ----------------------------------------------------------------------------
-
-
-def call_objective(objective: Part, config: RunConfig, answers: int, has_values: bool) -> None:
-    """Checks loss, gradient and sums, in the first epoch and in a later one."""
+def call_objective(objective: Called, config: RunConfig, answers: int, has_values: bool) -> None:
+    """Checks loss, gradient and sums, in the first PPO epoch and in a later one."""
     for batch in _batches(config, answers):
         scores, sources = scores_of(batch, has_values)
         loss, sums = _loss_of(_called(objective, scores, batch))
@@ -68,8 +50,8 @@ def call_objective(objective: Part, config: RunConfig, answers: int, has_values:
         _check_sums(sums)
 
 
-def check_gradient(objective: Part, config: RunConfig, answers: int, has_values: bool) -> None:
-    """Checks that the gradient is not exactly 0, and that its sign is not that of its opposite."""
+def check_gradient(objective: Called, config: RunConfig, answers: int, has_values: bool) -> None:
+    """Checks that the gradient is not 0, and that its sign is not reversed."""
     batch = batch_of(config, answers)
     scores, sources = scores_of(batch, has_values)
     loss, _ = objective(scores, batch)
@@ -78,17 +60,14 @@ def check_gradient(objective: Part, config: RunConfig, answers: int, has_values:
     expect(has_one, "a gradient other than 0", Happened("that of rollouts right and wrong is 0"))
     of_logprobs = sources[0].grad
     if of_logprobs is not None:
-        lowers = of_logprobs * batch.advantages  # above 0: descent lowers right, or raises wrong
+        lowers = of_logprobs * batch.advantages  # above 0 if descent lowers right or raises wrong tokens
         is_reversed = bool((lowers >= 0).all()) and bool((lowers > 0).any())
         came = Happened("it lowers all of them, and raises those of wrong ones: its sign is reversed")
         expect(not is_reversed, "a loss that raises the log-probabilities of right rollouts", came)
 
 
-def cut_loss(objective: Part, config: RunConfig, answers: int, has_values: bool) -> None:
-    """Checks that the loss of a micro-batch is that of its halves together.
-
-    An objective that gives another loss for the same micro-batch cannot be compared with itself.
-    """
+def cut_loss(objective: Called, config: RunConfig, answers: int, has_values: bool) -> None:
+    """Checks that the loss is the sum of the losses of a micro-batch's halves, unless it is random."""
     batch = batch_of(config, answers)
     scores, _ = scores_of(batch, has_values)
 
@@ -106,8 +85,8 @@ def cut_loss(objective: Part, config: RunConfig, answers: int, has_values: bool)
 OF_SCORES = "a loss that is computed from scores.logprobs, scores.entropy or scores.values"
 
 
-def call_regulariser(regulariser: Part, config: RunConfig, answers: int, has_values: bool) -> None:
-    """Checks the term and the sums. A term may be there for its sums alone, without a gradient."""
+def call_regulariser(regulariser: Called, config: RunConfig, answers: int, has_values: bool) -> None:
+    """Checks the term and the sums. The term may have no gradient."""
     for batch in _batches(config, answers):
         scores, _ = scores_of(batch, has_values)
         loss, sums = _loss_of(_called(regulariser, scores, batch))
@@ -123,14 +102,14 @@ def _batches(config: RunConfig, answers: int) -> list[PackedBatch]:
     return [first, replace(first, proximal_logprobs=first.behaviour_logprobs.clone(), start_values=start)]
 
 
-def _called(term: Part, scores: TokenScores, batch: PackedBatch) -> object:
-    """Returns what a term of the loss gives. Later terms and epochs read the same batch."""
+def _called(term: Called, scores: TokenScores, batch: PackedBatch) -> object:
+    """Calls a term of the loss, and checks that it does not modify the batch, which later terms read."""
     before = deepcopy(batch)
-    given = term(scores, batch)
+    result = term(scores, batch)
     changed = [f.name for f in fields(batch) if not _is_same(getattr(batch, f.name), getattr(before, f.name))]
     came = Happened(f"it changes batch.{', batch.'.join(changed)} in place: work on a clone()")
     expect(not changed, "a batch that stays as it was", came)
-    return given
+    return result
 
 
 def _is_same(value: object, before: object) -> bool:
@@ -162,15 +141,12 @@ def _check_sums(sums: object) -> None:
     expect(not taken, "sums of other names than those that every step reports", Happened(f"it names {taken}"))
 
 
-# --- parts of a step's formation ------------------------------------------------------------------
-
-
-def call_advantage(advantage: Part, config: RunConfig) -> None:
-    """Checks one finite number for each rollout; of a step, one for each turn."""
+def call_advantage(advantage: Called, config: RunConfig) -> None:
+    """Checks for one finite number for each rollout; `over_step` gives one for each turn of a step."""
     size = config.group_size
     try:
         given = advantage(_rewards_for(advantage, size))
-    except UnfitRewardsError:  # it may be defined for other rewards alone
+    except UnfitRewardsError:  # it may be defined only for other rewards
         return
     of_group = "one advantage for each rollout: finite numbers of shape [{}]"
     advantages = _numbers(given, (size,), of_group.format(size))
@@ -181,8 +157,8 @@ def call_advantage(advantage: Part, config: RunConfig) -> None:
         _numbers(final, (2 * size,), expected, "over_step")
 
 
-def check_advantages(advantage: Part, config: RunConfig) -> None:
-    """Checks that advantages tell right rollouts from wrong ones, where a group has both."""
+def check_advantages(advantage: Called, config: RunConfig) -> None:
+    """Checks that right rollouts have higher advantages than wrong ones."""
     size = config.group_size
     try:
         given = np.asarray(advantage(_rewards_for(advantage, size)))
@@ -195,15 +171,15 @@ def check_advantages(advantage: Part, config: RunConfig) -> None:
         expect(given[::2].max() >= given[1::2].min(), "higher advantages for right rollouts", came)
 
 
-def _rewards_for(advantage: Part, size: int) -> np.ndarray:
-    """Returns the rewards of a group in which every second rollout is right; of each component, if named."""
+def _rewards_for(advantage: Called, size: int) -> np.ndarray:
+    """Returns rewards [size], or [size, components] if there are any. Every second rollout is right."""
     rewards = (np.arange(size) % 2 == 0).astype(np.float32)
     names = getattr(advantage, "components", None)
     return np.repeat(rewards[:, None], len([*names]), axis=1) if names else rewards
 
 
-def call_filter(group_filter: Part, config: RunConfig, problem: Problem = PROBLEM) -> None:
-    """Checks one bool for each rollout."""
+def call_filter(group_filter: Called, config: RunConfig, problem: Problem = PROBLEM) -> None:
+    """Checks for one bool for each rollout."""
     group = group_of(config, config.group_size, problem, answers=answers_of(config))
     advantages = [np.full(len(r.completions), r.reward - 0.5, dtype=np.float32) for r in group]
     before = deepcopy(advantages)
@@ -215,15 +191,14 @@ def call_filter(group_filter: Part, config: RunConfig, problem: Problem = PROBLE
     expect(array is not None and array.dtype == bool and array.shape == (len(group),), expected, keeps)
 
 
-def call_reward(term: Part, config: RunConfig, problem: Problem = PROBLEM) -> None:
-    """Checks one finite number for each rollout."""
+def call_reward(term: Called, config: RunConfig, problem: Problem = PROBLEM) -> None:
     size = config.group_size
     expected = f"one addition to the reward of each rollout: finite numbers of shape [{size}]"
     _numbers(term(group_of(config, size, problem), 0), (size,), expected)
 
 
-def call_normalisation(normalisation: Part, config: RunConfig) -> None:
-    """Checks one finite weight for each rollout of each group."""
+def call_normalisation(normalisation: Called, config: RunConfig) -> None:
+    """Checks for one finite weight for each rollout of each group."""
     tokens = 3 + np.arange(config.group_size) % 3
     groups = [GroupTokens(config.group_size, tokens)] * max(1, config.batch_size // config.group_size)
     given = normalisation(groups, config.batch_size)
@@ -249,14 +224,8 @@ def _array(given: object) -> np.ndarray | None:
         return None
 
 
-# --- a sampler ------------------------------------------------------------------------------------
-
-
 def call_sampler(sampler: Sampler, other: Sampler, config: RunConfig, size: int) -> None:
-    """Checks the draws of a short run, and that the state can be saved, and loaded by another one.
-
-    size: of the domain, in problems.
-    """
+    """Checks the draws from `size` problems in a short run, and that `other` can load the saved state."""
     wanted = config.max_steps * (config.batch_size // config.group_size)
     expected = f"the index of a training problem: an int from 0 to {size - 1}"
     for draw in range(min(wanted, size + 1, MOST_DRAWS)):

@@ -1,7 +1,6 @@
-"""Tries a domain and its verifiers: one rollout with a made-up model, and judgements of made-up answers.
+"""Calls a domain and its verifiers: one rollout with a made-up model, and judgements of made-up answers.
 
-What a rollout makes of a made-up answer says little, so only errors of its code count. A verifier must have a
-judgement for any text.
+A rollout may reject a made-up answer, so only errors in its code count. A verifier must judge any text.
 """
 
 import asyncio
@@ -18,21 +17,21 @@ from pipelinerl.domains.base import Answer, Attempt, Domain, Problem, Wrapped
 from pipelinerl.errors.part_faults import Happened, described
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.worker_messages import checked
-from pipelinerl.launcher.checking.trial.calls import WrongError, expect
-from pipelinerl.launcher.checking.trial.made_up import group_of
+from pipelinerl.launcher.checking.trial.sample_inputs import group_of
+from pipelinerl.launcher.checking.trial.watch import WrongError, expect
 
-OF_CODE = (NameError, AttributeError)  # a misspelt name
+CODE_ERRORS = (NameError, AttributeError)  # such as of a misspelt name
 MOST_TURNS = 16
-LONGEST_S = 5.0  # that a rollout may wait for its environment
+LONGEST_S = 5.0  # longest rollout, which may wait for its environment
 TEXTS = ("2", "= 2", r"The answer is \boxed{2}.", "<answer>2</answer>", "#### 2", "yes", "")
 
 
 class EnoughError(BaseException):
-    """The rollout has had its turns. It passes what catches every Exception."""
+    """The rollout has made MOST_TURNS. A BaseException, so that the domain does not catch it."""
 
 
 class MadeUpModel:
-    """A client whose answers are made up. `tasks`: what its verifiers were given to know, by their names."""
+    """A client with made-up answers. `tasks`: by the verifier's name. `texts`: answers to be judged."""
 
     def __init__(self, config: RunConfig):
         (rollout,) = group_of(config, 1)
@@ -62,7 +61,7 @@ class MadeUpModel:
 
 
 def call_problems(domain: Domain) -> Problem:
-    """Returns the first problem. Checks it, and the first one that is held out."""
+    """Checks the first training problem and the first held-out one. Returns the training problem."""
     for method in ("heldout_problem", "train_problem"):
         problem = getattr(domain, method)(0)
         expect(isinstance(problem, Problem), "a Problem", problem, method)
@@ -76,16 +75,16 @@ def _opens(domain: Domain) -> bool:
 
 
 def call_rollout(domain: Domain, problem: Problem, config: RunConfig) -> MadeUpModel:
-    """Has the domain make an attempt. Returns the client, which has heard what it asks its verifiers."""
+    """Runs a rollout. Returns the client, with the tasks and texts of the verifiers."""
     client = MadeUpModel(config)
-    if _opens(domain):  # a rollout would need what it opens
+    if _opens(domain):  # a rollout needs what `open` opens
         return client
-    loop = asyncio.new_event_loop()  # never closed: that would wait for threads which wait for something
+    loop = asyncio.new_event_loop()  # not closed, which would wait for its threads
     try:
         attempt = loop.run_until_complete(asyncio.wait_for(domain.rollout(client, problem), LONGEST_S))
     except EnoughError:
         return client
-    except OF_CODE as error:
+    except CODE_ERRORS as error:
         if isinstance(getattr(error, "obj", None), MadeUpModel):
             return client
         raise
@@ -100,16 +99,13 @@ def call_rollout(domain: Domain, problem: Problem, config: RunConfig) -> MadeUpM
 
 
 def call_verifier(verifier: Any, task: Any, texts: list[str]) -> None:
-    """Checks judgements of made-up answers. A text alone may be beyond it, but not every one.
-
-    texts: answers that a rollout has had judged.
-    """
+    """Checks judgements of the rollout's and of made-up answers. A verifier may fail on some of them."""
     failed = None
     has_judged = False
     for text in [*texts, *([str(task)] if isinstance(task, str | int | float) else []), *TEXTS]:
         try:
             judgement = _judgement_on(verifier, task, text)
-        except (*OF_CODE, WrongError):
+        except (*CODE_ERRORS, WrongError):
             raise
         except Exception as error:
             failed = failed or error

@@ -1,6 +1,6 @@
-"""Makes up what parts are tried on: a group of rollouts, and a micro-batch with its scores.
+"""Makes up inputs for components: a group of rollouts, and a micro-batch with its scores.
 
-Whatever a real run could give is allowed here, and no more: a part that fails on it would fail in the run.
+They must be possible in a run: a component that fails on them would fail in the run.
 """
 
 import numpy as np
@@ -8,7 +8,6 @@ import torch
 from msgspec.structs import replace
 
 from contracts.records import Completion, Rollout, TrainingSequence, VersionSpan, unsampled
-from contracts.token_fields import TokenField
 from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.config import RunConfig
@@ -18,38 +17,36 @@ from pipelinerl.errors.part_faults import path_of
 
 PROBLEM = Problem("0", [{"role": "user", "content": "1 + 1 ="}], data="2")
 PROMPT = (5, 6, 7)  # token ids that nearly every vocabulary has
-ROLLOUTS = 4  # of the micro-batch
-STEP = 1  # that trains on it: what version 0 has sampled is one version old
+ROLLOUTS = 4  # in the micro-batch
+STEP = 1  # trains on samples of version 0, with a lag of one version
 
 
 class AnyName(dict[str, float]):
-    """Numbers by name, which has every name: a domain of the user's gives names of its own."""
+    """A dict that has every key, because a user's domain has its own names of metrics."""
 
     def __missing__(self, name: str) -> float:
-        if name == "success":  # a field, which no run has among its metrics
+        if name == "success":  # a field of the rollout, and no metric
             raise KeyError("success: it is rollout.success")
         return 0.0
 
 
 def answers_of(config: RunConfig) -> int:
-    """Returns how many answers a file has to each problem; 0 where servers sample them."""
+    """Returns the number of answers to each problem in a file, or 0 if servers sample them."""
     if config.credit == "completion":
         return 2
     return int(config.domain.target == path_of(Demonstrations))
 
 
 def group_of(config: RunConfig, size: int, problem: Problem = PROBLEM, answers: int = 0) -> list[Rollout]:
-    """Returns `size` rollouts at one problem, of which every second is right.
-
-    answers: of a file, to each problem; 0 where servers sample them.
-    """
+    """Returns `size` rollouts of one problem, of which every second is right. `answers`: see `answers_of`."""
     names = getattr(config.advantage, "components", None) or {}
     return [_rollout(config, member, names, problem, answers) for member in range(size)]
 
 
 def _rollout(config: RunConfig, member: int, names: object, problem: Problem, answers: int) -> Rollout:
     reward = float(member % 2 == 0)
-    completions = [_given(turn) for turn in range(answers)] or [_sampled(config, member)]
+    completions = [unsampled(PROMPT, [8 + turn, 9, 10]) for turn in range(answers)]
+    completions = completions or [_sampled(config, member)]
     return Rollout(
         run="trial",
         rollout_id=f"0-{member}",
@@ -68,10 +65,6 @@ def _rollout(config: RunConfig, member: int, names: object, problem: Problem, an
     )
 
 
-def _given(turn: int) -> Completion:
-    return unsampled(PROMPT, [8 + turn, 9, 10])
-
-
 def _sampled(config: RunConfig, member: int) -> Completion:
     tokens = 3 + member % 3
     return Completion(
@@ -81,21 +74,19 @@ def _sampled(config: RunConfig, member: int) -> Completion:
         spans=[VersionSpan(0, 0, tokens)],
         temperature=config.sampling.temperature,
         finish_reason="stop",
-        token_fields={name: _values(field, tokens) for name, field in config.token_fields.items()},
+        token_fields={
+            name: np.ones(tokens, dtype=field.array_dtype) for name, field in config.token_fields.items()
+        },
     )
 
 
-def _values(field: TokenField, tokens: int) -> np.ndarray:
-    return np.ones(tokens, dtype=field.array_dtype)
-
-
 def batch_of(config: RunConfig, answers: int) -> PackedBatch:
-    """Returns a micro-batch, with advantages of both signs, and every token that `config` asks for."""
+    """Returns a micro-batch with advantages of both signs, and with the token fields of `config`."""
     return _packed(config, group_of(config, ROLLOUTS, answers=answers))
 
 
 def halves_of(config: RunConfig, answers: int, scores: TokenScores) -> list[tuple[PackedBatch, TokenScores]]:
-    """Returns the micro-batch as two of half the rollouts, each with its share of the scores."""
+    """Returns the micro-batch of `batch_of` in two halves, each with its part of the scores."""
     rollouts = group_of(config, ROLLOUTS, answers=answers)
     halves = [_packed(config, rollouts[: ROLLOUTS // 2]), _packed(config, rollouts[ROLLOUTS // 2 :])]
     given = [scores.logprobs, scores.entropy, *([] if scores.values is None else [scores.values])]
@@ -124,8 +115,8 @@ def _reference(config: RunConfig, sequence: TrainingSequence) -> np.ndarray | No
 
 
 def scores_of(batch: PackedBatch, has_values: bool) -> tuple[TokenScores, list[torch.Tensor]]:
-    """Returns scores near those of the servers, and the tensors that their gradients go to."""
-    # Some differ by 0.05, and some by so little that the smallest of trust regions has them.
+    """Returns scores near those of the servers, and the leaf tensors of their gradients."""
+    # Differences up to 0.05, some of them small enough for the smallest trust region.
     near = batch.behaviour_logprobs + 0.05 * torch.linspace(-1, 1, batch.num_tokens) ** 3
     sampled = (batch.versions >= 0) & batch.loss_mask
     logprobs = torch.where(sampled, near, torch.linspace(-0.7, -1.2, batch.num_tokens))
