@@ -1,17 +1,15 @@
-"""Builds the client of training rollouts, and its sampling parameters, from a run's configuration."""
+"""Builds the client of training rollouts from a run's configuration."""
 
-import json
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import aiohttp
 import numpy as np
 
 from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.clients.completions import Sampling
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.partial_completions import SegmentPolicy
+from pipelinerl.clients.run_sampling import training_sampling
 from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig
@@ -51,18 +49,3 @@ def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:
 
     tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
     return partial(tokenizer.decode, skip_special_tokens=True)
-
-
-def training_sampling(config: RunConfig) -> Sampling:
-    options = config.sampling
-    seed = config.seed if options.seeded else None
-    return Sampling(config.served_model, options.temperature, options.max_tokens, seed, vocabulary(config))
-
-
-def vocabulary(config: RunConfig) -> int | None:
-    """Returns the size of the model's vocabulary, or None if it is unknown."""
-    file = Path(config.model.path or "") / "config.json"
-    if config.inference.model is not None or not file.is_file():
-        return None
-    shape = json.loads(file.read_text())
-    return (shape.get("text_config") or shape).get("vocab_size")

@@ -17,7 +17,7 @@ import torch
 from contracts.records import Completion, Rollout, TrainingSequence, WeightsPublished
 from contracts.trainer import PackedBatch, TrainerWorker
 from pipelinerl.batching.sequences import training_sequences
-from pipelinerl.clients.of_run import training_sampling
+from pipelinerl.clients.run_sampling import training_sampling
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.training.probe_requests import AwaitedVersion, ProbeRequests
