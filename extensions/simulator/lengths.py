@@ -11,10 +11,7 @@ DRAWS = 1000  # samples for a mean or a share
 
 @dataclass(frozen=True)
 class Lengths:
-    """A distribution of lengths, truncated at `longest` tokens.
-
-    draw: returns a length before truncation.
-    """
+    """A distribution of lengths, truncated at `longest` tokens. draw: returns a length before truncation."""
 
     draw: Callable[[np.random.Generator], float]
     longest: int
