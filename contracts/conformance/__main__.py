@@ -1,11 +1,10 @@
-"""Checks an adapter and prints what it breaks.
+"""Checks an adapter and prints the guarantees that it breaks.
 
     python -m contracts.conformance inference --url URL ... --model PATH [--only G3] [--part NAME] [--json]
     python -m contracts.conformance trainer --adapter PACKAGE.CLASS [--ranks 2] [--only T2] [--part NAME]
     python -m contracts.conformance model DIR
 
-The exit status is 0 when every declared guarantee holds, 1 when one does not, and 2 when nothing could be
-checked.
+The exit status is 0 if every declared guarantee holds, 1 if one does not, and 2 if nothing could be checked.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from contracts.support.command_line import command_parser
 
 
 def main() -> int:
-    """Runs the command that the command line names, and returns its exit status."""
+    """Runs the command and returns its exit status."""
     parser = command_parser("contracts.conformance", __doc__)
     commands = parser.add_subparsers(required=True)
     add_inference(

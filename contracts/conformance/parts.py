@@ -1,4 +1,4 @@
-"""The parts of guarantees. A guarantee holds if each of its parts does; one part can be checked alone.
+"""The parts of guarantees. A guarantee holds if all its parts do, and a part can be checked alone.
 
 Both kits list the parts of each guarantee in the order in which they are checked, by names without spaces.
 """

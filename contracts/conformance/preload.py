@@ -1,6 +1,6 @@
 """Imports the modules of a rank once in the fork server, so that a rank starts in milliseconds.
 
-It does not touch any device.
+It uses no device.
 """
 
 import torch.distributed.checkpoint

@@ -8,7 +8,7 @@
     def test_my_trainer(trainer_conformance):
         trainer_conformance("my_package.MyTrainer", ranks=2)
 
-A guarantee that does not hold fails the test with the table and how to reproduce the failure.
+A test fails if a guarantee does not hold. Its message has the table and how to reproduce the failure.
 """
 
 from collections.abc import Callable, Sequence

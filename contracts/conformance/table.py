@@ -14,12 +14,12 @@ STYLE = {"pass": "green", "fail": "bold red", "not declared": "dim"}
 
 
 def all_hold(verdicts: Sequence[Verdict]) -> bool:
-    """Returns whether every declared guarantee holds, and at least one was declared."""
+    """Returns True if every declared guarantee holds, and at least one was declared."""
     return exit_status(verdicts) == 0
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:
-    """Returns 0 if all that is declared holds, 1 if something does not, and 2 if nothing is declared."""
+    """Returns 0 if every declared guarantee holds, 1 if one does not, and 2 if none is declared."""
     states = [verdict.state for verdict in verdicts]
     return 1 if "fail" in states else 0 if "pass" in states else 2
 
@@ -79,7 +79,7 @@ def describe_failure(verdict: Verdict) -> str:
 
 
 def as_json(verdicts: Sequence[Verdict], thorough: bool = False) -> str:
-    """Returns the verdicts as JSON; `kept` says whether every declared guarantee holds."""
+    """Returns the verdicts as JSON; `kept` is true if every declared guarantee holds."""
     rows = [
         {
             "guarantee": v.guarantee.code,

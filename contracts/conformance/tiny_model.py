@@ -1,6 +1,6 @@
 """Makes a tiny Hugging Face model directory: random weights, one token per character.
 
-`python -m contracts.conformance model DIR` writes one; the trainer's kit makes its own.
+`python -m contracts.conformance model DIR` writes one, and the trainer's kit makes several.
 """
 
 from pathlib import Path
@@ -31,10 +31,7 @@ TEMPLATE = (
 def make_tiny_model(
     path: Path, tied: bool = True, context: int = 2048, vocabulary: int = len(VOCABULARY)
 ) -> str:
-    """Writes a Qwen2 with a tied head and attention biases, or a Llama with an untied head.
-
-    Returns its path.
-    """
+    """Writes a tied Qwen2 with attention biases, or an untied Llama. Returns its path."""
     torch.manual_seed(0)
     model_class, config_class = (Qwen2ForCausalLM, Qwen2Config) if tied else (LlamaForCausalLM, LlamaConfig)
     config = config_class(
@@ -80,7 +77,7 @@ def make_scaled_model(path: Path) -> str:
 
 
 def character_tokenizer(size: int = len(VOCABULARY)) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer of characters. Ids from the last character's up to `size` do not occur in texts."""
+    """Returns a tokenizer of characters. Its other ids, up to `size`, occur in no text."""
     fillers = {f"<{i}>": i for i in range(len(VOCABULARY), size)}
     tokenizer = Tokenizer(models.WordLevel(VOCABULARY | fillers, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")

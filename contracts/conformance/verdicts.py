@@ -1,7 +1,7 @@
 """The verdict on one guarantee: pass, fail, or not declared.
 
-A check measures, and returns what it measured as one short sentence. It raises `GuaranteeError` if the
-guarantee does not hold, and `NotDeclaredError` if the adapter does not claim it.
+A check returns its measurement as one short sentence. It raises `GuaranteeError` if the guarantee does not
+hold, and `NotDeclaredError` if the adapter does not claim it.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,10 +33,7 @@ class NotDeclaredError(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of checking one guarantee.
-
-    A failure also says what was expected and how to reproduce it.
-    """
+    """The result of checking one guarantee. A failure also says what was expected and how to reproduce it."""
 
     guarantee: Guarantee
     state: Literal["pass", "fail", "not declared"]

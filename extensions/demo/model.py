@@ -1,13 +1,10 @@
-"""The architecture of every demo model: a Qwen2 of about 0.8 M parameters."""
+"""The architecture of the demo models: a Qwen2 with about 0.8 M parameters."""
 
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 
 def new_model(tokenizer: PreTrainedTokenizerBase, rope_theta: float = 100.0) -> Qwen2ForCausalLM:
-    """Returns an untrained model, whose context is the tokenizer's.
-
-    The default of `rope_theta` suits texts of twenty tokens.
-    """
+    """Returns an untrained model with the tokenizer's context. rope_theta: 100 suits texts of 20 tokens."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=128,

@@ -1,7 +1,7 @@
-"""The demo models by name: where each is kept, and its recipe. `model=NAME` names one.
+"""The demo models by name. `model=NAME` selects one.
 
-The model of the sums is part of the project: the demo starts from it at once, and everywhere alike. The
-others are made where they are first used.
+The sums model ships with the project, so the demo starts from the same model everywhere. The other models are
+made when they are first used.
 """
 
 from pathlib import Path
@@ -13,13 +13,13 @@ from pipelinerl.paths import ROOT
 SHIPPED = Path(__file__).resolve().parent / "checkpoints"
 CACHE = ROOT / ".cache"
 RECIPES = "extensions.demo.recipes"
-SEED = 2  # one with which the task is learnt well before the stage ends
+SEED = 2  # with this seed, the models learn their tasks early
 
 
 class DemoModel(NamedTuple):
     directory: Path
-    recipe: str  # its class
-    begins_with: str | None = None  # the demo model that it goes on from
+    recipe: str  # import path of the recipe's class
+    begins_with: str | None = None  # name of the demo model that training starts from
 
 
 DEMO_MODELS = {
@@ -31,10 +31,7 @@ DEMO_MODELS = {
 
 
 class Demo(ModelMaker):
-    """Makes a demo model. All of them have the tokenizer and the template of the one that ships.
-
-    name: which one; it was trained on the problems of one domain.
-    """
+    """Makes a demo model, by name. All demo models have the tokenizer and template of the shipped one."""
 
     tokenizer = SHIPPED / "sums"
 
@@ -49,7 +46,7 @@ class Demo(ModelMaker):
         return self._model.directory
 
     def make(self, out: Path | None = None, seed: int = SEED, begins_with: Path | None = None) -> None:
-        """Makes the model, and the one that it starts from; returns at once if they exist."""
+        """Makes the model, and the model that its training starts from, unless they exist."""
         from hydra.utils import get_class
 
         from extensions.demo.build import make_demo_model

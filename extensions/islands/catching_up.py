@@ -1,4 +1,7 @@
-"""What an island has to repeat to have the others' anchor. It must not know how rounds are kept or made."""
+"""Finds the kept rounds that an island must replay to reach the others' anchor.
+
+Must not know how rounds are kept or made.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -14,41 +17,41 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Missed:
-    """Gradients that lead to round `end`, from `start` or else from the own anchor."""
+    """Gradients to replay up to round `end`, from `start`, or from this island's anchor if that is None."""
 
     gradients: Sequence[OuterGradient]
     end: int
     start: Snapshot | None = None
 
 
-def missed(
-    rounds: RoundStore, outer: Outer, meeting: Meeting, strays: bool, deadline: float
+def find_missed(
+    rounds: RoundStore, outer: Outer, meeting: Meeting, diverged: bool, deadline: float
 ) -> Missed | None:
-    """Returns what leads to the meeting's round, or None. From an anchor that `strays` nothing does.
+    """Returns the rounds that lead to the meeting's anchor, or None if they are not available.
 
-    deadline: the monotonic time after which nothing more is fetched.
+    diverged: True if this island's anchor differs from the others', so a state is needed to start from.
+    deadline: monotonic time after which nothing more is fetched.
     """
-    if not strays:
+    if not diverged:
         gradients = rounds.gradients(outer.round, meeting.round, meeting.sources, deadline)
-        if _leads(outer, gradients, meeting):
+        if _leads_to(outer, gradients, meeting):
             return Missed(gradients, meeting.round)
     for source in meeting.sources:
         start = rounds.state(meeting.round, [source], deadline)
         if start is None:
             continue
         gradients = rounds.gradients(start.round, meeting.round, meeting.sources, deadline)
-        if _leads(outer, gradients, meeting, start):
+        if _leads_to(outer, gradients, meeting, start):
             return Missed(gradients, meeting.round, start)
     return None
 
 
-def _leads(
+def _leads_to(
     outer: Outer,
     gradients: Sequence[OuterGradient] | None,
     meeting: Meeting,
     start: Snapshot | None = None,
 ) -> bool:
-    """Returns whether the gradients lead to the anchor of the meeting."""
     if gradients is None:
         return False
     try:
@@ -60,7 +63,7 @@ def _leads(
 
 
 def was_merged(island: str, sent: Sent | None, found: Missed) -> bool:
-    """Returns whether the others have merged what the island sent. Where it cannot be known, they have."""
+    """Returns True if the others have merged the drift that this island sent, or if that cannot be known."""
     if sent is None:
         return False
     of_round = [gradient for gradient in found.gradients if gradient.round == sent.round]

@@ -1,8 +1,7 @@
-"""DiLoCoTrainer: a trainer whose run exchanges its progress with the runs of other islands, now and then.
+"""DiLoCoTrainer: a trainer that periodically merges its progress with that of other islands.
 
-An island is a complete run, and its inner trainer makes the updates. After every so many, the islands add up
-how far they have drifted from the anchor that they share. Each continues from the new anchor. The pipeline
-knows nothing of it. Sources: DiLoCo, Douillard et al. 2023; INTELLECT-1, Prime Intellect 2024.
+An island is a complete run, whose inner trainer makes the updates. The rest of the pipeline does not know
+about islands. Sources: DiLoCo, Douillard et al. 2023; INTELLECT-1, Prime Intellect 2024.
 """
 
 import logging
@@ -37,28 +36,28 @@ from extensions.islands.saves import OuterSaves, Saved, read
 
 log = logging.getLogger(__name__)
 
-INNER = "inner"  # the directory of the inner trainer's checkpoint
+INNER = "inner"  # subdirectory with the inner trainer's checkpoint
 
 
 class DiLoCoTrainer(TrainerWorker):
-    """A trainer around another one, which has to give its shards. Its options:
+    """A trainer around another one, which must support `shards`. Its options:
 
     inner: the trainer that makes the updates.
-    every: updates between rounds, including those that were skipped. If None, there are none, and this is
-        the inner trainer.
-    outer_lr, outer_momentum: the outer SGD with Nesterov's momentum. With 1 and 0 the islands' models are
-        averaged, each weighing as its updates. INTELLECT-1 pre-trained with 0.7 and 0.9.
-    quantise: how drifts are coded: `blocks` sends a byte an element, `none` sends four.
-    lighthouse: the URL of the process that knows all islands. If None, this island makes every round alone.
-    island: this island's name. Each has its own.
-    address: of this machine, where the other islands reach it.
-    wait_s: how long a round waits for the other islands. An island that is out of phase waits for this time.
-    timeout_s: how long finding the others, fetching missed rounds, and an exchange may take, each. An island
-        waits twice as long for what the others say first, because they may be fetching.
-    attempts: how often a round is tried before training continues alone.
-    max_behind: rounds that an island may have missed. If it missed more, its drift is dropped.
-    keep: gradients that are kept for islands that missed rounds.
-    directory: where they are kept, with the two newest states.
+    every: number of updates between rounds, including skipped updates. If None, there are no rounds, and this
+        trainer acts like the inner one.
+    outer_lr, outer_momentum: options of the outer SGD with Nesterov momentum. 1 and 0 average the islands'
+        models, weighted by their updates. INTELLECT-1 pre-trained with 0.7 and 0.9.
+    quantise: encoding of drifts: `blocks` sends about one byte per element, `none` sends four.
+    lighthouse: URL of the process that coordinates all islands. If None, this island makes every round alone.
+    island: unique name of this island.
+    address: address of this machine at which the other islands reach it.
+    wait_s: how long a round waits for the other islands, in seconds.
+    timeout_s: timeout of each of these, in seconds: finding the others, fetching missed rounds, exchanging.
+        The wait for the others' first messages takes up to twice as long, because they may be fetching.
+    attempts: attempts at a round before training continues alone.
+    max_behind: missed rounds up to which an island's drift is still merged. Beyond that, it is dropped.
+    keep: number of gradients kept for islands that missed rounds.
+    directory: where these are kept, together with the two newest states.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class DiLoCoTrainer(TrainerWorker):
         )
         self._island: Island | None = None  # None while there are no rounds
         self._others: Others | None = None  # None before the first step
-        self._since = 0  # updates since the last round or attempt
+        self._since = 0  # updates since the last call of `synchronise`
 
     # --- rounds -------------------------------------------------------------------------------
 
@@ -131,7 +130,6 @@ class DiLoCoTrainer(TrainerWorker):
         self._island = self._new_island()
 
     def _new_island(self) -> Island:
-        """Returns an island whose anchor is the present weights."""
         inner = InnerTrainer(
             shards=lambda: Flat(self._inner.shards()),
             adopt=self._inner.adopt,
@@ -141,7 +139,7 @@ class DiLoCoTrainer(TrainerWorker):
         return Island(self._options, inner)
 
     def join(self, ranks: IslandRanks) -> Others:
-        """Returns the other islands of this rank. It is a collective, and called once, at the first step."""
+        """Connects this rank to the other islands. A collective over the ranks, called at the first step."""
         options = self._options
         if options.lighthouse is None or self._spec.alone:
             return Others(Alone(), NoRounds())
@@ -158,7 +156,7 @@ class DiLoCoTrainer(TrainerWorker):
         return Others(membership, rounds)
 
     def _kept_rounds(self, rank: int) -> RoundStore:
-        """Returns the rank's store. If there can be none, the island takes part in rounds all the same."""
+        """Returns the rank's store of rounds, or NoRounds if its directory or address cannot be used."""
         options = self._options
         directory = Path(options.directory) / f"{options.island}-{rank}"
         try:
@@ -183,7 +181,7 @@ class DiLoCoTrainer(TrainerWorker):
         return replace(report, measures={**report.measures, **self._island.synchronise(self._others)})
 
     def _wait_written(self) -> None:
-        """Waits until the state is written that a round or a load changes."""
+        """Waits until the tensors that the next round changes have been written."""
         self._saves.wait_ended()
         if self._others:
             self._others.rounds.wait_ended()
@@ -191,7 +189,7 @@ class DiLoCoTrainer(TrainerWorker):
     # --- checkpoints --------------------------------------------------------------------------
 
     def save(self, directory: Path) -> SaveHandle:
-        """Saves the inner trainer's checkpoint in a subdirectory, with a file of each rank beside it."""
+        """Saves the inner trainer's checkpoint in a subdirectory, and one file for each rank beside it."""
         inner = self._inner.save(directory / INNER)
         if self._island is None:
             return inner
@@ -214,15 +212,15 @@ class DiLoCoTrainer(TrainerWorker):
             self._since = saved[1]["since"]
 
     def _read(self, directory: Path) -> Saved | None:
-        """Returns the state of this rank, or None if the checkpoint has that of other ranks, or none.
+        """Returns this rank's state, or None if the checkpoint has no outer state of as many ranks.
 
-        Raises ValueError, on every rank, if the state of a rank is missing or does not fit.
+        Raises ValueError, on every rank, if the state of a rank is missing, broken or of another model.
         """
         try:
             saved = read(directory, self._spec.rank)
             of_ranks = saved is not None and saved[1]["ranks"] == self._spec.world_size
             fits = of_ranks and len(saved[0]["anchor"]) == len(self._island.outer.anchor)
-        except Exception as error:  # of a file that is broken in any way: all ranks are told
+        except Exception as error:  # the file may be broken in any way; `total` below reports it to all ranks
             log.warning("the outer state of rank %d cannot be read: %s", self._spec.rank, error)
             of_ranks = True
             fits = False
@@ -240,7 +238,7 @@ class DiLoCoTrainer(TrainerWorker):
         return saved if fits else None
 
     def reset_optimizer(self) -> None:
-        """Discards the inner optimizer's moments. The outer momentum stays, as it is on the other islands."""
+        """Resets the inner optimizer. The outer momentum stays, because it must equal the other islands'."""
         self._inner.reset_optimizer()
 
     def close(self) -> None:
@@ -251,7 +249,7 @@ class DiLoCoTrainer(TrainerWorker):
             self._others.rounds.close()
         self._inner.close()
 
-    # --- what the inner trainer does ----------------------------------------------------------
+    # --- delegated to the inner trainer -------------------------------------------------------
 
     @property
     def needs_model(self) -> bool:

@@ -1,8 +1,7 @@
-"""One rank of an island, and the round in which the islands' drifts are merged.
+"""One rank of an island, which makes rounds with the same rank of the other islands.
 
-`DiLoCoTrainer` calls `synchronise` after every so many updates. Nothing is written before a round is
-committed. So a round that fails or is missed changes no bit: the anchor stays, the drift grows, and the next
-round merges it. It must not know how the inner trainer trains.
+`DiLoCoTrainer` calls `synchronise` after every `every` updates. A round that fails changes neither anchor nor
+weights: the drift grows, and the next round merges it. Must not know how the inner trainer trains.
 """
 
 import logging
@@ -13,10 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
-from extensions.islands.catching_up import Missed, missed, was_merged
+from extensions.islands.catching_up import Missed, find_missed, was_merged
 from extensions.islands.drift import Drift, Sent
 from extensions.islands.flat import Flat
-from extensions.islands.members import IslandRefusedError, Member, fit, refusal, strays, terms
+from extensions.islands.members import IslandRefusedError, Member, can_exchange, diverged, refusal, terms
 from extensions.islands.membership import Meeting, Membership
 from extensions.islands.options import IslandOptions
 from extensions.islands.outer import Outer, OuterGradient, Snapshot
@@ -27,22 +26,22 @@ from extensions.islands.saves import Saved
 
 log = logging.getLogger(__name__)
 
-LARGEST_DRIFT = 2.0**100  # norm times updates: below it no sum of drifts overflows float32
+LARGEST_DRIFT = 2.0**100  # of norm * updates; below it, no sum of drifts overflows float32
 
 
 @dataclass(frozen=True)
 class InnerTrainer:
-    """What an island needs of its trainer. Every function but `shards` is a collective over its ranks."""
+    """The functions of the inner trainer. All but `shards` are collectives over the island's ranks."""
 
     shards: Callable[[], Flat]
     adopt: Callable[[], None]
     total: Callable[[list[float]], list[float]]  # returns sums over the ranks
-    layout: list[int]  # what must be alike on all islands besides options and shards: rank and ranks
+    layout: list[int]  # [rank, world size], which must be equal on all islands
 
 
 @dataclass(frozen=True)
 class Others:
-    """The other islands of this rank: who they are, and which rounds they keep."""
+    """The connections of this rank to the other islands."""
 
     membership: Membership
     rounds: RoundStore
@@ -50,7 +49,7 @@ class Others:
 
 class Island:
     def __init__(self, options: IslandOptions, inner: InnerTrainer):
-        """Begins at round 0, with the inner trainer's shards as the anchor."""
+        """Starts at round 0, with the inner trainer's shards as the anchor."""
         shards = inner.shards()
         self._options = options
         self._inner = inner
@@ -67,15 +66,15 @@ class Island:
         self.outer = Outer(shards.read(0, shards.elements), options.outer_lr, options.outer_momentum)
         self.drift = Drift(inner.shards, self.outer)
         self._newcomer = True
-        self._strays = False  # whether the others have another anchor of the same round
-        self._told = False  # whether this rank has sent its digest of the sum to the others
+        self._diverged = False  # True if the others have another anchor of the same round
+        self._digest_sent = False  # True if the others may have this rank's digest of the sum
         self._measures: dict[str, float] = {}
 
     def synchronise(self, others: Others) -> dict[str, float]:
         """Tries to make a round with the other islands. Returns its measures.
 
-        If it is not made, `outer_alone` is 1 and training continues from the shards as they are. Raises
-        IslandRefusedError, on every rank, if this island was started unlike the others.
+        If the round fails, `outer_alone` is 1 and training continues from the present shards. Raises
+        IslandRefusedError, on every rank, if this island's configuration or model differs from the others'.
         """
         began = time.monotonic()
         self._others = others
@@ -88,34 +87,34 @@ class Island:
         return {f"outer_{name}": float(value) for name, value in self._measures.items()}
 
     def _attempt(self) -> bool:
-        """Tries once to make a round. Returns whether to try again."""
+        """Tries once to make a round. Returns True if another attempt may succeed."""
         asked = time.monotonic()
         meeting = self._others.membership.quorum(self.outer.round, self.outer.lineage)
         self._measures["wait_seconds"] += time.monotonic() - asked
         if meeting is None:
-            self._weigh_drift()
+            self._measure_drift()
             return False
         ready = self._catch_up(meeting)
-        self._weigh_drift()
+        self._measure_drift()
         others_fetch_s = self._options.timeout_s
         ring = Ring(meeting.group, meeting.rank, meeting.size, others_fetch_s + self._options.timeout_s)
-        self._told = False
+        self._digest_sent = False
         members = self._members(ring, meeting, ready)
         gradient = self._exchange(ring, members) if members else None
-        sent, silent = self._inner.total([ring.sent, float(not self._told)])
+        sent, silent = self._inner.total([ring.sent, float(not self._digest_sent)])
         self._measures["bytes"] += sent
         if not self._others.membership.commit(gradient is not None):
-            if not silent and self.drift.updates:  # so others may have committed the round
+            if not silent and self.drift.updates:  # the others may have committed the round
                 self.drift.remember()
             return ready
-        self._make(gradient)
+        self._apply(gradient)
         self._measures |= {"alone": 0.0, "islands": len(members)}
         return False
 
     # --- the exchange -------------------------------------------------------------------------
 
-    def _weigh_drift(self) -> None:
-        """Measures the drift. One that cannot be summed counts for nothing, and a round discards it."""
+    def _measure_drift(self) -> None:
+        """Measures the drift's norm. If the sum of drifts might overflow, the next round discards it."""
         norm = math.sqrt(self._inner.total([self.drift.square()])[0])
         self._measures["drift_norm"] = norm
         if self.drift.updates and not norm * self.drift.updates < LARGEST_DRIFT:
@@ -123,10 +122,10 @@ class Island:
             self.drift.updates = 0
 
     def _exchange(self, ring: Ring, members: list[Member]) -> OuterGradient | None:
-        """Returns the sum of all drifts, or None if it is not known that all members have the same."""
+        """Returns the sum of all drifts, or None unless all members have confirmed the same sum."""
         try:
             gradient = self._sum(ring, members)
-            self._told = True
+            self._digest_sent = True
             if len(set(ring.gather(gradient.after.encode()))) == 1:
                 return gradient
             log.warning("the islands have different sums in round %d", gradient.round)
@@ -135,7 +134,7 @@ class Island:
         return None
 
     def _sum(self, ring: Ring, members: list[Member]) -> OuterGradient:
-        """Returns the sum of all drifts. A single island's is its model, where a mean is taken."""
+        """Returns the sum of all drifts. A single island that averages models sends its own model instead."""
         updates = {member.island: member.updates for member in members if member.updates}
         partition = Partition(len(self.outer.anchor), len(members), CHUNK)
         replaces = len(members) == 1 and self.outer.is_mean
@@ -158,9 +157,9 @@ class Island:
         )
 
     def _members(self, ring: Ring, meeting: Meeting, ready: bool) -> list[Member] | None:
-        """Returns what those say of themselves who exchange drifts now, with whom the ring continues.
+        """Gathers the members' records and continues the ring with the members that are ready.
 
-        Returns None if they cannot, or if this island is not ready.
+        Returns the ready members, or None if they cannot exchange drifts or this island is not ready.
         """
         own = Member(
             island=self._options.island,
@@ -177,25 +176,24 @@ class Island:
         except (LinkError, ValueError) as error:
             log.warning("the exchange of round %d failed: %s", self.outer.round, str(error))
         why = refusal(meeting.rank, members) if members else None
-        stray = bool(members) and strays(meeting.rank, members)
-        found = [why is not None, stray, not members or not fit(members)]
+        stray = bool(members) and diverged(meeting.rank, members)
+        found = [why is not None, stray, not members or not can_exchange(members)]
         refused, strayed, unfit = self._inner.total([float(each) for each in found])
-        self._strays = bool(strayed)
+        self._diverged = bool(strayed)
         if refused:
             self._others.membership.leave()
             raise IslandRefusedError(f"the island {own.island} is refused: {why or 'see the other ranks'}")
-        return None if unfit or not ready else self._leave_out(ring, members)
+        return None if unfit or not ready else self._continue_with_ready(ring, members)
 
-    def _leave_out(self, ring: Ring, members: list[Member]) -> list[Member]:
-        """Continues the ring with the members that are ready. Returns these."""
-        if away := [member.island for member in members if not member.ready]:
-            log.warning("round %d goes on without %s: no catching up", self.outer.round, ", ".join(away))
-        here = [index for index, member in enumerate(members) if member.ready]
-        ring.continue_with(here, self._options.timeout_s)
-        return [members[index] for index in here]
+    def _continue_with_ready(self, ring: Ring, members: list[Member]) -> list[Member]:
+        if behind := [member.island for member in members if not member.ready]:
+            log.warning("round %d excludes %s: they are still behind", self.outer.round, ", ".join(behind))
+        ready = [index for index, member in enumerate(members) if member.ready]
+        ring.continue_with(ready, self._options.timeout_s)
+        return [members[index] for index in ready]
 
-    def _make(self, gradient: OuterGradient) -> None:
-        """Makes the round, which is committed."""
+    def _apply(self, gradient: OuterGradient) -> None:
+        """Applies the gradient of a committed round."""
         with_cosine = self.drift.updates and not gradient.replaces
         dot, square = self._inner.total(self.drift.end_round(gradient))
         self._inner.adopt()
@@ -208,7 +206,7 @@ class Island:
     # --- checkpoints --------------------------------------------------------------------------
 
     def state(self) -> Saved:
-        """Returns what `restore` needs. The tensors are not copies: the next round changes them."""
+        """Returns the state for `restore`. Its tensors are not copies, so the next round changes them."""
         sent = self.drift.sent
         tensors = {"anchor": self.outer.anchor, "momentum": self.outer.momentum, "sent": sent and sent.shards}
         numbers = {
@@ -220,7 +218,6 @@ class Island:
         return {name: tensor for name, tensor in tensors.items() if tensor is not None}, numbers
 
     def restore(self, saved: Saved) -> None:
-        """Restores a state of the same shards."""
         tensors, numbers = saved
         self.outer.restore(
             Snapshot(numbers["round"], numbers["lineage"], tensors["anchor"], tensors.get("momentum"))
@@ -228,36 +225,36 @@ class Island:
         self.drift.updates = numbers["updates"]
         if numbers["sent"]:
             self.drift.sent = Sent(*numbers["sent"], tensors["sent"])
-        elif self.drift.updates:  # this island may have made the round after it was saved
+        elif self.drift.updates:  # this island may have made a round after the checkpoint
             self.drift.remember()
 
     # --- rounds that were missed --------------------------------------------------------------
 
     def _catch_up(self, meeting: Meeting) -> bool:
-        """Moves the anchor to the others' round. Returns False, without a change, if it cannot be had."""
+        """Moves the anchor to the others' round. Returns False if the rounds it needs are not available."""
         behind = meeting.round - self.outer.round
         self._measures["behind"] = max(behind, self._measures["behind"])
-        strays = self._strays or (not behind and self._has_another_anchor(meeting))
-        if not behind and not strays:
+        has_diverged = self._diverged or (not behind and self._has_another_anchor(meeting))
+        if not behind and not has_diverged:
             return True
         deadline = time.monotonic() + self._options.timeout_s
-        found = missed(self._others.rounds, self.outer, meeting, strays, deadline)
+        found = find_missed(self._others.rounds, self.outer, meeting, has_diverged, deadline)
         merged = found is not None and was_merged(self._options.island, self.drift.sent, found)
         lacking, counted = self._inner.total([float(found is None), float(merged)])
         if lacking:
-            log.warning("round %d cannot be had: training continues alone", meeting.round)
+            log.warning("round %d is not available: training continues alone", meeting.round)
             return False
-        if strays:
-            log.warning("the others have another round %d: this island's own is dropped", self.outer.round)
+        if has_diverged:
+            log.warning("the others have another round %d, which replaces this island's", self.outer.round)
         self._move(found, behind, counted > 0)
         return True
 
     def _has_another_anchor(self, meeting: Meeting) -> bool:
-        """Returns whether most have another anchor of this round. One of round 0 is refused later."""
+        """Returns True if most others have another anchor of this round. In round 0 `refusal` decides."""
         return self.outer.round > 0 and meeting.lineage not in (None, self.outer.lineage)
 
     def _move(self, found: Missed, behind: int, merged: bool) -> None:
-        """Moves the anchor, with the shards. A drift from an anchor that is too old is dropped."""
+        """Replays missed rounds. Drops the drift if more than `max_behind` rounds were missed."""
 
         def move() -> None:
             self.outer.replay(found.gradients, found.end, found.start)

@@ -1,9 +1,9 @@
-"""The rounds that one rank keeps in a directory, served to the same rank of the other islands.
+"""Keeps rounds in a directory and serves them to the same rank of the other islands.
 
-The directory is laid out as a store of weights is, so the store's origin serves it and its client reads it:
+The directory has the layout of a weight store, so the store's origin serves it and its client reads it:
 
-    objects/SHA256            a gradient, or a state: a safetensors file
-    runs/rounds/NUMBER.json   names those of a round
+    objects/SHA256            a gradient or a state: a safetensors file
+    runs/rounds/NUMBER.json   names the files of a round
     runs/rounds/latest.json   names the newest round
 """
 
@@ -43,25 +43,24 @@ from extensions.stored_weights.store.origin import create_app
 
 log = logging.getLogger(__name__)
 
-STATES = 2  # newest rounds whose state is kept
-SHUTDOWN_S = 1  # for open transfers
+STATES = 2  # number of newest rounds whose states are kept
+SHUTDOWN_S = 1  # timeout of open transfers at the end
 CLOSE_S = 5.0
 LEAST_S = 0.001
 LOCK = "lock"
 UNFINISHED = "own"
-OWN_FILE = re.compile(f"[0-9a-f]{{64}}.*|{UNFINISHED}")  # other files in the directory are not removed
+OWN_FILE = re.compile(f"[0-9a-f]{{64}}.*|{UNFINISHED}")  # other files are not removed
 
 Result = TypeVar("Result")
 
 
 class KeptRounds:
-    """Keeps rounds on disk or in `/dev/shm`, and finds those of others. One thread does all of it."""
+    """A RoundStore in a directory on disk or in `/dev/shm`. A single thread does all I/O."""
 
     def __init__(self, directory: Path, keep: int, address: str):
-        """Begins to serve the directory. keep: the number of gradients. address: where it listens.
+        """Starts to serve the directory. keep: number of gradients to keep. address: IP address to bind to.
 
-        Raises OSError if the directory cannot be used, or another process uses it, or nothing can listen at
-        the address.
+        Raises OSError if the directory is unusable or in use, or if the address cannot be bound.
         """
         self._directory = directory
         self._make_directories()
@@ -91,7 +90,7 @@ class KeptRounds:
             (self._directory / name).mkdir(parents=True, exist_ok=True)
 
     def _restore_directories(self) -> None:
-        """Makes again what somebody has removed. Raises OSError if another process has then locked it."""
+        """Recreates deleted directories and the lock. Raises OSError if another process has the lock."""
         self._make_directories()
         if not (self._directory / LOCK).exists():
             lock = _locked(self._directory)
@@ -116,25 +115,25 @@ class KeptRounds:
             futures.wait([self._written])
 
     def _write(self, number: int, gradient: OuterGradient | None, state: Snapshot) -> None:
-        """Keeps a round. If that fails, training goes on, and others cannot have the round from here."""
+        """Writes a round. A failure is logged, because training can continue without it."""
         try:
             self._restore_directories()
-            if self._first:  # rounds of another run, or of a life that had come further
+            if self._first:  # of another run, or of this one before it resumed from an older checkpoint
                 self._remove(lambda round: round >= number + (gradient is None))
                 self._first = False
-            self._tidy(number - 1)
+            self._remove_old(number - 1)
             before = self._read(number)
             kept = KeptRound(
                 round=number,
                 gradient=self._add(gradient_contents(gradient)) if gradient else before and before.gradient,
                 state=self._add(state_contents(state)),
             )
-            self._name(kept)
-            write_atomically(self._path(None), Newest(round=number).model_dump_json())
+            self._write_manifest(kept)
+            write_atomically(self._manifest_path(None), Newest(round=number).model_dump_json())
         except Exception as error:
             log.warning("round %d is not kept: %s", number, first_line(error))
         with contextlib.suppress(OSError):
-            self._tidy(number)
+            self._remove_old(number)
 
     def _add(self, contents: tensor_files.Contents) -> KeptFile:
         unfinished = self._directory / "parts" / UNFINISHED
@@ -143,30 +142,30 @@ class KeptRounds:
         os.replace(unfinished, self._directory / object_path(kept.sha256))
         return kept
 
-    def _path(self, number: int | None) -> Path:
-        """Returns the file that names a round's files, or the newest round."""
+    def _manifest_path(self, number: int | None) -> Path:
+        """Returns the path of a round's manifest, or of `latest.json` if `number` is None."""
         return self._directory / (latest_path(RUN) if number is None else manifest_path(RUN, number))
 
-    def _name(self, kept: KeptRound) -> None:
-        write_atomically(self._path(kept.round), kept.model_dump_json())
+    def _write_manifest(self, kept: KeptRound) -> None:
+        write_atomically(self._manifest_path(kept.round), kept.model_dump_json())
 
     def _read(self, number: int) -> KeptRound | None:
-        """Returns what is kept of a round. What cannot be read is removed."""
+        """Reads the manifest of a round. Removes it and returns None if it is unreadable."""
         try:
-            return KeptRound.model_validate_json(self._path(number).read_bytes())
+            return KeptRound.model_validate_json(self._manifest_path(number).read_bytes())
         except (OSError, ValueError):
-            self._path(number).unlink(missing_ok=True)
+            self._manifest_path(number).unlink(missing_ok=True)
             return None
 
-    def _tidy(self, newest: int) -> None:
-        """Removes old states, then old gradients, and all files that no round names."""
+    def _remove_old(self, newest: int) -> None:
+        """Removes old gradients and states, and all files that no manifest names."""
         self._remove(lambda round: round <= newest - self._keep)
         named = set()
         for number in stored_versions(self._directory, RUN):
             kept = self._read(number)
             if kept and kept.state and number <= newest - STATES:
                 kept = kept.model_copy(update={"state": None})
-                self._name(kept)
+                self._write_manifest(kept)
             named |= {file.sha256 for file in (kept and kept.gradient, kept and kept.state) if file}
         for path in [*(self._directory / "objects").iterdir(), *(self._directory / "parts").iterdir()]:
             if path.name not in named and OWN_FILE.fullmatch(path.name):
@@ -174,9 +173,9 @@ class KeptRounds:
 
     def _remove(self, is_old: Callable[[int], bool]) -> None:
         for number in filter(is_old, stored_versions(self._directory, RUN)):
-            self._path(number).unlink()
+            self._manifest_path(number).unlink()
 
-    # --- rounds of others ---------------------------------------------------------------------
+    # --- rounds of other islands --------------------------------------------------------------
 
     def gradients(
         self, begin: int, end: int, sources: Sequence[str], deadline: float
@@ -192,7 +191,7 @@ class KeptRounds:
         deadline: float,
         find: Callable[[RoundSources], Coroutine[None, None, Result]],
     ) -> Result | None:
-        """Returns what is found, or None if it is not there, is broken, or does not come in time."""
+        """Returns the result of `find`, or None if it fails or exceeds the deadline."""
 
         async def found() -> Result:
             left_s = max(deadline - time.monotonic(), LEAST_S)
@@ -207,12 +206,12 @@ class KeptRounds:
             return None
         try:
             return self._thread.submit(asyncio.run, found()).result()
-        except Exception as error:  # of any kind: others can serve anything
+        except Exception as error:  # another island may send anything
             log.warning("kept rounds at %s: %s", ", ".join(urls), first_line(error))
             return None
 
     def close(self) -> None:
-        """Ends serving. The directory stays, for a later life."""
+        """Stops the server. The directory stays, for a resumed run."""
         self.wait_ended()
         self._thread.shutdown()
         self._server.should_exit = True
@@ -221,7 +220,7 @@ class KeptRounds:
 
 
 def _locked(directory: Path) -> int:
-    """Returns the descriptor of the directory's lock. Raises OSError if another process holds it."""
+    """Locks the directory and returns the lock's descriptor. Raises OSError if another process holds it."""
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Gloo groups of the same rank of several islands, which bind to one address of this machine."""
+"""Connects the same rank of several islands by a gloo group that binds to one address of this machine."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from extensions.islands.ring import Group, Work
 
 
 class FailedGroup:
-    """Stands for a group that could not be formed. Every exchange in it fails, on this island at once."""
+    """The result of a failed rendezvous. Every `send` and `recv` raises ConnectionError."""
 
     def __init__(self, why: str):
         self._why = why
@@ -23,12 +23,13 @@ class FailedGroup:
         raise ConnectionError(self._why)
 
 
-def linked(address: str, store: str, name: str, place: tuple[int, int], timeout_s: float) -> Group:
-    """Returns a group under a name that is new in the store, or one that has failed.
+def connected_group(
+    address: str, store: str, name: str, rank_and_size: tuple[int, int], timeout_s: float
+) -> Group:
+    """Forms a group. Returns a FailedGroup if that fails.
 
-    address: of this machine, which the group binds to. store: `host:port` of a rendezvous store.
-    place: this island's rank, and the number of islands. timeout_s: for the rendezvous, and to
-    connect. Whoever waits for a message says for how long.
+    address: address of this machine to bind to. store: HOST:PORT of a rendezvous store. name: must be unique
+        in the store. timeout_s: timeout of the rendezvous and of connecting.
     """
     try:
         host, port = store.rsplit(":", 1)
@@ -36,6 +37,6 @@ def linked(address: str, store: str, name: str, place: tuple[int, int], timeout_
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
         options._timeout = timedelta(seconds=timeout_s)
-        return dist.ProcessGroupGloo(dist.PrefixStore(name, rendezvous), *place, options)
-    except (RuntimeError, OSError, ValueError, TypeError) as error:  # the last of torch, for a port
+        return dist.ProcessGroupGloo(dist.PrefixStore(name, rendezvous), *rank_and_size, options)
+    except (RuntimeError, OSError, ValueError, TypeError) as error:  # torch raises TypeError for a bad port
         return FailedGroup(f"no links to the other islands: {first_line(error)}")

@@ -1,6 +1,6 @@
-"""What the members of a meeting tell one another before they exchange drifts, and how they decide whether to.
+"""The records that islands exchange before their drifts, and the decisions that follow from them.
 
-Every member has the same records in the same order, so all of them decide alike.
+Every member has the same records in the same order, so all members make the same decisions.
 """
 
 import hashlib
@@ -15,23 +15,23 @@ RECORD_BYTES = 512
 
 
 class IslandRefusedError(CannotContinueError):
-    """This island was started with another configuration or model than the others. It must end."""
+    """This island's configuration or model differs from the others', so it must end."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """What one island says of itself. All islands must have the same `terms`."""
+    """The record of one island in a meeting."""
 
     island: str  # its name
-    updates: int  # that made its drift; 0: it adds nothing
+    updates: int  # updates in its drift; 0: it adds nothing to the sum
     round: int  # of its anchor
     lineage: str  # of its anchor
-    terms: str  # SHA-256 of all that the islands must agree on
-    newcomer: bool  # whether it has made no round since its process started
-    ready: bool  # whether its anchor is of the newest round
+    terms: str  # SHA-256 of the settings that must be equal on all islands
+    newcomer: bool  # True if it has made no round since its process started
+    ready: bool  # True if its anchor is that of the newest round
 
     def record(self) -> bytes:
-        """Returns the record that `read` reads, always of the same length."""
+        """Encodes the record in RECORD_BYTES bytes."""
         record = json.dumps(asdict(self)).encode().ljust(RECORD_BYTES)
         if len(record) > RECORD_BYTES:
             raise ValueError(f"the island's name is too long: {self.island}")
@@ -39,51 +39,51 @@ class Member:
 
     @classmethod
     def read(cls, record: bytes) -> "Member":
-        """Raises ValueError for what another version of this code may send."""
+        """Decodes a record. Raises ValueError if its fields differ, as between versions of this code."""
         try:
             return cls(**json.loads(record))
         except TypeError as error:
-            raise ValueError(f"an island says something else of itself: {error}") from error
+            raise ValueError(f"an island sent a record with other fields: {error}") from error
 
 
 def terms(**settings: object) -> str:
-    """Returns the SHA-256 of settings, which must be the same on every island."""
+    """Returns the SHA-256 of the settings that must be equal on all islands."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def refusal(own: int, members: Sequence[Member]) -> str | None:
-    """Returns why the member with index `own` must end, or None. Only a newcomer must."""
+    """Returns why the member with index `own` is refused, or None. Only newcomers are refused."""
     member = members[own]
     if not member.newcomer:
         return None
     namesakes = [i for i, other in enumerate(members) if other.island == member.island and i != own]
     if any(index < own or not members[index].newcomer for index in namesakes):
         return f"there is another island with the name {member.island}: set trainer.island"
-    if member.terms != _usual("terms", members):
+    if member.terms != _most_common("terms", members):
         return (
             "the other islands have other settings: every, outer_lr, outer_momentum, quantise, model, "
             "trainer_ranks and the inner trainer must be the same on all"
         )
-    if member.round == 0 and strays(own, members):
+    if member.round == 0 and diverged(own, members):
         return "the other islands start from other weights"
     return None
 
 
-def strays(own: int, members: Sequence[Member]) -> bool:
-    """Returns whether the member has another anchor than the others that are ready."""
+def diverged(own: int, members: Sequence[Member]) -> bool:
+    """Returns True if the anchor of the member differs from that of most ready members."""
     ready = [member for member in members if member.ready]
-    return members[own].ready and members[own].lineage != _usual("lineage", ready)
+    return members[own].ready and members[own].lineage != _most_common("lineage", ready)
 
 
-def fit(members: Sequence[Member]) -> bool:
-    """Returns whether those that are ready can exchange drifts now: alike in terms and anchor."""
+def can_exchange(members: Sequence[Member]) -> bool:
+    """Returns True if the ready members have the same terms and anchor, and different names."""
     ready = [member for member in members if member.ready]
     alike = {(member.terms, member.lineage) for member in ready}
     names = {member.island for member in ready}
     return len(alike) == 1 and len(names) == len(ready)
 
 
-def _usual(name: str, members: Sequence[Member]) -> str:
-    """Returns the most frequent value among those who have made a round, or else among all. First wins."""
+def _most_common(name: str, members: Sequence[Member]) -> str:
+    """Returns the most frequent value, among members that are no newcomers if there are any. First wins."""
     settled = [member for member in members if not member.newcomer]
     return Counter(getattr(member, name) for member in settled or members).most_common(1)[0][0]

@@ -1,7 +1,7 @@
-"""Who takes part in a round: the interface between an island and what tells it of the others.
+"""The interface through which an island finds the other islands for a round.
 
-Every rank of an island has a membership of its own, and all ranks get the same answers. Rank r of an island
-exchanges messages with rank r of the others.
+Each rank of an island has a Membership, and all ranks get the same answers. Rank r of an island exchanges
+messages with rank r of the others.
 """
 
 from collections.abc import Sequence
@@ -15,33 +15,33 @@ from extensions.islands.ring import Group
 class Meeting:
     """The islands that are about to exchange their drifts."""
 
-    rank: int  # this island's place
+    rank: int  # rank of this island
     size: int  # number of islands
-    round: int  # the newest that one of them has reached
-    group: Group | None  # None if this island is the only one; never one in which an exchange has failed
-    sources: Sequence[str] = ()  # of kept rounds
-    lineage: str | None = None  # of the anchor of that round; None: not known before the exchange
+    round: int  # newest round of an island
+    group: Group | None  # a new group for each meeting; None if this island is the only one
+    sources: Sequence[str] = ()  # URLs of kept rounds
+    lineage: str | None = None  # most frequent lineage of that round; None if unknown
 
 
 class Membership(Protocol):
     def quorum(self, round: int, lineage: str) -> Meeting | None:
-        """Waits for the other islands. Returns None if this island has to continue alone for now.
+        """Waits for the other islands. Returns None if this island must continue alone for now.
 
-        round, lineage: of this island's anchor.
+        round, lineage: round and lineage of this island's anchor.
         """
 
     def commit(self, ok: bool) -> bool:
-        """Returns whether the round is made, after the exchange has succeeded here or not.
+        """Returns True if every rank of this island passes True. Another island may get another answer.
 
-        It is False on every rank of this island if one passes False. Another island may get another answer.
+        ok: True if the exchange has succeeded on this rank.
         """
 
     def leave(self) -> None:
-        """Tells the others that this island takes part no more."""
+        """Stops taking part in rounds."""
 
 
 class Alone:
-    """The membership of an island without others: it makes every round by itself."""
+    """The membership of an island that makes every round alone."""
 
     def quorum(self, round: int, lineage: str) -> Meeting:
         return Meeting(rank=0, size=1, round=round, group=None)

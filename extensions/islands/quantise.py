@@ -1,7 +1,6 @@
-"""Codes of float32 vectors as bytes: `blocks` uses one byte an element, `none` uses four.
+"""Encodes float32 vectors for the ring: `blocks` uses about one byte per element, `none` uses four.
 
-The ring sends what they return. They must not know what the numbers mean. Decoding rounds once at most, so a
-message has the same values on every processor.
+Decoding rounds at most once, so a message has the same values on every processor.
 """
 
 from typing import Protocol
@@ -15,23 +14,23 @@ SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 
 class Quantiser(Protocol):
     def size(self, elements: int) -> int:
-        """Returns the bytes of a message that codes so many elements."""
+        """Returns the bytes of an encoded message."""
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns `[n]` float32 values as a new `[size(n)]` uint8 tensor, which may hold their memory.
+        """Encodes [n] float32 values as a new [size(n)] uint8 tensor.
 
-        Values that are not finite make what is decoded not finite.
+        If values are not finite, decoded values are not finite either.
         """
 
     def decode(self, message: torch.Tensor, elements: int) -> torch.Tensor:
-        """Returns a message as `[elements]` float32 values."""
+        """Decodes a message to [elements] float32 values."""
 
 
 class Blocks:
-    """Signed bytes, and for each block of 256 elements a float32 scale, which is its largest magnitude / 127.
+    """Int8 values with a float32 scale for each block of 256 elements: its largest magnitude / 127.
 
-    The error of an element is at most its block's largest magnitude / 254. A block whose scale would be below
-    2^-126 is coded as zero. The message is the scales, then the bytes.
+    An element's error is at most its block's largest magnitude / 254. A block whose scale would be below
+    2^-126 becomes zero. A message consists of the scales, then the int8 values.
     """
 
     def size(self, elements: int) -> int:
@@ -56,12 +55,12 @@ def _blocks(elements: int) -> int:
 
 
 def _padded(values: torch.Tensor) -> torch.Tensor:
-    """Returns the values with zeros after them, up to a multiple of the block."""
+    """Pads the values with zeros to a multiple of BLOCK."""
     return torch.nn.functional.pad(values, (0, -len(values) % BLOCK))
 
 
 class Unquantised:
-    """The four bytes of each float32 value, as they are."""
+    """The bytes of the float32 values."""
 
     def size(self, elements: int) -> int:
         return FLOAT32 * elements

@@ -1,4 +1,4 @@
-"""What the ranks of one island tell one another, over a gloo group of their own."""
+"""Collectives over the ranks of one island, on a separate gloo group."""
 
 from datetime import timedelta
 from typing import TypeVar
@@ -12,10 +12,10 @@ Value = TypeVar("Value")
 
 
 class IslandRanks:
-    """One rank of an island. Every function but the properties is a collective over the island's ranks."""
+    """One rank of an island. Every method is a collective over the island's ranks."""
 
     def __init__(self, spec: WorkerSpec):
-        """Must be called on every rank, after the inner trainer has made the default process group."""
+        """A collective too. The inner trainer must have created the default process group."""
         self.rank = spec.rank
         self.size = spec.world_size
         self._group = None if spec.world_size == 1 else new_group(spec)
@@ -27,19 +27,18 @@ class IslandRanks:
             dist.all_reduce(sums, group=self._group)
         return sums.tolist()
 
-    def all(self, said: bool) -> bool:
-        """Returns whether every rank says so."""
-        return self.total([float(said)])[0] == self.size
+    def all(self, value: bool) -> bool:
+        return self.total([float(value)])[0] == self.size
 
     def of_rank_0(self, value: Value | None) -> Value:
-        """Returns rank 0's value on every rank. It must be picklable; it comes from this island alone."""
+        """Broadcasts rank 0's value, which must be picklable."""
         values = [value]
         if self._group:
             dist.broadcast_object_list(values, src=0, group=self._group)
         return values[0]
 
     def each(self, value: Value) -> list[Value]:
-        """Returns the values of all ranks, in their order."""
+        """Returns the values of all ranks, in the order of ranks."""
         values = [value]
         if self._group:
             values *= self.size
@@ -48,5 +47,5 @@ class IslandRanks:
 
 
 def new_group(spec: WorkerSpec) -> dist.ProcessGroup:
-    """Returns a group of the island's ranks for CPU tensors. Must be called on every rank."""
+    """Creates a gloo group of the island's ranks. Must be called on every rank."""
     return dist.new_group(backend="gloo", timeout=timedelta(seconds=spec.timeout_s))

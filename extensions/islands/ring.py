@@ -1,9 +1,8 @@
-"""The sum of vectors over the members of a ring, as coded messages that every member has bit for bit.
+"""A ring all-reduce of encoded vectors, whose result is bit-identical on every member.
 
-Each member sends to its right and receives from its left: 2 (N - 1) / N of a coded vector in all. A part of
-the vector travels around, is added to and coded anew at each member, until it is complete at the last one
-(reduce-scatter). Its last coding then travels around unchanged (all-gather). Whoever wants the sum decodes
-these messages, the last member too. Called by `synchronise`; it must not know what is added.
+Each member sends 2 (N - 1) / N of an encoded vector to its right neighbour. In the reduce-scatter, a member
+decodes a part, adds its own values and encodes it again. The all-gather then forwards the last encoding of
+each part unchanged, and every member decodes that, also the one that made it.
 """
 
 import time
@@ -18,34 +17,33 @@ from extensions.islands.quantise import BLOCK, Quantiser
 
 CHUNK = 2**20  # elements of one message: 4 MiB of float32
 LEAST_WAIT_S = 0.001
-Span = tuple[int, int]  # begin and end of consecutive elements
+Span = tuple[int, int]  # [begin, end) of consecutive elements
 
 
 class LinkError(RuntimeError):
-    """An exchange failed: a member is gone or silent. The group must not be used again."""
+    """An exchange failed because a member does not respond. The group must not be used again."""
 
 
 class Work(Protocol):
     def wait(self, timeout: timedelta) -> object:
-        """Waits until the message is sent or has arrived. Raises RuntimeError or OSError if it cannot be."""
+        """Waits until the message has been sent or received. Raises RuntimeError or OSError."""
 
 
 class Group(Protocol):
-    """A torch process group of CPU tensors, or any object that sends and receives as one."""
+    """The used methods of a torch process group for CPU tensors."""
 
     def send(self, tensors: list[torch.Tensor], rank: int, tag: int) -> Work:
-        """Starts to send one tensor to a member."""
+        """Starts to send one tensor to the member `rank`."""
 
     def recv(self, tensors: list[torch.Tensor], rank: int, tag: int) -> Work:
-        """Starts to fill one tensor with what a member sends under the tag."""
+        """Starts to receive one tensor from the member `rank`, in place."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A vector cut into as many parts as the ring has members, and each part into chunks.
+    """A partition of a vector into one part for each member, and of each part into chunks.
 
-    Parts and chunks begin at multiples of 256 elements, so that no block of a quantiser is cut. A part may be
-    empty.
+    Parts and chunks begin at multiples of 256 elements, which are blocks of a quantiser. A part may be empty.
     """
 
     elements: int
@@ -60,21 +58,21 @@ class Partition:
         return [(first, min(first + self.chunk, end)) for first in range(begin, end, self.chunk)]
 
     def spans(self) -> Iterator[Span]:
-        """Returns an iterator over the chunks of all parts, in the order of the elements."""
+        """Yields the chunks of all parts, in the order of elements."""
         return (span for part in range(self.parts) for span in self.chunks(part))
 
 
 class Transfer:
-    """A message on its way, whose memory is in use until `wait` returns."""
+    """A message being sent or received. Its memory is in use until `wait` returns."""
 
     def __init__(self, message: torch.Tensor, work: Work | None = None, deadline: float = 0.0):
-        """Creates it. Without `work` the message is here already. deadline: the latest monotonic time."""
+        """work: None if the message is complete. deadline: monotonic time at which `wait` fails."""
         self._message = message
         self._work = work
         self._deadline = deadline
 
     def wait(self) -> torch.Tensor:
-        """Returns the message once it is sent or has arrived. Raises LinkError if it cannot be."""
+        """Waits for the transfer and returns the message. Raises LinkError if it fails."""
         if self._work:
             left_s = max(self._deadline - time.monotonic(), LEAST_WAIT_S)
             try:
@@ -86,26 +84,23 @@ class Transfer:
 
 
 class Ring:
-    """One member's place in a ring, for one exchange after another over the same group."""
+    """One member of a ring. Its exchanges use the same group, one after another."""
 
     def __init__(self, group: Group | None, rank: int, size: int, within_s: float):
-        """Creates the place of member `rank` of `size`. A ring of one member needs no group.
-
-        within_s: how long all exchanges may take.
-        """
+        """group: None if size is 1. within_s: timeout of all exchanges together, in seconds."""
         self._deadline = time.monotonic() + within_s
         self.sent = 0  # bytes
         self._group = group
-        self._members = list(range(size))  # their ranks in the group
+        self._members = list(range(size))  # ranks in the group
         self._rank = rank
         self._size = size
         self._sends = 0
         self._receives = 0
 
     def continue_with(self, members: list[int], within_s: float) -> None:
-        """Continues with some of the members, by index; this one is among them. They all call it alike.
+        """Reduces the ring to these members, by index. Each of them must call this with the same list.
 
-        within_s: how long all exchanges from now on may take.
+        within_s: timeout of all further exchanges together, in seconds.
         """
         self._deadline = time.monotonic() + within_s
         self._rank = members.index(self._rank)
@@ -115,10 +110,10 @@ class Ring:
     def sum(
         self, own: Callable[[int, int], torch.Tensor], partition: Partition, quantiser: Quantiser
     ) -> list[torch.Tensor]:
-        """Returns the coded sum: one message for each of the partition's spans, the same on every member.
+        """Returns the encoded sum: one message for each span of the partition, identical on every member.
 
-        `own(begin, end)` returns this member's elements as new float32 CPU memory. Each is asked for once.
-        While a message is on its way, the next one is coded. Raises LinkError if a member fails.
+        own: returns this member's elements [begin, end) as a new float32 CPU tensor; called once per span.
+        While a message is being sent, the next one is encoded. Raises LinkError if a member fails.
         """
         arriving: list[Transfer] = []
         for step in range(self._size):
@@ -140,7 +135,7 @@ class Ring:
     def _all_messages(
         self, complete: list[Transfer], partition: Partition, quantiser: Quantiser
     ) -> list[torch.Tensor]:
-        """Forwards the messages of the parts unchanged, from the one that is complete here."""
+        """All-gathers the encoded parts. complete: messages of the part that this member has completed."""
         parts = {(self._rank + 1) % self._size: complete}
         for step in range(self._size - 1):
             part = (self._rank + 1 - step) % self._size
@@ -150,7 +145,7 @@ class Ring:
         return [transfer.wait() for part in range(self._size) for transfer in parts[part]]
 
     def gather(self, record: bytes) -> list[bytes]:
-        """Returns the records of all members, in order. They must be equally long. Raises LinkError."""
+        """Returns the records of all members, in order. They must have equal lengths. Raises LinkError."""
         records = {self._rank: record}
         for step in range(self._size - 1):
             arriving = self._begin(torch.empty(len(record), dtype=torch.uint8))
@@ -161,7 +156,6 @@ class Ring:
         return [records[rank] for rank in range(self._size)]
 
     def _receive(self, partition: Partition, part: int, quantiser: Quantiser) -> list[Transfer]:
-        """Begins to receive the messages of a part from the left."""
         sizes = [quantiser.size(end - begin) for begin, end in partition.chunks(part % self._size)]
         return [self._begin(torch.empty(size, dtype=torch.uint8)) for size in sizes]
 
@@ -180,7 +174,7 @@ class Ring:
 
     def _linked(self, move: Callable[..., Work], message: torch.Tensor, rank: int, tag: int) -> Work:
         if time.monotonic() > self._deadline:
-            raise LinkError("it takes longer than timeout_s")
+            raise LinkError("it exceeded timeout_s")
         try:
             return move([message], rank, tag)
         except (RuntimeError, OSError) as error:
@@ -188,6 +182,6 @@ class Ring:
 
 
 def finish(transfers: list[Transfer]) -> None:
-    """Waits until all are sent. Raises LinkError if one cannot be."""
+    """Waits for all transfers. Raises LinkError if one fails."""
     for transfer in transfers:
         transfer.wait()

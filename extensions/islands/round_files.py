@@ -1,4 +1,4 @@
-"""How the gradient of a round and the state after it are kept as files, with what names them."""
+"""The file formats of kept rounds: gradients, states and manifests."""
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,8 +9,8 @@ from extensions.islands.ring import Partition
 from extensions.islands.tensor_files import Contents
 from extensions.stored_weights.store.part_file import Wanted
 
-RUN = "rounds"  # stands in the paths of a store where the run's id stands
-MAX_BYTES = 4096  # of a KeptRound and of the name of the newest one
+RUN = "rounds"  # takes the place of the run's id in the paths of a store
+MAX_BYTES = 4096  # of the JSON of KeptRound and Newest
 
 
 class KeptFile(BaseModel):
@@ -27,9 +27,9 @@ class KeptFile(BaseModel):
 
 
 class KeptRound(BaseModel):
-    """What is kept of one round, `runs/rounds/NUMBER.json`: its gradient, and the state after it.
+    """The manifest of one round, `runs/rounds/NUMBER.json`: its gradient and the state after it.
 
-    Of the round before a checkpoint's, there may be the state alone.
+    The round before a loaded checkpoint may have only the state.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,7 +40,7 @@ class KeptRound(BaseModel):
 
 
 class Newest(BaseModel):
-    """The newest round that is kept, `runs/rounds/latest.json`."""
+    """The number of the newest kept round, `runs/rounds/latest.json`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,7 +48,7 @@ class Newest(BaseModel):
 
 
 def gradient_contents(gradient: OuterGradient) -> Contents:
-    """Returns the contents of a gradient's file."""
+    """Converts a gradient to the contents of its file."""
     partition = gradient.partition
     numbers = {
         "round": gradient.round,
@@ -64,10 +64,10 @@ def gradient_contents(gradient: OuterGradient) -> Contents:
 
 
 def gradient_in(contents: Contents) -> OuterGradient:
-    """Returns the gradient of a file. Raises ValueError, KeyError or TypeError if it holds none."""
+    """Converts the contents of a file to a gradient. Raises ValueError, KeyError or TypeError."""
     tensors, numbers = contents
     if tensors["messages"].dtype is not torch.uint8 or tensors["messages"].dim() != 1:
-        raise ValueError("messages that are no bytes")
+        raise ValueError("messages must be a vector of uint8")
     partition = Partition(*numbers.pop("partition"))
     quantiser = QUANTISERS[numbers["quantise"]]
     sizes = [quantiser.size(end - begin) for begin, end in partition.spans()] if numbers["updates"] else []
@@ -77,7 +77,7 @@ def gradient_in(contents: Contents) -> OuterGradient:
 
 
 def state_contents(state: Snapshot) -> Contents:
-    """Returns the contents of a state's file."""
+    """Converts a state to the contents of its file."""
     tensors = {"anchor": state.anchor}
     if state.momentum is not None:
         tensors["momentum"] = state.momentum
@@ -85,8 +85,8 @@ def state_contents(state: Snapshot) -> Contents:
 
 
 def state_in(contents: Contents) -> Snapshot:
-    """Returns the state of a file. Raises KeyError or TypeError if it holds none."""
+    """Converts the contents of a file to a state. Raises ValueError, KeyError or TypeError."""
     tensors, numbers = contents
     if any(tensor.dtype is not torch.float32 or tensor.dim() != 1 for tensor in tensors.values()):
-        raise ValueError("a state of tensors that are no float32 vectors")
+        raise ValueError("the tensors of a state must be float32 vectors")
     return Snapshot(anchor=tensors["anchor"], momentum=tensors.get("momentum"), **numbers)

@@ -1,4 +1,4 @@
-"""The rounds that an island keeps for others, and where it finds those that it has missed."""
+"""The interface to kept rounds: those that an island offers to others, and those that it has missed."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,36 +7,36 @@ from extensions.islands.outer import OuterGradient, Snapshot
 
 
 class RoundStore(Protocol):
-    """The kept rounds of one rank. What it returns of others is complete and unchanged."""
+    """The kept rounds of one rank. Rounds from other islands are verified to be complete."""
 
-    url: str  # where others find them; "" if nowhere
+    url: str  # at which others fetch them; "" if they cannot
 
     def begin(self, state: Snapshot) -> None:
-        """Begins to keep the state of a loaded checkpoint, and drops rounds after it. As `keep` otherwise."""
+        """Keeps the state of a loaded checkpoint, like `keep`, and drops rounds after it."""
 
     def keep(self, gradient: OuterGradient, state: Snapshot) -> None:
-        """Begins to keep a gradient and the state after it, which must not change before `wait_ended`."""
+        """Starts to write a gradient and the state after it, which must not change before `wait_ended`."""
 
     def wait_ended(self) -> None:
-        """Waits until the last round is kept."""
+        """Waits until the last round is written."""
 
     def gradients(
         self, begin: int, end: int, sources: Sequence[str], deadline: float
     ) -> list[OuterGradient] | None:
-        """Returns the gradients of rounds `begin` to `end`, without `end`. Returns None if one is missing.
+        """Returns the gradients of rounds [begin, end), or None if one is missing.
 
-        deadline: the monotonic time after which it returns None.
+        deadline: monotonic time after which it returns None.
         """
 
     def state(self, round: int, sources: Sequence[str], deadline: float) -> Snapshot | None:
-        """Returns the newest state that can be had, of this round or an earlier one, or None."""
+        """Returns the newest available state of this round or an earlier one, or None."""
 
     def close(self) -> None:
-        """Ends what the store has started. What is kept stays."""
+        """Stops threads and servers. Files stay."""
 
 
 class NoRounds:
-    """The store of an island that keeps nothing, so one that is behind cannot catch up."""
+    """A store that keeps and finds nothing, so its island cannot catch up."""
 
     url = ""
 

@@ -1,4 +1,4 @@
-"""Safetensors files of float32 vectors and bytes, with numbers beside them. They hold no code."""
+"""Reads and writes safetensors files with float32 or uint8 vectors and JSON values."""
 
 import json
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 
 from extensions.stored_weights.store.tensor_file import write_tensor_file
 
-NUMBERS = "numbers"  # the tensor of bytes that holds them, as JSON
+NUMBERS = "numbers"  # name of the uint8 tensor with the JSON text
 
-Contents = tuple[Mapping[str, torch.Tensor], dict[str, Any]]  # vectors on the CPU by name, and numbers
+Contents = tuple[Mapping[str, torch.Tensor], dict[str, Any]]  # (CPU vectors by name, JSON values by name)
 
 
 def write(path: Path, contents: Contents, sync: bool = True) -> None:
-    """Writes a file. Raises OSError, and then `path` may hold part of it."""
+    """Writes a file. If it raises OSError, `path` may be incomplete."""
     tensors, numbers = contents
     text = np.frombuffer(json.dumps(numbers).encode(), np.uint8)
     entries = [
@@ -28,6 +28,6 @@ def write(path: Path, contents: Contents, sync: bool = True) -> None:
 
 
 def read(path: Path) -> Contents:
-    """Returns what is in a file. Raises OSError, ValueError or SafetensorError if it holds nothing such."""
+    """Reads a file. Raises OSError, ValueError or SafetensorError."""
     tensors = load_file(path)
     return tensors, json.loads(bytes(tensors.pop(NUMBERS).tolist()))

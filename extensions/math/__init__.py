@@ -1,4 +1,4 @@
-"""Mathematical problems from data sets, and the verifier that judges their boxed answers with math-verify.
+"""Mathematical problems from data sets, and a verifier of boxed answers, which uses math-verify.
 
-Plugs into a run as its domain (`domain=math`), whose verifier is called by the workers that judge.
+Plugs into a run as its domain (`domain=math`). The verifier processes call its verifier.
 """

@@ -1,4 +1,4 @@
-"""The domain: its data sets, how it asks their problems, and the reward of each outcome."""
+"""The domain of mathematical problems: selects problems from data sets and rewards outcomes."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +26,10 @@ JUDGE_MOVED = (
 class Math(Verified):
     """Problems with one answer, which the model puts in a box.
 
-    train, heldout: names of sources. Held-out problems are removed from the training problems, by their text.
-    sources: data sets by name; the fields of each are those of `Source`.
-    system_prompt: shown before every problem; null shows none.
-    rewards: the reward of each outcome.
+    train, heldout: names of sources. Training problems with the text of a held-out problem are removed.
+    sources: data sets by name, each with the fields of `Source`.
+    system_prompt: precedes every problem without one; null adds none.
+    rewards: reward of each outcome.
     """
 
     name = "math"
@@ -102,15 +102,15 @@ class Math(Verified):
             yield f"{name}: {used[name]:,} problems{less}"
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        """Returns the attempt. Metrics: judged_<outcome> for each outcome; one of them is 1, the others 0."""
+        """Returns the attempt. Metrics: judged_<outcome> is 1 for its outcome and 0 for the others."""
         answer = await client.chat(problem.messages)
         judgement = await self.judged(client, problem, answer.text)
         attempt = judged_attempt([answer.completion], judgement)
-        word = judgement.word if judgement.word in OUTCOMES else "undecided"  # a text may forge one
+        word = judgement.word if judgement.word in OUTCOMES else "undecided"  # an answer may forge a word
         counts = {f"judged_{outcome}": float(outcome == word) for outcome in OUTCOMES}
         return replace(attempt, reward=self._rewards[word], metrics=attempt.metrics | counts)
 
-    # Loaded at first use, so that a run can be planned on a machine without its data.
+    # Loaded at first use, so that a run can be planned without its data.
 
     @cached_property
     def _rows(self) -> dict[str, Rows]:
@@ -129,7 +129,7 @@ class Math(Verified):
         return [(name, index) for name, indices in sound.items() for index in indices]
 
     def _sound(self, names: Sequence[str], unfit: Mapping[str, str]) -> dict[str, list[int]]:
-        """Returns the rows to use of each source. `unfit`: reasons why not, by problem."""
+        """Returns the usable rows of each source. unfit: problem -> reason to leave it out."""
         unfit = {**contradictory([row for name in names for row in self._rows[name]]), **unfit}
         sound = {}
         for name in names:
@@ -142,9 +142,9 @@ class Math(Verified):
                 raise ValueError(f"{name} has no row that can be used: {counts}")
         return sound
 
-    def _longest(self, places: Sequence[tuple[str, int]], count: int) -> list[int]:
-        characters = [len(self._rows[name][index].problem) for name, index in places]
-        return nlargest(count, range(len(places)), key=characters.__getitem__)
+    def _longest(self, problems: Sequence[tuple[str, int]], count: int) -> list[int]:
+        characters = [len(self._rows[name][index].problem) for name, index in problems]
+        return nlargest(count, range(len(problems)), key=characters.__getitem__)
 
     def _problem(self, name: str, index: int) -> Problem:
         row = self._rows[name][index]
@@ -155,7 +155,7 @@ class Math(Verified):
 
 
 def contradictory(rows: Sequence[Row]) -> dict[str, str]:
-    """Returns the problems that have two different answers, which would be right and wrong by chance."""
+    """Returns the problems that have different answers, each with the reason CONTRADICTORY."""
     first: dict[str, str] = {}
     answered = [row for row in rows if row.answer]
     other = [row for row in answered if first.setdefault(row.problem, row.answer) != row.answer]

@@ -1,7 +1,7 @@
-"""Reads the rows of a JSON file as its text has them.
+"""Reads the rows of a JSON file without converting values.
 
-Libraries that infer types turn 007 into 7, 1e-05 into a float, and "2020-01-01" into a time. Here every value
-is the text that stands in the file: that of a string is its content, that of anything else its JSON.
+Libraries that infer types convert 007 to 7, 1e-05 to a float and "2020-01-01" to a time. This module returns
+each value as its text in the file.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_json(path: Path) -> list[Values]:
-    """Returns the rows of a file of one array of objects, or of one object on each line.
+    """Reads a file with an array of objects or with one object on each line.
 
-    Raises ValueError for a file that is neither, naming the line.
+    Raises ValueError, with the line, if the file is neither.
     """
     content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
     _check_utf8(path, content)
@@ -28,7 +28,7 @@ def read_json(path: Path) -> list[Values]:
 
 
 def value_at(row: Values, field: str) -> msgspec.Raw | None:
-    """Returns the value of a field, in which dots lead into nested ones; None if the row has none."""
+    """Returns the value of a field, or None if it is missing. Dots lead into nested objects."""
     if field in row:
         return row[field]
     name, _, rest = field.partition(".")
@@ -57,4 +57,4 @@ def _decoded(content: bytes, kind: type, where: str):
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"{where}: {error}") from None  # the launcher would show the cause alone
+        raise ValueError(f"{where}: {error}") from None  # the launcher would print only the cause

@@ -1,11 +1,11 @@
-"""Domain: any task of the reasoning-gym library, by name, with the library's problems and scorer.
+"""Domain: any task of the reasoning-gym library, with the library's problems and scorer.
 
 The scorer runs in the judging service, because several scorers evaluate the answer as Python.
 
-A rollout is one chat turn. Training and held-out problems never share a question: only the text of a question
-decides whether it is held out. So a model trained under one seed can be judged under another. Different seeds
-would not separate them, because two seeds of a small task ask the same questions. Training follows the task's
-own distribution. A held-out question is asked once, unless the task runs out of them.
+A rollout is one chat turn. A hash of its text decides whether a question is held out. So training and
+held-out problems never share a question, under any seeds. Different seeds alone would not separate them,
+because small tasks ask the same questions under each seed. Training follows the task's distribution. Each
+held-out question is asked once, unless the task has too few.
 """
 
 import difflib
@@ -24,9 +24,9 @@ from reasoning_gym.utils import SYSTEM_PROMPTS
 from pipelinerl.domains.base import Problem, Verified
 
 HELDOUT_ONE_IN = 10  # share of a task's distinct questions
-MAX_DRAWS = 400  # if one question in ten fits, all of these draws miss with a probability of 10^-18
-BLOCK = 1000  # positions per dataset of the library; some tasks make all its questions in advance
-FORMULAS = (  # tasks whose answers are read by sympy's parser, which executes them as Python
+MAX_DRAWS = 400  # if one question in ten fits, all draws miss with a probability of 10^-18
+BLOCK = 1000  # questions per dataset of the library, because some tasks make all of them in advance
+FORMULAS = (  # tasks whose answers are parsed by sympy, which executes them as Python
     "countdown",
     "intermediate_integration",
     "polynomial_multiplication",
@@ -40,15 +40,15 @@ OF_PRESET = "preset"
 class ReasoningGym(Verified):
     """One task of the library.
 
-    task: its name in the library.
-    task_options: fields of the task's config; the library's defaults otherwise.
+    task: name of the task in the library.
+    task_options: fields of the task's config that differ from the library's defaults.
     prompt_pattern: regular expression whose first group extracts the prompt from the question; null shows
         the full question.
     system_prompt: name of one of the library's system prompts, which tell a chat model how to mark its
         answer; null sends none.
-    difficulty_keys: entries of the library's metadata whose sum labels a problem's difficulty, like
-        num_terms and num_digits of chain_sum; null gives no labels.
-    presets: by task, the values of the arguments above that are "preset", and of further task_options.
+    difficulty_keys: entries of the library's metadata whose sum is a problem's difficulty, such as
+        num_terms and num_digits of chain_sum; null gives no difficulties.
+    presets: task -> values for arguments above that are "preset", and further task_options.
     """
 
     def __init__(
@@ -104,7 +104,6 @@ class ReasoningGym(Verified):
         return float(sum(metadata[key] for key in self._difficulty_keys))
 
     def train_problem(self, index: int) -> Problem:
-        """Returns the problem, which depends only on the seed and the index."""
         return self._problem(f"train/{index}", self._train_entry(index))
 
     def heldout_problem(self, index: int) -> Problem:
@@ -129,7 +128,7 @@ class ReasoningGym(Verified):
         return Problem(f"{self.name}/{place}", self._messages(entry["question"]), entry)
 
     def _train_entry(self, index: int) -> dict[str, Any]:
-        """Returns the entry at a position. Draws again while the question is held out."""
+        """Returns the entry at `index`, drawn again while its question is held out."""
         for draw in range(MAX_DRAWS):
             entry = self._entry(index, draw)
             if not is_heldout(entry["question"]):
@@ -147,8 +146,7 @@ class ReasoningGym(Verified):
         )
 
     def _new_dataset(self, block: int, draw: int) -> ProceduralDataset:
-        """Returns the library's questions for the positions of one block. Each draw has other questions."""
-        # Not seed + 1: the library adds the index to its seed, so neighbouring seeds share questions.
+        # Not seed + 1, because the library adds the index to its seed: adjacent seeds share questions.
         seed = random.Random(f"{self._seed}/{block}/{draw}").randrange(2**31)
         try:
             return create_dataset(self.name, **self._options, seed=seed, size=BLOCK)
@@ -177,12 +175,12 @@ def is_heldout(question: str) -> bool:
 
 
 def _option_names(task: str) -> list[str]:
-    """Returns the options that a user may set; the domain itself sets seed and size."""
+    """Returns the options that a user may set. The domain sets seed and size."""
     return [field.name for field in fields(DATASETS[task][1]) if field.name not in ("seed", "size")]
 
 
 def _numbers(metadata: Mapping[str, Any]) -> list[str]:
-    """Returns the numeric entries. `source_` entries tell a question's position, not its difficulty."""
+    """Returns the keys of numeric entries, except `source_` entries, which give a question's position."""
     return [
         key
         for key, value in metadata.items()

@@ -1,10 +1,10 @@
-"""Domain: a task of reasoning-gym answered after thinking of any length, for recipes that shape lengths.
+"""Domain: a task of reasoning-gym answered after thinking, for recipes that control answer lengths.
 
-An answer is "......=-37": thinking, a mark, and the result, which is judged. So the length of the thinking
-does not affect the judgement. A reward may penalise length, or a wrapping domain may ask for a length.
+An answer such as "......=-37" has thinking, a mark and the result. Only the result is judged, so rewards and
+wrapping domains may shape the length of the thinking.
 
-The mark makes the end of thinking a separate decision. Without it, "no more thinking" and "the first digit"
-would be one token, and training for right digits would also shorten the thinking.
+The mark makes the end of thinking a separate decision. Without it, that decision and the first digit would be
+one token, so training for right digits would also shorten the thinking.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,7 @@ MARK = "="
 
 
 class ThinkingSums(ReasoningGym):
-    """A task whose answer follows the last mark. A text without a mark has no answer.
-
-    Metrics of an attempt: thinking, its length in characters.
-    """
+    """A task whose answer follows the last mark. Metrics: thinking (its length in characters)."""
 
     @property
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""The scorers of the library reasoning-gym."""
+"""The verifier that calls the scorers of reasoning-gym."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +14,11 @@ SOLVED = 0.99  # some of the library's scorers reach 1.0 only up to rounding
 
 
 class ReasoningGymVerifier(Verifier):
-    """A verifier that returns the library's score, from 0 to 1. A task is an entry of a dataset.
+    """Returns the library's score, from 0 to 1. The task to judge is an entry of a dataset.
 
-    task: the name of the library's task.
+    task: name of the library's task.
     options: fields of the task's config.
-    after: a mark that the answer follows; null judges the last `<answer>`, or all of a text without one.
+    after: mark that precedes the answer; null judges the last `<answer>`, or the full text if there is none.
     """
 
     def __init__(self, task: str, options: Mapping[str, Any], after: str | None = None):
@@ -26,7 +26,7 @@ class ReasoningGymVerifier(Verifier):
         self._scorer = create_dataset(task, **options, seed=0, size=1)
         self._after = after
         sample = self._scorer[0]
-        self._scorer.score_answer(sample["answer"], sample)  # loads its modules before the worker is confined
+        self._scorer.score_answer(sample["answer"], sample)  # imports modules before the process is confined
 
     def answer_in(self, text: str) -> str | None:
         if self._after:
@@ -37,7 +37,7 @@ class ReasoningGymVerifier(Verifier):
         return text.strip() if answer is None else answer
 
     def judge(self, task: dict[str, Any], answer: str) -> Judgement:
-        """Returns the judgement. An answer for which the scorer raises is wrong, and counted."""
+        """Returns the judgement. If the scorer raises, the answer is wrong and `scorer_raised` is 1."""
         try:
             score = float(self._scorer.score_answer(answer, task))
         except (MemoryError, RecursionError):

@@ -1,8 +1,7 @@
-"""The backend on a Redis server, of the run's own or of the user's. `conf/streams/redis.yaml` names it.
+"""The streams backend on a Redis server, which the run starts or the user provides.
 
-The saved configuration holds the server's address, without a password. For a run's own server, the launcher
-passes the URL to the run's processes in the environment. For a user's server with a password, the user sets
-the URL in the environment.
+The saved configuration has the address of a user's server without its password. If there is a password, the
+user sets the complete URL in the environment, in which the launcher also passes it to the processes.
 """
 
 import os
@@ -24,7 +23,7 @@ from pipelinerl.streams.of_run import StreamsBackend
 
 
 class Redis(StreamsBackend):
-    """Streams on a Redis server (`streams=redis`). `run` is the run's name there."""
+    """Streams on a Redis server (`streams=redis`). run: the run's name on the server."""
 
     class Options(Section):
         url: str | None = Field(None, description="The URL; null = PIPELINERL_REDIS_URL, or one is started.")
@@ -39,7 +38,7 @@ class Redis(StreamsBackend):
 
     @contextmanager
     def recorded(self) -> Iterator[RedisStreams]:
-        """Starts the run's own server for the block, if the run has one that does not run."""
+        """Yields the streams. Starts the run's own server for the block if it does not run."""
         if self.options.url:
             yield self._existing(os.environ.get(REDIS_VARIABLE, self.options.url))
             return
@@ -49,11 +48,11 @@ class Redis(StreamsBackend):
     def locate(self, config: RunConfig, address: str) -> None:
         begun = self.run is not None
         given = os.environ.get(REDIS_VARIABLE)
-        # The saved URL has no password, and there is none for the run's own server.
+        # A saved URL has no password, and a run with its own server has no saved URL.
         url = self.options.url and (given or self.options.url) if begun else self.options.url or given
         self.run = self.run or f"{self.run_dir.name}-{secrets.token_hex(4)}"
         if url is None:
-            from extensions.redis_streams.own_server import OwnServer  # with parts of the launcher
+            from extensions.redis_streams.own_server import OwnServer  # imports parts of the launcher
 
             self.place = "a Redis server of the run's own, on a free port"
             self.server = OwnServer(self.run_dir / "redis", address, config.restarts.services)
@@ -72,7 +71,7 @@ class Redis(StreamsBackend):
         self.environment = {REDIS_VARIABLE: url}
 
     def _existing(self, url: str) -> RedisStreams:
-        """Returns the streams of the run on the user's server. Raises StreamError if there are none."""
+        """Returns the run's streams on the user's server. Raises StreamError if there are none."""
         streams = RedisStreams(url, self.run)
         if not streams.names():
             none = f"the Redis server {without_secrets(url)} has no streams of {self.run}"

@@ -1,7 +1,7 @@
-"""Watches the Redis server of a run's own, and starts it again on its log when it dies or falls silent.
+"""Watches the run's own Redis server, and restarts it if it dies or does not respond.
 
-It does so in a thread that needs no stream: the supervisor may wait for an answer of that very server. The
-server has its port, its password and its data as before, and the processes of the run connect again.
+A separate thread does so without using streams, because the supervisor may be waiting for that server. The
+restarted server has the same port, password and data, and the processes of the run reconnect.
 """
 
 import queue
@@ -18,22 +18,22 @@ from pipelinerl.launcher.terminal import print_message
 from pipelinerl.streams.of_run import StreamsServer
 
 POLL_S = 0.1
-LONGEST_SILENCE_S = 30.0  # of a process that runs; shorter than what a command of the run waits for it
-LONGEST_WAIT_S = 5.0  # before a restart: the whole run waits meanwhile
+LONGEST_SILENCE_S = 30.0  # of a running process; less than RECONNECT_TIMEOUT_S of the run's processes
+LONGEST_WAIT_S = 5.0  # before a restart, during which the complete run waits
 
 
 @dataclass
 class Silence:
-    """Measures how long a server has not answered. It is pure: times are given.
+    """Measures for how long a server has not answered.
 
-    Time in which nobody asked, as while the launcher was stopped, counts little.
+    A gap between observations, as while the launcher was stopped, counts at most 2 * ASK_TIMEOUT_S.
     """
 
     began: float
     seconds: float = 0.0
 
     def observe(self, now: float, answers: bool) -> None:
-        """Takes one question into account, which was answered or not by `now`."""
+        """Updates the silence after one attempt."""
         self.seconds = 0.0 if answers else self.seconds + min(now - self.began, 2 * ASK_TIMEOUT_S)
         self.began = now
 
@@ -43,19 +43,19 @@ class Silence:
 
 
 class OwnServer(RedisServer, StreamsServer):
-    """Is tended between `__enter__` and `__exit__`. most: restarts within ten minutes."""
+    """A Redis server, watched between `__enter__` and `__exit__`. most: restarts within ten minutes."""
 
     name = "redis"
 
     def __init__(self, directory: Path, address: str, most: int):
         super().__init__(directory, address)
         self._restarts = Restarts(most, shortest_s=0.5, longest_s=LONGEST_WAIT_S)
-        self._untold: queue.SimpleQueue[str] = queue.SimpleQueue()  # why it was started again
+        self._untold: queue.SimpleQueue[str] = queue.SimpleQueue()  # reasons of restarts to report
         self._silence = Silence(time.monotonic())
-        self._is_back = True  # since it was started last
-        self._why: str | None = None  # it was killed
+        self._is_back = True  # True if it has answered since its last start
+        self._why: str | None = None  # reason for killing it
         self._over = threading.Event()
-        self._idle = threading.Event()  # set when the thread starts nothing more
+        self._idle = threading.Event()  # set when the thread will not start the server again
         self._thread = threading.Thread(target=self._tend, daemon=True, name=self.name)
 
     def __enter__(self) -> "OwnServer":
@@ -66,7 +66,7 @@ class OwnServer(RedisServer, StreamsServer):
     def __exit__(self, *_: object) -> None:
         self._over.set()
         try:
-            if self._thread.ident is not None:  # its start did not fail
+            if self._thread.ident is not None:  # the thread was started
                 self._idle.wait()
         finally:
             super().__exit__()
@@ -83,7 +83,7 @@ class OwnServer(RedisServer, StreamsServer):
     # --- in its thread ------------------------------------------------------------------------
 
     def _tend(self) -> None:
-        """Ends when the server has: a process that this thread has started is killed by its end."""
+        """Watches the server. Returns after the server has ended, because its parent is this thread."""
         try:
             while not (self._over.wait(POLL_S) or self.failure):
                 self._look()

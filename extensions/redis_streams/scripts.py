@@ -1,11 +1,11 @@
-"""A writer's operations on the Redis server, as scripts that run atomically.
+"""A writer's operations as atomic and idempotent Lua scripts.
 
-Each stream has a `writer` hash. `holder` is the name of the connection that may write, and `end` the offset
-after the newest record. Every script may run twice with the same arguments.
+Each stream has a `writer` hash. Its `holder` is the name of the connection that may write, and its `end` the
+offset after the newest record.
 """
 
 # KEYS: writer, names. ARGV: holder to replace ('' = none), new holder, name of the stream.
-# Returns the offset of the end, or null if another connection has become the holder meanwhile.
+# Returns the offset of the end, or null if another connection has become the holder.
 CLAIM = """
 local holder = redis.call('HGET', KEYS[1], 'holder') or ''
 if holder ~= ARGV[1] and holder ~= ARGV[2] then return false end
@@ -16,7 +16,7 @@ return redis.call('HGET', KEYS[1], 'end')
 """
 
 # KEYS: stream, writer. ARGV: holder, offset before, offset after, record, offset before which to trim.
-# Returns the holder and the end afterwards. If they are not the caller's, nothing was written.
+# Returns the holder and the end. If they differ from the caller's, nothing was written.
 APPEND = """
 local holder, reached = unpack(redis.call('HMGET', KEYS[2], 'holder', 'end'))
 if holder == ARGV[1] and reached == ARGV[2] then

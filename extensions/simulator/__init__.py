@@ -1,5 +1,5 @@
-"""Simulation of a run: real admission, lag and batching, with a simulated clock and simulated devices.
+"""Simulates a run: the real admission, lag and batching with a simulated clock and simulated devices.
 
-Plugs into nothing: it is called by the user's command and by benchmarks, and reads a run's configuration.
-Must not know processes, HTTP and torch.
+Plugs into nothing: users and benchmarks call it with a run's configuration. Must not know processes, HTTP or
+torch.
 """

@@ -3,8 +3,8 @@
     python -m extensions.simulator +exp=math_7b --lengths lognormal:900,1.0
     python -m extensions.simulator +exp=math_7b --compare --like runs/earlier
 
-Admission, lag and batching are the run's own; servers and trainer only take time. Their times come from a
-recorded run (--like), from the command line, or else from the model's shape and a GPU's data sheet.
+Admission, lag and batching are the real ones; servers and trainer only take time. Their times come from a
+recorded run (--like), from the command line, or from the model's shape and a GPU's data sheet.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def _compared(config: RunConfig) -> list[RunConfig]:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = command_parser("extensions.simulator", __doc__)
-    parser.add_argument("--compare", action="store_true", help="all three schedules")
+    parser.add_argument("--compare", action="store_true", help="simulate all three schedules")
     parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps")
     parser.add_argument("--like", type=Path, help="a recorded run, for lengths and times")
     parser.add_argument("--lengths", help="constant:N or lognormal:MEDIAN,SIGMA, in tokens")
@@ -74,7 +74,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         parser.add_argument(
             f"--{rate.name.replace('_', '-')}", type=float, help="see extensions/simulator/rates.py"
         )
-    parser.add_argument("settings", nargs="*", help="of the run, as for launch.py")
+    parser.add_argument("settings", nargs="*", help="overrides, as for launch.py")
     return parser.parse_intermixed_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""The lengths and times of a simulated run: from a recorded run, the model's shape, or the command line."""
+"""The lengths and times of a simulated run: from a recorded run, the model's shape or the command line."""
 
 import argparse
 from dataclasses import dataclass, fields, replace
@@ -38,7 +38,7 @@ class Inputs:
 
 
 def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Namespace) -> Inputs:
-    """Returns the inputs that a command asks for. Raises ValueError if one is missing."""
+    """Returns the inputs for the arguments of a command. Raises ValueError if one is missing."""
     longest = config.sampling.max_tokens
     lengths = lengths_of(given.lengths, longest) if given.lengths else None
     if given.like:
@@ -60,7 +60,7 @@ def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Names
 
 
 def _prompt_tokens(config: RunConfig, given: argparse.Namespace, otherwise: int) -> int:
-    """Returns the command's number, by default `otherwise`. Raises ValueError if it is out of range."""
+    """Returns --prompt-tokens, or `otherwise` by default. Raises ValueError if it is out of range."""
     prompt_tokens = otherwise if given.prompt_tokens is None else given.prompt_tokens
     most = config.sampling.max_prompt_tokens
     if not 1 <= prompt_tokens <= most:

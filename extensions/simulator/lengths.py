@@ -1,4 +1,4 @@
-"""Distributions of the number of tokens of an answer. Pure."""
+"""Distributions of answer lengths, in tokens."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,10 +11,7 @@ DRAWS = 1000  # samples for a mean or a share
 
 @dataclass(frozen=True)
 class Lengths:
-    """A distribution of lengths, truncated at `longest` tokens.
-
-    draw: returns a length before truncation.
-    """
+    """A distribution of lengths, truncated at `longest` tokens. draw: returns a length before truncation."""
 
     draw: Callable[[np.random.Generator], float]
     longest: int
@@ -35,10 +32,9 @@ class Lengths:
 
 
 def lengths_of(text: str, longest: int) -> Lengths:
-    """Returns the distribution that a command names, truncated at `longest`.
+    """Parses `constant:N` or `lognormal:MEDIAN,SIGMA`, where SIGMA is the logarithm's standard deviation.
 
-    The forms are `constant:N` and `lognormal:MEDIAN,SIGMA`, where SIGMA is the logarithm's standard
-    deviation. Raises ValueError for another form.
+    Raises ValueError for another form.
     """
     kind, _, numbers = text.partition(":")
     try:

@@ -1,4 +1,4 @@
-"""The measurements of a simulated run. Pure computation."""
+"""The measurements of a simulated run."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class CompleteGroup:
 
     lengths: lengths of its answers, in tokens.
     lag: lag of its oldest token when its last reward came.
-    dropped: the reason why it was dropped, or None if a step took it.
+    dropped: drop reason, or None if a step trains on it.
     """
 
     lengths: list[int]
@@ -28,20 +28,20 @@ class Measures:
     """Counts of sampled, trained and dropped groups and tokens, and the use of the time."""
 
     seconds: float = 0.0
-    occupied: float = 0.0  # mean share of the servers' places in use
+    occupied: float = 0.0  # mean share of request slots in use
     trainer: dict[Doing, float] = field(default_factory=dict)  # shares of the time
     groups: list[CompleteGroup] = field(default_factory=list)
     trained_lengths: list[int] = field(default_factory=list)
     lags: Counter[int] = field(default_factory=Counter)  # trained tokens by lag
 
     def completed(self, group: list[Rollout], live: int, dropped: str | None) -> None:
-        """Counts a group that was completed while version `live` was live."""
+        """Adds a group that was completed while version `live` was live."""
         oldest = min(rollout.versions[0] for rollout in group)
         lengths = [rollout.sampled_tokens for rollout in group]
         self.groups.append(CompleteGroup(lengths, live - oldest, dropped))
 
     def trained(self, row: MicroBatchRow) -> None:
-        """Counts a row that has been trained."""
+        """Adds a trained row."""
         for sequences in row.micro_batches:
             for sequence in sequences:
                 self.trained_lengths.append(int((sequence.versions >= 0).sum()))
@@ -57,12 +57,12 @@ class Measures:
 
     @property
     def sampled_lengths(self) -> list[int]:
-        """The lengths of the answers of complete groups."""
+        """The answer lengths of complete groups."""
         return [length for group in self.groups for length in group.lengths]
 
     @property
     def drops(self) -> Counter[str]:
-        """The number of groups that were dropped, by reason."""
+        """The numbers of dropped groups by reason."""
         return Counter(str(group.dropped) for group in self.groups if group.dropped)
 
     @property

@@ -1,4 +1,4 @@
-"""Checks whether the servers would have the memory that a simulation assumes. Pure computation."""
+"""Checks whether real servers would have the memory that a simulation assumes."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from pipelinerl.launcher.checking.gpu_memory import longest_sequence, sequences_
 
 
 def warned_of_memory(config: RunConfig, shape: ModelShape | None) -> Iterator[str]:
-    """Yields a warning if a server gets more requests than its memory holds sequences of full length."""
+    """Yields a warning if a server gets more requests than full-length sequences fit into its memory."""
     if shape is None or not config.world.gpus:
         return
     held = sequences_held(config, shape)

@@ -1,4 +1,4 @@
-"""The service times of the devices of a simulated run. Pure computation."""
+"""The service times of the devices of a simulated run."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -10,12 +10,12 @@ from contracts.model_shape import ModelShape
 class Rates:
     """Service times in seconds.
 
-    decode_s: time of one token, on a server with one request.
-    decode_per_request_s: additional time of a token for each further request on the same server.
-    train_tokens_per_s: tokens per second that one trainer rank trains, prompts included.
+    decode_s: time per token on a server with one request.
+    decode_per_request_s: additional time per token for each further request on the same server.
+    train_tokens_per_s: tokens per second on one trainer rank, including prompts.
     optimizer_s: time of one optimizer update.
-    update_s: time from the end of a step until its weights are live, while the trainer waits.
-    paused_s: the part of `update_s` in which servers are paused.
+    update_s: time from the end of a step until its weights are live, during which the trainer waits.
+    paused_s: part of `update_s` in which servers are paused.
     judging_s: time from an answer to its reward.
     """
 
@@ -39,7 +39,7 @@ class Rates:
             )
 
     def token_s(self, requests: int) -> float:
-        """Returns the seconds between two tokens of a request, among `requests` on the same server."""
+        """Returns the seconds per token of each request on a server with `requests` requests."""
         return self.decode_s + self.decode_per_request_s * (requests - 1)
 
 
@@ -54,7 +54,7 @@ class Device:
     decode_share: float = 0.6  # assumed share of the memory bandwidth
 
 
-# NVIDIA's data sheets of the H100 SXM and the H200; the network is one NVLink or InfiniBand port, assumed.
+# From NVIDIA's data sheets of H100 SXM and H200. The network is assumed to be one NVLink or InfiniBand port.
 DEVICES = {
     "h100": Device(989e12, 3.35e12, 25e9),
     "h200": Device(989e12, 4.8e12, 25e9),
@@ -64,9 +64,9 @@ DEVICES = {
 def by_arithmetic(
     device: Device, shape: ModelShape, gpus_per_server: int, ranks: int, mean_context: float
 ) -> Rates:
-    """Returns the rates of a model in bfloat16, computed only from its shape.
+    """Estimates the rates of a model in bfloat16 from its shape.
 
-    Decoding reads all weights, and each request's keys and values, once per token. Training computes six
+    Decoding reads all weights, and each request's keys and values, once per token. Training takes six
     operations per parameter and token, and two more to recompute activations.
     """
     weights = 2 * shape.parameters

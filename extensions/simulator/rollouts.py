@@ -1,4 +1,4 @@
-"""Makes the records of simulated rollouts, for the preprocessor. Pure computation."""
+"""Makes the records of simulated rollouts, for the preprocessor."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from contracts.records import Completion, Rollout, VersionSpan
 def rollout(
     group_id: int, member: int, prompt_tokens: int, spans: list[VersionSpan], truncated: bool, reward: float
 ) -> Rollout:
-    """Returns a rollout of one turn, whose tokens and log-probabilities are zeros."""
+    """Returns a rollout of one turn, with zeros as tokens and log-probabilities."""
     tokens = spans[-1].end
     completion = Completion(
         prompt_token_ids=np.zeros(prompt_tokens, dtype=np.int32),

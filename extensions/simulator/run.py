@@ -1,4 +1,4 @@
-"""The simulated run: finds the next event, and applies its effects. Pure computation."""
+"""The simulated run: an event loop that advances the clock to the next event and applies its effects."""
 
 import heapq
 import itertools
@@ -21,13 +21,13 @@ from pipelinerl.rollouts.admission import admission_of
 
 
 class StalledError(RuntimeError):
-    """The simulated run would never end."""
+    """The simulated run cannot make progress."""
 
 
 class SimulatedRun:
-    """A run of `max_steps`, from the time when version 0 is live until the last version is live.
+    """A run of `max_steps` steps, from the time at which version 0 is live until the last version is live.
 
-    success: the share of attempts that are right; with 0 or 1, no group has a signal.
+    success: share of right rollouts. With 0 or 1, all groups are dropped for lack of a signal.
     """
 
     def __init__(self, config: RunConfig, rates: Rates, lengths: Lengths, success: float, prompt_tokens: int):
@@ -42,12 +42,12 @@ class SimulatedRun:
         self._groups = Groups(config.group_size)
         self._servers = [Server(rates) for _ in range(config.world.servers)]
         self._trainer = Trainer(rates, config.epochs)
-        self._waiting: deque[tuple[int, int]] = deque()  # members of open groups without a place
-        self._judged: list[tuple[float, int, Rollout]] = []  # rollouts, each with the time of its reward
+        self._waiting: deque[tuple[int, int]] = deque()  # (group, member) without a request slot
+        self._judged: list[tuple[float, int, Rollout]] = []  # heap of (time of the reward, number, rollout)
         self._numbers = itertools.count()
         self._next_group = 0
         self._made = 0  # number of versions made
-        self._live = 0  # version that the servers hold
+        self._live = 0  # version on the servers
         self._to_settle = 0  # rollouts of the step whose weights are being published
         self._dropped_in_a_row = 0
         self._now = 0.0
@@ -60,16 +60,16 @@ class SimulatedRun:
             self._act()
         for server in self._servers:
             server.go_to(self._now)
-        places = self._config.requests_in_flight
+        slots = self._config.requests_in_flight
         busy_s = sum(server.busy_s for server in self._servers)
-        self.measures.end(self._now, busy_s / (places * self._now), self._trainer.seconds)
+        self.measures.end(self._now, busy_s / (slots * self._now), self._trainer.seconds)
         return self.measures
 
     # --- the actor ----------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Starts requests while there are free places, and groups while they are admitted."""
-        while self._admission.gate_open and self._free_places:
+        """Starts requests while request slots are free, and groups while they are admitted."""
+        while self._admission.gate_open and self._free_slots:
             if not self._waiting:
                 if self._admission.blocked_by():
                     return
@@ -81,7 +81,7 @@ class SimulatedRun:
             server.start(self._now, group_id, member, self._lengths(self._random))
 
     @property
-    def _free_places(self) -> int:
+    def _free_slots(self) -> int:
         return self._config.requests_in_flight - sum(server.running for server in self._servers)
 
     def _answered(self, server: Server, request: Request) -> None:

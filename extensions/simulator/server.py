@@ -1,7 +1,4 @@
-"""A simulated inference server. All requests have the same speed, which depends on their number.
-
-Pure computation.
-"""
+"""A simulated inference server. All its requests have the same speed, which depends on their number."""
 
 import heapq
 import math
@@ -24,7 +21,7 @@ class Request:
 
 
 class Server:
-    """A simulated server. Its token counter, `_gained`, counts the tokens of a request that never ends."""
+    """A simulated server. `_gained` counts the tokens that an endless request would have got."""
 
     def __init__(self, rates: Rates, version: int = 0):
         self._rates = rates
@@ -45,14 +42,14 @@ class Server:
         return self._switches
 
     def start(self, now: float, group_id: int, member: int, tokens: int) -> None:
-        """Begins a request for `tokens` tokens."""
+        """Starts a request that samples `tokens` tokens."""
         self.go_to(now)
         request = Request(group_id, member, tokens, self._gained)
         heapq.heappush(self._running, (self._gained + tokens, self._number, request))
         self._number += 1
 
     def next_end(self) -> float:
-        """Returns when the next request ends, if none starts before. Returns infinity without requests."""
+        """Returns the time at which the next request ends if no other starts; infinity without requests."""
         if not self._running:
             return math.inf
         left = max(0.0, self._running[0][0] - self._gained)

@@ -1,4 +1,4 @@
-"""Formats simulated runs as a table. Pure computation."""
+"""Formats simulated runs as a table."""
 
 import numpy as np
 

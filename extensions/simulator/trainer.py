@@ -1,4 +1,4 @@
-"""A simulated trainer: it trains rows in order, and publishes after each step. Pure computation."""
+"""A simulated trainer, which trains on rows in order and publishes after each step."""
 
 import math
 from collections import deque
@@ -18,7 +18,7 @@ class Doing(Enum):
 
 
 class Trainer:
-    """A simulated trainer, which trains each step's rows `epochs` times. `until`: end of its activity."""
+    """A simulated trainer, which trains on each step's rows `epochs` times. until: end of its activity."""
 
     def __init__(self, rates: Rates, epochs: int):
         self._rates = rates
@@ -38,7 +38,7 @@ class Trainer:
             self.train_next(now)
 
     def train_next(self, now: float) -> None:
-        """Begins the next row, or begins to wait for one."""
+        """Starts to train on the next row, or to wait for one."""
         if not self._rows:
             self._row = None
             self.change(Doing.WAITING, now, math.inf)
@@ -54,17 +54,17 @@ class Trainer:
         self.change(Doing.TRAINING, now, now + seconds)
 
     def _closing_s(self, epoch_s: float) -> float:
-        """Returns the seconds of a step beyond its first epoch: all updates, and the other epochs."""
+        """Returns the seconds of a step after its first epoch: all updates and the other epochs."""
         return self._epochs * self._rates.optimizer_s + (self._epochs - 1) * epoch_s
 
     @property
     def row(self) -> MicroBatchRow:
-        """The row being trained, or just trained."""
+        """The current row, which must exist."""
         assert self._row is not None
         return self._row
 
     def change(self, doing: Doing, now: float, until: float) -> None:
-        """Begins another activity at `now`, which lasts until `until`."""
+        """Starts another activity, from `now` until `until`."""
         self.seconds[self.doing] += now - self._since
         self.doing = doing
         self._since = now

@@ -1,4 +1,4 @@
-"""Commands between runs: problems' difficulty, short answers, merged models, one process of a run again.
+"""Commands to use between runs: difficulty, shortest, merge and replay.
 
-Plugs into nothing: users call it. Must not know a run's processes, except `replay`.
+Plugs into nothing: users call the commands. Only `replay` may know a run's processes.
 """

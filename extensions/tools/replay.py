@@ -1,12 +1,11 @@
-"""Runs one process of a recorded run without the others, to debug it.
+"""Runs one process of a recorded run without the others, for debugging.
 
     python -m extensions.tools.replay actor runs/latest --url http://127.0.0.1:8000 --out /tmp/rollouts
     python -m extensions.tools.replay trainer runs/latest --out /tmp/replayed
 
-`actor` makes a few groups with the run's configuration against a server that is already there. It writes them
-as a run that `python -m extensions.viewer.records show` reads. `trainer` trains on the rows that the run
-recorded, in one process and without servers. It prints every step, and exports the model. Both loops are
-those of the pipeline, without its streaming.
+`actor` samples a few groups on a running server, with the run's configuration. It writes them as a run that
+`python -m extensions.viewer.records show` reads. `trainer` trains on the recorded rows in one process, prints
+every step and exports the model. Both use the pipeline's code, without its streaming.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ from pipelinerl.training.ranks import Ranks
 
 
 async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> None:
-    """Makes `groups` groups of attempts at training problems, sampled by the server's current weights."""
+    """Samples `groups` groups of training problems on the server, and writes their rollouts to `out`."""
     domain = build_domain(config)
     sampler = build_sampler(config, domain)
     rollouts = open_streams(config, out).writer("rollouts")
@@ -67,7 +66,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
 
 
 def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
-    """Trains every step of the recorded rows, with the micro-batches of all ranks in this one process."""
+    """Trains on every recorded step, with the micro-batches of all ranks in this process."""
     worker = instantiate(config.trainer)
     with ReservedPort() as port:
         spec = WorkerSpec(
@@ -87,7 +86,7 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
                 learner.accumulate(sequences, row.step)
             if row.closes_step:
                 report, values = learner.close_step(row.step, ranks)
-                ess = f"  ess {values['ess']:.4f}" if "ess" in values else ""  # none if nothing was sampled
+                ess = f"  ess {values['ess']:.4f}" if "ess" in values else ""  # absent without sampled tokens
                 print(
                     f"step {row.step + 1}: loss {values['loss']:.6f}  gradient norm {report.grad_norm:.6f}  "
                     f"tokens {values['trained_tokens']:.0f}{ess}"
@@ -97,10 +96,7 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
 
 
 def trained_rows(streams: Streams) -> Iterator[MicroBatchRow]:
-    """Yields the rows of every step that the run closed, in order.
-
-    A resumed run may have formed a step several times; the last one counts.
-    """
+    """Yields the rows of each closed step, in order. If a step was formed repeatedly, its last rows count."""
     steps = 0
     for event in recorded_events(streams):
         if isinstance(event, StepClosed | Resumed):
@@ -119,13 +115,13 @@ def trained_rows(streams: Streams) -> Iterator[MicroBatchRow]:
 
 
 def main() -> None:
-    """Replays one process of a recorded run."""
+    """Runs the command."""
     parser = command_parser("extensions.tools.replay", __doc__)
     parser.add_argument("process", choices=["actor", "trainer"])
     parser.add_argument("run_dir", type=Path, help="the recorded run")
-    parser.add_argument("--out", type=Path, required=True, help="a new directory for what is made")
-    parser.add_argument("--url", help="actor: the inference server")
-    parser.add_argument("--groups", type=int, default=4, help="actor: how many groups")
+    parser.add_argument("--out", type=Path, required=True, help="a new directory for the results")
+    parser.add_argument("--url", help="actor: URL of the inference server")
+    parser.add_argument("--groups", type=int, default=4, help="actor: number of groups")
     options = parser.parse_args()
     if options.process == "actor" and not options.url:
         parser.error("actor needs --url")

@@ -1,15 +1,15 @@
-"""Samples training problems on a running server, and writes the shortest right answer to each.
+"""Samples answers to training problems on a running server, and writes the shortest right one of each.
 
     python -m extensions.tools.shortest --url http://127.0.0.1:8000 --out short.jsonl model.path=MODEL
     python launch.py +exp=sft domain.path=short.jsonl model.path=MODEL
 
-With --pairs it writes a second file, for `+exp=dpo`. The shortest right answer to a problem is preferred to
-each longer one that is wrong, or right and at least 1.5 times as long. Source of both files: Kimi k1.5, arXiv
-2501.12599, §2.4, shortest rejection sampling and DPO.
+--pairs writes a second file, for `+exp=dpo`. It prefers the shortest right answer to each longer answer that
+is wrong, or right and at least 1.5 times as long. Source of both: Kimi k1.5, arXiv 2501.12599, §2.4, shortest
+rejection sampling and DPO.
 
-Keys are those of launch.py: domain, sampling, rollout and inference.concurrency count here. Answers keep the
-token ids with which they were sampled. Only attempts of one answer count, and only those that ended by
-themselves are right.
+Overrides are those of launch.py; the command uses domain, sampling, rollout and inference.concurrency.
+Answers keep their sampled token ids. Only attempts with a single answer count. Truncated answers are not
+right.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from extensions.tools.attempts import Attempts, attempts_parser, check_attempts,
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.errors import PlanError
 
-LONGER = 1.5  # times as long as the preferred one is a right answer that another is preferred to
+LONGER = 1.5  # minimum length of a rejected right answer, as a multiple of the preferred one's
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An attempt of one answer."""
+    """An attempt with a single answer."""
 
     problem_id: str
     completion: Completion
@@ -45,7 +45,7 @@ class Sample:
 
 
 def sample_of(rollout: Rollout) -> Sample | None:
-    """Returns the attempt, or None if it failed or has another number of answers than one."""
+    """Returns the attempt, or None if it failed or does not have a single answer."""
     if rollout.failed or len(rollout.completions) != 1:
         return None
     right = rollout.success == 1.0 and rollout.status == "ok"
@@ -53,12 +53,12 @@ def sample_of(rollout: Rollout) -> Sample | None:
 
 
 def shortest(samples: Iterable[Sample]) -> Sample | None:
-    """Returns the right sample of the fewest tokens, the first of several; None if none is right."""
+    """Returns the first of the shortest right samples, or None if none is right."""
     return min((sample for sample in samples if sample.right), key=lambda s: s.tokens, default=None)
 
 
 def rejected(samples: Sequence[Sample], preferred: Sample) -> Iterator[Sample]:
-    """Yields the longer samples that are wrong, or right and `LONGER` times as long."""
+    """Yields longer samples that are wrong, or right and at least `LONGER` times as long."""
     for sample in samples:
         least = LONGER * preferred.tokens if sample.right else preferred.tokens + 1
         if sample.tokens >= least:
@@ -66,7 +66,7 @@ def rejected(samples: Sequence[Sample], preferred: Sample) -> Iterator[Sample]:
 
 
 def demonstration(sample: Sample) -> Row:
-    """Returns the line of a file for supervised fine-tuning."""
+    """Returns a row for supervised fine-tuning."""
     completion = sample.completion
     return Row(
         problem_id=sample.problem_id,
@@ -76,7 +76,7 @@ def demonstration(sample: Sample) -> Row:
 
 
 def preference(preferred: Sample, other: Sample) -> Row:
-    """Returns the line of a file for DPO."""
+    """Returns a row for DPO."""
     return Row(
         problem_id=preferred.problem_id,
         prompt_token_ids=preferred.completion.prompt_token_ids.tolist(),
@@ -90,7 +90,7 @@ def write_rows(rows: Sequence[Row], out: Path) -> None:
 
 
 def sample(options: argparse.Namespace) -> list[list[Sample]]:
-    """Returns the samples of each problem, once all are made. Raises PlanError."""
+    """Makes all attempts and returns the samples of each problem. Raises PlanError."""
     config, domain = composed(options.overrides)
     problems = min(options.problems, domain.train_size)
     found: dict[int, list[Sample]] = defaultdict(list)
@@ -105,7 +105,7 @@ def sample(options: argparse.Namespace) -> list[list[Sample]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Samples, and writes the files."""
+    """Runs the command."""
     parser = attempts_parser("extensions.tools.shortest", __doc__, out="for +exp=sft")
     parser.add_argument("--pairs", type=Path, help="a second new file, for +exp=dpo")
     options = parser.parse_intermixed_args(arguments)

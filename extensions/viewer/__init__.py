@@ -1,5 +1,5 @@
-"""Views of a run, read from its directory: pages, trackers of metrics, rollouts as parquet, a trace.
+"""Read-only views of a run directory: web pages, metric trackers, parquet exports and traces.
 
-Plugs into the launcher as observers of a run, and is called by users' commands. No worker of a run imports
-it. Must not know how to change a run.
+Plugs into the launcher as observers of a run; users also call the views as commands. Must not change a run.
+No process of the pipeline imports this package.
 """

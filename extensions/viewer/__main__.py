@@ -1,11 +1,11 @@
-"""Shows runs in the browser: what a run does, and what its model says, token by token.
+"""Shows runs in the browser, down to the tokens of each rollout.
 
-    python -m extensions.viewer runs/latest          a run, also while it is under way
+    python -m extensions.viewer runs/latest          a run, also while it is running
     python -m extensions.viewer runs                 all runs in a directory
     python -m extensions.viewer runs/latest --export report.html
 
-It listens on this machine alone, and prints the URL to open, which has a token. It only reads the runs: what
-it makes for itself is in RUN_DIR/view, which may be deleted. End it with Ctrl-C.
+The server listens on the loopback address and prints the URL to open, which contains a token. It never
+changes a run: its own files are in RUN_DIR/view, which may be deleted. Stop it with Ctrl-C.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.run_directory import InvalidInputError
 
-NICE = 10  # the run comes first
+NICE = 10  # lower priority than the run's processes
 
 
 def port(text: str) -> int:
-    """Returns a port that can be listened at; 0 is any."""
+    """Parses a TCP port. 0 selects a free port."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text} is not a port: 0 to 65535")
     return int(text)
@@ -35,17 +35,15 @@ def port(text: str) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parser = command_parser("extensions.viewer", __doc__)
-    parser.add_argument("path", type=Path, help="the directory of a run, or one of runs")
-    parser.add_argument("--port", type=port, default=0, help="where to listen; without it a free port")
+    parser.add_argument("path", type=Path, help="a run directory, or a directory of runs")
+    parser.add_argument("--port", type=port, default=0, help="TCP port; a free port by default")
+    parser.add_argument("--export", type=Path, metavar="FILE.html", help="write the run to one file and exit")
     parser.add_argument(
-        "--export", type=Path, metavar="FILE.html", help="write the run into one file, and end"
-    )
-    parser.add_argument(
-        "--end-with-run", action="store_true", help="end when the run ends, as with observers=viewer"
+        "--end-with-run", action="store_true", help="exit when the run ends, as with observers=viewer"
     )
     given = parser.parse_args(arguments)
     os.nice(NICE)
-    gc.freeze()  # what was imported stays: the collector need not look at it, least of all at the end
+    gc.freeze()  # excludes imported objects from collection, which would slow down the exit
     try:
         runs = Runs(given.path)
         if (given.export or given.end_with_run) and not runs.is_single:

@@ -1,4 +1,4 @@
-"""The card of a data set of rollouts, which tells `datasets` and the hub its splits."""
+"""Writes the dataset card of exported rollouts, which names the splits and explains the columns."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,30 +12,30 @@ from contracts.support.messages import printable
 class Split(NamedTuple):
     name: str  # name of the split and its directory
     rows: int
-    cut: bool  # whether retention has deleted the oldest records of its stream
+    cut: bool  # True if retention has deleted the oldest records of its stream
 
 
 COLUMNS = {
-    "run": "the launch of the run that sampled it",
-    "rollout_id, group_id": "which attempt, and at which drawing of a problem; evaluations count their own",
-    "problem_id, domain": "what was attempted",
-    "draw": "the sampler's draw; -1 where held out",
-    "status": "`ok`, `truncated`, or `failed:` and why",
-    "reward": "the whole reward, and 0 if it failed",
+    "run": "random id of the trainer's session",
+    "rollout_id, group_id": "ids of the rollout and of its group; evaluations number their groups separately",
+    "problem_id, domain": "the problem",
+    "draw": "number of the sampler's draw; -1 for held-out problems",
+    "status": "`ok`, `truncated`, or `failed:` and the reason",
+    "reward": "the total reward; 0 if the rollout failed",
     "success": "whether it solved the problem; null if it failed",
-    "outcome": "of its group: `trained`, `dropped` or `in_flight`; null where held out",
+    "outcome": "the group's outcome: `trained`, `dropped` or `in_flight`; null for held-out problems",
     "outcome_reason": "why the group was dropped",
-    "trained_version": "the weight version that the group's step made",
+    "trained_version": "weight version made by the step that trained on the group",
     "undone_versions": "versions whose training on the group was undone when the run was resumed",
     "first_version, last_version": "the oldest and the newest weights that sampled a token; null without any",
-    "sampled_tokens": "tokens that servers sampled, over all completions",
+    "sampled_tokens": "number of tokens that servers sampled, over all completions",
     "started_at, finished_at": "unix seconds",
     "reward_components": "a list of `name` and `value`, which add up to the reward; may be empty",
-    "turn_rewards": "the part of the reward that each completion earned by itself",
+    "turn_rewards": "the part of the reward earned by each completion itself",
     "metrics": "a list of `name` and `value`",
-    "completions": "one per request; `token_ids` and `logprobs` (in nats) have the same length; `spans` say "
-    "which weight version sampled which tokens; `prompt` and `text` are decoded with special tokens, and "
-    "null if the run has no tokenizer; bytes that are no text become U+FFFD",
+    "completions": "one per request; `token_ids` and `logprobs` (in nats) have the same length; `spans` give "
+    "the weight version of each range of tokens; `prompt` and `text` are decoded with special tokens, and "
+    "null if the run has no tokenizer; invalid bytes become U+FFFD",
 }
 TEXT = """\
 # Rollouts of `{run}`
@@ -48,7 +48,7 @@ from datasets import load_dataset
 rollouts = load_dataset("{{directory of this file}}")
 ```
 
-The tokens are those that the servers returned. An outcome is that at the time of the export.
+Tokens are recorded as the servers returned them. Outcomes are those at the time of the export.
 
 | column | meaning |
 |---|---|
@@ -57,7 +57,7 @@ The tokens are those that the servers returned. An outcome is that at the time o
 
 
 def write_dataset_card(path: Path, run: str, splits: Sequence[Split], decoded: bool) -> None:
-    """Writes the card. `decoded`: whether the completions have text."""
+    """Writes the card. decoded: True if the completions have text."""
     name = printable(run)
     data_files = [{"split": split.name, "path": f"{split.name}/*.parquet"} for split in splits]
     data = DatasetCardData(

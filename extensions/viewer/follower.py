@@ -1,4 +1,4 @@
-"""Writes the metrics of a run to one tracker, each line once, even if its process is killed."""
+"""Writes the metrics of a run to one tracker. Each line counts once, even if the process is killed."""
 
 from pathlib import Path
 
@@ -10,13 +10,10 @@ from pipelinerl.report.secrets import without_secrets
 
 
 class Follower:
-    """A follower of a run for one tracker.
+    """Copies metrics lines to the tracker `name`. Raises PlanError if another process does so for this run.
 
-    Raises PlanError if another process writes this run to the tracker. The progress is saved after each batch
-    of lines, so a killed process may have written a batch that is missing in the progress. When the tracker
-    is opened, its adapter makes sure that such a batch counts once.
-
-    name: the tracker's name.
+    The progress is saved after each batch of lines, so a killed process may have written one more batch.
+    `Tracker.open` must handle that batch such that it counts once.
     """
 
     def __init__(self, run_dir: Path, name: str):
@@ -25,13 +22,13 @@ class Follower:
         config = without_secrets(saved_config(run_dir))
         self._tracker = make_tracker(name, run_dir, config)
         self._lines = MetricsLines(run_dir)
-        if not self._tracker.is_there(self._progress):
-            self._progress = Progress(self._progress.run_id)  # everything is written again
+        if not self._tracker.has_data(self._progress):
+            self._progress = Progress(self._progress.run_id)  # writes all lines again
         self._lines.seek(self._progress.offsets)
         self._is_open = False
 
     def advance(self) -> None:
-        """Writes the new lines. Opens the tracker only if it lacks something."""
+        """Writes new lines. Opens the tracker only if there are any, or if it was not closed properly."""
         lines = self._lines.read()
         if not self._is_open and (lines or not self._progress.is_closed):
             self._open()
@@ -42,7 +39,7 @@ class Follower:
             lines = self._lines.read()
 
     def close(self) -> str:
-        """Closes the tracker, which then holds every line that was read. Returns how to view them."""
+        """Closes the tracker, which then has stored every line. Returns how to view them."""
         if self._is_open:
             self._tracker.close()
             self._is_open = False

@@ -1,4 +1,4 @@
-"""Reads the lines of all metrics files of a run, for trackers."""
+"""Reads the lines of all metrics files of a run, for trackers and the viewer's charts."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from pipelinerl.metrics import MetricsTail
 
-LONGEST_STEP = 2**53  # more than any run makes
-MOST = 1000  # the most lines of one file returned at once
+LONGEST_STEP = 2**53  # exceeds the steps of any run
+MOST = 1000  # most lines of one file returned at once
 
 
 class Line(NamedTuple):
@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 
 class MetricsLines:
-    """A reader of the growing `RUN_DIR/metrics/*.jsonl`, each line once. A file may appear at any time."""
+    """A reader of `RUN_DIR/metrics/*.jsonl`, which returns each line once. Files may appear and grow."""
 
     def __init__(self, run_dir: Path):
         self._directory = run_dir / "metrics"
@@ -40,7 +40,7 @@ class MetricsLines:
         self._tails.clear()
 
     def read(self) -> list[Line]:
-        """Returns lines completed since the last call, the oldest of each file first."""
+        """Returns lines completed since the last call, at most MOST of each file, oldest first."""
         lines = []
         for path in sorted(self._directory.glob("*.jsonl")):
             process = path.stem
@@ -51,7 +51,7 @@ class MetricsLines:
 
 
 def _begin(path: Path, offset: int) -> int:
-    """Returns the offset to continue from in a file, which a loss of power may have shortened."""
+    """Returns `offset`, or the end of the last complete line if a power failure has shortened the file."""
     if path.stat().st_size >= offset:
         return offset
     return path.read_bytes().rfind(b"\n") + 1
@@ -66,7 +66,7 @@ def _read(process: str, tail: MetricsTail) -> Iterator[Line]:
 
 
 def _is_step(value: object) -> bool:
-    """Returns whether a value is a step that trackers accept: they keep 64 bits."""
+    """Returns True if the value is a step that trackers accept. They store 64 bits."""
     return _is_number(value) and abs(value) < LONGEST_STEP
 
 

@@ -1,6 +1,6 @@
-"""The observers that the configuration names: the viewer's pages, and each tracker of metrics.
+"""The observers that the configuration names: the viewer and the metric trackers.
 
-Built by the launcher, so it must not import a tracker's library.
+The launcher builds them, so this module must not import a tracker's library.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from pipelinerl.observers import PYTHON, Observer
 
 
 class Viewer(Observer):
-    """Pages that show the run in a browser."""
+    """Starts the viewer, which shows the run in a browser."""
 
     name = "viewer"
     repeated = "shows the run"
@@ -25,7 +25,7 @@ class Viewer(Observer):
 
 
 class Tracking(Observer):
-    """The metrics in one tracker. Each tracker has a process, so that they do not fail together."""
+    """Writes the metrics to one tracker. Trackers have separate processes, so they fail independently."""
 
     def __init__(self, tracker: str):
         if why_not := unknown_tracker(tracker):

@@ -1,13 +1,13 @@
-"""Exports the rollouts of a run as a data set of parquet files, with its card.
+"""Exports the recorded rollouts of a run, which may still be running, as a data set of parquet files.
 
     python -m extensions.viewer.parquet runs/latest --out /tmp/rollouts
 
-    DIR/README.md               the dataset card; it names the splits
-    DIR/train/00000.parquet     training rollouts, with what became of them
-    DIR/held_out/00000.parquet  attempts at held-out problems
+    DIR/README.md               the dataset card, which names the splits
+    DIR/train/00000.parquet     training rollouts, with their outcomes
+    DIR/held_out/00000.parquet  rollouts of held-out problems
 
-It copies what is recorded by now, of a run that has ended or is running. DIR appears when it is complete;
-a command that is killed leaves `.DIR.<process>.partial` beside it. It needs pyarrow: the extra `math`.
+DIR appears when it is complete. If the command is killed, it leaves `.DIR.<process>.partial` beside DIR.
+Requires pyarrow: the extra `math`.
 """
 
 import sys
@@ -38,7 +38,7 @@ def export_rollouts(
 ) -> list[Split]:
     """Writes the recorded rollouts of a run to `out`, and returns the splits that have rows.
 
-    Raises InvalidInputError if there is no run, no rollout yet, or `out` is not empty.
+    Raises InvalidInputError if there is no run, it has no rollouts, or `out` is not empty.
     """
     check_run(run_dir)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
@@ -50,7 +50,7 @@ def export_rollouts(
         for name, stream in STREAMS.items():
             shards = ShardWriter(directory / name, SCHEMA, row_group_bytes, shard_bytes)
             for rollout in recorded(streams, stream):
-                # Groups of evaluations have their own numbers, which are not those of training groups.
+                # Evaluations number their groups separately, so `accounts` has no outcomes for these.
                 row = row_of(rollout, tokenizer, accounts if name == "train" else None)
                 shards.add(row, size_of(rollout))
             shards.close()
@@ -64,7 +64,7 @@ def export_rollouts(
 
 
 def main() -> int:
-    """Writes the data set that the command line asks for, and returns the exit status."""
+    """Runs the command and returns its exit status."""
     parser = command_parser("extensions.viewer.parquet", __doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="a new or an empty directory")

@@ -1,4 +1,4 @@
-"""The progress of a tracker, in `RUN_DIR/trackers/<name>.json`, used by one process at a time."""
+"""Stores the progress of a tracker in `RUN_DIR/trackers/<name>.json`. One process may use it at a time."""
 
 import fcntl
 import os
@@ -12,19 +12,16 @@ from pipelinerl.errors import PlanError
 
 
 class Progress(msgspec.Struct):
-    """The state from which a process continues another one's work."""
+    """The state from which another process continues."""
 
     run_id: str  # the run's id in the tracker
-    offsets: dict[str, int] = {}  # bytes of each metrics file that the tracker has, by process
+    offsets: dict[str, int] = {}  # written bytes of each metrics file, by process
     mark: int | str | None = None  # adapter-specific state of the tracker at these offsets
-    is_closed: bool = False  # whether the tracker was closed properly since it was opened
+    is_closed: bool = False  # True if the tracker was closed properly since it was opened
 
 
 class ProgressFile:
-    """The file of the progress, which is locked until this process ends.
-
-    Raises PlanError if another process has locked it.
-    """
+    """The file of the progress, locked until this process ends. Raises PlanError if it is already locked."""
 
     def __init__(self, run_dir: Path, name: str):
         directory = run_dir / "trackers"
@@ -42,7 +39,7 @@ class ProgressFile:
         self._lock.flush()
 
     def read(self) -> Progress:
-        """Returns the last written progress, or that of a new, empty run if there is none."""
+        """Returns the saved progress, or a new one if there is none. Raises PlanError if it is damaged."""
         if not self._path.exists():
             return Progress(run_id=secrets.token_hex(8))
         try:

@@ -1,15 +1,15 @@
-"""Which publications of weights count in a run, and the time between two of them."""
+"""Selects the weight publications that delimit a trace."""
 
 from contracts.records import Resumed, WeightsPublished
 from pipelinerl.streams import Streams
 from pipelinerl.streams.events import recorded_events
 from pipelinerl.streams.run_directory import InvalidInputError
 
-VERSIONS = 4  # of a trace whose last version is not named
+VERSIONS = 4  # default length of a trace
 
 
 def published_versions(streams: Streams) -> dict[int, WeightsPublished]:
-    """Returns the last publication of each version, without versions that a resumption has undone."""
+    """Returns the last publication of each version, except versions that a resumption has undone."""
     live: dict[int, WeightsPublished] = {}
     for event in recorded_events(streams, ("trainer_events",)):
         if isinstance(event, Resumed):
@@ -20,9 +20,9 @@ def published_versions(streams: Streams) -> dict[int, WeightsPublished]:
 
 
 def window(live: dict[int, WeightsPublished], first: int, last: int | None) -> tuple[int, int]:
-    """Returns the versions between which a trace lies, by default some after the first.
+    """Returns the first and last version of a trace. By default, `last` is VERSIONS after `first`.
 
-    Raises InvalidInputError if they were not published, or not in this order.
+    Raises InvalidInputError if one of them was not published or they are not in ascending order.
     """
     if not live:
         raise InvalidInputError("the run has published no weights yet")

@@ -1,4 +1,4 @@
-"""Converts rollouts to the rows of a table: the schema, and one row per record.
+"""Converts rollouts to rows of a pyarrow table, and defines its schema.
 
 Maps are lists of (name, value) structs, because the library `datasets` has no map type.
 """
@@ -62,7 +62,7 @@ Row = dict[str, object]
 
 
 def row_of(rollout: Rollout, tokenizer: Tokenizer | None, accounts: GroupAccounts | None) -> Row:
-    """Returns a rollout as a row of SCHEMA. `accounts`: outcomes of training groups; None in evaluations."""
+    """Returns a rollout as a row of SCHEMA. accounts: outcomes of training groups; None for evaluations."""
     versions = rollout.versions
     return {
         "run": rollout.run,
@@ -88,7 +88,6 @@ def row_of(rollout: Rollout, tokenizer: Tokenizer | None, accounts: GroupAccount
 
 
 def _outcome(accounts: GroupAccounts, group: int) -> Row:
-    """Returns the columns for the outcome of a group."""
     settlement = accounts.settlement_of(group)
     row: Row = {"outcome": "in_flight", "undone_versions": accounts.undone.get(group, [])}
     if settlement is None:
@@ -126,11 +125,11 @@ def _values(by_name: Mapping[str, float]) -> list[Row]:
 
 
 def size_of(rollout: Rollout) -> int:
-    """Returns an estimate of the bytes that a rollout's row takes in memory."""
+    """Estimates the memory of a rollout's row, in bytes."""
     tokens = sum(len(c.prompt_token_ids) + len(c.token_ids) for c in rollout.completions)
     values = sum(len(array) for c in rollout.completions for array in c.token_fields.values())
     return BYTES_A_ROW + BYTES_A_TOKEN * tokens + 8 * values
 
 
 BYTES_A_ROW = 2000
-BYTES_A_TOKEN = 16  # id, log-probability, and its text
+BYTES_A_TOKEN = 16  # id, log-probability and text

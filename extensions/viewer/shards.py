@@ -1,18 +1,18 @@
-"""Writes rows into parquet shards of bounded size, in row groups of bounded size."""
+"""Writes rows to parquet shards of bounded size, in row groups of bounded size."""
 
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ROW_GROUP_BYTES = 32 << 20  # memory of a row group, by the caller's estimates
+ROW_GROUP_BYTES = 32 << 20  # memory of a row group, as estimated by the caller
 SHARD_BYTES = 256 << 20  # size of a shard on disk
 
 
 class ShardWriter:
-    """A writer of `<directory>/00000.parquet`, `00001.parquet`, ...; without rows, it makes no directory.
+    """A writer of `<directory>/00000.parquet`, `00001.parquet`, ... The first row group creates `directory`.
 
-    It buffers the rows of one row group. A shard ends with the row group that exceeds `shard_bytes`.
+    The rows of one row group are buffered. A shard ends with the row group that exceeds `shard_bytes`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ShardWriter:
         self._writer = None
 
     def close(self) -> None:
-        """Writes the remaining rows. Without this call, the last file is not a valid parquet file."""
+        """Writes the remaining rows and completes the last file."""
         if self._rows:
             self._write_row_group()
         if self._writer:

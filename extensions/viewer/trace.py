@@ -1,10 +1,10 @@
-"""Writes a run as a trace: its requests on the servers, and what each process did when.
+"""Writes a trace of a run: its requests on each server, and the spans of each process.
 
     python -m extensions.viewer.trace runs/latest --out trace.json.gz --versions 20 40
 
-Open the file in Perfetto (https://ui.perfetto.dev), which keeps it in your browser. A request is a slice that
-has the name of its rollout. In it are the weight versions that sampled its tokens, spread evenly over its
-time. Without --versions it is the whole run.
+Open the file in Perfetto (https://ui.perfetto.dev), which keeps it in your browser. A request is a slice with
+the name of its rollout. Nested slices show the weight versions, as if tokens were evenly spaced. Without
+--versions, the trace covers the whole run.
 """
 
 import sys
@@ -26,12 +26,12 @@ from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
 SUFFIX = ".json.gz"
-MOST = 200_000  # requests: a browser has room for the slices of so many
-NO_SERVER = "no server"  # of a rollout that had no response
+MOST = 200_000  # most requests, because of the browser's memory
+NO_SERVER = "no server"  # for rollouts without a response
 
 
 class Request(NamedTuple):
-    """A request of a training rollout. spans: of its `tokens`, by the version that sampled them."""
+    """A request of a training rollout. spans: ranges of its tokens by weight version."""
 
     server: str
     began: float
@@ -43,7 +43,7 @@ class Request(NamedTuple):
 
 
 class Period(NamedTuple):
-    """Times in unix seconds."""
+    """An interval in unix seconds."""
 
     began: float
     ended: float
@@ -53,7 +53,7 @@ class Period(NamedTuple):
 
 
 def write_trace_of(streams: Streams, run_dir: Path, out: Path, first: int | None, last: int | None) -> str:
-    """Writes the trace, and returns a sentence about it. Raises InvalidInputError, StreamError or OSError."""
+    """Writes the trace and returns a message about it. Raises InvalidInputError, StreamError or OSError."""
     live = published_versions(streams)
     period = Period(0.0, float("inf"))
     if first is not None:
@@ -79,7 +79,7 @@ def write_trace_of(streams: Streams, run_dir: Path, out: Path, first: int | None
 
 
 def requests_of(streams: Streams, period: Period) -> Iterator[Request]:
-    """Yields the requests of training rollouts, and one for each rollout that had no response."""
+    """Yields the requests of training rollouts in the period, and one for each rollout without a response."""
     for rollout in recorded(streams, "rollouts"):
         if rollout.completions:
             yield from (
@@ -113,14 +113,13 @@ def _facts(rollout: Rollout) -> dict[str, object]:
 
 
 def tracks_of_requests(requests: Iterable[Request]) -> Iterator[Track]:
-    """Yields tracks, each of one server, on which one request follows another."""
+    """Yields tracks of requests that do not overlap. A track has requests of one server."""
     for number, row in enumerate(rows(requests), start=1):
         slices = [slice_ for request in row for slice_ in _slices(request)]
         yield Track(row[0].server, f"request {number}", slices)
 
 
 def _slices(request: Request) -> Iterator[Slice]:
-    """Yields the request's slice, and the slices of the versions in it."""
     yield Slice(request.name, request.began, request.ended, request.facts)
     token_s = (request.ended - request.began) / max(request.tokens, 1)
     for span in request.spans:
@@ -135,7 +134,7 @@ def tracks_of_spans(spans: dict[str, list[Slice]]) -> Iterator[Track]:
 
 
 def counters_of(spans: dict[str, list[Slice]]) -> Iterator[Counter]:
-    """Yields the means of each second: the places for requests, and those that were taken."""
+    """Yields the mean numbers of request slots, available and in use, for each second."""
     for process, slices in spans.items():
         for slice_ in slices:
             if slice_.name == PLACES:
@@ -144,10 +143,10 @@ def counters_of(spans: dict[str, list[Slice]]) -> Iterator[Counter]:
 
 
 def main() -> int:
-    """Writes the trace that the command line asks for, and returns the exit status."""
+    """Runs the command and returns its exit status."""
     parser = command_parser("extensions.viewer.trace", __doc__)
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--out", type=Path, required=True, help=f"the trace, whose name ends in {SUFFIX}")
+    parser.add_argument("--out", type=Path, required=True, help=f"output file; must end in {SUFFIX}")
     parser.add_argument("--versions", type=int, nargs=2, default=(None, None), metavar=("FIRST", "LAST"))
     arguments = parser.parse_args()
     if not arguments.out.name.endswith(SUFFIX):

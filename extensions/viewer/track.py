@@ -1,10 +1,10 @@
-"""Writes the metrics of a run to trackers, by a process that follows the run from outside.
+"""Writes the metrics of a run to trackers, from a separate process.
 
     python -m extensions.viewer.track RUN_DIR --to wandb trackio tensorboard
 
-A tracker then holds each line of RUN_DIR/metrics/*.jsonl once. The command ends when the run has ended, or
-with Ctrl-C. It may be killed and started again, also once the run was resumed or has ended: it goes on where
-it was. What each tracker needs, and what holds for it, is in docs/trackers.md.
+Each line of RUN_DIR/metrics/*.jsonl is written to each tracker once. The command exits when the run has
+ended, or with Ctrl-C. It may be killed and started again at any time, and continues where it stopped.
+docs/trackers.md describes each tracker's requirements.
 """
 
 import signal
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command_parser("extensions.viewer.track", __doc__)
     parser.add_argument("run_dir", type=Path, help="the directory of the run")
     parser.add_argument("--to", nargs="+", required=True, metavar="TRACKER", help="wandb trackio tensorboard")
-    parser.add_argument("--once", action="store_true", help="write what is there now, and end")
+    parser.add_argument("--once", action="store_true", help="write the present lines and exit")
     given = parser.parse_args(arguments)
     names = list(dict.fromkeys(given.to))
     run_dir = given.run_dir.resolve()
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def check(run_dir: Path, names: list[str]) -> None:
-    """Raises PlanError if `run_dir` is no run, or a tracker is unknown or not installed."""
+    """Raises PlanError if `run_dir` is not a run, or a tracker is unknown or not installed."""
     for name in names:
         if why_not := unknown_tracker(name) or missing_library(name):
             raise PlanError(why_not)
@@ -54,14 +54,14 @@ def check(run_dir: Path, names: list[str]) -> None:
 
 
 def follow(run_dir: Path, names: list[str], once: bool) -> list[str]:
-    """Writes to these trackers until the run has ended. Returns how to view each tracker's content."""
+    """Writes to these trackers until the run has ended. Returns how to view each of them."""
     asked_to_end: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: asked_to_end.append(number))
     followers = [Follower(run_dir, name) for name in names]
     end = RunEnd(run_dir)
     while True:
-        is_last = once or bool(asked_to_end) or end.has_come()  # before the lines are read
+        is_last = once or bool(asked_to_end) or end.is_reached()  # before the lines are read
         for follower in followers:
             follower.advance()
         if is_last:

@@ -1,18 +1,15 @@
-"""Deals what took time to tracks, on which nothing overlaps but what lies within another. Pure.
-
-Times are in unix seconds.
-"""
+"""Assigns requests and spans to tracks on which they do not overlap or are nested. Times are unix seconds."""
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
 from typing import NamedTuple, Protocol, TypeVar
 
-EPSILON_S = 1e-5  # that a span may exceed the one around it, whose end another clock call measured
+EPSILON_S = 1e-5  # tolerance by which a span may exceed the enclosing one, due to separate clock calls
 
 
 class Timed(Protocol):
-    """Something that a server did."""
+    """A request on a server."""
 
     server: str
     began: float
@@ -23,7 +20,7 @@ Request = TypeVar("Request", bound=Timed)
 
 
 class Slice(NamedTuple):
-    """A named time on a track. facts: what a viewer shows of it."""
+    """A named interval on a track. facts: details to display."""
 
     name: str
     began: float
@@ -32,7 +29,7 @@ class Slice(NamedTuple):
 
 
 class Track(NamedTuple):
-    """Slices that nest and do not overlap, by their beginnings. process: whose track it is."""
+    """Slices that are disjoint or nested, ordered by their begin."""
 
     process: str
     name: str
@@ -40,11 +37,11 @@ class Track(NamedTuple):
 
 
 def rows(requests: Iterable[Request]) -> list[list[Request]]:
-    """Returns the requests in rows, each the first one that is free. Servers share no row."""
+    """Assigns the requests of each server to rows on which they do not overlap."""
     found: list[list[Request]] = []
     ordered = sorted(requests, key=lambda request: (request.server, request.began))
     for _, of_server in groupby(ordered, key=lambda request: request.server):
-        free: list[tuple[float, int]] = []  # when its last request ended, and the row
+        free: list[tuple[float, int]] = []  # heap of (end of the last request, row)
         for request in of_server:
             if free and free[0][0] <= request.began:
                 _, row = heappop(free)
@@ -57,10 +54,10 @@ def rows(requests: Iterable[Request]) -> list[list[Request]]:
 
 
 def nested(process: str, slices: Iterable[Slice]) -> list[Track]:
-    """Returns tracks of one process. A slice lies within an earlier one, after it, or on another track."""
+    """Assigns the slices of one process to as many tracks as are needed to nest them."""
     tracks: list[_Nesting] = []
     for slice_ in sorted(slices, key=lambda slice_: (slice_.began, -slice_.ended)):
-        track = next((track for track in tracks if track.has_room_for(slice_)), None)
+        track = next((track for track in tracks if track.fits(slice_)), None)
         if track is None:
             track = _Nesting()
             tracks.append(track)
@@ -71,14 +68,14 @@ def nested(process: str, slices: Iterable[Slice]) -> list[Track]:
 
 
 class _Nesting:
-    """One track while it is filled, in the order of the beginnings."""
+    """A track under construction. Slices must be added in the order of their begin."""
 
     def __init__(self) -> None:
         self.slices: list[Slice] = []
-        self._around: list[float] = []  # ends of the slices that have not ended
-        self._ended = 0.0  # the last end of the others
+        self._around: list[float] = []  # ends of the enclosing slices, innermost last
+        self._ended = 0.0  # end of the last slice that has ended
 
-    def has_room_for(self, slice_: Slice) -> bool:
+    def fits(self, slice_: Slice) -> bool:
         while self._around and self._around[-1] <= slice_.began + EPSILON_S:
             self._ended = self._around.pop()
         return not self._around or slice_.ended <= self._around[-1] + EPSILON_S

@@ -24,7 +24,7 @@ MESSAGES = [{"role": "user", "content": "Go on."}]
 
 
 async def check_alternatives(bench: Bench, server: Server, capabilities: list[str], weights: Weights) -> None:
-    """Asks for alternatives on both routes, and compares their log-probabilities with those of `weights`."""
+    """Requests alternatives on both routes, and compares their log-probabilities with those of `weights`."""
     temperature = min(TEMPERATURE, (await limits_of(server)).max_temperature)
     for count in (0, COUNT):
         await _check_classic(bench, server, weights, count, temperature)
@@ -45,7 +45,7 @@ async def _check_chat(
     more: dict[str, Any],
     in_lines: bool = False,
 ) -> None:
-    """Checks the form of chat responses; truncation leaves `kept` of the most likely tokens."""
+    """Checks chat responses. kept: number of alternatives that truncation leaves."""
     path = "/v1/chat/completions"
     body = {"messages": MESSAGES, "max_tokens": TOKENS, "logprobs": True, "top_logprobs": COUNT} | more
     where = f"{server}: POST {path} {body}, as_completed {in_lines}"
@@ -91,7 +91,7 @@ async def _check_classic(
         return
     for tops, wanted in zip(lists[3], _likeliest(bench, weights, sample, count, temperature), strict=True):
         if "\ufffd" in "".join(tops):
-            continue  # tokens that are parts of characters; many of them have the same text
+            continue  # incomplete characters, many of which have the same text
         found = sorted(tops.values(), reverse=True)
         # Two tokens may have the same text, and the sampled token is included even if it is not among the
         # most likely.

@@ -21,7 +21,7 @@ Compare = Callable[[Bench, Sample, Sample, str], None]
 
 
 async def check_arrays(bench: Bench, server: Server, chats: bool, streams: bool, same: Compare) -> None:
-    """Requests arrays and lists on each route. `same` compares two greedy completions."""
+    """Requests arrays and lists on each route. same: compares two greedy completions."""
     asked: dict[str, dict[str, Any]] = {"/v1/completions": {"prompt": bench.reference.prompt(6)}}
     if chats:
         asked["/v1/chat/completions"] = {"messages": MESSAGES}
@@ -56,7 +56,7 @@ def _check_sampled(bench: Bench, server: Server, found: list[Sample], n: int, wh
 
 
 def lists_of(answer: dict[str, Any], where: str) -> dict[str, Any]:
-    """Returns a response or chunk with arrays converted to lists. Raises GuaranteeError for lists."""
+    """Converts the arrays of a response or chunk to lists. Raises GuaranteeError if it has lists."""
     choices = [_as_lists(choice, where) for choice in answer["choices"]]
     return _as_lists(answer, where) | {"choices": choices}
 

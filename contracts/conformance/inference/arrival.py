@@ -13,17 +13,17 @@ from contracts.conformance.verdicts import GuaranteeError
 
 FIRST_TRY = 96  # tokens
 ENOUGH = 48  # tokens that a stream needs for a verdict; many streams end earlier
-LATE = 0.9  # of the stream's duration
+LATE = 0.9  # share of the stream's duration
 TRIES = 5  # streams with enough tokens
-TIMELY = 2  # how many of them must arrive in time: one may do so by chance on a busy machine
+TIMELY = 2  # how many of them must arrive in time; on a busy machine, one may by chance
 MOST = 16  # streams in total
 
 
 async def check_arrival(bench: Bench, server: Server, **fields: Any) -> float:
-    """Checks that half of a stream's tokens arrive clearly before its end. `fields` are added to the request.
+    """Checks that half of a stream's tokens arrive clearly before its end. fields: added to the request.
 
-    A late stream is repeated with more tokens, because this machine may have been busy, or the server may
-    send large bursts. Returns the share of the duration after which half of the tokens had arrived.
+    If a stream is late, repeats it with more tokens, because this machine may have been busy, or the server
+    may send large bursts. Returns the share of the duration after which half of the tokens had arrived.
     """
     tokens = FIRST_TRY
     found: list[float] = []

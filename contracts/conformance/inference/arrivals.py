@@ -25,14 +25,14 @@ async def requests_arrive(
 ) -> float:
     """Publishes while requests arrive, and returns the largest error, in nats.
 
-    If all streams end before a staged transfer does, they cannot show whether it blocks generation. The check
-    is then repeated with another version and more streams.
+    If all streams end before a staged transfer does, they cannot show whether it blocks generation. Then
+    repeats the check with another version and more streams.
     """
     worst = 0.0
     for beside in BESIDE:
         arrivals = Arrivals(bench, trainer, receive, speed, beside)
         worst = max(worst, await arrivals.check(hold_s))
-        if arrivals.went_on == set(bench.servers) or not await arrivals.can_go_on():
+        if arrivals.progressed == set(bench.servers) or not await arrivals.can_show_progress():
             break
     return worst
 
@@ -45,19 +45,19 @@ class Arrivals:
         self.trainer = trainer
         self.receive = receive
         self.beside = beside
-        self.went_on: set[Server] = set()  # servers with a stream that progressed in the last round
-        self.queued = False  # whether a server generates fewer requests at a time than it was sent
-        # It may be long: a server that blocks generation never responds before the last bucket is sent, and
-        # that waits for the responses.
+        self.progressed: set[Server] = set()  # servers with a stream that progressed in the last round
+        self.queued = False  # True if a server generates fewer requests at a time than it was sent
+        # May be long, because a server that blocks generation never responds: it waits for the last bucket,
+        # which waits for the responses.
         self.patience_s = max(PATIENCE_S, 4 * speed.limit_s)
         self.version = trainer.version + 1
         self.what = f"requests arrive between the buckets of version {self.version} ({receive})"
         self.asked: Asked = []
         self.sent: list[asyncio.Task[Any]] = []
-        self.exact = False  # whether each prompt is read by a single weight version
+        self.exact = False  # True if each prompt is read by a single weight version
 
     async def check(self, hold_s: float) -> float:
-        """Returns the largest error, in nats. With `paused`, it waits for `hold_s` before the last bucket."""
+        """Returns the largest error, in nats. With `paused`, waits for `hold_s` before the last bucket."""
         capabilities = await self.bench.offered("capabilities")
         self.exact = "recompute" in await self.bench.offered("kv_cache")
         weights = self.bench.weights(self.version)
@@ -84,21 +84,21 @@ class Arrivals:
                 await self.trainer.send([bucket])
                 await self._arrive(beside, capabilities)
             if self.receive == "paused":
-                beside = await self._leave(beside, hold_s)
+                beside = await self._disconnect_half(beside, hold_s)
             await self.trainer.send(buckets[-1:])
             size = sum(bucket.nbytes for bucket in buckets)
             await self.trainer.wait_until_live(self.version, size, self.what)
-            await self._go_on(beside, "after live")
+            await self._check_progress(beside, "after live")
             found = [(server, sample) for server, task in self.asked for sample in await task]
             await asyncio.gather(*self.sent)
         return max(self._check(server, sample) for server, sample in found)
 
-    async def can_go_on(self) -> bool:
-        """Returns whether streams can show progress: they are offered, and none waits for a slot."""
+    async def can_show_progress(self) -> bool:
+        """Returns True if streams are offered and none of them waits for a slot."""
         streams = "stream" in await self.bench.offered("capabilities")
         return streams and self.receive == "staged" and not self.queued
 
-    async def _leave(self, beside: list[InFlight], hold_s: float) -> list[InFlight]:
+    async def _disconnect_half(self, beside: list[InFlight], hold_s: float) -> list[InFlight]:
         """Closes the connection of every second request in flight. Returns the others after `hold_s`."""
         for one in beside[::2]:
             one.task.cancel()
@@ -106,7 +106,7 @@ class Arrivals:
         return beside[1::2]
 
     async def _arrive(self, beside: list[InFlight], capabilities: list[str]) -> None:
-        """Sends a request on every route. If the update is staged, it waits for all responses."""
+        """Sends a request on every route. If the update is staged, waits for all responses."""
         now: list[asyncio.Task[Any]] = []
         for server in self.bench.servers:
             for ask in completions_on_every_route(self.bench, server, capabilities, seed=len(self.asked)):
@@ -124,13 +124,10 @@ class Arrivals:
                 "generation goes on",
                 self.what,
             )
-        self.went_on = await self._go_on(beside, "while the update was staged")
+        self.progressed = await self._check_progress(beside, "while the update was staged")
 
-    async def _go_on(self, beside: list[InFlight], when: str) -> set[Server]:
-        """Waits until each stream in flight has another token. Raises the error of a failed stream.
-
-        Returns the servers of the streams.
-        """
+    async def _check_progress(self, beside: list[InFlight], when: str) -> set[Server]:
+        """Waits until each stream in flight has another token, and returns the streams' servers."""
         deadline = asyncio.get_running_loop().time() + self.patience_s
         streaming = {one.server for one in beside if one.stream and not one.task.done()}
         for one in beside:
@@ -148,7 +145,7 @@ class Arrivals:
         return streaming
 
     def _check(self, server: Server, sample: Sample) -> float:
-        """Checks a request that arrived: it is complete, and its first log-probabilities are right."""
+        """Checks that a request is complete and its first log-probabilities are right."""
         bench = self.bench
         allowed = (self.version - 1, self.version)
         ends = sample.finish_reason == "length" and len(sample.token_ids) == SHORT

@@ -1,7 +1,4 @@
-"""Checks that each choice arrives in a line of its own, if `as_completed` is declared.
-
-G9 calls it. The content of choices is compared by the checks of other response forms.
-"""
+"""Checks that each choice arrives in a separate line, if `as_completed` is declared. G9 calls it."""
 
 import asyncio
 from typing import Any
@@ -12,7 +9,7 @@ from contracts.conformance.inference.endings import expect
 from contracts.conformance.inference.load import check_finished
 from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.samples import Sample, samples
-from contracts.conformance.inference.seeds import TEMPERATURE, differ
+from contracts.conformance.inference.seeds import TEMPERATURE, check_differ
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
@@ -20,7 +17,7 @@ CHOICES = 4
 TYPE = "application/x-ndjson"
 SEED = 23
 LONG = 96  # tokens of the longest choice
-LATE = 0.75  # of the time until the longest choice has arrived
+LATE = 0.75  # share of the time until the longest choice has arrived
 TRIES = 5
 DRAWS = 20  # requests tried to get choices of very different lengths
 
@@ -55,7 +52,7 @@ async def _check(bench: Bench, server: Server, path: str, body: dict[str, Any], 
     heads = {(line.get("id"), line.get("created")) for line in lines}
     expect(len(heads) == 1, f"lines of {heads}", "lines that share id and created", where)
     found = [samples(lists_of(line, where) if body.get("arrays") else line)[0] for line in lines]
-    differ(found, "choices that differ, for none has a seed", where)
+    check_differ(found, "choices that differ, for none has a seed", where)
     for sample in found:
         expect(
             sample.prompt_token_ids == prompt,
@@ -68,7 +65,7 @@ async def _check(bench: Bench, server: Server, path: str, body: dict[str, Any], 
 
 
 async def _check_body(server: Server, path: str, body: dict[str, Any]) -> None:
-    """Checks the raw body of a response without log-probabilities: its type, and that lines end with LF."""
+    """Checks the content type of a response without log-probabilities, and that its lines end with LF."""
     where = f"{server}: POST {path} {body} as_completed"
     whole = body | {"model": await server.model(), "as_completed": True}
     status, kind, text = await server.body_of(path, whole)
@@ -80,8 +77,8 @@ async def _check_body(server: Server, path: str, body: dict[str, Any]) -> None:
 async def _check_order(server: Server, path: str, body: dict[str, Any], tokens: int) -> None:
     """Checks that the lines have the same choices as a complete response with the same seed, by index.
 
-    Stop tokens give the choices different lengths. Rounding differs between batches and may change a token,
-    so unequal responses are requested again with another seed.
+    Stop tokens give the choices different lengths. If responses differ, requests them again with another
+    seed, because rounding differs between batches and may change a token.
     """
     for attempt in range(TRIES):
         seeded = body | {"max_tokens": tokens, "logprobs": True, "seed": SEED + attempt}
@@ -89,24 +86,24 @@ async def _check_order(server: Server, path: str, body: dict[str, Any], tokens: 
         stops = sorted({sample.token_ids[len(sample.token_ids) // 2] for sample in free})
         whole = samples(await server.generate(path, seeded | {"stop_token_ids": stops}))
         found = samples(await server.joined_lines(path, seeded | {"stop_token_ids": stops}))
-        if _told(found) == _told(whole):
+        if _contents(found) == _contents(whole):
             return
     raise GuaranteeError(
-        f"choices {_told(found)}, by index",
-        f"those of the whole answer: {_told(whole)}",
+        f"choices {_contents(found)}, by index",
+        f"those of the whole answer: {_contents(whole)}",
         f"{server}: POST {path} {seeded} with stop_token_ids {stops}, as_completed and not",
     )
 
 
-def _told(found: list[Sample]) -> list[tuple[list[int], str, str]]:
+def _contents(found: list[Sample]) -> list[tuple[list[int], str, str]]:
     return [(sample.token_ids, sample.finish_reason, sample.text) for sample in found]
 
 
 async def check_lines_arrive(bench: Bench, server: Server) -> bool:
     """Checks that a short choice arrives clearly before a long choice of the same prompt.
 
-    If it seems late, the request is repeated with twice the tokens: this machine may have been busy, or the
-    first token slow. Returns whether there were choices of such lengths.
+    If it seems late, repeats the request with twice the tokens, because this machine may have been busy, or
+    the first token slow. Returns True if there were choices of such lengths.
     """
     most = min(CHOICES, (await limits_of(server)).max_n)
     tokens = min(LONG, bench.context // 3)

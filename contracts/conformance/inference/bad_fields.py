@@ -17,7 +17,7 @@ from contracts.inference import (
 )
 from contracts.wire import Request
 
-# An invalid value may also be refused with the code for a feature that this server does not have.
+# An invalid value may also be refused with the code of a feature that the server lacks.
 OR_CODES = {
     "backend": {"unsupported_backend"},
     "nccl_version": {"nccl_mismatch"},
@@ -37,13 +37,13 @@ OR_CODES = {
     "proof": {"not_shared"},
 }
 LENGTHS = {"prompt", "messages", "max_tokens", "max_completion_tokens"}
-NULLS = {"model", "messages", "prompt"}  # other generation fields may have null for their default
+NULLS = {"model", "messages", "prompt"}  # in other generation fields, null means the default
 
 
 def bad_fields(
     bench: Bench, contract: ContractInfo, join: dict[str, Any], update: dict[str, Any]
 ) -> list[BadRequest]:
-    """Returns the requests, made from a valid `join` and a valid `update`."""
+    """Returns bad requests to all routes. join, update: valid requests."""
     abort = {"run": update["run"], "epoch": update["epoch"], "version": update["version"] + 1000}
     found = control_fields(bench, contract, "/init_process_group", InitProcessGroupRequest, join)
     found += control_fields(bench, contract, "/request_weight_update", WeightUpdateRequest, update)
@@ -73,7 +73,7 @@ def _wrong(
 def control_fields(
     bench: Bench, contract: ContractInfo, path: str, model: type[Request], valid: dict[str, Any]
 ) -> list[BadRequest]:
-    """Returns the requests to a control route, made from a `valid` one."""
+    """Returns bad requests to a control route, made from a `valid` one."""
     return [
         BadRequest(path, one.body, 422, "invalid_request", or_codes=_or_codes(one))
         for one in _wrong(bench, contract, model, valid)
@@ -83,7 +83,7 @@ def control_fields(
 def _generation(
     bench: Bench, contract: ContractInfo, path: str, model: type[Request], valid: dict[str, Any]
 ) -> list[BadRequest]:
-    """Returns the requests to generate, each also as a stream if the server offers streams."""
+    """Returns bad generation requests, each also as a stream if the server offers streams."""
     found = []
     for one in _wrong(bench, contract, model, valid):
         if one.how == "null" and one.field not in NULLS:

@@ -1,7 +1,7 @@
 """Weight updates that a server must refuse because of their manifest. G6 sends them.
 
-Each error is tried at several places of the manifest: at its beginning and end, and in parameters with one
-and with more dimensions.
+Each error is tried at the beginning and the end of the manifest, and in parameters with one and with more
+dimensions.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ TWICE_CODES = frozenset({"unknown_parameter"})
 
 
 def bad_updates(request: dict[str, Any]) -> list[BadRequest]:
-    """Returns requests that must be refused, made from a valid `request` for a weight update."""
+    """Returns bad weight updates, made from a valid `request`."""
 
     def bad(status: int, code: str, **changes: object) -> BadRequest:
         return BadRequest(PATH, request | changes, status, code)
@@ -67,7 +67,7 @@ def bad_parameters(request: dict[str, Any]) -> list[BadRequest]:
 
 
 def bad_tied(request: dict[str, Any]) -> list[BadRequest]:
-    """Returns updates whose `tied` differs from the model's: a missing, an additional or a different name."""
+    """Returns updates whose `tied` has a missing, an additional or a different name."""
     tied: dict[str, str] = request["tied"]
     first = request["parameters"][0]["name"]
     last = request["parameters"][-1]["name"]
@@ -89,7 +89,7 @@ def _dimensions(parameter: Parameter) -> int:
 
 
 def _chosen(parameters: list[Parameter]) -> list[str]:
-    """Returns the names at which errors are tried: first, last, with most dimensions, and with fewest."""
+    """Returns the parameters to change: first, last, with most dimensions, and with one dimension."""
     flat = [p for p in parameters if _dimensions(p) == 1]
     chosen = [parameters[0], parameters[-1], max(parameters, key=_dimensions), *flat[:1], *flat[-1:]]
     return list(dict.fromkeys(p["name"] for p in chosen))

@@ -35,11 +35,11 @@ class BadRequest:
     body: dict[str, Any]
     status: int
     code: str
-    named: str = ""  # the text that the message must contain
-    or_codes: frozenset[str] = frozenset()  # other codes that are also correct
+    named: str = ""  # text that the message must contain
+    or_codes: frozenset[str] = frozenset()  # other correct codes
 
     def is_answered_by(self, status: int, body: dict[str, Any]) -> bool:
-        """Returns whether the contract allows the response."""
+        """Returns True if the contract allows the response."""
         error = body.get("error")
         if not isinstance(error, dict) or not isinstance(error.get("message"), str):
             return False
@@ -51,7 +51,7 @@ class BadRequest:
         return status == expected or (openai and status == 400)
 
 
-async def refused(server: Server, bad: BadRequest) -> None:
+async def check_refused(server: Server, bad: BadRequest) -> None:
     """Sends the request. Raises GuaranteeError unless it is refused with an allowed status and code."""
     status, body = await server.post(bad.path, bad.body)
     if bad.is_answered_by(status, body):
@@ -65,17 +65,17 @@ async def refused(server: Server, bad: BadRequest) -> None:
     )
 
 
-async def all_refused(server: Server, requests: Sequence[BadRequest]) -> None:
-    """Sends independent requests, a few at a time."""
+async def check_all_refused(server: Server, requests: Sequence[BadRequest]) -> None:
+    """Checks independent requests, a few at a time."""
     for start in range(0, len(requests), AT_A_TIME):
         few = requests[start : start + AT_A_TIME]
-        answers = await asyncio.gather(*(refused(server, one) for one in few), return_exceptions=True)
+        answers = await asyncio.gather(*(check_refused(server, one) for one in few), return_exceptions=True)
         for error in filter(None, answers):
             raise error
 
 
 def bad_joins(request: dict[str, Any]) -> list[BadRequest]:
-    """Returns requests that must be refused, made from a valid `request` to join."""
+    """Returns bad joins, made from a valid `request`."""
 
     def bad(status: int, code: str, **changes: object) -> BadRequest:
         return BadRequest("/init_process_group", request | changes, status, code)
@@ -92,7 +92,7 @@ def bad_joins(request: dict[str, Any]) -> list[BadRequest]:
 async def undeclared_requests(
     server: Server, join: dict[str, Any], update: dict[str, Any]
 ) -> list[BadRequest]:
-    """Returns requests that must be refused because they use features that `/contract` does not declare."""
+    """Returns requests that use features which `/contract` does not declare."""
     contract = await server.contract()
     found = [
         BadRequest("/init_process_group", join | {"backend": backend}, 422, "unsupported_backend")
@@ -114,7 +114,7 @@ async def undeclared_requests(
 
 
 async def bad_generations(bench: Bench, server: Server) -> list[BadRequest]:
-    """Returns generation requests that must be refused, some because the server lacks a capability."""
+    """Returns bad generation requests, some of which need a capability that the server lacks."""
     contract = await server.contract()
     shared = {"model": contract.model, "max_tokens": 2}
     routes: dict[str, dict[str, Any]] = {"/v1/completions": shared | {"prompt": bench.reference.prompt(5)}}

@@ -28,13 +28,13 @@ class Bench:
     servers: list[Server]
     reference: Reference
     settings: Settings
-    dtype: torch.dtype  # the dtype to which weights are rounded
-    context: int  # tokens that prompt and completion may have on every server, at most what the kit needs
-    speeds: list[Speed | None] = field(default_factory=list)  # the speed of each server before the checks
-    _shared: list[TrainerPeer] = field(default_factory=list)  # the run that parts share, if there is one
+    dtype: torch.dtype  # to which weights are rounded
+    context: int  # maximum length of prompt and completion on every server, or less if the kit needs less
+    speeds: list[Speed | None] = field(default_factory=list)  # of each server, before the checks
+    _shared: list[TrainerPeer] = field(default_factory=list)  # trainer of the shared run, if there is one
 
     def weights(self, seed: int) -> Weights:
-        """Returns the weights that are sent as version `seed`, and that the reference uses."""
+        """Returns random weights in `dtype`, determined by the seed."""
         return {name: tensor.to(self.dtype) for name, tensor in self.reference.weights(seed).items()}
 
     # --- runs -------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ class Bench:
     async def run(self) -> TrainerPeer:
         """Returns the trainer of the run that the parts of a guarantee share.
 
-        If there is none, it takes over every server, and publishes `weights(1)` as version 1.
+        If there is none, starts a run on every server, and publishes `weights(1)` as version 1.
         """
         if not self._shared:
             self._shared.append(self.trainer())
@@ -60,10 +60,7 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def new_run(self) -> AsyncIterator[TrainerPeer]:
-        """Starts a run that takes over every server, and publishes `weights(1)` as version 1.
-
-        Yields the run's trainer. The shared run ends.
-        """
+        """Ends the shared run, starts another as in `run`, and yields its trainer."""
         self.end_run()
         trainer = self.trainer()
         try:
@@ -89,10 +86,9 @@ class Bench:
         temperature: float = 1.0,
         upto: int | None = None,
     ) -> float:
-        """Returns the largest error, in nats, of the first `upto` log-probabilities.
+        """Returns the largest error, in nats, of the first `upto` log-probabilities under `weights`.
 
-        The expected values are a Hugging Face forward of `weights`. Raises GuaranteeError beyond the
-        tolerance.
+        Raises GuaranteeError beyond the tolerance.
         """
         expected = self.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids, temperature)
         return self.check_positions(sample, expected, reproduce, range(len(sample.token_ids))[:upto])
@@ -100,11 +96,9 @@ class Bench:
     def check_positions(
         self, sample: Sample, expected: torch.Tensor, reproduce: str, positions: Sequence[int]
     ) -> float:
-        """Returns the largest error, in nats, at `positions`.
+        """Returns the largest error, in nats, at `positions`. Raises GuaranteeError beyond the tolerance.
 
-        `expected` are `[tokens]` log-probabilities.
-
-        Raises GuaranteeError beyond the tolerance.
+        expected: [tokens] log-probabilities.
         """
         worst = self.distance(sample, expected, positions)
         if not worst <= self.settings.tolerance:
@@ -129,7 +123,7 @@ class Bench:
 
         Returns the largest error in nats.
         """
-        # It has the lowest and the highest id, because the ends of tables are most easily copied wrongly.
+        # Contains the lowest and the highest id, because faults are likeliest at the ends of tables.
         ends = [self.reference.ordinary[0], self.reference.ordinary[-1]]
         prompt = ends + self.reference.prompt(18, seed=version)
         longer = self.reference.prompt(min(LONGER, self.context // 2), seed=version + 1)
@@ -159,10 +153,7 @@ class Bench:
             )
 
     def check_greedy(self, sample: Sample, weights: Weights, reproduce: str) -> None:
-        """Checks that greedy ids are the most likely ones.
-
-        If two are equally likely, either is accepted.
-        """
+        """Checks that greedy ids are the most likely ones. If two are equally likely, either is accepted."""
         expected = self.reference.distribution(weights, sample.prompt_token_ids, sample.token_ids)
         for i, token_id in enumerate(sample.token_ids):
             if expected[i].max() - expected[i, token_id] > 2 * self.settings.tolerance:

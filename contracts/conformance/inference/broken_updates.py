@@ -55,10 +55,7 @@ async def interrupted_by_receiver(bench: Bench, run: TrainerPeer) -> float:
 
 
 class _InterruptedUpdate:
-    """One update that is made to fail.
-
-    With `may_end_live`, a server may also report success, because it may have received every bucket.
-    """
+    """One update that is interrupted. may_end_live: a server may have received every bucket, and succeed."""
 
     def __init__(
         self,
@@ -79,10 +76,7 @@ class _InterruptedUpdate:
         self.count = count  # number of requests in flight
 
     async def update(self, sent: int, end: Callable[[], None]) -> float:
-        """Sends `sent` buckets and calls `end()`.
-
-        Returns the seconds until every server has reported how the update ended.
-        """
+        """Sends `sent` buckets and calls `end()`. Returns the seconds until all servers report it."""
         async with in_flight(self.bench, self.count, self._tokens()) as tasks:
             await self._send(sent)
             await asyncio.to_thread(end)
@@ -98,7 +92,7 @@ class _InterruptedUpdate:
     async def _send(self, sent: int) -> None:
         version = self.run.version + 1
         size = _bucket_bytes(self.bench)
-        # The version is sent again after the failure with other content, so any of this content would show.
+        # After the failure, the version is sent again with other content, which reveals remains of this one.
         weights = self.bench.weights(version + OTHER)
         buckets = [bytes(bucket.numpy()) for bucket in packed(weights, size)[:sent]]
         timeout_s = self.bench.settings.timeout_s
@@ -124,10 +118,7 @@ class _InterruptedUpdate:
                 )
 
     async def _check_requests(self, tasks: Tasks, statuses: list[WeightUpdateStatus]) -> None:
-        """Checks that requests in flight survive.
-
-        Those that waited for lost weights may end with `weights_lost`.
-        """
+        """Checks that requests in flight complete, or end with `weights_lost` if weights were touched."""
         by_server = dict(zip(self.bench.servers, statuses, strict=True))
         for server, task in tasks:
             try:

@@ -16,7 +16,7 @@ def parameters(weights: Weights) -> list[Parameter]:
 
 
 def packed(weights: Weights, bucket_bytes: int) -> list[torch.Tensor]:
-    """Returns the buckets in which `weights` are sent, each a `[bytes]` uint8 tensor."""
+    """Packs `weights` into buckets, each a [bytes] uint8 tensor."""
     plan = plan_buckets(parameters(weights), bucket_bytes)
     return [pack_bucket(weights[p.name] for p in bucket) for bucket in plan]
 

@@ -7,12 +7,12 @@ from contracts.conformance.inference.samples import Sample, samples
 from contracts.conformance.inference.server import Server
 
 PATH = "/v1/chat/completions"
-LEFT = 300  # tokens left for the completion, about: more than the usual defaults
+LEFT = 300  # tokens left for the completion, approximately; exceeds usual defaults of max_tokens
 WORD = "Go on. "
 
 
 async def check_chat_length(bench: Bench, server: Server) -> None:
-    """Sends a conversation that leaves some hundred tokens, and checks that the completion fills them."""
+    """Sends a conversation that leaves about LEFT tokens, and checks that the completion fills them."""
     if bench.reference.context > CHEAP and not bench.settings.thorough:
         return
     context = await longest(bench, server)

@@ -1,6 +1,6 @@
 """The command `python -m contracts.conformance inference`.
 
-It imports little, because every process that a check starts imports it again.
+Imports little, because each process that a check starts imports this module again.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from contracts.support.token import add_token_arguments, token_of
 
 
 def add_inference(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command to `parser`."""
+    """Adds the command's options to `parser`."""
     parser.description = (
         "Check every guarantee of the inference contract on running servers. Plays the trainer; takes the "
         "servers over, so nobody else may use them meanwhile."
@@ -48,10 +48,7 @@ def _add_setting(parser: argparse.ArgumentParser, setting: Field[Any]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the checks and prints the verdicts.
-
-    Returns 0 if every guarantee holds, 1 if one does not, 2 if nothing could be checked.
-    """
+    """Runs the checks, prints the verdicts, and returns the exit status."""
     from contracts.conformance.inference.kit import check_inference
     from contracts.conformance.inference.reference import Reference
     from contracts.conformance.table import as_json, exit_status, print_table

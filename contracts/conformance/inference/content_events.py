@@ -1,7 +1,6 @@
 """Checks content after events that change more than the weights, and under load. G1 uses it.
 
-If possible, a version is sent again with other content. This reveals a server that compares only version
-numbers.
+Versions are sent again with other content, which reveals a server that compares only version numbers.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-LOOK_EVERY_S = 0.02
+POLL_S = 0.02
 OTHER = 1000  # added to a version to get the seed of other content for it
 
 
@@ -29,8 +28,8 @@ async def after_every_event(bench: Bench) -> float:
     for version in (1, 0, 0):
         async with bench.new_run() as trainer:
             before = bench.weights(trainer.version)
-            for sent in await _sent_before(bench):
-                error, before = await _called_off(bench, trainer, before, sent)
+            for sent in await _buckets_before_abort(bench):
+                error, before = await _abort(bench, trainer, before, sent)
                 worst = max(worst, error)
         worst = max(worst, await _taken_over(bench, version))
     return worst
@@ -51,18 +50,14 @@ async def _taken_over(bench: Bench, version: int) -> float:
         trainer.leave()
 
 
-async def _sent_before(bench: Bench) -> tuple[int, ...]:
-    """Returns the numbers of buckets to send before an update is aborted; more than 0 only if staged."""
+async def _buckets_before_abort(bench: Bench) -> tuple[int, ...]:
     return (0, 1) if "staged" in await bench.offered("capabilities") else (0,)
 
 
-async def _called_off(
-    bench: Bench, trainer: TrainerPeer, before: Weights, sent: int
-) -> tuple[float, Weights]:
+async def _abort(bench: Bench, trainer: TrainerPeer, before: Weights, sent: int) -> tuple[float, Weights]:
     """Aborts an update, and publishes other content as the same version in a new epoch.
 
-    `before` are the live weights. Returns the largest error in nats, and the weights that are live
-    afterwards.
+    before: live weights. Returns the largest error in nats, and the weights that are live afterwards.
     """
     version = trainer.version + 1
     receive = "staged" if sent else "paused"
@@ -96,12 +91,12 @@ async def _called_off(
 
 
 async def _until_received(bench: Bench, version: int, size: int) -> None:
-    """Waits until every server reports the bytes that were sent, or for the patience."""
+    """Waits until every server reports that it has received `size` bytes, or until a timeout."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(bench.settings.patience_s):
             for server in bench.servers:
                 while (await server.get(f"/weight_update/{version}"))[1].get("bytes", size) < size:
-                    await asyncio.sleep(LOOK_EVERY_S)
+                    await asyncio.sleep(POLL_S)
 
 
 async def _check(bench: Bench, weights: Weights, version: int, what: str) -> float:
@@ -109,7 +104,7 @@ async def _check(bench: Bench, weights: Weights, version: int, what: str) -> flo
 
 
 async def under_load(bench: Bench, trainer: TrainerPeer) -> float:
-    """Checks many requests that are sent at once, right after `live`, while other requests are in flight."""
+    """Sends many requests right after `live`, while others run. Returns the largest error in nats."""
     worst = 0.0
     receives = await bench.receive_modes()
     for receive in receives if bench.settings.thorough else receives[-1:]:

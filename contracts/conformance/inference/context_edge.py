@@ -1,12 +1,12 @@
 """Requests at the limits of the context and of the vocabulary. G6 sends them.
 
-`/contract` does not state the context. It is measured: the longest prompt of ids that the server accepts.
+`/contract` does not state the context, so the kit measures the longest prompt that the server accepts.
 """
 
 import asyncio
 from typing import Any
 
-from contracts.conformance.inference.bad_requests import BadRequest, refused
+from contracts.conformance.inference.bad_requests import BadRequest, check_refused
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.http_client import Answer, describe_request
 from contracts.conformance.inference.load import cancelling
@@ -24,7 +24,7 @@ TEXT = "The quick brown fox jumps over 13 lazy dogs. "
 
 
 async def check_context_edge(bench: Bench, server: Server) -> int:
-    """Checks that a request that fills the context exactly is accepted, and with one token more refused.
+    """Checks that a request that fills the context is accepted, and one token more refused.
 
     Returns the number of refused requests.
     """
@@ -50,7 +50,7 @@ async def check_context_edge(bench: Bench, server: Server) -> int:
         for stream in await _streamed(server):
             for most in (rest + 1, rest + LAST, context):
                 too_long = body | {"max_tokens": most} | stream
-                await refused(server, BadRequest(path, too_long, 422, "context_length_exceeded"))
+                await check_refused(server, BadRequest(path, too_long, 422, "context_length_exceeded"))
                 tried += 1
             await _not_refused(server, path, body | {"max_tokens": rest} | stream)
     return tried
@@ -72,11 +72,11 @@ async def check_vocabulary_edge(bench: Bench, server: Server) -> int:
                 bad = BadRequest(
                     "/v1/completions", body | {"prompt": prompt} | stream, 422, "invalid_request"
                 )
-                await refused(server, bad)
+                await check_refused(server, bad)
                 tried += 1
             if "score" in contract.capabilities:
                 sequences = {"sequences": [ordinary, [*ordinary, *prompt]]}
-                await refused(server, BadRequest("/score", sequences, 422, "invalid_request"))
+                await check_refused(server, BadRequest("/score", sequences, 422, "invalid_request"))
                 tried += 1
         stop = body | {"prompt": ordinary, "stop_token_ids": [beyond]}
         status, answer = await server.post("/v1/completions", stop)
@@ -111,7 +111,7 @@ async def longest(bench: Bench, server: Server) -> int:
     refused_at = bench.reference.context + 1
     length = refused_at - 2
     while refused_at - taken > 1:
-        if await _takes(bench, server, length):
+        if await _accepts_length(bench, server, length):
             taken = length
         else:
             refused_at = length
@@ -119,24 +119,24 @@ async def longest(bench: Bench, server: Server) -> int:
     return taken + 1
 
 
-async def _takes(bench: Bench, server: Server, length: int) -> bool:
+async def _accepts_length(bench: Bench, server: Server, length: int) -> bool:
     body = {"model": (await server.contract()).model, "prompt": bench.reference.prompt(length)}
     return (await server.post("/v1/completions", body | {"max_tokens": 1}))[0] == 200
 
 
 async def _filled(bench: Bench, server: Server, context: int) -> None:
-    """Checks that a prompt that fills the context together with its completion gets all its tokens."""
+    """Checks that a completion that fills the context has all its tokens."""
     for tokens in (1, LAST):
         prompt = bench.reference.prompt(context - tokens)
         sample = await server.complete(prompt, tokens, temperature=0)
         if sample.prompt_token_ids != prompt or len(sample.token_ids) != tokens:
             raise _cut(server, prompt, tokens, sample)
         bad = {"model": (await server.contract()).model, "prompt": prompt, "max_tokens": tokens + 1}
-        await refused(server, BadRequest("/v1/completions", bad, 422, "context_length_exceeded"))
+        await check_refused(server, BadRequest("/v1/completions", bad, 422, "context_length_exceeded"))
 
 
 async def _not_cut(server: Server, model: str, prompt: list[int]) -> None:
-    """Checks that a prompt that leaves one token of the model's context is refused, or answered in full."""
+    """Checks that a prompt that leaves one token of the model's context is refused or completed in full."""
     body = {"model": model, "prompt": prompt, "max_tokens": LAST, "temperature": 0, "logprobs": True}
     status, answer = await server.post("/v1/completions", body)
     if status != 200:
@@ -162,7 +162,7 @@ async def _streamed(server: Server) -> list[dict[str, Any]]:
 
 
 async def _soon(server: Server, path: str, body: dict[str, Any]) -> Answer | None:
-    """Returns the response, or None if there is none soon; the request is then cancelled."""
+    """Returns the response, or cancels the request and returns None after REFUSED_WITHIN_S."""
     asked = asyncio.create_task(server.post(path, body))
     async with cancelling([asked]):
         done, _ = await asyncio.wait([asked], timeout=REFUSED_WITHIN_S)

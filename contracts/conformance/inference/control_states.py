@@ -1,13 +1,10 @@
-"""Control requests during an update, and around refused joins. G6 uses them.
-
-Each must get its response, and must leave the update or the group usable.
-"""
+"""Control requests during an update, which must get their responses and not affect it. G6 uses them."""
 
 import asyncio
 from typing import Any
 
 from contracts.conformance.inference.bad_manifests import PATH
-from contracts.conformance.inference.bad_requests import BadRequest, refused
+from contracts.conformance.inference.bad_requests import BadRequest, check_refused
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.http_client import describe_request
@@ -18,16 +15,16 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 ABORT = "/abort_weight_update"
-BUSY = frozenset({"update_in_progress", "joining"})  # a join that waits may count as an update or as a join
+BUSY = frozenset({"update_in_progress", "joining"})  # a waiting join may count as an update or as a join
 STALE = frozenset({"stale_epoch"})
-PATIENCE_S = 30.0  # between two buckets, because a slow machine needs time for the requests between them
+PATIENCE_S = 30.0  # between two buckets, for the requests between them on a slow machine
 SOON_S = 5.0  # time in which `/contract` must report receiving after the 202
 
 
-async def met_while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
+async def requests_while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
     """Publishes the next version while other requests arrive, none of which may affect the update.
 
-    Among them are joins of the same epoch, of another run, and of the next epoch, which waits.
+    These include joins of the same epoch, of another run, and of the next epoch, which waits.
     """
     version = trainer.version + 1
     weights = bench.weights(version)
@@ -39,15 +36,15 @@ async def met_while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
     waiting: list[asyncio.Task[Any]] = []
     async with cancelling(waiting):
         for index, server in enumerate(bench.servers):
-            await _says_receiving(server, trainer, version)
+            await _check_receiving(server, trainer, version)
             for bad in [*_bad_joins(trainer, joins[index]), never_forms(joins[index])]:
-                waiting.append(asyncio.create_task(refused(server, bad)))
+                waiting.append(asyncio.create_task(check_refused(server, bad)))
             await _others_are_refused(server, trainer, request)
         first, *rest = buckets
         await _sent(trainer, [first], version)
         for server in bench.servers:
             await _others_are_refused(server, trainer, request)
-            await _says_receiving(server, trainer, version)
+            await _check_receiving(server, trainer, version)
         await trainer.request_update(request)  # a retry
         await _sent(trainer, rest, version)
         what = "requests that must wait or be refused arrive while the version is received"
@@ -56,7 +53,7 @@ async def met_while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
             await answered
     for server in bench.servers:
         await bench.check_content(server, weights, version, what)
-        await _called_off_when_live(server, trainer, version)
+        await _abort_when_live(server, trainer, version)
 
 
 def _bad_joins(trainer: TrainerPeer, join: dict[str, Any]) -> list[BadRequest]:
@@ -70,7 +67,7 @@ def _bad_joins(trainer: TrainerPeer, join: dict[str, Any]) -> list[BadRequest]:
 
 
 async def _others_are_refused(server: Server, trainer: TrainerPeer, request: dict[str, Any]) -> None:
-    """Sends requests that must not affect the update `request`, which is under way."""
+    """Sends requests that must not affect the update that `request` has started."""
     version = request["version"]
     unknown = [*request["parameters"], {"name": "model.nothing", "dtype": "float32", "shape": [3]}]
     name = {"run": trainer.run, "epoch": trainer.epoch, "version": version}
@@ -84,13 +81,13 @@ async def _others_are_refused(server: Server, trainer: TrainerPeer, request: dic
         BadRequest(ABORT, name | {"version": version + 7}, 404, "not_found"),
         BadRequest(ABORT, name | {"epoch": trainer.epoch + 1}, 404, "not_found", or_codes=STALE),
     ):
-        await refused(server, bad)
+        await check_refused(server, bad)
     status, body = await server.get(f"/weight_update/{version + 7}")
     if status != 404:
         raise GuaranteeError(f"{status} {body}", "404: never requested", f"GET /weight_update/{version + 7}")
 
 
-async def _says_receiving(server: Server, trainer: TrainerPeer, version: int) -> None:
+async def _check_receiving(server: Server, trainer: TrainerPeer, version: int) -> None:
     """Checks that `/contract` and the update's status report `receiving`, and not yet `live`."""
 
     async def receiving() -> bool:
@@ -115,7 +112,7 @@ async def _says_receiving(server: Server, trainer: TrainerPeer, version: int) ->
         )
 
 
-async def _called_off_when_live(server: Server, trainer: TrainerPeer, version: int) -> None:
+async def _abort_when_live(server: Server, trainer: TrainerPeer, version: int) -> None:
     """Checks that a live update can no longer be aborted."""
     name = {"run": trainer.run, "epoch": trainer.epoch, "version": version}
     status, body = await server.post(ABORT, name)

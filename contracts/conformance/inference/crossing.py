@@ -1,10 +1,9 @@
-"""Checks the tokens of a request that ran while weights changed: before, between and after the changes.
+"""Checks the tokens of a request that ran while weights changed.
 
 Tokens before the first change come from the weights that their label names. After a change with `recompute`,
-the new weights have read all earlier tokens. After a change with `keep`, they continue from keys and values
-of the older weights. In that case the contract leaves two things open. The last token before the change may
-or may not have been read by the old weights. And a request that is preempted later may be read again by the
-weights of that moment. All these are accepted.
+the new weights have read all earlier tokens. After a change with `keep`, the new weights continue from keys
+and values of the older weights. Then the old weights may have read the last token before the change or not.
+After a preemption, newer weights may read the request again or not. All combinations are accepted.
 """
 
 from collections.abc import Mapping
@@ -20,13 +19,13 @@ ENOUGH = 8  # tokens after a change that suffice to tell old weights from new on
 
 
 class Crossing:
-    """Compares requests with the weights of every span. `modes` has the `kv_cache` of each version."""
+    """Compares requests with the weights of every span. modes: version -> `kv_cache`."""
 
     def __init__(self, bench: Bench, modes: Mapping[int, str]):
         self.bench = bench
         self.modes = modes
         self.cache = KeptCache(bench.reference)
-        self._late = False  # whether the last token before a change had been read, in the last request
+        self._late = False  # True if the last token before a change had been read, in the last request
 
     def check(self, sample: Sample, where: str) -> float:
         """Returns the largest error, in nats. Raises GuaranteeError beyond the tolerance."""
@@ -42,7 +41,7 @@ class Crossing:
 
 
 class _Reader:
-    """One request. `late`: its last token before each change had been read by the older weights."""
+    """One request. late: the older weights had read its last token before each change."""
 
     def __init__(self, crossing: Crossing, sample: Sample, late: bool, where: str):
         self.crossing = crossing
@@ -54,7 +53,7 @@ class _Reader:
 
     def check(self) -> float:
         worst = 0.0
-        since = 0  # the earliest span whose weights have computed keys and values in the cache
+        since = 0  # earliest span whose weights have computed keys and values in the cache
         for k, (version, start, end) in enumerate(self.sample.spans):
             if self.crossing.modes.get(version) == "recompute":
                 since = k
@@ -69,10 +68,7 @@ class _Reader:
         return worst
 
     def _span(self, k: int, since: int, positions: range) -> tuple[int, float]:
-        """Returns the value of `since` at the end of span `k`, and the largest error in nats.
-
-        A preemption changes it: newer weights then read the sequence again.
-        """
+        """Returns `since` at the end of span `k` (preemptions change it), and the largest error in nats."""
         worst = 0.0
         kept = since
         for i in positions:

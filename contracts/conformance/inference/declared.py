@@ -17,8 +17,8 @@ KNOWN = {
 async def offered(servers: Sequence[Server], field: str) -> list[str]:
     """Returns the values of `field` that every server declares.
 
-    `field` is `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`. Cache modes and dtypes that this
-    contract does not define are left out: a newer server may have more.
+    field: `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`. Cache modes and dtypes that this
+    contract does not define are ignored, because a newer server may have more.
     """
     declared = [getattr(await server.contract(), field) for server in servers]
     known = KNOWN.get(field, declared[0])

@@ -1,4 +1,4 @@
-"""Requests whose clients disconnect, and whether the server reports that they have ended. G11 uses them."""
+"""Starts requests whose clients disconnect, and checks that the server reports their end. G11 uses it."""
 
 import asyncio
 from typing import Any, Literal
@@ -12,14 +12,14 @@ WITHIN_S = 1.0
 ATTEMPTS = 4  # a busy machine may be late
 APPEAR_S = 30.0
 CHOICES = 4  # choices of every second request
-Form = Literal["whole", "streamed", "in lines"]  # of the response
+Form = Literal["whole", "streamed", "in lines"]  # form of the response
 
 
 class LateError(GuaranteeError):
-    """Requests had not ended in time."""
+    """Requests did not end in time."""
 
 
-def sent(
+def start_requests(
     bench: Bench,
     server: Server,
     count: int,
@@ -28,9 +28,9 @@ def sent(
     length: int = 8,
     limits: Limits | None = None,
 ) -> list[asyncio.Task[Any]]:
-    """Sends greedy completions. They do not end early: the kit's weights never prefer end-of-sequence.
+    """Starts greedy completions, which do not end early, because the kit's weights avoid end-of-sequence.
 
-    If `limits` are given, every second request has several choices within them, sampled almost greedily.
+    limits: if given, every second request has several choices, sampled almost greedily.
     """
     request = {"whole": server.generate, "streamed": server.stream, "in lines": server.lines}[form]
     greedy: dict[str, Any] = {"temperature": 0}
@@ -43,13 +43,13 @@ def sent(
     return [asyncio.create_task(request("/v1/completions", body)) for body in bodies]
 
 
-async def hang_up(tasks: list[asyncio.Task[Any]]) -> None:
+async def disconnect(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def there_or_done(server: Server, tasks: list[asyncio.Task[Any]]) -> bool:
+async def present_or_done(server: Server, tasks: list[asyncio.Task[Any]]) -> bool:
     return any(task.done() for task in tasks) or await server.unfinished() > 0
 
 

@@ -1,6 +1,6 @@
-"""Samples from which dependence between draws shows, and checks them. G4 calls it.
+"""Checks that draws do not depend on each other. G4 calls it.
 
-Distributions are flat, at a high temperature: there a token tells the most of the noise that chose it.
+Uses a high temperature, at which a token reveals most about the noise that selected it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ async def check_independence(bench: Bench, server: Server, weights: Weights, see
     limits = await limits_of(server)
     fields: dict[str, Any] = {"temperature": min(TEMPERATURE, limits.max_temperature)}
     judge = _Judge(bench, server, weights, fields["temperature"])
-    # Each prompt twice: noise that comes from a prompt would be the same.
+    # Each prompt occurs twice, to reveal noise that is derived from the prompt.
     prompts = [bench.reference.prompt(9, seed=number // 2) for number in range(REQUESTS)]
 
     async def one_by_one(count: int, n: int, tokens: int) -> list[list[Sample]]:
@@ -54,8 +54,6 @@ async def check_independence(bench: Bench, server: Server, weights: Weights, see
 
 
 class _Judge:
-    """Judges samples of one server."""
-
     def __init__(self, bench: Bench, server: Server, weights: Weights, temperature: float):
         self._bench = bench
         self._server = server
@@ -76,7 +74,7 @@ class _Judge:
             )
 
     def _bits(self, sample: Sample) -> list[bool]:
-        """Returns for each token whether it lies in the upper half of its distribution."""
+        """Returns, for each token, True if it lies in the upper half of its distribution."""
         read = (len(sample.token_ids), *sample.prompt_token_ids, *sample.token_ids[:-1])
         if read not in self._found:
             self._found[read] = self._bench.reference.distribution(

@@ -1,8 +1,8 @@
 """Decides whether tokens were drawn from the expected distributions.
 
-Each token becomes a number that is uniform between 0 and 1 if it was drawn correctly. The number is the
+Each token is mapped to a number that is uniform in [0, 1] if it was drawn correctly. The number is the
 probability of all tokens ordered before it, plus a random share of its own. So tokens of different
-distributions can be judged together.
+distributions can be tested together.
 """
 
 import math
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import torch
 
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
-FALSE_ALARM = 1e-10  # probability for one comparison; a run of the kit makes at most a few hundred
-LARGEST_SLACK = 0.25  # relative error of a probability; with a larger one there is nothing left to judge
+FALSE_ALARM = 1e-10  # probability per comparison; a run of the kit makes at most a few hundred
+LARGEST_SLACK = 0.25  # largest relative error of a probability that allows a verdict
 
 
 @dataclass
@@ -27,9 +27,9 @@ class Draws:
     slack: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, name: str, log_p: torch.Tensor, ids: Sequence[int], slack: float) -> None:
-        """Adds `[tokens]` ids drawn from `[tokens, vocabulary]` log-probabilities.
+        """Adds [tokens] ids drawn from [tokens, vocabulary] log-probabilities.
 
-        `slack` is the allowed relative error of a probability.
+        slack: allowed relative error of a probability.
         """
         if slack > LARGEST_SLACK or not len(ids):
             return
@@ -60,7 +60,7 @@ class Draws:
 def uniform(
     log_p: torch.Tensor, ids: Sequence[int], generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns a number `[tokens]` for each id, by the order of likelihood and by the order of ids."""
+    """Returns the [tokens] numbers of the ids, ordered by likelihood and ordered by id."""
     chosen = torch.tensor(ids)[:, None]
     p = log_p.double().exp()
     own = p.gather(1, chosen)[:, 0]

@@ -1,7 +1,4 @@
-"""Clients that disconnect before their first token, during prompt processing or an update.
-
-G11 calls it.
-"""
+"""Clients that disconnect before their first token, during prompt processing or an update. G11 calls it."""
 
 import asyncio
 import contextlib
@@ -16,14 +13,14 @@ from contracts.conformance.inference.departures import (
     ATTEMPTS,
     WITHIN_S,
     LateError,
-    hang_up,
+    disconnect,
     idle,
-    sent,
-    there_or_done,
+    present_or_done,
+    start_requests,
 )
 from contracts.conformance.inference.event_stream import Event
 from contracts.conformance.inference.http_client import decoded
-from contracts.conformance.inference.lasting_work import leaving
+from contracts.conformance.inference.lasting_work import disconnecting
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server, poll
 from contracts.conformance.inference.trainer_peer import TrainerPeer
@@ -35,14 +32,14 @@ LONG = 96  # tokens of a completion that meets no stop token early
 PROMPTS = 12  # prompts tried to find two with different completions
 
 
-async def left_while_read(bench: Bench, server: Server) -> None:
+async def disconnected_during_prompts(bench: Bench, server: Server) -> None:
     """Checks that requests end when their clients disconnect while long prompts are processed."""
     length = min(bench.context - SHORT, LONGEST)
     for _ in range(ATTEMPTS):
-        tasks = sent(bench, server, READERS, SHORT, form="whole", length=length)
-        await poll(partial(there_or_done, server, tasks), within_s=APPEAR_S)
+        tasks = start_requests(bench, server, READERS, SHORT, form="whole", length=length)
+        await poll(partial(present_or_done, server, tasks), within_s=APPEAR_S)
         ended = [task for task in tasks if task.done()]
-        await hang_up(tasks)
+        await disconnect(tasks)
         for task in ended:
             task.result()  # raises if the request was refused
         if await poll(lambda: idle(server), within_s=WITHIN_S) is not None:
@@ -56,11 +53,11 @@ async def left_while_read(bench: Bench, server: Server) -> None:
     )
 
 
-async def left_after_a_line(bench: Bench, server: Server, count: int, max_tokens: int) -> bool:
+async def disconnected_after_a_line(bench: Bench, server: Server, count: int, max_tokens: int) -> bool:
     """Checks that requests end when clients disconnect after the first of two choices.
 
-    The choices have two prompts, of which one soon meets a stop token. If a request ends early or has no
-    line, fewer requests are sent. Returns whether every client had received exactly one of the choices.
+    The choices have two prompts, one of which soon meets a stop token. If a request ends early or has no
+    line, sends fewer requests. Returns True if every client had received exactly one of the choices.
     """
     found = await _short_and_long(bench, server)
     if found is None:
@@ -73,7 +70,7 @@ async def left_after_a_line(bench: Bench, server: Server, count: int, max_tokens
         tasks = [asyncio.create_task(server.ask_lines("/v1/completions", body, each)) for each in lines]
         await poll(partial(_each_has_a_line, lines, tasks), within_s=APPEAR_S)
         tried = all(_has_a_choice(each) for each in lines) and not any(task.done() for task in tasks)
-        await hang_up(tasks)
+        await disconnect(tasks)
         in_time = await poll(lambda: idle(server), within_s=WITHIN_S) is not None
         if tried and in_time:
             return True
@@ -113,7 +110,7 @@ async def _short_and_long(bench: Bench, server: Server) -> dict[str, Any] | None
     return None
 
 
-async def left_during_an_update(bench: Bench, trainer: TrainerPeer) -> None:
+async def disconnected_during_an_update(bench: Bench, trainer: TrainerPeer) -> None:
     """Checks that requests whose clients disconnect during an update have ended once it is live."""
     version = trainer.version + 1
     weights = bench.weights(version)
@@ -122,12 +119,14 @@ async def left_during_an_update(bench: Bench, trainer: TrainerPeer) -> None:
     what = "clients leave while the version is received"
     async with contextlib.AsyncExitStack() as running:
         for server in bench.servers:
-            await running.enter_async_context(leaving(bench, server, 8, 1))
+            await running.enter_async_context(disconnecting(bench, server, 8, 1))
         await trainer.request_update(request)
         await trainer.send([first])
-        queued = [task for server in bench.servers for task in sent(bench, server, 8, 200, form="whole")]
+        queued = [
+            task for server in bench.servers for task in start_requests(bench, server, 8, 200, form="whole")
+        ]
         await asyncio.sleep(0.1)  # the requests arrive while the server may be paused
-    await hang_up(queued)
+    await disconnect(queued)
     await trainer.send(rest)
     await trainer.wait_until_live(version, sum(bucket.nbytes for bucket in buckets), what)
     for server in bench.servers:

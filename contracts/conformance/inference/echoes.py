@@ -1,7 +1,6 @@
-"""Prompts that end with the two tokens that they begin with, so that several continuations are likely.
+"""Prompts that end with their first two tokens, for servers with speculative decoding. G4 uses them.
 
-G4 calls it. To sample several tokens in one step, a server may predict them from earlier tokens. It must
-still sample them: a prediction must not be accepted only because it is likely.
+A server may predict tokens from earlier ones. It must not accept a prediction only because it is likely.
 """
 
 from collections.abc import Sequence
@@ -13,13 +12,13 @@ from contracts.conformance.inference.reference import Weights
 
 TRIED = 64  # prompts tried
 BEFORE = 24  # tokens of a prompt before the repeated ones
-LIKELY = (0.15, 0.6)  # probability range of the tokens that followed at the beginning
+LIKELY = (0.15, 0.6)  # probability range of the predicted tokens
 
 
 def echoes(bench: Bench, weights: Weights, count: int) -> list[list[int]]:
     """Returns at most `count` prompts, each of which begins with its last two tokens.
 
-    The two tokens that follow these at the beginning are likely, but not certain, at the end too.
+    The two tokens after these at the beginning are likely, but not certain, at the end too.
     """
     found: list[list[int]] = []
     for seed in range(TRIED):
@@ -41,5 +40,5 @@ def _is_open(bench: Bench, weights: Weights, before: Sequence[int], token_id: in
 
 
 def _following(bench: Bench, weights: Weights, before: Sequence[int]) -> torch.Tensor:
-    """Returns the `[vocabulary]` log-probabilities of the token after `before`."""
+    """Returns the [vocabulary] log-probabilities of the token after `before`."""
     return bench.reference.distribution(weights, before, [before[-1]])[0]

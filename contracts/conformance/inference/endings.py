@@ -1,7 +1,4 @@
-"""Checks how a completion ends: by a stop token, or by end-of-sequence. G9 calls it.
-
-Each completion is compared with the same completion without that end.
-"""
+"""Checks completions that end by a stop token or by end-of-sequence. G9 calls it."""
 
 from typing import Any
 
@@ -31,7 +28,7 @@ async def check_stop_token(bench: Bench, server: Server) -> None:
 
 
 async def ending_weights(bench: Bench) -> tuple[Sample, dict[str, Any]]:
-    """Returns a greedy completion, and weights under which it ends at one of its later tokens."""
+    """Returns a greedy completion, and weights under which end-of-sequence replaces its last token."""
     for seed in range(100):
         prompt = bench.reference.prompt(6, seed=seed)
         sample = await bench.servers[0].complete(prompt, SHORT, temperature=0)
@@ -47,7 +44,7 @@ async def ending_weights(bench: Bench) -> tuple[Sample, dict[str, Any]]:
 async def check_end_of_sequence(
     bench: Bench, server: Server, greedy: Sample, weights: dict[str, Any]
 ) -> None:
-    """Checks that the completion ends where `greedy` does, by end-of-sequence, which is among the ids."""
+    """Checks that the completion ends like `greedy`, with end-of-sequence as its last id."""
     expected = greedy.token_ids[:-1] + bench.reference.ends[:1]
     sample = await server.complete(greedy.prompt_token_ids, SHORT, temperature=0)
     ending = f"weights that end {greedy.prompt_token_ids} after {len(expected)} tokens"

@@ -1,7 +1,4 @@
-"""Reads server-sent events as the HTML standard defines them, and lines, with each arrival time.
-
-`server` calls it. It knows no field of the contract.
-"""
+"""Reads server-sent events (HTML standard) and lines, with arrival times. Must not know the contract."""
 
 import asyncio
 import codecs
@@ -11,7 +8,7 @@ Event = tuple[float, str]  # seconds on the event loop's clock, and the data
 
 
 class EventReader:
-    """Converts the bytes of a stream, split at any position, to the data of its events.
+    """An incremental parser of server-sent events.
 
     A line ends with CRLF, LF or CR. A line that begins with a colon is a comment. One space after `data:` is
     not part of the data, and several data lines form one event.
@@ -25,7 +22,7 @@ class EventReader:
     def feed(self, received: bytes, last: bool = False) -> Iterator[str]:
         """Yields the data of the events that `received` completes."""
         text = self._open + self._decoder.decode(received, last)
-        # A CR at the end may be the first half of a CRLF.
+        # A CR at the end may be the first half of CRLF.
         held = text[-1:] if text.endswith("\r") and not last else ""
         lines = (text.removesuffix(held) if held else text).replace("\r\n", "\n").replace("\r", "\n")
         *whole, rest = lines.split("\n")

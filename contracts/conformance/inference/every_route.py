@@ -1,4 +1,4 @@
-"""One short request on every route that a server offers. The arrivals of G2 send them."""
+"""One short request on every route that a server offers, for requests that arrive during updates (G2)."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -14,7 +14,7 @@ from contracts.conformance.verdicts import GuaranteeError
 def completions_on_every_route(
     bench: Bench, server: Server, capabilities: list[str], seed: int
 ) -> list[Coroutine[Any, Any, list[Sample]]]:
-    """Returns a completion, a streamed one and a chat, as far as they are offered."""
+    """Returns requests for a completion, a streamed completion and a chat, as far as they are offered."""
     prompt = bench.reference.prompt(9, seed)
     requests: list[Coroutine[Any, Any, list[Sample]]] = [server.choices(prompt, SHORT)]
     if "stream" in capabilities:
@@ -25,7 +25,7 @@ def completions_on_every_route(
 
 
 async def score_of(bench: Bench, server: Server, what: str) -> None:
-    """Scores one sequence. Raises GuaranteeError unless it is answered."""
+    """Scores one sequence. Raises GuaranteeError unless the status is 200."""
     body: dict[str, Any] = {"sequences": [bench.reference.prompt(12)], "temperature": 1.0}
     status, answer = await server.post("/score", body)
     if status != 200:

@@ -1,7 +1,7 @@
-"""Compares the first spans of responses with the weights in their labels. G8 does so after many updates.
+"""Compares the first spans of responses with the weights in their labels. G8 calls it.
 
-A server that processes a prompt in chunks may apply updates between them. With `keep`, older weights have
-then computed keys and values of the first chunks, and newer weights continue from these.
+A server that processes a prompt in chunks may apply updates between chunks. With `keep`, older weights have
+then computed keys and values of the first chunks, from which newer weights continue.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.updates_under_load import Answers, mode_of, weights_of
 
 CHECKED = 24  # responses compared with the reference
-MOST_UPDATES = 3  # updates during one prompt, at most: each multiplies the combinations to compare with
+MOST_UPDATES = 3  # most updates during one prompt; each multiplies the combinations to compare with
 
 
 async def first_spans_off_by(bench: Bench, answers: Answers) -> float:
@@ -35,9 +35,8 @@ async def first_spans_off_by(bench: Bench, answers: Answers) -> float:
 def older_versions(version: int, since: int, kv_cache: list[str]) -> Sequence[int]:
     """Returns the versions before the first span's that may have read a part of the prompt.
 
-    They were live after the request was sent, and each later update kept the cache.
-
-    `since` is the version that was live when the request was sent.
+    Each of them was live after the request was sent, and later updates kept the cache. since: the version
+    that was live when the request was sent.
     """
     oldest = version
     while oldest > max(since, version - MOST_UPDATES) and mode_of(kv_cache, oldest) == "keep":
@@ -48,11 +47,9 @@ def older_versions(version: int, since: int, kv_cache: list[str]) -> Sequence[in
 def first_span_off_by(
     bench: Bench, sample: Sample, where: str, cache: KeptCache, older: Sequence[int]
 ) -> float:
-    """Returns the largest error, in nats, of the first span.
+    """Returns the largest error, in nats, of the first span. Raises GuaranteeError beyond the tolerance.
 
-    `older` are the versions that may have read a part of the prompt before, in their order.
-
-    Raises GuaranteeError beyond the tolerance.
+    older: versions that may have read a part of the prompt before, in order.
     """
     version, start, end = sample.spans[0]
     span = range(start, end)
@@ -67,7 +64,7 @@ def first_span_off_by(
 
 
 def _kept(bench: Bench, sample: Sample, cache: KeptCache, older: Sequence[int]) -> Iterator[torch.Tensor]:
-    """Yields `[tokens]` log-probabilities for each way to divide the prompt among these versions."""
+    """Yields [tokens] log-probabilities for each way to divide the prompt among these versions."""
     prompt = sample.prompt_token_ids
     ids = sample.token_ids
     last = (weights_of(bench, sample.spans[0][0]), len(prompt) + len(ids))

@@ -1,7 +1,7 @@
-"""Measures the resources of a server's processes as the operating system reports them.
+"""Measures the resources of a server's processes, as reported by the operating system. G8 calls it.
 
-The processes are those that listen at the server's address, and their descendants. They can be inspected if
-the server runs on this machine, for the same user. G8 calls it; it sends no request.
+These are the processes that listen at the server's address and their descendants. They can be inspected if
+the server runs on this machine under the same user.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ class Footprint:
     """The sums over all processes of a server."""
 
     resident_bytes: int
-    descriptors: int  # without the connections of clients, who decide how long they last
+    descriptors: int  # without client connections, whose duration clients decide
     threads: int
-    processes: int  # ended ones that their parent has not waited for are included
+    processes: int  # including zombies
 
 
 class Processes:
-    """The processes of one server, found anew at each reading."""
+    """The processes of one server. Descendants are determined at each reading."""
 
     def __init__(self, root: psutil.Process, port: int):
         self.root = root
@@ -43,7 +43,7 @@ class Processes:
         )
 
     def _held(self, process: psutil.Process) -> tuple[int, int, int] | None:
-        """Returns resident bytes, descriptors and threads of a process that has not ended."""
+        """Returns resident bytes, descriptors and threads of a process, or None if it has ended."""
         with contextlib.suppress(psutil.Error), process.oneshot():
             if process.status() == psutil.STATUS_ZOMBIE:
                 return None
@@ -57,7 +57,7 @@ class Processes:
 
 
 def processes_of(url: str) -> Processes | None:
-    """Returns the processes that serve `url`, or None if they are not this machine's or not this user's."""
+    """Returns the processes that serve `url`, or None if they cannot be inspected."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
@@ -83,7 +83,7 @@ def _own_addresses() -> set[str]:
 
 
 def _first(process: psutil.Process, port: int) -> psutil.Process:
-    """Returns the topmost ancestor with the listening socket: a server may have forked its workers."""
+    """Returns the topmost ancestor with the listening socket, because a server may have forked workers."""
     parent = process.parent()
     with contextlib.suppress(psutil.Error):
         while parent and any(

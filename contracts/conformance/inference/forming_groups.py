@@ -13,9 +13,9 @@ JOIN_TIMEOUTS_S = (1.0, 3.0, 10.0)  # of groups that never form
 
 
 async def refused_while_joining(bench: Bench, trainer: TrainerPeer) -> None:
-    """Checks that updates are refused while a group is being joined; the join then fails.
+    """Checks that updates are refused while a group is being joined, whose rendezvous then times out.
 
-    On a busy machine the join may not be visible before its timeout; a longer timeout is then tried.
+    On a busy machine the join may not be visible before its timeout. Then tries a longer timeout.
     """
     codes: set[str | None] = set()
     for timeout_s in JOIN_TIMEOUTS_S:

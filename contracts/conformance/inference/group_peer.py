@@ -1,7 +1,4 @@
-"""The trainer's side of joining: a run with its epochs, and rank 0 of the weight group.
-
-Methods without a server argument send to all servers, because they form one weight group.
-"""
+"""The trainer's side of joining: a run with its epochs, and rank 0 of the weight group of all servers."""
 
 import asyncio
 import uuid
@@ -26,10 +23,10 @@ class GroupPeer:
         self.epoch = 0
         self.kv_cache = "keep"  # unless a server offers only `recompute`
         self.group: WeightGroup | None = None
-        self.joined: list[dict[str, Any]] = []  # the request with which each server joined the group
+        self.joined: list[dict[str, Any]] = []  # each server's request to join the group
 
     async def join_requests(self, port: int, extra_ranks: int = 0, **changes: object) -> list[dict[str, Any]]:
-        """Returns each server's request to join. `extra_ranks` ranks follow the servers' ranks."""
+        """Returns each server's request to join. extra_ranks: number of ranks after the servers' ranks."""
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
         backend = backend_of(contracts)
@@ -54,12 +51,12 @@ class GroupPeer:
         return requests
 
     def _takes_over(self, contract: ContractInfo) -> bool:
-        """Returns whether joining needs `takeover`: the server has another run, or a higher version."""
+        """Returns True if joining needs `takeover`, because the server belongs to another run."""
         fresh = contract.run is None and contract.weights.version == 0
         return not fresh and contract.run != self.run
 
     async def join(self) -> None:
-        """Opens the next epoch with every server. Raises GuaranteeError if one of them does not join."""
+        """Forms the group of the next epoch. Raises GuaranteeError if a server does not join."""
         self.leave()
         self.epoch += 1
         patience_s = self.settings.patience_s

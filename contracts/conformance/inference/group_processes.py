@@ -12,10 +12,7 @@ from contracts.conformance.verdicts import GuaranteeError
 async def join_from(
     bench: Bench, run: TrainerPeer, process: GroupProcess, second_receiver: bool = False
 ) -> GroupProcess | None:
-    """Joins the next epoch, whose rank 0 is in `process`.
-
-    Returns the second receiver's process, if one is requested.
-    """
+    """Joins the next epoch with rank 0 in `process`. Returns the second receiver's process, if requested."""
     run.leave()
     run.epoch += 1
     port = await next_message(process, bench)
@@ -46,5 +43,5 @@ async def join_from(
 
 
 async def next_message(process: GroupProcess, bench: Bench) -> Any:
-    """Returns the next message of `process`, without blocking the event loop."""
+    """Waits for the next message of `process` without blocking the event loop."""
     return await asyncio.to_thread(process.receive, bench.settings.timeout_s + 30)

@@ -1,6 +1,6 @@
-"""Decides whether a server's resources grow with the work that it has done.
+"""Detects growth of a server's resources with the work that it has done. G8 calls it.
 
-G8 calls it. The figures come from `/contract`, and from the operating system if the server runs here.
+Figures come from `/contract`, and from the operating system if the server runs on this machine.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from contracts.conformance.inference.readings import (
     COUNTED,
     MIB,
     NAMES,
+    REPORTED,
     RESIDENT,
     TAKES,
-    TOLD,
     Reading,
     Readings,
     amount,
@@ -27,18 +27,18 @@ from contracts.conformance.inference.readings import (
 )
 from contracts.conformance.verdicts import GuaranteeError
 
-ROUNDS = 4  # rounds of events; each figure must stay flat in one of them
+ROUNDS = 4  # most rounds of events; each figure must stay flat in one of them
 NOISE = 4 * MIB  # bytes by which memory may grow after the first quarter of a round, with any model
 COPIES = 2  # copies of the weights by which memory may grow in addition
 RARE = 8  # actions per descriptor, thread or process that may remain
-FEW = 3  # descriptors, threads or processes that may be added in any round
+FEW = 3  # descriptors, threads or processes that any round may add
 ANSWER_BYTES = 512  # bytes by which a response may grow in a round
-SETTLE = 2  # factor of grace_s: the time in which resources may still be freed
+SETTLE = 2  # multiple of grace_s in which resources may still be freed
 SLOWER_MS = 150  # milliseconds by which an event may take longer in a round
 
 
 class Growth:
-    """Reads the servers' figures and compares them. It remembers the growth in the last flat rounds."""
+    """Reads the servers' figures and compares them. worst: largest growth in flat rounds, by figure."""
 
     def __init__(self, bench: Bench):
         self.bench = bench
@@ -49,19 +49,19 @@ class Growth:
     async def check_flat(
         self, event: Callable[[], Awaitable[float]], count: int, what: str, actions: int = 1
     ) -> None:
-        """Repeats `event` in rounds of `count` until every figure stayed flat in some round.
+        """Repeats `event` in rounds of `count` until every figure has stayed flat in some round.
 
-        `event` performs `actions` of the kind `what`, and returns the seconds of one. An engine may fill its
-        caches in the first rounds, but a leak grows in every round. Raises GuaranteeError for a leak.
+        event: performs `actions` actions of the kind `what`, and returns the seconds of one. An engine may
+        fill caches in the first rounds, but a leak grows in every round. Raises GuaranteeError for a leak.
         """
-        growing: Readings = {}  # the figures that have grown in every round so far
-        first: list[Readings] = []  # the readings at the beginning of the first round
+        growing: Readings = {}  # figures that have grown in every round so far
+        first: list[Readings] = []  # readings at the beginning of the first round
         rounds = 0
 
-        def still(found: Readings) -> bool:
-            """Returns whether a figure that grew in all earlier rounds has grown again.
+        def still_grows(found: Readings) -> bool:
+            """Returns True if a figure that grew in all earlier rounds has grown again.
 
-            A figure that falls between rounds is no leak, even if it grows within each round: a leak adds up.
+            A figure that falls between rounds is not a leak, even if it grows within each round.
             """
             added = differences(first, after)
             for url, growth in found.items():
@@ -80,10 +80,10 @@ class Growth:
             first = first or before
             rounds += 1
             found = differences(before, after)
-            if not still(found):
-                self._remember(found)
+            if not still_grows(found):
+                self._record_growth(found)
                 return
-        if await self._settles(before, after, still):
+        if await self._settles(before, after, still_grows):
             return
         url, growth = next((url, growth) for url, growth in growing.items() if growth)
         name = next(iter(growth))
@@ -98,7 +98,7 @@ class Growth:
     async def _round(
         self, event: Callable[[], Awaitable[float]], count: int
     ) -> tuple[list[Readings], list[Readings]]:
-        """Returns a few readings after the first quarter of the events, and as many after the last ones."""
+        """Runs a round. Returns readings after the first quarter of the events, and after the last events."""
         few = max(1, count // 8)
         first = range(count // 4 - 1, count // 4 - 1 + few)
         last = range(count - few, count)
@@ -111,13 +111,13 @@ class Growth:
         return before, after
 
     async def _settles(
-        self, before: list[Readings], after: list[Readings], still: Callable[[Readings], bool]
+        self, before: list[Readings], after: list[Readings], still_grows: Callable[[Readings], bool]
     ) -> bool:
-        """Returns whether the figures fall without requests, as the server closes idle connections."""
+        """Returns True if the figures fall without requests, for example when idle connections close."""
         taken = min(reading[TAKES] for readings in after for reading in readings.values())
         for _ in range(int(SETTLE * self.bench.settings.grace_s)):
             await asyncio.sleep(1)
-            if not still(differences(before, [await self._read(taken / 1000)])):
+            if not still_grows(differences(before, [await self._read(taken / 1000)])):
                 return True
         return False
 
@@ -126,7 +126,7 @@ class Growth:
         for server in self.bench.servers:
             told = (await server.contract()).process.resident_bytes
             size = len(json.dumps((await server.get("/contract"))[1]))
-            reading = {TOLD: told, ANSWER: size, TAKES: round(1000 * seconds)}
+            reading = {REPORTED: told, ANSWER: size, TAKES: round(1000 * seconds)}
             if processes := self.processes[server.url]:
                 try:
                     held = asdict(processes.footprint())
@@ -138,19 +138,19 @@ class Growth:
         return readings
 
     def _allowed(self, name: str, actions: int) -> int:
-        if name in (TOLD, RESIDENT):
+        if name in (REPORTED, RESIDENT):
             return NOISE + self.copies
         fixed = {ANSWER: ANSWER_BYTES, TAKES: SLOWER_MS}
         return fixed.get(name, max(FEW, actions // RARE))
 
-    def _remember(self, found: Readings) -> None:
+    def _record_growth(self, found: Readings) -> None:
         for growth in found.values():
             for name, by in growth.items():
                 self.worst[name] = max(by, self.worst.get(name, by))
 
     def describe(self) -> str:
-        """Returns the largest growth in flat rounds, by figure."""
-        seen = RESIDENT if RESIDENT in self.worst else TOLD
+        """Returns `worst` as text."""
+        seen = RESIDENT if RESIDENT in self.worst else REPORTED
         parts = [f"memory {self.worst[seen] / MIB:+.1f} of {(NOISE + self.copies) / MIB:.1f} MiB"]
         if seen == RESIDENT:
             parts += [f"{name} {self.worst[name]:+d}" for name in COUNTED if name in self.worst]

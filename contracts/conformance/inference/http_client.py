@@ -1,4 +1,4 @@
-"""An HTTP client of one server, which returns responses without judging them. It knows no guarantee."""
+"""An HTTP client of one server, which returns responses unchecked. Must not know guarantees."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ Answer = tuple[int, dict[str, Any]]  # HTTP status, decoded body
 
 
 class HttpClient:
-    """Sends requests to one server; `token` is the bearer token that it was started with."""
+    """Sends requests to one server. token: the bearer token with which it was started."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None):
         self.http = http
@@ -67,7 +67,7 @@ class HttpClient:
             raise self.unanswered("POST", path, body) from error
 
     def unanswered(self, method: str, path: str, body: dict[str, Any]) -> GuaranteeError:
-        """Returns the error for a request without a response in time."""
+        """Returns the error for a request that timed out."""
         return GuaranteeError(
             f"{self.url}: no answer to {method} {path} within {self.http.timeout.total:g} s",
             "an answer",
@@ -76,7 +76,7 @@ class HttpClient:
 
 
 def decoded(text: str) -> dict[str, Any]:
-    """Returns the JSON object in `text`; any other text becomes an object that shows it."""
+    """Parses a JSON object. Any other text is returned within an object."""
     try:
         body = json.loads(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Decides whether draws depend on each other: tokens of a choice, of the choices of a request, of requests.
+"""Tests whether draws depend on each other, within a choice, between choices, and between requests.
 
-Each token becomes a number that is uniform between 0 and 1 if it was drawn correctly (`draws`). Whether it is
-above one half is a fair bit. Of independent draws, two such bits agree in half of all pairs, and a request
-has as many ones as so many fair coins. Both probabilities are exact.
+`draws` maps each token to a number that is uniform in [0, 1] if it was drawn correctly. The bit "above one
+half" is then a fair coin. If draws are independent, two bits agree with probability 1/2, and the number of
+ones in a request is binomial.
 """
 
 from collections import defaultdict
@@ -16,9 +16,9 @@ Request = Sequence[Choice]
 
 
 def dependence(requests: Sequence[Request], slack: float) -> str | None:
-    """Returns a description of draws that depend on each other, or None.
+    """Returns a description of dependent draws, or None.
 
-    requests: in the order in which they were sent. slack: the allowed error of a bit's probability.
+    requests: in the order in which they were sent. slack: allowed error of a bit's probability.
     """
     for what, pairs in _pairs(requests).items():
         alike = sum(one == other for one, other in pairs)
@@ -28,9 +28,9 @@ def dependence(requests: Sequence[Request], slack: float) -> str | None:
 
 
 def _pairs(requests: Sequence[Request]) -> dict[str, list[tuple[bool, bool]]]:
-    """Returns pairs of bits, by what they are of. Of each kind, every pair has a bit that no earlier one has.
+    """Returns pairs of bits by kind.
 
-    So agreements are independent of each other too.
+    Within a kind, each pair has a bit that no earlier pair has, so that agreements are independent.
     """
     found: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for request in requests:
@@ -50,14 +50,14 @@ def _pairs(requests: Sequence[Request]) -> dict[str, list[tuple[bool, bool]]]:
 
 
 def _add(found: dict[str, list[tuple[bool, bool]]], what: str, one: Choice, other: Choice) -> None:
-    """Adds pairs of the same position, and of positions one apart: noise may be used again a token later."""
+    """Adds pairs of equal positions and of adjacent positions, because noise may be reused a token later."""
     found[what] += zip(one, other, strict=False)
     found[f"{what}, one token later"] += zip(one[1:], other, strict=False)
     found[f"{what}, one token earlier"] += zip(one, other[1:], strict=False)
 
 
 def _unevenness(requests: Sequence[Choice], slack: float) -> str | None:
-    """Returns what is wrong with the number of ones among the first tokens of each request, or None."""
+    """Returns a description if the numbers of ones among first tokens are not binomial, or None."""
     n = min(map(len, requests), default=0)
     distances = [abs(2 * sum(request[:n]) - n) for request in requests]
     off = n * slack

@@ -1,7 +1,7 @@
-"""The reference for `keep`: a forward of new weights over keys and values that older weights have computed.
+"""The reference for `keep`: a forward of new weights over keys and values computed by older weights.
 
-The keys and values are the cache that the Hugging Face model itself returns. A model with custom code may
-have none, or one that cannot continue a sequence. Then `continues` is false.
+Keys and values are the cache of the Hugging Face model. A model with custom code may have none, or one that
+cannot continue a sequence.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,21 @@ import torch
 
 from contracts.conformance.inference.reference import Reference, Weights
 
-Part = tuple[Weights, int]  # weights, and the position up to which they have read the sequence
-CLOSE = 1e-3  # nats by which a forward in two parts may differ from a forward in one
+Part = tuple[Weights, int]  # (weights, position up to which they have read the sequence)
+CLOSE = 1e-3  # nats by which a forward in several parts may differ from a forward in one
 
 
 class KeptCache:
-    """Computes log-probabilities of sequences that several weights have read in turn."""
+    """Computes log-probabilities of sequences that several weights have read in turn.
+
+    continues: True if the model continues its cache exactly. Otherwise, `logprobs` must not be used.
+    """
 
     def __init__(self, reference: Reference):
         self.reference = reference
         self.continues = self._continues()
 
     def _continues(self) -> bool:
-        """Returns whether the model continues its own cache exactly."""
         weights = self.reference.weights(1)
         prompt = self.reference.prompt(24)
         plain = self.reference.logprobs(weights, prompt[:1], prompt[1:])
@@ -37,10 +39,9 @@ class KeptCache:
 
     @torch.no_grad()
     def logprobs(self, parts: Sequence[Part], prompt: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
-        """Returns the `[len(ids)]` log-probabilities of `ids`, in nats.
+        """Returns the [len(ids)] log-probabilities of `ids`, in nats.
 
-        Each part continues where the previous one ended, with its keys and values. The last part ends with
-        the sequence.
+        Each part continues from the keys and values of the previous one.
         """
         tokens = [*prompt, *ids]
         logits = []

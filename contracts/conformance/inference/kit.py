@@ -55,7 +55,7 @@ OWN: Checks = {
 CHECKS = with_registered(OWN, REGISTERED)
 CODES = [guarantee.code for guarantee in CHECKS]
 KNOWN = " and ".join(map(str, CONTRACT_VERSIONS))
-LONGEST_S = 1800.0  # the longest time that one check may take
+LONGEST_S = 1800.0  # timeout of one check
 ANSWERS_WITHIN_S = 30.0
 CONTEXTS = (2048, 1024, 512, 256, 128)  # tokens; the kit uses the first that the server accepts
 
@@ -74,20 +74,20 @@ def check_inference(
     The servers form one weight group. They must serve the model of `reference`, which may be a model
     directory. The kit takes them over, so no other client may use them meanwhile.
 
-        part: a part of the one guarantee in `only`, which is checked alone.
-        settings: the fields of `Settings`.
+        part: the only part to check, of the one guarantee in `only`.
+        settings: fields of `Settings`.
         tell: called with each guarantee before it is checked.
 
-    Raises ValueError for an unknown guarantee, part or setting, and for servers that declare channels if no
-    installed package has guarantees of these. Raises ConnectionError for a server that does not respond, and
-    OSError or ValueError for a model that cannot be loaded.
+    Raises ValueError for an unknown guarantee, part or setting, and for servers with channels if no installed
+    package has guarantees of these. Raises ConnectionError for a server that does not respond, and OSError or
+    ValueError for a model that cannot be loaded.
     """
     wanted = chosen(CHECKS, only, part)
     limits = Settings(**settings)
     reference = Reference(reference) if isinstance(reference, str) else reference
 
     async def run() -> list[Verdict]:
-        # Many servers close an idle connection after 5 s; a POST sent at that moment is lost.
+        # Many servers close idle connections after 5 s, and a POST sent at that moment is lost.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
         timeout = aiohttp.ClientTimeout(total=limits.answer_s, sock_connect=10)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
@@ -135,7 +135,7 @@ async def _present(server: Server) -> None:
 
 
 async def _context(server: Server, reference: Reference) -> int:
-    """Returns the tokens that prompt and completion may have together, at most the model's context."""
+    """Returns the maximum length of prompt and completion, at most the model's context."""
     model = (await server.contract()).model
     for context in sorted({min(most, reference.context) for most in CONTEXTS}, reverse=True):
         body = {"model": model, "prompt": reference.prompt(context - 1), "max_tokens": 1}
@@ -146,7 +146,7 @@ async def _context(server: Server, reference: Reference) -> int:
 
 
 async def _speed(server: Server, reference: Reference) -> Speed | None:
-    """Returns the server's speed, or None if measuring it fails: one of the checks will report the cause."""
+    """Returns the server's speed, or None if measuring fails, whose cause one of the checks will report."""
     try:
         return await measure_speed(server, reference)
     except (aiohttp.ClientError, GuaranteeError):

@@ -1,7 +1,4 @@
-"""Checks version labels under load, on several choices, after failed updates and after takeovers.
-
-G5 calls it.
-"""
+"""Checks version labels under load, of several choices, after failed updates and takeovers. G5 calls it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +6,7 @@ from typing import Any
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.buckets import packed
-from contracts.conformance.inference.departures import hang_up
+from contracts.conformance.inference.departures import disconnect
 from contracts.conformance.inference.load import cancelling
 from contracts.conformance.inference.mixed_batch import Asked, ids, limits_of
 from contracts.conformance.inference.recovery import restarts, restore_service
@@ -19,17 +16,17 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-TOGETHER = 24  # requests in addition to those that certainly cross the update; some have several choices
+TOGETHER = 24  # additional requests during an update; some have several choices
 LENGTH = 96
 QUEUED = 6
-QUEUED_S = 1.0  # without any response in this time, requests wait for the update
-ROUNDS = 16  # of such requests, at most
+QUEUED_S = 1.0  # if no request is answered within this time, requests wait for the update
+ROUNDS = 16  # most rounds of such requests
 
 Sent = list[tuple[Server, asyncio.Task[list[Sample]]]]
 
 
 async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> list[tuple[Server, Sample]]:
-    """Runs `update()` while streams and requests of several choices run, and returns their completions."""
+    """Calls `update()` while streams and requests with several choices run, and returns their completions."""
     capabilities = await bench.offered("capabilities")
     streams = "stream" in capabilities
     tasks = []
@@ -69,14 +66,14 @@ async def queued_over_an_update(
         await trainer.wait_until_live(version, size, "send requests between two buckets")
         return [(server, sample) for server, task in sent for sample in await task]
     finally:
-        await hang_up([task for _, task in sent])
+        await disconnect([task for _, task in sent])
 
 
 async def _send_until_queued(bench: Bench, server: Server, sent: Sent) -> None:
-    """Sends rounds of requests to a server, until one that had no response is followed by another.
+    """Sends rounds of requests to a server until two consecutive rounds get no response.
 
-    A server pauses some time after it has received the first bucket, and may have begun with the first
-    requests by then. Some servers never pause.
+    A server pauses some time after it has received the first bucket, so it may answer the first requests.
+    Some servers never pause.
     """
     silent = 0
     for _ in range(ROUNDS):
@@ -89,7 +86,7 @@ async def _send_until_queued(bench: Bench, server: Server, sent: Sent) -> None:
 
 
 async def _send_round(bench: Bench, server: Server) -> list[asyncio.Task[list[Sample]]]:
-    """Sends a few short requests, every other one with two choices."""
+    """Sends a few short requests, every second one with two choices."""
     n = min(2, (await limits_of(server)).max_n)
     batch = []
     for i in range(QUEUED):
@@ -100,12 +97,12 @@ async def _send_round(bench: Bench, server: Server) -> list[asyncio.Task[list[Sa
 
 
 async def after_a_failed_update(bench: Bench, trainer: TrainerPeer) -> None:
-    """Aborts an update, and checks that nothing reports its version as live, then or later."""
+    """Aborts an update, and checks that its version is never reported as live."""
     live = trainer.version
     version = live + 1
     staged = "staged" in await bench.offered("capabilities")
     receive = "staged" if staged else "paused"
-    # Every server is checked while it waits for the first bucket.
+    # The timeout must last until every server has been checked.
     request = trainer.update_request(
         version, bench.weights(version), receive=receive, timeout_s=bench.settings.answer_s
     )

@@ -1,8 +1,7 @@
-"""Measures whether the work for disconnected clients really stops, whatever `/contract` reports.
+"""Measures whether the work for disconnected clients stops, independently of `/contract`. G11 calls it.
 
-G11 uses it. A small completion is timed on the idle server, during a load, and after the load's clients
-disconnected. The server is compared only with itself: if the work continues, the last time is like the
-second.
+Times a small completion on the idle server, during a load, and after the load's clients have disconnected. If
+the work continues, the last time is like the second.
 """
 
 import asyncio
@@ -18,8 +17,8 @@ from contracts.conformance.inference.server import Server, poll
 from contracts.conformance.verdicts import GuaranteeError
 
 PROBE_TOKENS = 24
-PROBES = 3  # the fastest counts
-ATTEMPTS = 3  # a busy machine may be slow once
+PROBES = 3  # measurements, of which the fastest counts
+ATTEMPTS = 3  # because a busy machine may be slow once
 CHOICES = 4
 CONNECTIONS = 32
 VISIBLE = 2.0  # factor by which a load must slow the server to be noticeable
@@ -37,26 +36,26 @@ class Speeds:
     after: float
 
     @property
-    def tells(self) -> bool:
-        """Whether the load slowed the server enough that continued work would be noticed."""
+    def is_noticeable(self) -> bool:
+        """True if the load slowed the server enough that continued work would be noticed."""
         return self.loaded >= VISIBLE * self.idle
 
     @property
     def stopped(self) -> bool:
-        """Whether the server is closer to its idle speed than to its speed under load."""
-        return not self.tells or self.after <= (self.idle * self.loaded) ** 0.5
+        """True if the server is closer to its idle speed than to its speed under load."""
+        return not self.is_noticeable or self.after <= (self.idle * self.loaded) ** 0.5
 
 
 async def work_stops(bench: Bench, server: Server) -> Speeds:
     """Checks that a load with several choices per connection ends when its connections are closed."""
-    await quiet(server)
+    await wait_until_idle(server)
     idle = await probe(bench, server)
     for attempt in range(ATTEMPTS):
-        async with leaving(bench, server, CONNECTIONS, CHOICES * 2**attempt):
+        async with disconnecting(bench, server, CONNECTIONS, CHOICES * 2**attempt):
             loaded = await probe(bench, server, limit_s=10 * idle + 1)
-        await quiet(server)
+        await wait_until_idle(server)
         speeds = Speeds(idle, loaded, await probe(bench, server, limit_s=10 * idle + 1))
-        if speeds.tells and speeds.stopped:
+        if speeds.is_noticeable and speeds.stopped:
             return speeds
         if not speeds.stopped:
             idle = await _later(bench, server, speeds)
@@ -71,10 +70,9 @@ async def work_stops(bench: Bench, server: Server) -> Speeds:
 
 
 async def _later(bench: Bench, server: Server, speeds: Speeds) -> float:
-    """Returns the seconds on the idle server, measured again, because the machine may be busier now.
+    """Measures the idle server again, because the machine may be busier now.
 
-    It first waits until a load that continues should have ended. If it has not ended, the earlier seconds
-    count.
+    Waits first until work that continues should have ended. Returns the earlier seconds if it has not ended.
     """
     await asyncio.sleep(PAUSE_S)
     idle = await probe(bench, server, limit_s=speeds.loaded)
@@ -82,10 +80,10 @@ async def _later(bench: Bench, server: Server, speeds: Speeds) -> float:
 
 
 @asynccontextmanager
-async def leaving(
+async def disconnecting(
     bench: Bench, server: Server, connections: int, choices: int
 ) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Runs long requests, every second one streamed if possible, and closes their connections at the end.
+    """Runs long requests, some streamed if possible, and closes their connections at the end of the block.
 
     Raises the error of a refused request.
     """
@@ -112,7 +110,7 @@ async def leaving(
 
 
 async def probe(bench: Bench, server: Server, limit_s: float | None = None) -> float:
-    """Returns the seconds of the fastest of a few small completions; `limit_s` if none ends in that time."""
+    """Returns the seconds of the fastest of PROBES small completions, at most `limit_s`."""
     prompt = bench.reference.prompt(8, seed=77)
     best = limit_s
     for _ in range(PROBES):
@@ -128,8 +126,8 @@ async def probe(bench: Bench, server: Server, limit_s: float | None = None) -> f
     return best
 
 
-async def quiet(server: Server) -> None:
-    """Waits until the server reports no request."""
+async def wait_until_idle(server: Server) -> None:
+    """Waits until the server reports no request. Raises GuaranteeError after QUIET_S."""
 
     async def idle() -> bool:
         return await server.unfinished() == 0

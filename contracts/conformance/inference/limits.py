@@ -1,4 +1,4 @@
-"""Malformed requests, and requests beyond a limit, that a server of version 2 refuses. G6 uses them."""
+"""Malformed requests, and requests beyond a limit, which servers of version 2 refuse. G6 sends them."""
 
 import json
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from contracts.inference import ContractInfo
 from contracts.limits import LONGEST_S, Limits
 from contracts.schema.routes import EVERYWHERE
 
-SINCE = 2  # the version of the contract that states limits
+SINCE = 2  # first version of the contract with limits
 ATTEMPTS = 3
 JSON = {"Content-Type": "application/json"}
 NO_JSON = {
@@ -41,12 +41,12 @@ class BadHttp:
     status: int
     code: str
     body: bytes = field(default=b"", repr=False)
-    length: int | None = None  # the Content-Length, if it differs from the body's
-    chunked: bool = False  # whether the body is sent in chunks, without a Content-Length
+    length: int | None = None  # Content-Length, if it differs from the body's length
+    chunked: bool = False  # True if the body is sent in chunks, without a Content-Length
 
 
 def bad_http(limits: Limits) -> list[BadHttp]:
-    """Returns requests that are refused before any route reads them."""
+    """Returns requests that must be refused before a route reads them."""
     found = [
         BadHttp(f"{what} to {route.path}", "POST", route.path, 400, "bad_request", body)
         for route in BODIES
@@ -65,7 +65,7 @@ def bad_http(limits: Limits) -> list[BadHttp]:
 
 
 def _wrong_methods() -> list[tuple[str, str]]:
-    """Returns each route that every server has, with each method that it does not have."""
+    """Returns each mandatory route with each method that it does not have."""
     has: dict[str, set[str]] = {}
     for method, path in (route.sample for route in EVERYWHERE):
         has.setdefault(path, set()).add(method)
@@ -73,7 +73,7 @@ def _wrong_methods() -> list[tuple[str, str]]:
 
 
 def _too_large(limits: Limits) -> list[BadHttp]:
-    """Returns bodies one byte too long; a declared length is refused before the body is sent."""
+    """Returns bodies that are one byte too long. All but the last only declare their length."""
     found = []
     for route in BODIES:
         what = f"a length of a byte too many to {route.path}"
@@ -85,7 +85,7 @@ def _too_large(limits: Limits) -> list[BadHttp]:
 
 
 def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadRequest]:
-    """Returns requests with a value beyond a limit. `join` is a valid request to join."""
+    """Returns requests with a value beyond a limit. join: a valid request to join."""
     body: dict[str, Any] = {"model": model, "prompt": [1], "max_tokens": 1}
     path = "/v1/completions"
     long = "x" * (limits.max_text_characters + 1)
@@ -94,7 +94,7 @@ def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadR
         *({"temperature": t} for t in (limits.min_temperature / 2, 1e-38) if limits.min_temperature),
     ]
     found = [BadRequest(path, body | change, 422, "invalid_request") for change in changes]
-    # The limit on bytes is checked first: a long text may exceed it too.
+    # The limit on bytes is checked first, and a long text may exceed that too.
     body["prompt"] = long
     fits = len(json.dumps(body)) <= limits.max_generation_bytes
     answer = (422, "invalid_request") if fits else (413, "too_large")
@@ -112,7 +112,7 @@ def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadR
 
 
 async def check_bad_http(server: Server, contract: ContractInfo) -> int:
-    """Sends the requests of `bad_http`, returns their number. Raises GuaranteeError for a wrong response."""
+    """Sends the requests of `bad_http`, and returns their number. Raises GuaranteeError."""
     requests = bad_http(contract.limits or Limits())
     for bad in requests:
         status, answer = await _ask(server, bad)
@@ -128,10 +128,9 @@ async def check_bad_http(server: Server, contract: ContractInfo) -> int:
 
 
 async def _ask(server: Server, bad: BadHttp) -> Answer:
-    """Returns the response.
+    """Returns the response. Repeats the request if the response is lost.
 
-    A server may close the connection before it has read the body, and the response may be lost: the request
-    is then repeated.
+    A response may be lost if the server closes the connection before it has read the body.
     """
     if bad.chunked:
         headers = {"Transfer-Encoding": "chunked"}

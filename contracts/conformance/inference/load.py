@@ -1,4 +1,4 @@
-"""Requests in flight: they are started, run during an update, and must be complete at the end."""
+"""Requests in flight, which run during an update and must complete."""
 
 import asyncio
 import contextlib
@@ -18,9 +18,9 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 FIRST_TRY = 96  # tokens of each request in the first attempt
-FEW = 8  # requests in flight per server, if their number matters little
-TOGETHER = 32  # requests in flight per server, if their number matters
-MANY = 96  # requests in flight per server, at most
+FEW = 8  # requests in flight per server if their number matters little
+TOGETHER = 32  # requests in flight per server if their number matters
+MANY = 96  # most requests in flight per server
 PROMPTS = range(5, 27, 3)  # tokens of the prompts of requests in flight
 LONGEST_PROMPT = max(PROMPTS)
 
@@ -33,8 +33,8 @@ async def in_flight(
 ) -> AsyncIterator[Tasks]:
     """Runs `count` completions on each server, and yields while they are being generated.
 
-    Each has a token by then, unless one has ended or some wait for slots. At the end of the block, unfinished
-    ones are cancelled. With `in_lines`, every second one is as_completed.
+    Each has a token by then, unless one has ended or some wait for slots. The end of the block cancels
+    unfinished ones. in_lines: every second request is as_completed.
     """
     prompts = [bench.reference.prompt(PROMPTS[i % len(PROMPTS)], seed=i) for i in range(count)]
     tasks: Tasks = []
@@ -45,7 +45,7 @@ async def in_flight(
     async with cancelling([task for _, task in tasks]):
         for server in bench.servers:
             if await side_by_side(server, [task for at, task in tasks if at is server]):
-                # This request was sent last, so once it has its token the others have theirs.
+                # When this request, which was sent last, has its token, the others have theirs.
                 await server.complete(bench.reference.prompt(4, seed=count), 1)
         yield tasks
 
@@ -57,12 +57,11 @@ async def complete_across(
     check: Callable[[Server, Sample], float],
     count: int = FEW,
 ) -> tuple[list[Sample], float]:
-    """Runs completions while `update()` publishes, and returns them with the largest error that `check` gave.
+    """Runs completions while `update()` publishes. Returns them, and the largest error returned by `check`.
 
-    The first attempt has `count` short requests. They become longer, then more numerous, until some on every
-    server outlast `update()`, which is called each time. Each must be complete, keep the tokens that it had,
-    and pass `check`. A request that had no token yet may begin with any version, and is not checked
-    otherwise.
+    The first attempt has `count` short requests. Further attempts have longer and then more requests, until
+    some on every server outlast `update()`. Each must complete, keep its earlier tokens and pass `check`.
+    Requests without a token before the update may begin with any version, and are not passed to `check`.
     """
     max_tokens = FIRST_TRY
     worst = 0.0
@@ -95,7 +94,7 @@ async def complete_across(
 
 
 def check_finished(bench: Bench, server: Server, sample: Sample, max_tokens: int) -> None:
-    """Checks that the request ended by itself: at its length, or by end-of-sequence."""
+    """Checks that the request ended at its length or by end-of-sequence."""
     tokens = len(sample.token_ids)
     last = sample.token_ids[-1:]
     if sample.finish_reason == "length" and tokens == max_tokens:

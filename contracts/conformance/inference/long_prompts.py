@@ -1,6 +1,6 @@
-"""Long prompts that are processed, or wait, when weights change with `recompute`. G2 uses it.
+"""Long prompts that are processed, or wait, when weights change with `recompute`. G2 calls it.
 
-A server that processes a prompt in chunks has keys and values of a request without tokens.
+A server that processes prompts in chunks has keys and values of requests that have no tokens yet.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contracts.conformance.inference.mixed_load import cancelling
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 
-TOKENS = 8  # of each completion
+TOKENS = 8  # tokens of each completion
 FEW = 8  # long prompts per server in the first attempt
 MOST = 64  # long prompts per server at most
 LONGEST = 1024  # tokens of a prompt, if the context allows it
@@ -23,7 +23,7 @@ PARTS = (0.4, 0.8)  # shares of the time to process all prompts after which the 
 async def reading_long_prompts(bench: Bench, trainer: TrainerPeer) -> float:
     """Returns the largest error, in nats, of completions whose prompts were processed during an update.
 
-    It tries several moments, because servers process prompts one after the other, or all at once.
+    Tries several moments, because servers process prompts one after another or all at once.
     """
     length = min(LONGEST, bench.context - TOKENS)
     update_s, prompt_s = await _durations(bench, trainer, length)
@@ -39,7 +39,7 @@ async def reading_long_prompts(bench: Bench, trainer: TrainerPeer) -> float:
 
 
 def _prompts(bench: Bench, count: int, length: int, turn: int) -> list[list[int]]:
-    """Returns prompts of different lengths that share a prefix, and nothing more with another `turn`."""
+    """Returns prompts of different lengths, which share only a prefix, also with other turns."""
     shared = bench.reference.prompt(PREFIX, seed=1)
     return [
         shared + bench.reference.prompt(length - PREFIX - 16 * (i % 4), seed=100 + MOST * turn + i)
@@ -79,7 +79,7 @@ async def _reading_s(bench: Bench, prompts: list[list[int]]) -> float:
 
 
 async def _durations(bench: Bench, trainer: TrainerPeer, length: int) -> tuple[float, float]:
-    """Returns the seconds of an update, and those in which an idle server processes one long prompt."""
+    """Returns the seconds of an update, and the seconds in which an idle server processes a long prompt."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     version = trainer.version + 1

@@ -17,10 +17,7 @@ ROUTE = "/metrics"
 
 
 async def check_metrics(bench: Bench) -> int:
-    """Checks the metrics of every server that offers them, after one published version and after another.
-
-    Returns the number of these servers.
-    """
+    """Checks the metrics after each of two published versions. Returns the number of servers with metrics."""
     servers = [s for s in bench.servers if CAPABILITY in (await s.contract()).capabilities]
     if servers:
         async with bench.new_run() as trainer:
@@ -28,14 +25,14 @@ async def check_metrics(bench: Bench) -> int:
                 if version > trainer.version:
                     await trainer.publish(version, bench.weights(version))
                 for server in servers:
-                    # One request is answered first, so that a status has been counted.
+                    # A completed request ensures that a status has been counted.
                     await server.complete(bench.reference.prompt(5), max_tokens=2)
                     _check_families(server, await _families(server), version)
     return len(servers)
 
 
 async def _families(server: Server) -> list[Metric]:
-    """Returns the metrics as Prometheus parses them. Raises GuaranteeError for text it cannot parse."""
+    """Parses the metrics like Prometheus. Raises GuaranteeError if that fails."""
     async with server.http.get(server.url + ROUTE, headers=server.headers) as answer:
         status = answer.status
         kind = answer.content_type
@@ -54,7 +51,7 @@ async def _families(server: Server) -> list[Metric]:
 
 
 def _check_families(server: Server, families: Sequence[Metric], version: int) -> None:
-    """Raises GuaranteeError unless `families` contain the contract's metrics and report `version`."""
+    """Checks that `families` contain the contract's metrics and report `version`."""
     by_name = {family.name: family for family in families}
     for metric in METRICS:
         family = by_name.get(metric.family)
@@ -76,7 +73,7 @@ def _check_families(server: Server, families: Sequence[Metric], version: int) ->
 
 
 def _has_its_labels(family: Metric, metric: ContractMetric) -> bool:
-    """Returns whether every sample has exactly the metric's label, and every required value is present."""
+    """Returns True if every sample has exactly the metric's label, and all required values are present."""
     names = {metric.label} if metric.label else set()
     values = {sample.labels.get(metric.label or "") for sample in family.samples}
     return all(set(s.labels) == names for s in family.samples) and values.issuperset(metric.always or (None,))

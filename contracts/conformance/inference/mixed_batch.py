@@ -1,7 +1,6 @@
-"""One batch of requests that differ in every sampling parameter, in their route and in their form.
+"""A batch of requests that differ in sampling parameters, route and form. G4 and G9 use it.
 
-G4 and G9 call it. Only such a batch reveals an engine that samples a batch with one request's parameters, or
-that treats one route differently.
+It reveals an engine that samples a batch with one request's parameters, or treats one route differently.
 """
 
 import asyncio
@@ -17,8 +16,8 @@ from contracts.conformance.inference.sampling import Sampling
 from contracts.conformance.inference.server import Server
 from contracts.limits import Limits
 
-TOKENS = 32  # tokens of a completion: enough that requests sent together also run together
-ORDINARY = (None, 0.0, 0.5, 1.0, 1.7, 3.0, 5.0)  # temperatures; None leaves the field out
+TOKENS = 32  # tokens of a completion, so that requests sent together also run together
+ORDINARY = (None, 0.0, 0.5, 1.0, 1.7, 3.0, 5.0)  # temperatures; None omits the field
 TRUNCATED = (Sampling(1.3, top_k=5), Sampling(0.8, top_p=0.7), Sampling(1.6, 8, 0.8), Sampling(1.0, -1, 1.0))
 CUT_GREEDY = (Sampling(0.0, top_k=1), Sampling(0.0, top_p=0.3))  # reported under the full softmax
 TEXTS = ("2 + 3 = ", "Once upon a time", "def f(x):\n    return x")
@@ -38,7 +37,7 @@ class Asked:
 
     @property
     def body(self) -> dict[str, Any]:
-        """Returns the body of the request, without its model."""
+        """The body of the request, without `model`."""
         fields = {"max_tokens": self.max_tokens, "logprobs": True}
         return self.prompt | fields | self.sampling.fields | self.more
 
@@ -47,7 +46,7 @@ class Asked:
         return describe_request(self.path, self.body) + form
 
     async def send(self, server: Server) -> list[Sample]:
-        """Returns the choices of the response."""
+        """Sends the request and returns the choices of the response."""
         if self.stream:
             return streamed(await server.stream(self.path, self.body))
         ask = server.joined_lines if self.in_lines else server.generate
@@ -63,7 +62,7 @@ def conversation(text: str) -> tuple[str, dict[str, Any]]:
 
 
 async def limits_of(server: Server) -> Limits:
-    """Returns the server's limits; a server of version 1 states none."""
+    """Returns the server's limits, or the defaults for a server of version 1."""
     return (await server.contract()).limits or Limits()
 
 
@@ -115,7 +114,7 @@ def ids_of_text(text: str) -> tuple[str, dict[str, Any]]:
 def low_temperatures(bench: Bench, weights: Weights, lowest: float) -> dict[float, list[list[int]]]:
     """Returns, for each low temperature, prompts after which two tokens are about equally likely.
 
-    Only after such prompts do low temperatures differ from each other.
+    After other prompts, all low temperatures give the same token.
     """
     temperatures = [t for t in (0.2, 0.1, 0.02) if t >= lowest]
     tolerance = bench.settings.tolerance
@@ -135,5 +134,5 @@ def low_temperatures(bench: Bench, weights: Weights, lowest: float) -> dict[floa
 
 
 async def send_together(server: Server, asked: list[Asked]) -> list[list[Sample]]:
-    """Sends every request at once, and returns their choices in order."""
+    """Sends all requests at once, and returns their choices in order."""
     return await asyncio.gather(*(one.send(server) for one in asked))

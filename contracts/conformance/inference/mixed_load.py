@@ -1,6 +1,6 @@
 """Many requests in flight: short and long prompts, one or several choices, streamed or not.
 
-Only such a mix reveals a fault in one slot of a batch, in a long prompt or in one of several choices.
+The mix reveals a fault in one slot of a batch, in a long prompt or in one of several choices.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from contracts.conformance.verdicts import GuaranteeError
 
 LONG = 300  # tokens of a long prompt, if the context allows it
 FILLING = 7  # index of the request that fills the context
-SHORTEST = 26  # tokens of the short prompts, at most
-CHOICES = 6  # choices of a request that has several
+SHORTEST = 26  # most tokens of a short prompt
+CHOICES = 6  # choices of a request with several
 APPEARS_WITHIN_S = 30.0
-QUEUED_FOR_S = 0.5  # how long the number of running requests must stay constant before others count as queued
+QUEUED_FOR_S = 0.5  # time with a constant number of running requests after which others count as queued
 
 
 @dataclass
@@ -36,7 +36,7 @@ class InFlight:
 
 @contextlib.asynccontextmanager
 async def cancelling(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
-    """Cancels `tasks` at the end of the block, and waits until all of them have ended."""
+    """Cancels `tasks` at the end of the block, and waits until all have ended."""
     try:
         yield
     finally:
@@ -49,8 +49,8 @@ async def cancelling(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
 async def mixed_load(bench: Bench, count: int, max_tokens: int) -> AsyncIterator[list[InFlight]]:
     """Runs `count` requests on each server, and yields while they are being generated.
 
-    Each short one has a token by then, unless one has ended or some wait for slots. At the end of the block,
-    unfinished ones are cancelled.
+    Each short one has a token by then, unless one has ended or some wait for slots. The end of the block
+    cancels unfinished ones.
     """
     streams = "stream" in await bench.offered("capabilities")
     requests = []
@@ -81,7 +81,7 @@ def start(bench: Bench, server: Server, i: int, max_tokens: int, streams: bool, 
 
 
 def _length(bench: Bench, i: int, max_tokens: int) -> int:
-    """Returns the length of the i-th prompt, in tokens. One request of a load fills the context."""
+    """Returns the length of the i-th prompt, in tokens."""
     if i == FILLING:
         return max(long_prompt(bench), bench.context - max_tokens)
     return long_prompt(bench) if i % 8 == 7 else 5 + 3 * (i % 8)
@@ -92,16 +92,16 @@ async def _alone(stream: TimedStream) -> list[Sample]:
 
 
 async def _started(bench: Bench, server: Server, requests: list[InFlight]) -> None:
-    """Waits until all requests are generated at the same time, or as many as the server has slots for."""
+    """Waits until all requests are being generated, or as many as the server has slots."""
     if not await side_by_side(server, [request.task for request in requests]):
-        _note(requests, 0)
+        _record_tokens(requests, 0)
         return
-    # This request was sent last, so once it has its token the earlier short ones have theirs.
+    # When this request, which was sent last, has its token, the earlier short ones have theirs.
     await server.complete(bench.reference.prompt(4, seed=len(requests)), 1)
-    _note(requests, 1)
+    _record_tokens(requests, 1)
 
 
-def _note(requests: list[InFlight], at_least: int) -> None:
+def _record_tokens(requests: list[InFlight], at_least: int) -> None:
     for request in requests:
         request.had = len(request.stream.arrivals) if request.stream else 0
         if len(request.prompt) <= SHORTEST:
@@ -109,7 +109,7 @@ def _note(requests: list[InFlight], at_least: int) -> None:
 
 
 async def side_by_side(server: Server, tasks: Sequence[asyncio.Task[Any]]) -> bool:
-    """Returns whether the server generates all requests at the same time; False if some wait for a slot."""
+    """Returns True if the server generates all requests at a time, and False if some wait for a slot."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + APPEARS_WITHIN_S
     since = loop.time()
@@ -136,5 +136,5 @@ async def side_by_side(server: Server, tasks: Sequence[asyncio.Task[Any]]) -> bo
 
 
 async def some_wait(servers: Sequence[Server]) -> bool:
-    """Returns whether requests wait on one of the servers because all its slots are in use."""
+    """Returns True if requests wait for a slot on one of the servers."""
     return any([(await server.contract()).process.waiting for server in servers])

@@ -13,9 +13,9 @@ from contracts.end_tokens import end_token_ids
 def end_of_sequence(
     path: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None
 ) -> list[int]:
-    """Returns the end-of-sequence ids. First are those of generation_config.json or else config.json.
+    """Returns the end-of-sequence ids: those of generation_config.json or config.json, then the tokenizer's.
 
-    All servers stop at the first. They may stop at the others too, which the tokenizer or its template names.
+    All servers stop at the first id. They may also stop at the others.
     """
     try:
         ends = GenerationConfig.from_pretrained(path).eos_token_id

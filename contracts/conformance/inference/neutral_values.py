@@ -1,4 +1,4 @@
-"""Values of generation fields that have no effect, which every server accepts. G6 sends them."""
+"""Values of generation fields without effect, which every server must accept. G6 sends them."""
 
 from typing import Any
 
@@ -9,6 +9,6 @@ NOTHING: list[dict[str, Any]] = [{"top_p": 1}, {"top_k": 0}, {"top_k": -1}]  # t
 
 
 async def check_neutral_values(bench: Bench, server: Server) -> None:
-    """Sends each value, whatever the server declares. Raises GuaranteeError if one is refused."""
+    """Sends each value, independently of capabilities. Raises GuaranteeError if one is refused."""
     for field in NOTHING:
         await server.complete(bench.reference.prompt(5), 2, **field)

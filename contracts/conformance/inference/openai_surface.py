@@ -10,7 +10,7 @@ from contracts.conformance.inference.several_prompts import check_several_prompt
 from contracts.conformance.inference.usage import check_usages
 
 PARTS = ("What is 2 + 3?", " And 4?", "x")
-NOTHING: list[dict[str, Any]] = [  # values without effect, on either route
+NOTHING: list[dict[str, Any]] = [  # values without effect, on both routes
     {"frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1, "logit_bias": {}},
     {"user": "somebody", "store": False, "service_tier": "auto", "metadata": {}},
     {"stop": [], "min_p": 0, "stream_options": {}},
@@ -19,7 +19,7 @@ NOTHING: list[dict[str, Any]] = [  # values without effect, on either route
 
 
 async def check_openai_surface(bench: Bench, server: Server, capabilities: list[str]) -> None:
-    """Sends what the contract accepts under the capability `openai`, and checks the responses."""
+    """Sends requests that the capability `openai` permits, and checks the responses."""
     await _check_models(server)
     await check_usages(bench, server, "stream" in capabilities)
     await check_several_prompts(bench, server, capabilities)
@@ -49,7 +49,7 @@ async def _check_models(server: Server) -> None:
 
 
 async def _check_parts(server: Server) -> None:
-    """Checks that text parts are equivalent to their texts joined with a line break."""
+    """Checks that text parts are joined with line breaks."""
     parts = [{"type": "text", "text": text} for text in PARTS]
     (one,) = await server.chat([{"role": "user", "content": parts}], 1)
     (other,) = await server.chat([{"role": "user", "content": "\n".join(PARTS)}], 1)

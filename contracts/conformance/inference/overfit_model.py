@@ -15,9 +15,9 @@ MARGIN = 2.0  # nats by which every token must lead, so that rounding does not c
 def overfit_weights(
     reference: Reference, prompt: Sequence[int], reply: Sequence[int], dtype: torch.dtype
 ) -> Weights | None:
-    """Returns weights under which the model continues `prompt` with `reply`, in `dtype`.
+    """Returns weights in `dtype` under which the model continues `prompt` with `reply`.
 
-    Returns None if the model is too large, or does not learn the reply.
+    Returns None if the model is too large or does not learn the reply.
     """
     model = reference.model
     if sum(p.numel() for p in model.parameters()) > LARGEST:

@@ -1,4 +1,4 @@
-"""Checks the token in each request, and the proof that the server knows it. G10 uses it."""
+"""Checks that each request needs the token, and that the server proves its knowledge of it. G10 calls it."""
 
 import asyncio
 from urllib.parse import urlsplit
@@ -15,14 +15,14 @@ from contracts.conformance.verdicts import GuaranteeError
 async def asked(
     server: Server, method: str, path: str, headers: dict[str, str], body: bytes = b"{}"
 ) -> Answer:
-    """Returns the response to a request that has no token unless `headers` contain it."""
+    """Sends a request without a token, unless `headers` contain it, and returns the response."""
     body = body if method in ("POST", "PUT") else b""
     sent = {"Content-Type": "application/json", "Content-Length": str(len(body))} | headers
     return await exchanged(Server(server.http, server.url, None), method, path, sent, body)
 
 
 async def check_each_request(server: Server) -> None:
-    """Checks that each request needs the token, even on a connection over which it was sent before."""
+    """Checks that each request needs the token, even on a connection that has sent it before."""
     connector = aiohttp.TCPConnector(limit=1)
     async with aiohttp.ClientSession(connector=connector, timeout=server.http.timeout) as one:
         for headers, expected in ((server.headers, 200), ({}, 401), (server.headers, 200)):
@@ -38,7 +38,7 @@ async def check_each_request(server: Server) -> None:
 
 
 async def check_proofs(server: Server, token: str) -> None:
-    """Checks that challenges get proofs that require the token, whatever host the request names."""
+    """Checks the proofs for challenges, with any Host header."""
     at = await _address(server)
     challenges = [new_challenge(), new_challenge(), new_challenge()[:32], new_challenge() + new_challenge()]
     for challenge in challenges:
@@ -56,7 +56,7 @@ async def check_proofs(server: Server, token: str) -> None:
 
 
 async def _address(server: Server) -> str | None:
-    """Returns the address at which a connection reaches the server; None with TLS, where a proxy may be."""
+    """Returns the address at which the server is reached, or None with TLS, because of possible proxies."""
     url = urlsplit(server.url)
     if url.scheme == "https":
         return None
@@ -67,7 +67,7 @@ async def _address(server: Server) -> str | None:
 
 
 async def check_malformed_challenges(server: Server) -> None:
-    """Checks that malformed challenges are refused with 422, and get no proof."""
+    """Checks that malformed challenges are refused with 422 and get no proof."""
     challenge = new_challenge()
     long = challenge * 2
     for malformed in ("", "xyz", challenge[:31], challenge[:30] + "xy", long + "0", "0" * 1000):

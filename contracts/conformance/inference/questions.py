@@ -12,13 +12,13 @@ from contracts.conformance.verdicts import GuaranteeError
 
 POLLS = 32
 WAIT_S = 0.3
-ANSWERED_MEANWHILE = 64  # other questions, one after the other; a busy machine delays these too
-SOON_S = 10.0  # far below LONG_S, and far above the response time of a busy machine
+ANSWERED_MEANWHILE = 64  # other requests, one after another, which a busy machine delays too
+SOON_S = 10.0  # far below LONG_S and far above the response time of a busy machine
 LONG_S = 60.0
 
 
 async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
-    """Checks that a status request with `wait_s` is answered after that time, or as soon as the update ends.
+    """Checks that status requests with `wait_s` are answered after that time or when the update ends.
 
     Many such requests at a time must not delay other requests.
     """
@@ -34,7 +34,7 @@ async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
         await _answered_soon(server, "/health")
         await _answered_soon(server, "/contract")
     name = {"run": run.run, "epoch": run.epoch, "version": version}
-    await _called_off(bench, run, name)
+    await _abort(bench, run, name)
     _, late = await asyncio.wait(asked, timeout=SOON_S)
     for task in late:
         task.cancel()
@@ -50,7 +50,7 @@ async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
     await restore_service(bench, run, "an update that many wait for is called off")
 
 
-async def _called_off(bench: Bench, run: TrainerPeer, name: dict[str, object]) -> None:
+async def _abort(bench: Bench, run: TrainerPeer, name: dict[str, object]) -> None:
     calls = asyncio.create_task(run.post_each("/abort_weight_update", [name] * len(bench.servers)))
     async with cancelling([calls]):
         answered, _ = await asyncio.wait([calls], timeout=bench.settings.grace_s)
@@ -64,10 +64,7 @@ async def _called_off(bench: Bench, run: TrainerPeer, name: dict[str, object]) -
 
 
 async def _generates_soon(bench: Bench, version: int) -> None:
-    """Checks that generation continues right after an abort, and not only after the timeout.
-
-    A server whose engine restarts is left out.
-    """
+    """Checks that generation continues right after an abort, except on servers whose engines restart."""
     what = f"request an update with timeout_s {LONG_S:g}, send nothing, call it off"
     checks = [
         asyncio.create_task(bench.check_content(server, bench.weights(version), version, what))
@@ -90,10 +87,10 @@ async def _generates_soon(bench: Bench, version: int) -> None:
 
 
 async def _waits_no_longer(server: Server, path: str) -> None:
-    """Checks that a status request is answered after `WAIT_S`, before many questions that come then."""
+    """Checks that a status request is answered after WAIT_S, while others keep the server busy."""
     asked = asyncio.create_task(_answered_soon(server, path, "receiving"))
     async with cancelling([asked]):
-        await _answered_soon(server, "/health")  # by then it has arrived
+        await _answered_soon(server, "/health")  # ensures that the status request has arrived
         await asyncio.wait([asked], timeout=WAIT_S)
         answered = 0
         while answered < ANSWERED_MEANWHILE and not asked.done():

@@ -1,7 +1,4 @@
-"""One HTTP exchange over a plain connection, for requests that an HTTP client would not send.
-
-It knows no guarantee. If the response comes before the body is sent, the rest of the body is not sent.
-"""
+"""One HTTP exchange over a plain connection, for requests that an HTTP client would not send."""
 
 import asyncio
 import contextlib
@@ -17,10 +14,10 @@ PIECE = 2**16  # bytes that are written at a time
 async def exchanged(
     server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes
 ) -> Answer:
-    """Returns the status, or 0 if there was no response, and the decoded body.
+    """Returns the status, or 0 without a response, and the decoded body.
 
-    Without a response, the body says whether the server closed the connection. The time limit is the server's
-    usual one.
+    Without a response, the body has `closed` if the server closed the connection. If the response arrives
+    early, the rest of the request's body is not sent.
     """
     url = urlsplit(server.url)
     secure = url.scheme == "https"
@@ -41,7 +38,7 @@ async def exchanged(
 
 
 def chunked(body: bytes) -> bytes:
-    """Returns the body in the chunked transfer encoding."""
+    """Encodes a body in the chunked transfer encoding."""
     pieces = [body[start : start + PIECE] for start in range(0, len(body), PIECE)]
     return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 

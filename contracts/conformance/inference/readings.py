@@ -1,15 +1,15 @@
-"""The figures of a server's resources, and their growth between two readings. `growth` compares them."""
+"""Readings of a server's resources, and their growth. `growth` uses them."""
 
 MIB = 2**20
-TOLD = "resident memory, as /contract tells it"
+REPORTED = "resident memory, as /contract tells it"
 RESIDENT = "resident memory of its processes"
 ANSWER = "bytes of the answer to GET /contract"
 TAKES = "milliseconds that one takes"
 NAMES = {"resident_bytes": RESIDENT, "descriptors": "file descriptors"}  # names of the fields of Footprint
 COUNTED = ("file descriptors", "threads", "processes")
 
-Reading = dict[str, int]  # value by name of the figure
-Readings = dict[str, Reading]  # reading by the server's address
+Reading = dict[str, int]  # figure -> value
+Readings = dict[str, Reading]  # server's URL -> reading
 
 
 def differences(before: list[Readings], after: list[Readings]) -> Readings:
@@ -19,11 +19,11 @@ def differences(before: list[Readings], after: list[Readings]) -> Readings:
 def _difference(before: list[Reading], after: list[Reading]) -> Reading:
     """Returns the increase of the minimum from `before` to `after`, of each figure that every reading has.
 
-    The minimum of several readings is used, because resources held only during an event are no leak.
+    The minimum of several readings excludes resources that are in use only during an event.
     """
     names = [name for name in before[0] if all(name in reading for reading in before + after)]
     return {name: min(r[name] for r in after) - min(r[name] for r in before) for name in names}
 
 
 def amount(name: str, value: int) -> str:
-    return f"{value / MIB:.1f} MiB" if name in (TOLD, RESIDENT) else str(value)
+    return f"{value / MIB:.1f} MiB" if name in (REPORTED, RESIDENT) else str(value)

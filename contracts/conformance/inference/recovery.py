@@ -13,10 +13,9 @@ from contracts.inference import WeightUpdateStatus
 async def check_failed_update(
     bench: Bench, server: Server, version: int, status: WeightUpdateStatus, receive: str, what: str
 ) -> None:
-    """Checks the server after a failed update.
+    """Checks that the server serves its weights if they are untouched, and otherwise reports unhealthy.
 
-    If its weights are untouched, it must serve them. Otherwise it must report that it is unhealthy. A server
-    whose engine restarts does neither; `restore_service` waits for it.
+    A server whose engine restarts does neither; `restore_service` waits for it.
     """
     if status.state != "failed" or (receive == "staged" and status.touched):
         raise GuaranteeError(f"{server}: {status}", "failed; never touched when staged", what)
@@ -56,19 +55,19 @@ async def _expect_reason(server: Server, status: WeightUpdateStatus, what: str) 
 
 
 async def restarts(server: Server) -> bool:
-    """Returns whether the server's engine restarts, as it may after a failure. It is then a fresh server."""
+    """Returns True if the server's engine is restarting, as it may after a failure. It forgets its run."""
     return (await server.get("/health"))[1].get("status") == "loading"
 
 
 async def check_serving(bench: Bench, server: Server, version: int, what: str) -> None:
-    """Checks that the server is ready and samples from the weights of `version`."""
+    """Checks that the server is ready and serves `version`."""
     if not await server.ready():
         raise GuaranteeError(f"{server}: {await server.get('/health')}", "ready, at the old version", what)
     await bench.check_content(server, bench.weights(version), version, what)
 
 
 async def restore_service(bench: Bench, run: TrainerPeer, what: str) -> None:
-    """Joins a new epoch, publishes a complete update and checks it. The engine may restart first."""
+    """Joins a new epoch, publishes a complete update and checks it. Waits for restarting engines first."""
     for server in bench.servers:
         await ready_to_join(bench, server, what)
     await run.join()
@@ -80,7 +79,7 @@ async def restore_service(bench: Bench, run: TrainerPeer, what: str) -> None:
 
 
 async def ready_to_join(bench: Bench, server: Server, what: str) -> None:
-    """Waits until the server's engine has restarted, if it does."""
+    """Waits until the server's engine is not restarting."""
     deadline = asyncio.get_running_loop().time() + bench.settings.restart_s
     while (health := await server.get("/health"))[1].get("status") == "loading":
         if asyncio.get_running_loop().time() > deadline:

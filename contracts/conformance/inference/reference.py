@@ -1,8 +1,7 @@
-"""The reference results: a Hugging Face model on the CPU, in float32, without any cache.
+"""Computes reference results with a Hugging Face model on the CPU, in float32 and without a cache.
 
-It also makes the weights that are sent. For different seeds, `weights(seed)` differ in every tensor, by about
-the tensor's own size. The model's distributions are sharp enough to reveal wrong weights, and almost never
-end a sequence.
+Also makes the weights to publish. Different seeds change every tensor by about its own size. Distributions
+are sharp enough to reveal wrong weights, and almost never end a sequence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from contracts.conformance.inference.model_directory import end_of_sequence, tok
 
 Weights = Mapping[str, torch.Tensor]
 LOGIT_SPREAD = 4.0  # standard deviation of the logits of one position
-KEPT = 6  # cached sets of weights, each as large as the model
+KEPT = 6  # number of cached sets of weights, each as large as the model
 
 
 class Reference:
@@ -41,13 +40,13 @@ class Reference:
         known = range(len(tokenizer) if tokenizer else config.get_text_config().vocab_size)
         special = {*self.ends, *(tokenizer.all_special_ids if tokenizer else ())}
         self.ordinary = [i for i in known if i not in special]  # ids that any server accepts in a prompt
-        # Here a tied parameter has one name; in the state dict it has all its names.
+        # A tied parameter has one name here, unlike in the state dict.
         self._base = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self.tied = self._tied()
         self._made: dict[int, Weights] = {}  # sets of weights by seed, oldest first
 
     def _tied(self) -> dict[str, str]:
-        """Returns, for each tied name, the name under which its weight is sent."""
+        """Returns a map from each tied name to the name under which its weight is sent."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         every = self.model.named_parameters(remove_duplicate=False)
         return {name: names[id(p)] for name, p in every if names[id(p)] != name}
@@ -55,10 +54,7 @@ class Reference:
     # --- weights ----------------------------------------------------------------------------------
 
     def weights(self, seed: int) -> Weights:
-        """Returns float32 tensors by name, in the model's order, tied ones once.
-
-        They are cached, so the caller must not change them.
-        """
+        """Returns float32 tensors by name, in the model's order, tied ones once. Must not be modified."""
         if seed not in self._made:
             self._made[seed] = self._make(seed)
             if len(self._made) > KEPT:
@@ -77,7 +73,7 @@ class Reference:
         return self._sharpened(self._without_end(weights))
 
     def _head(self) -> list[str]:
-        """Returns the names under which the output head is sent: its matrix, and its bias if there is one."""
+        """Returns the names of the output head's matrix and, if it has one, bias."""
         head = self.model.get_output_embeddings()
         names = {id(p): name for name, p in self.model.named_parameters()}
         return [names[id(p)] for p in head.parameters()]
@@ -90,9 +86,9 @@ class Reference:
         return weights
 
     def _sharpened(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Scales the output head so that logits have `LOGIT_SPREAD`.
+        """Scales the output head so that logits have LOGIT_SPREAD.
 
-        It does so twice, because a tied head also changes the model's input.
+        Does so twice, because a tied head also changes the model's input.
         """
         matrix = self._head()[0]
         for _ in range(2):
@@ -101,7 +97,7 @@ class Reference:
         return weights
 
     def ending_with(self, weights: Weights, token_id: int) -> dict[str, torch.Tensor]:
-        """Returns the weights with the vocabulary rows of `token_id` and end-of-sequence exchanged.
+        """Exchanges the vocabulary rows of `token_id` and end-of-sequence.
 
         If the prompt contains neither, the new model ends the sequence where the old one samples `token_id`.
         """
@@ -112,7 +108,7 @@ class Reference:
         return swapped
 
     def vocabulary(self) -> set[str]:
-        """Returns the names of embedding and output head, which have a row for each token id."""
+        """Returns the names of embedding and output head, whose rows are token ids."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         return {*self._head(), names[id(self.model.get_input_embeddings().weight)]}
 
@@ -126,28 +122,24 @@ class Reference:
     def distribution(
         self, weights: Weights, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0
     ) -> torch.Tensor:
-        """Returns the `[len(ids), vocabulary]` log-probabilities from which each id was sampled.
-
-        Temperature 0 means the unscaled softmax.
-        """
+        """Returns [len(ids), vocabulary] log-probabilities, in nats. Temperature 0 scales nothing."""
         logits = self._logits(weights, [*prompt, *ids])[len(prompt) - 1 : -1]
         return (logits / (temperature or 1.0)).log_softmax(-1)
 
     def logprobs(
         self, weights: Weights, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0
     ) -> torch.Tensor:
-        """Returns the `[len(ids)]` log-probabilities of `ids`, in nats."""
+        """Returns the [len(ids)] log-probabilities of `ids`, in nats."""
         chosen = torch.tensor(ids, dtype=torch.long)[:, None]
         return self.distribution(weights, prompt, ids, temperature).gather(1, chosen)[:, 0]
 
     @torch.no_grad()
     def _logits(self, weights: Weights, ids: list[int]) -> torch.Tensor:
-        """Returns `[len(ids), vocabulary]` logits."""
         self.load(weights)
         logits: torch.Tensor = self.model(torch.tensor([ids]), use_cache=False).logits[0]
         return logits.float()
 
     def load(self, weights: Weights) -> None:
-        """Makes the model compute with `weights`, in float32."""
+        """Loads `weights` into the model, in float32."""
         for name, parameter in self.model.named_parameters():
             parameter.data = weights[name].float()

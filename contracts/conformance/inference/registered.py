@@ -1,6 +1,6 @@
-"""What installed packages add to the kit: guarantees of their own, and parts of the kit's guarantees.
+"""Loads the guarantees that installed packages add to the kit.
 
-A package names an object of the class `Registered` under the entry point `pipelinerl.guarantees`.
+A package names a `Registered` object under the entry point `pipelinerl.guarantees`.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -14,17 +14,17 @@ from contracts.conformance.parts import Parts
 from contracts.conformance.verdicts import Guarantee
 
 GROUP = "pipelinerl.guarantees"
-Part = Callable[[Bench], Awaitable[str]]  # the check of a part; it returns what it measured
+Part = Callable[[Bench], Awaitable[str]]  # checks a part, and returns the measurement as text
 Checks = Mapping[Guarantee, Parts[Part]]
 
 
 @dataclass(frozen=True)
 class Registered:
-    """What one package adds.
+    """The guarantees of one package.
 
-    capabilities: those of servers that its guarantees are about.
-    guarantees: in the order in which they are checked, after the kit's own.
-    parts: further parts of a guarantee of the kit, by its code and its part before which they are checked.
+    capabilities: capabilities of servers that its guarantees cover.
+    guarantees: checked in this order, after the kit's own guarantees.
+    parts: (code, part) -> additional parts of that guarantee of the kit, which are checked before that part.
     """
 
     capabilities: Collection[str]
@@ -33,12 +33,12 @@ class Registered:
 
 
 def registered() -> list[Registered]:
-    """Returns what the installed packages have registered."""
+    """Loads the entry points of all installed packages."""
     return [entry.load() for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)]
 
 
 def with_registered(own: Checks, others: Sequence[Registered]) -> dict[Guarantee, Parts[Part]]:
-    """Returns the kit's own guarantees and those of others."""
+    """Merges the kit's guarantees with those of other packages."""
     checks: dict[Guarantee, Parts[Part]] = {}
     for guarantee, parts in own.items():
         merged: dict[str, Part] = {}
@@ -53,7 +53,7 @@ def with_registered(own: Checks, others: Sequence[Registered]) -> dict[Guarantee
 
 
 def check_covered(capabilities: Iterable[str], others: Sequence[Registered]) -> None:
-    """Raises ValueError if servers declare channels of which no registered guarantee asks anything."""
+    """Raises ValueError if servers declare channels that no registered guarantee covers."""
     covered = {word for other in others for word in other.capabilities}
     unproven = [kind for kind in get_args(ChannelKind) if kind in capabilities and kind not in covered]
     if unproven:

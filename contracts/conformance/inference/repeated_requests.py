@@ -1,7 +1,6 @@
-"""Requests that are sent before an update and again after it, to reveal cached results. G3 uses it.
+"""Requests that are sent before an update and again after it, to reveal cached results. G3 uses them.
 
-A server may have cached keys and values of a prompt's beginning, complete responses to identical requests, or
-scores.
+A server may cache keys and values of a prompt's prefix, complete responses or scores.
 """
 
 import asyncio
@@ -20,13 +19,13 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.several_prompts import samples_of_each
 from contracts.conformance.verdicts import GuaranteeError
 
-# Prompts are one token longer than usual block sizes, so that all but that token may be cached.
+# Prompts are one token longer than usual block sizes, so that all other tokens may be cached.
 MIDDLE = 257  # tokens of a prompt that fills several cache blocks
 LENGTHS = (49, MIDDLE)
 LONG = 385  # tokens of the longest prompt, except one that fills the context
 MORE_LENGTHS = (17, 33, 65, 129, 513, 769, 1025, 1537)  # additional lengths if thorough
 CHOICES = 3  # choices of one request
-BODY = {"temperature": 0.0}  # identical greedy requests have identical responses, which a server might cache
+BODY = {"temperature": 0.0}  # a server might cache responses to identical greedy requests
 CHAT = [{"role": "user", "content": "Say it again, in the same words as before, please."}]
 TEXT = "The same text as before, word for word."
 
@@ -42,7 +41,7 @@ class Repeated:
     sequences: list[list[int]]  # empty if scores are not offered
 
     async def ask(self) -> None:
-        """Sends all of them, so that a server may cache their results."""
+        """Sends all requests, so that a server may cache their results."""
         await asyncio.gather(*(self._ask(server) for server in self.bench.servers))
 
     async def _ask(self, server: Server) -> None:
@@ -52,7 +51,7 @@ class Repeated:
         )
 
     async def check(self, weights: Weights, version: int, how: str) -> float:
-        """Sends all of them again. Returns the largest error, in nats, relative to `weights`."""
+        """Sends all requests again. Returns the largest error, in nats, relative to `weights`."""
         return max([await self._check(server, weights, version, how) for server in self.bench.servers])
 
     async def _check(self, server: Server, weights: Weights, version: int, how: str) -> float:
@@ -78,7 +77,7 @@ class Repeated:
         return worst
 
     def prefixes(self) -> "Repeated":
-        """Returns only the shorter prompts of these requests."""
+        """Returns the requests with short prompts only."""
         short = [f"a prompt of {length} tokens" for length in LENGTHS]
         return Repeated(
             self.bench, {what: self.requests[what] for what in short if what in self.requests}, []
@@ -125,7 +124,7 @@ async def repeated(bench: Bench, longest: int) -> Repeated:
 
 
 async def _together(bench: Bench, capabilities: list[str], longest: int) -> dict[str, Ask]:
-    """Returns requests of several completions in every form: a server may keep what these share elsewhere."""
+    """Returns requests of several completions in every form, as servers may cache shared prompts."""
     n = min([CHOICES, *[(await limits_of(server)).max_n for server in bench.servers]])
     make = bench.reference.prompt
     lengths = [length for length in LENGTHS if length < longest] or [longest]

@@ -1,4 +1,4 @@
-"""Versions that are sent again with other content, and updates that end in unusual ways. G7 uses them.
+"""Versions that are sent again with other content, and updates that are not finite. G7 sends them.
 
 A server that assumes it already has a version would serve wrong weights with the right label.
 """
@@ -25,9 +25,9 @@ async def same_version_other_content(bench: Bench, run: TrainerPeer) -> None:
 
 
 async def not_finite(bench: Bench, run: TrainerPeer) -> None:
-    """Sends weights of which the last value is not finite. The update must fail, and say what it touched.
+    """Sends weights with a last value that is not finite. The update must fail, and report `touched`.
 
-    An infinity is sent as bfloat16 if every server accepts it, and a NaN in the usual dtype.
+    A NaN is sent in the usual dtype, and an infinity as bfloat16 if every server accepts it.
     """
     accepted = await bench.offered("accepts_dtypes")
     await _not_finite(bench, run, torch.nan, None)

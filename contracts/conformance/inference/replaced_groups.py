@@ -1,11 +1,11 @@
-"""Groups and runs that are replaced by newer ones, while they form and while weights are received.
+"""Groups and runs that newer ones replace, while they form and while weights are received. G7 calls it.
 
-G7 calls it. A replaced request must be answered at once, and leave nothing behind.
+A replaced request must be answered at once, and have no further effect.
 """
 
 import asyncio
 
-from contracts.conformance.inference.bad_requests import BadRequest, refused
+from contracts.conformance.inference.bad_requests import BadRequest, check_refused
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.limits import SINCE
@@ -23,8 +23,7 @@ PATH = "/init_process_group"
 async def newer_epoch_replaces_a_forming_group(bench: Bench, run: TrainerPeer) -> None:
     """Checks that a join does not wait for the join of an older epoch, whose group never forms.
 
-    While the older group forms, its epoch is in use: another join of that epoch is refused, and does not
-    replace it.
+    While the older group forms, another join of its epoch must be refused.
     """
     store = RendezvousStore(bench.settings.address, 0, LONG_S)
     strict = await _since(bench)
@@ -38,7 +37,7 @@ async def newer_epoch_replaces_a_forming_group(bench: Bench, run: TrainerPeer) -
             if not strict:
                 continue
             other = request | {"group_name": "another", "timeout_s": bench.settings.timeout_s}
-            await refused(server, BadRequest(PATH, other, 409, "stale_epoch"))
+            await check_refused(server, BadRequest(PATH, other, 409, "stale_epoch"))
         if forming.done():
             raise _not_replaced(run.epoch, forming.result(), "no answer until its group forms")
         await run.join()
@@ -52,12 +51,10 @@ async def newer_epoch_replaces_a_forming_group(bench: Bench, run: TrainerPeer) -
 
 
 async def _since(bench: Bench) -> bool:
-    """Returns whether every server has a contract version that defines the response to a replaced request."""
     return all([(await server.contract()).contract >= SINCE for server in bench.servers])
 
 
 async def _is_joining(bench: Bench, run: TrainerPeer, server: Server) -> None:
-    """Waits until the server reports that a group is being joined."""
     update = run.update_request(run.version + 1, bench.weights(run.version + 1))
     code = None
     deadline = asyncio.get_running_loop().time() + SOON_S
@@ -81,7 +78,7 @@ def _not_replaced(epoch: int, answers: object, expected: str) -> GuaranteeError:
 
 
 async def runs_in_a_row(bench: Bench, runs: int) -> None:
-    """Lets several runs take over one after the other, each with other content for the same version."""
+    """Lets several runs take over one after another, each with other content for the same version."""
     for number in range(runs):
         other = bench.trainer()
         weights = bench.weights(1 + OTHER * number)
@@ -95,8 +92,8 @@ async def runs_in_a_row(bench: Bench, runs: int) -> None:
             other.leave()
 
 
-async def takeover_calls_an_update_off(bench: Bench) -> None:
-    """Checks that a run can take over while an update of the old run, with a long timeout, is received.
+async def takeover_aborts_update(bench: Bench) -> None:
+    """Checks that a run can take over while an update with a long timeout is received.
 
     The update must touch nothing, and must be unknown to the new run.
     """

@@ -1,4 +1,4 @@
-"""Measures how quickly the servers respond, for time limits and to see whether generation resumed."""
+"""Measures how quickly servers respond, for timeouts and to check that generation has resumed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.verdicts import GuaranteeError
 
-GRACE_S = 1.5  # tolerance for a busy machine in any time
-FACTOR = 5.0  # factor by which a response may be slower than the same server's at another moment
+GRACE_S = 1.5  # tolerance for a busy machine
+FACTOR = 5.0  # factor by which a response may be slower than at another moment
 TRIES = 3  # measurements that must all be slow for a verdict
 FIRST_TOKENS = 4  # tokens of a request whose latency is measured
 
@@ -21,7 +21,7 @@ class Responsiveness:
 
     @property
     def limit_s(self) -> float:
-        """The seconds within which a short completion must be answered if generation is running."""
+        """Seconds within which a short completion must be answered unless generation is paused."""
         return GRACE_S + FACTOR * self.idle_s
 
 
@@ -43,7 +43,7 @@ async def _answer_s(bench: Bench, seed: int, tokens: int) -> float:
 
 
 def check_resumed(times: Sequence[float], limit_s: float, what: str) -> None:
-    """Checks that one of the responses just after `live` came within `limit_s`."""
+    """Checks that one of the responses right after `live` took at most `limit_s`."""
     if min(times) > limit_s:
         raise GuaranteeError(
             f"{len(times)} times, a request sent just after `live` was answered after {min(times):.1f} s",

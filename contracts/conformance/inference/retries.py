@@ -1,6 +1,6 @@
-"""Repeated requests: each gets the first response again, and nothing is done twice. G6 uses it."""
+"""Checks that repeated requests get the first response again, and have no further effect. G6 calls it."""
 
-from contracts.conformance.inference.bad_requests import BadRequest, refused
+from contracts.conformance.inference.bad_requests import BadRequest, check_refused
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.http_client import Answer, describe_request
 from contracts.conformance.inference.recovery import check_serving, restarts
@@ -9,7 +9,7 @@ from contracts.conformance.verdicts import GuaranteeError
 
 
 async def joins_repeat(trainer: TrainerPeer) -> None:
-    """Checks that an HTTP retry repeats the first response."""
+    """Checks that a repeated join gets the first response."""
     path = "/init_process_group"
     for answer, request in zip(await trainer.post_each(path, trainer.joined), trainer.joined, strict=True):
         if answer[0] != 200:
@@ -19,29 +19,29 @@ async def joins_repeat(trainer: TrainerPeer) -> None:
 
 
 async def updates_repeat(bench: Bench, trainer: TrainerPeer) -> None:
-    """Checks that retries of a live update repeat the response, and that nothing is received again."""
+    """Checks that repeated requests for a live update get 202, and that nothing is received again."""
     version = trainer.version + 1
     weights = bench.weights(version)
     await trainer.publish(version, weights)
     for _ in range(2):
         await trainer.request_update(trainer.update_request(version, weights))
         await joins_repeat(trainer)
-    await trainer.publish(version + 1, bench.weights(version + 1))  # nothing else may be under way
+    await trainer.publish(version + 1, bench.weights(version + 1))  # fails if another update is in progress
     await trainer.request_update(trainer.update_request(version, weights))  # older than the live one
     for server in bench.servers:
         what = f"publish versions {version} and {version + 1}, and request version {version} again"
         await bench.check_content(server, bench.weights(version + 1), version + 1, what)
 
 
-async def call_off_too_early(trainer: TrainerPeer, version: int) -> None:
-    """Checks that the abort of a version that was never requested is refused; it may be requested later."""
+async def abort_too_early(trainer: TrainerPeer, version: int) -> None:
+    """Checks that the abort of a version that was never requested is refused."""
     body = {"run": trainer.run, "epoch": trainer.epoch, "version": version}
     for server in trainer.servers:
-        await refused(server, BadRequest("/abort_weight_update", body, 404, "not_found"))
+        await check_refused(server, BadRequest("/abort_weight_update", body, 404, "not_found"))
 
 
-async def call_offs_repeat(bench: Bench, trainer: TrainerPeer) -> None:
-    """Checks that an aborted update leaves everything unchanged, except the group."""
+async def aborts_repeat(bench: Bench, trainer: TrainerPeer) -> None:
+    """Checks that a repeated abort gets the first response, and changes nothing except the group."""
     version = trainer.version + 1
     weights = bench.weights(version)
     request = trainer.update_request(version, weights)
@@ -67,7 +67,7 @@ async def call_offs_repeat(bench: Bench, trainer: TrainerPeer) -> None:
             continue
         await check_serving(bench, server, trainer.version, f"version {version} is requested and called off")
         after = trainer.update_request(version + 1, weights)
-        await refused(server, BadRequest("/request_weight_update", after, 409, "no_group"))
+        await check_refused(server, BadRequest("/request_weight_update", after, 409, "no_group"))
     if fresh:
         return
     await trainer.request_update(request)  # the first response again, although there is no group

@@ -1,7 +1,4 @@
-"""Parses responses to generation requests.
-
-A response that lacks a field of the contract raises GuaranteeError here, so checks read plain values.
-"""
+"""Parses responses to generation requests. Raises GuaranteeError if a field of the contract is missing."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ class Sample:
 
     prompt_token_ids: list[int]
     token_ids: list[int]
-    logprobs: list[float]  # the log-probability of each token, in nats
+    logprobs: list[float]  # of each token, in nats
     spans: list[tuple[int, int, int]]  # (version, start, end), one span for each version
     finish_reason: str
     text: str
@@ -28,7 +25,7 @@ class Sample:
 
 
 def samples(answer: dict[str, Any]) -> list[Sample]:
-    """Returns the choices of a completion with log-probabilities, after checking their counts."""
+    """Returns the choices of a response with log-probabilities, and checks their counts."""
     if not isinstance(answer.get("prompt_token_ids"), list):
         raise GuaranteeError(
             f"an answer without prompt_token_ids: it has {sorted(answer)}",
@@ -59,7 +56,7 @@ def samples(answer: dict[str, Any]) -> list[Sample]:
 
 
 def _merged(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Joins consecutive spans of one version, which a server may list separately."""
+    """Merges consecutive spans of one version, which a server may list separately."""
     joined: list[tuple[int, int, int]] = []
     for version, start, end in spans:
         if joined and joined[-1][0] == version and joined[-1][2] == start <= end:
@@ -96,12 +93,12 @@ def check_counts(sample: Sample) -> None:
 
 
 def _is_logprob(value: object) -> bool:
-    """Returns whether `value` is the logarithm of a probability, up to rounding."""
+    """Returns True if `value` is the logarithm of a probability, up to rounding."""
     return isinstance(value, int | float) and math.isfinite(value) and value < 1e-3
 
 
 def streamed(chunks: list[dict[str, Any]]) -> list[Sample]:
-    """Returns the choices of a streamed completion. Its first chunk has the prompt."""
+    """Returns the choices of a streamed completion."""
     prompt = chunks[0].get("prompt_token_ids") if chunks else None
     if not isinstance(prompt, list):
         raise GuaranteeError(
@@ -119,7 +116,7 @@ def streamed(chunks: list[dict[str, Any]]) -> list[Sample]:
 
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the chunks of one choice as the choice of a complete response."""
+    """Merges the chunks of one choice."""
     final: dict[str, Any] = next((part for part in reversed(parts) if part.get("finish_reason")), {})
     if "weight_versions" not in final:
         raise GuaranteeError(

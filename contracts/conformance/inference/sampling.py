@@ -1,7 +1,6 @@
 """The distributions from which a correct server samples: temperature, then `top_k`, then `top_p`.
 
-G4 and G9 call it. A low temperature multiplies the errors of logits, so the comparison allows for larger
-errors there.
+G4 and G9 use it. Low temperatures multiply the errors of logits, so larger errors are allowed there.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ class Sampling:
 
     @property
     def fields(self) -> dict[str, float]:
-        """Returns the parameters as fields of a request."""
+        """The parameters as fields of a request."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
@@ -32,11 +31,11 @@ class Sampling:
         return self.temperature == 0
 
     def slack(self, tolerance: float) -> float:
-        """Returns the allowed error of a scaled logit, in nats."""
+        """Returns the allowed error of a scaled logit, in nats, given that of a logit."""
         return tolerance * max(1.0, 1 / self.divisor)
 
     def distribution(self, log_p: torch.Tensor) -> torch.Tensor:
-        """Returns `[tokens, vocabulary]` log-probabilities, from those at temperature 1."""
+        """Converts [tokens, vocabulary] log-probabilities at temperature 1 to those of this sampling."""
         log_p = (log_p.double() / self.divisor).log_softmax(-1)
         if self.greedy:
             return log_p
@@ -51,7 +50,7 @@ class Sampling:
         return log_p
 
     def certain(self, log_p: torch.Tensor, tolerance: float) -> torch.Tensor:
-        """Returns `[tokens]` booleans: whether truncation is the same for all logits within the tolerance."""
+        """Returns [tokens] booleans: True if truncation is the same for all logits within the tolerance."""
         slack = self.slack(tolerance)
         scaled = (log_p.double() / self.divisor).log_softmax(-1)
         sure = torch.ones(len(log_p), dtype=torch.bool)
@@ -66,7 +65,7 @@ class Sampling:
             ordered = scaled.sort(-1, descending=True).values
             mass = ordered.exp().cumsum(-1)
             sure &= (mass[:, :-1] - self.top_p).abs().amin(-1) > min(2 * slack, 0.5)
-            # Two tokens at the threshold may exchange their places.
+            # Two tokens at the threshold may be exchanged.
             kept = (mass - ordered.exp() < self.top_p).sum(-1, keepdim=True)
             following = kept.clamp(max=ordered.shape[-1] - 1)
             apart = ordered.gather(-1, kept - 1) - ordered.gather(-1, following)
@@ -76,7 +75,7 @@ class Sampling:
     def bounds(
         self, log_p: torch.Tensor, ids: torch.Tensor, tolerance: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the least and the largest log-probability, each `[tokens]`, that `ids` may have."""
+        """Returns the smallest and the largest allowed log-probabilities of `ids`, each [tokens]."""
         given = self.distribution(log_p).gather(1, ids[:, None])[:, 0]
         others = torch.log(-torch.expm1(given.clamp(max=-1e-300)))
         shift = 2 * max(0.0, self.slack(tolerance) - tolerance)

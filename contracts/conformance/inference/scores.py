@@ -1,7 +1,4 @@
-"""Checks `/score`, if it is declared: log-probabilities of given ids, compared with the reference.
-
-G4 calls it.
-"""
+"""Compares the log-probabilities of `/score`, if it is declared, with the reference. G4 calls it."""
 
 import asyncio
 import random
@@ -22,9 +19,9 @@ LONG = 700  # tokens of the longest sequence, if the context allows it
 
 
 async def check_scores(bench: Bench, server: Server, weights: Weights, version: int) -> float:
-    """Scores sequences of many lengths at several temperatures, all requests together.
+    """Scores sequences of many lengths at several temperatures, all at once.
 
-    Returns the largest error in nats, relative to what the temperature allows.
+    Returns the largest error in nats. Raises GuaranteeError beyond the tolerance at its temperature.
     """
     limits = await limits_of(server)
     most = limits.max_sequences

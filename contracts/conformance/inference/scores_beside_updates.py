@@ -1,4 +1,4 @@
-"""Checks `/score` during updates: each response is computed by the weights of one version, and names it.
+"""Checks that each response of `/score` during updates is computed by one version and names it.
 
 G5 calls it if `score` is declared.
 """
@@ -46,7 +46,7 @@ async def check_scores_beside_updates(bench: Bench, trainer: TrainerPeer) -> Non
 
 
 async def _score_until(server: Server, sequence: list[int], version: int) -> list[dict[str, Any]]:
-    """Returns the responses up to the first one of `version`."""
+    """Scores repeatedly, and returns the responses up to the first one of `version` or a newer version."""
     count = min(MANY, (await limits_of(server)).max_sequences)
     body = {"sequences": [sequence] * count}
     answers = []

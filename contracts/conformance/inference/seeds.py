@@ -1,6 +1,6 @@
-"""Checks seeds, if they are declared: choice i is sampled with `seed` + i, and equal seeds give equal ids.
+"""Checks that choice i is sampled with `seed` + i, and that equal seeds give equal ids. G4 calls it.
 
-G4 calls it. Rounding differs between batches and may change a token, so an unequal pair is sent again.
+Rounding differs between batches and may change a token, so unequal pairs are sent again.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
 SEEDS = (0, 7, -7, 8, 1_000_003, 2**31 + 5, 2**62 + 99)
-TEMPERATURE = 5.0  # at a lower one, a model may repeat one token endlessly
+TEMPERATURE = 5.0  # at a lower temperature, a model may repeat one token endlessly
 TOKENS = 24
 BY_CHANCE = -35.0  # log-probability above which two requests may give the same completion by chance
 CHOICES = 4
-TRIES = 6  # attempts for a pair that should be equal
+TRIES = 6  # attempts at a pair that should be equal
 
 
 async def check_seeds(bench: Bench, server: Server, streams: bool, in_lines: bool) -> None:
@@ -46,12 +46,14 @@ async def check_seeds(bench: Bench, server: Server, streams: bool, in_lines: boo
     for request, one, other in zip(single, first, reversed(again), strict=True):
         await _alike(server, one[0], other[0], request, request, "the same ids for the same seed")
     for found, request in zip(choices, several, strict=True):
-        differ(found, "choices that differ, since choice i is sampled with seed + i", f"{server}: {request}")
+        check_differ(
+            found, "choices that differ, since choice i is sampled with seed + i", f"{server}: {request}"
+        )
         for i, (choice, other) in enumerate(zip(found, alone, strict=True)):
             expected = f"choice {i} is that of a request with seed + {i}"
             await _alike(server, choice, other[0], request, each[i], expected, i)
-    differ([one[0] for one in first], "other ids for another seed", f"{server}: {single[0]}")
-    differ([one[0] for one in unseeded], "other ids each time without a seed", f"{server}: {noise[0]}")
+    check_differ([one[0] for one in first], "other ids for another seed", f"{server}: {single[0]}")
+    check_differ([one[0] for one in unseeded], "other ids each time without a seed", f"{server}: {noise[0]}")
 
 
 async def check_without_seeds(bench: Bench, server: Server) -> None:
@@ -62,11 +64,11 @@ async def check_without_seeds(bench: Bench, server: Server) -> None:
     temperature = min(TEMPERATURE, limits.max_temperature)
     request = Asked(*ids(prompt), Sampling(temperature), False, {"n": n}, TOKENS)
     found = [sample for _ in range(2) for sample in await request.send(server)]
-    differ(found, "completions that differ, for none has a seed", f"{server}: {request}, twice")
+    check_differ(found, "completions that differ, for none has a seed", f"{server}: {request}, twice")
 
 
-def differ(found: list[Sample], expected: str, where: str) -> None:
-    """Checks that no two samples are equal, unless that is likely. Raises GuaranteeError."""
+def check_differ(found: list[Sample], expected: str, where: str) -> None:
+    """Checks that no two samples are equal, unless that may happen by chance."""
     seen: dict[tuple[int, ...], int] = {}
     for i, sample in enumerate(found):
         before = seen.setdefault(tuple(sample.token_ids), i)

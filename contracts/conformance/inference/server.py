@@ -1,4 +1,4 @@
-"""One inference server: what it reports about itself, and its generation routes."""
+"""A client of one inference server: `/contract`, `/health` and the generation routes."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.errors import ErrorCode
 from contracts.inference import ContractInfo
 
-AGAIN_S = 0.25  # delay after which an overloaded server is asked again
-TRIES = 80  # attempts for such a request
+AGAIN_S = 0.25  # delay before a request to an overloaded server is repeated
+TRIES = 80  # attempts at such a request
 Chunks = list[dict[str, Any]]
 
 
 class Server(HttpClient):
-    """One server; `token` is the bearer token that it was started with."""
+    """One server. token: the bearer token with which it was started."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None):
         super().__init__(http, url, token)
-        self._model: str | None = None  # the model's name, which does not change while the server runs
+        self._model: str | None = None  # name of the model, which never changes
 
     async def contract(self) -> ContractInfo:
         """Returns `GET /contract`. Raises GuaranteeError unless it has the contract's fields."""
@@ -44,17 +44,14 @@ class Server(HttpClient):
             ) from error
 
     async def model(self) -> str:
-        """Returns the name of the model that is served."""
         if self._model is None:
             self._model = (await self.contract()).model
         return self._model
 
     async def ready(self) -> bool:
-        """Returns whether `GET /health` responds with 200."""
         return (await self.get("/health"))[0] == 200
 
     async def unfinished(self) -> int:
-        """Returns the number of requests that are running or waiting."""
         process = (await self.contract()).process
         return process.running + process.waiting
 
@@ -89,7 +86,7 @@ class Server(HttpClient):
     async def generate(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Returns the body of the response. Raises GuaranteeError unless the status is 200.
 
-        If the server is overloaded, the request is sent again.
+        Repeats the request while the server is overloaded.
         """
         body = {"model": await self.model()} | body
         for _ in range(TRIES):
@@ -104,21 +101,18 @@ class Server(HttpClient):
         return answer
 
     async def lines(self, path: str, body: dict[str, Any]) -> Chunks:
-        """Returns the lines of a response whose choices arrive as they complete."""
+        """Returns the lines of an as_completed response."""
         return [line for _, line in await self.timed_lines(path, body)]
 
     async def joined_lines(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Returns the lines of a response as one response, with its choices in the order of their indices."""
+        """Merges the lines of an as_completed response, with its choices ordered by index."""
         lines = await self.lines(path, body)
         choices = [choice for line in lines for choice in line["choices"]]
         in_order = sorted(choices, key=lambda choice: choice.get("index", 0))
         return lines[0] | {"choices": in_order}
 
     async def timed_lines(self, path: str, body: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
-        """Returns the lines, each with the time in seconds at which it was complete.
-
-        Raises GuaranteeError unless each line has choices.
-        """
+        """Returns (time, line) pairs. Raises GuaranteeError unless each line has choices."""
         body = {"model": await self.model()} | body | {"as_completed": True}
         for _ in range(TRIES):
             texts: list[Event] = []
@@ -140,7 +134,7 @@ class Server(HttpClient):
         return [chunk for _, chunk in await self.timed_stream(path, body)]
 
     async def timed_stream(self, path: str, body: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
-        """Returns the chunks of a streamed response, each with the time in seconds at which it arrived."""
+        """Returns (time, chunk) pairs of a streamed response. Raises GuaranteeError unless it is complete."""
         body = {"model": await self.model()} | body | {"stream": True}
         for _ in range(TRIES):
             status, events, text = await self.ask_events(path, body)
@@ -163,13 +157,13 @@ class Server(HttpClient):
 
 
 def _overloaded(status: int, answer: dict[str, Any]) -> bool:
-    """Returns whether the server accepts no more at the moment; the request must be repeated later."""
+    """Returns True if the request must be repeated later."""
     error = answer.get("error")
     return status == 503 and isinstance(error, dict) and error.get("code") == ErrorCode.OVERLOADED
 
 
 async def poll(condition: Callable[[], Any], within_s: float) -> float | None:
-    """Returns the seconds until the coroutine `condition()` was true, or None after `within_s`."""
+    """Waits until `await condition()` is true. Returns the seconds, or None after `within_s`."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     while not await condition():

@@ -1,7 +1,7 @@
 """The settings of the inference kit.
 
-A correct server passes with the defaults, unless it computes in bfloat16, takes long to restart, or reaches
-this machine under another address.
+A correct server passes with the defaults, unless it computes in bfloat16, restarts slowly, or runs on another
+machine.
 """
 
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ PATIENCE = 5  # factor of timeout_s
 
 
 def setting(default: object, help_text: str) -> Any:
-    """Returns a dataclass field with a default and the help text of its command-line option."""
+    """Returns a dataclass field with the help text of its command-line option."""
     return field(default=default, metadata={"help": help_text})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The limits and addresses of a run of the kit. Raises ValueError for too few updates."""
+    """The settings of a run of the kit. Raises ValueError for too few updates."""
 
     token: str | None = setting(None, "bearer token of the servers")
     thorough: bool = setting(False, "try everything: more cases and requests; takes many minutes")
@@ -34,7 +34,7 @@ class Settings:
 
     @property
     def patience_s(self) -> float:
-        """The `timeout_s` of joins and updates without a deliberate delay: the machine may be busy."""
+        """The `timeout_s` of joins and updates that should not time out even on a busy machine."""
         return PATIENCE * self.timeout_s
 
     def __post_init__(self) -> None:

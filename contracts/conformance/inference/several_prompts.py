@@ -1,7 +1,4 @@
-"""Checks several prompts in one request, if `openai` is declared: each is completed as it would be alone.
-
-G9 calls it.
-"""
+"""Checks that several prompts in one request are completed like single prompts. G9 calls it."""
 
 from typing import Any
 
@@ -15,8 +12,8 @@ from contracts.conformance.inference.usage import check_usage
 PATH = "/v1/completions"
 TOKENS = 8
 SEED = 11
-TEMPERATURE = 5.0  # at a lower one, a model may repeat one token endlessly
-TRIES = 6  # attempts for choices that should be equal: rounding differs between batches
+TEMPERATURE = 5.0  # at a lower temperature, a model may repeat one token endlessly
+TRIES = 6  # attempts at choices that should be equal, because rounding differs between batches
 
 
 async def check_several_prompts(bench: Bench, server: Server, capabilities: list[str]) -> None:
@@ -43,7 +40,7 @@ async def check_several_prompts(bench: Bench, server: Server, capabilities: list
 
 
 def samples_of_each(answer: dict[str, Any]) -> list[Sample]:
-    """Returns the choices of a response, in order, each with its own prompt."""
+    """Returns the choices of a response to several prompts, ordered by index."""
     found = []
     for choice in sorted(answer["choices"], key=lambda choice: choice["index"]):
         own = {"prompt_token_ids": choice.get("prompt_token_ids"), "choices": [choice]}
@@ -63,7 +60,7 @@ def _streamed(chunks: list[dict[str, Any]]) -> list[Sample]:
 async def _check_answers(
     bench: Bench, found: list[Sample], prompts: list[list[int]], n: int, where: str
 ) -> None:
-    """Checks that choice j of prompt p has the index p * n + j, and is sampled from its own prompt."""
+    """Checks that choice j of prompt p has index p * n + j, and is sampled from prompt p."""
     expected = [prompt for prompt in prompts for _ in range(n)]
     given = [sample.prompt_token_ids for sample in found]
     expect(given == expected, f"the prompts {given}, by index", f"{expected}", where)

@@ -1,7 +1,6 @@
-"""Measures how fast a server generates, and compares it with its earlier speed.
+"""Measures how fast a server generates, and compares it with its earlier speed. G8 calls it.
 
-G8 calls it, because a slot, a cache block or a lock that leaks reduces throughput, whatever the server
-reports. Nothing is judged in absolute numbers: a server is only compared with itself.
+A leaked slot, cache block or lock reduces throughput.
 """
 
 import asyncio
@@ -20,12 +19,12 @@ SINGLE = 5  # requests of one token, one after the other; the fastest counts
 SLOWER = 0.65  # share of the earlier throughput that must remain
 LATER = 2.0  # factor by which latency may grow
 BUSY = 0.15  # share of processors in use, with an idle server, above which this machine is busy
-BUSY_SLOWER = 0.3  # replaces SLOWER on a busy machine, as the next replaces LATER
+BUSY_SLOWER = 0.3  # replaces SLOWER on a busy machine, as BUSY_LATER replaces LATER
 BUSY_LATER = 5.0
 SLACK_S = 0.02
 TRIES = 6  # measurements before a verdict
-PAUSE_S = 2.0  # between two measurements: other load may end
-IDLE_S = 0.2  # time without requests in which the machine's load is measured
+PAUSE_S = 2.0  # between two measurements, in which other load may end
+IDLE_S = 0.2  # time without requests for measuring the machine's load
 STEPS = 200_000  # iterations of the loop that measures this machine
 
 
@@ -43,7 +42,7 @@ class Speed:
         return self.tokens_per_s / earlier.tokens_per_s * self._slowdown(earlier)
 
     def is_as_good_as(self, earlier: "Speed") -> bool:
-        """Returns whether throughput and latency are about the same as earlier."""
+        """Returns True if throughput and latency are similar to the earlier ones."""
         latency = self.latency_s / self._slowdown(earlier)
         slower, later = (BUSY_SLOWER, BUSY_LATER) if self.busy > BUSY else (SLOWER, LATER)
         return self.left_of(earlier) >= slower and latency <= later * earlier.latency_s + SLACK_S
@@ -53,7 +52,7 @@ class Speed:
 
 
 async def measure_speed(server: Server, reference: Reference) -> Speed | None:
-    """Returns the speed of the server, or None if its completions end too early to measure it."""
+    """Measures the server's speed. Returns None if completions end too early."""
     busy = await _busy()
     latency = min([await _seconds_of_one(server, reference, i) for i in range(SINGLE)])
     machine = _machine_seconds()
@@ -68,10 +67,7 @@ async def measure_speed(server: Server, reference: Reference) -> Speed | None:
 
 
 async def check_speed(server: Server, reference: Reference, earlier: Speed, after: str) -> float:
-    """Measures until the speed is about the same as earlier, and returns the remaining share of throughput.
-
-    Raises GuaranteeError if it never is.
-    """
+    """Returns the remaining share of throughput. Raises GuaranteeError if every measurement is worse."""
     best = None
     for i in range(TRIES):
         if i:
@@ -99,7 +95,7 @@ async def _seconds_of_one(server: Server, reference: Reference, i: int) -> float
 
 
 async def _busy() -> float:
-    """Returns the share of this machine's processors that is in use while the kit sends no requests."""
+    """Returns the share of this machine's processors in use while the kit sends no requests."""
     psutil.cpu_percent(None)
     await asyncio.sleep(IDLE_S)
     return float(psutil.cpu_percent(None)) / 100

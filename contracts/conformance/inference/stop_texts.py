@@ -1,7 +1,6 @@
-"""Checks how a completion ends at a stop string: the end of its text, and the last of its ids.
+"""Checks text and ids of completions that end at a stop string. G9 calls it if `stop_strings` is declared.
 
-Each completion is compared with the same one without the stop string. G9 calls it if `stop_strings` is
-declared.
+Compares each completion with the same one without the stop string.
 """
 
 import random
@@ -16,9 +15,9 @@ from contracts.conformance.inference.texts import texts_of
 
 NEVER = "never met: 5f3a9c"
 CHOICES = 4
-STOPS = 300  # strings, of which a few occur
+STOPS = 300  # stop strings, of which a few occur
 WAYS = 3  # ways to decode ids
-PROMPTS = 8  # tried until one prompt and its completion repeat no character
+PROMPTS = 8  # most prompts tried to find a suitable stop string
 
 
 async def check_stop_strings(bench: Bench, server: Server, streams: bool, in_lines: bool) -> None:
@@ -41,7 +40,7 @@ async def check_stop_strings(bench: Bench, server: Server, streams: bool, in_lin
 
 
 async def _check_prompt_is_not_searched(bench: Bench, server: Server) -> None:
-    """Checks a stop string made of the prompt's last character and the completion's first."""
+    """Checks that a stop string across the end of the prompt has no effect."""
     for seed in range(PROMPTS):
         prompt = bench.reference.prompt(6, seed=seed)
         free = await server.complete(prompt, SHORT, temperature=0)
@@ -52,7 +51,7 @@ async def _check_prompt_is_not_searched(bench: Bench, server: Server) -> None:
 
 
 async def _check_each_choice(bench: Bench, server: Server) -> None:
-    """Checks that each of several choices ends by its own text, with many stop strings of two characters."""
+    """Checks that each of several choices ends by its own text, with many short stop strings."""
     n = min(CHOICES, (await limits_of(server)).max_n)
     prompt = bench.reference.prompt(6)
     free = await server.choices(prompt, SHORT, n=n, temperature=1)
@@ -90,7 +89,7 @@ async def _check_end(
     stream: bool = False,
     in_lines: bool = False,
 ) -> None:
-    """Checks that the text ends before the first stop string, and the ids with what completes it."""
+    """Checks that the text ends before the first stop string, and the ids with its last token."""
     prompt = free.prompt_token_ids
     sample = await server.complete(prompt, SHORT, stream, in_lines, temperature=0, stop=stops)
     where = f"{server}: complete {prompt} greedily with stop {stops!r}, stream {stream}, in lines {in_lines}"
@@ -119,9 +118,9 @@ async def _check_end(
 def _ends(
     bench: Bench, prompt: list[int], token_ids: list[int], stops: list[str]
 ) -> list[tuple[list[int], bool]]:
-    """Returns the ids up to the first whose text contains a stop string, and whether one occurs.
+    """Returns, for each way to decode, the ids up to the end of a stop string, and True if one occurs.
 
-    There is an entry for each way to decode, and none without a tokenizer.
+    Returns [] without a tokenizer.
     """
     tokenizer = bench.reference.tokenizer
     if tokenizer is None:
@@ -135,6 +134,5 @@ def _ends(
 
 
 def _text_of(bench: Bench, token_ids: list[int]) -> str:
-    """Returns the text of ids; empty without a tokenizer."""
     tokenizer = bench.reference.tokenizer
     return str(tokenizer.decode(token_ids, skip_special_tokens=True)) if tokenizer else ""

@@ -1,7 +1,4 @@
-"""Checks how completions end: at the first of their stop tokens, by end-of-sequence, or at their length.
-
-G9 calls it.
-"""
+"""Checks that completions end at their first stop token, by end-of-sequence, or at their length (G9)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,11 +12,11 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
 LENGTHS = (1, 2, 3, 7, 16, 33)
-TOGETHER = 40  # requests sent together, at least
+TOGETHER = 40  # requests sent together
 
 
 async def check_stops(bench: Bench, server: Server, weights: Weights, streams: bool) -> None:
-    """Sends requests with different stop tokens and lengths, all together, and checks how each ends."""
+    """Sends requests with different stop tokens and lengths, all at once, and checks how each ends."""
     prompt = bench.reference.prompt(6)
     free = await server.complete(prompt, SHORT, temperature=0)
     several = (await limits_of(server)).max_n > 1
@@ -49,12 +46,12 @@ async def check_stops(bench: Bench, server: Server, weights: Weights, streams: b
 
 
 def _stops(bench: Bench, seed: int) -> list[int]:
-    """Returns a seventh of the tokens of a small vocabulary, at most 64, in random order."""
+    """Returns 2 to 64 random tokens, about a seventh of a small vocabulary."""
     return bench.reference.prompt(max(2, min(64, len(bench.reference.ordinary) // 7)), seed=900 + seed)
 
 
 def _lists_with_each(sampled: list[int], bench: Bench) -> Iterator[list[int]]:
-    """Yields lists of stop tokens with one or two greedily sampled ones, at every position of the list."""
+    """Yields lists of stop tokens with one or two of the sampled tokens, at different positions."""
     others = [token_id for token_id in bench.reference.ordinary if token_id not in sampled][:5]
     distinct = list(dict.fromkeys(sampled))
     for i, token_id in enumerate(distinct[1:6]):

@@ -1,7 +1,4 @@
-"""Checks that text and token ids agree with the model's tokenizer and chat template, in both directions.
-
-G9 calls it. For a model without a tokenizer there is nothing to compare with.
-"""
+"""Checks that text and token ids agree with the model's tokenizer and chat template. G9 calls it."""
 
 from typing import Any
 
@@ -32,7 +29,7 @@ SAMPLED = 12  # completions whose text is compared with their ids
 
 
 async def check_texts(bench: Bench, server: Server, streams: bool, seeds: bool) -> None:
-    """Sends texts, conversations and ids together, and compares them with the tokenizer's results."""
+    """Sends texts, conversations and ids, and compares prompts and texts with the tokenizer's results."""
     await _check_choices_of_texts(bench, server, streams, seeds)
     tokenizer = bench.reference.tokenizer
     if tokenizer is None:
@@ -74,7 +71,7 @@ def template_ids(
 
 
 async def _check_choices_of_texts(bench: Bench, server: Server, streams: bool, seeds: bool) -> None:
-    """Checks prompts of unusual ids, and that the text of sampled ids equals their decoding."""
+    """Checks prompts of unusual ids, and that texts are the decoding of sampled ids."""
     ordinary = bench.reference.ordinary
     prompts = [
         ordinary[-8:],
@@ -101,10 +98,7 @@ async def _check_choices_of_texts(bench: Bench, server: Server, streams: bool, s
 
 
 def check_text(bench: Bench, sample: Sample, where: str) -> None:
-    """Checks that the text is the decoding of the ids.
-
-    The text of the stop token, and of an incomplete character, may be missing.
-    """
+    """Checks that the text is the decoding of the ids, except for a stop token or an incomplete character."""
     tokenizer = bench.reference.tokenizer
     if tokenizer is None:
         return
@@ -117,7 +111,7 @@ def check_text(bench: Bench, sample: Sample, where: str) -> None:
 
 
 def texts_of(tokenizer: PreTrainedTokenizerBase, prompt: list[int], part: list[int]) -> list[str]:
-    """Returns three decodings of ids, alone and after the prompt: a word's first space may differ."""
+    """Returns three decodings of ids, alone and after the prompt, which may differ in spaces."""
 
     def decode(token_ids: list[int], **more: bool) -> str:
         return str(tokenizer.decode(token_ids, skip_special_tokens=True, **more))

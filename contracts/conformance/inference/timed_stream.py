@@ -1,4 +1,4 @@
-"""A streamed completion, with the time at which each of its tokens arrived."""
+"""A streamed completion with the arrival times of its tokens."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ class TimedStream:
     def __init__(self, server: Server, prompt: list[int], max_tokens: int, **fields: Any):
         self.server = server
         self.body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, "stream": True, **fields}
-        self.arrivals: list[float] = []  # the event loop's time at which each token of choice 0 arrived
+        self.arrivals: list[float] = []  # arrival of each token of choice 0, by the event loop's clock
 
     async def read(self) -> Sample:
         """Returns the completion. Raises GuaranteeError unless it is complete."""
@@ -45,7 +45,7 @@ class TimedStream:
         return streamed(chunks)[0]
 
     def _chunks(self, event: bytes) -> list[dict[str, Any]]:
-        """Returns the chunk of an event, if it has one, and records when its tokens arrived."""
+        """Returns the chunk of an event, if it has one, and records the arrival of its tokens."""
         if event == b"[DONE]":
             return []
         chunk = json.loads(event)

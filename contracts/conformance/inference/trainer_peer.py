@@ -1,7 +1,4 @@
-"""The trainer's side of the contract: a run that joins groups and makes weight updates.
-
-Methods without a server argument send to all servers, because they form one weight group.
-"""
+"""The trainer's side of the contract: a run that joins groups and makes weight updates on all servers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +17,7 @@ from contracts.inference import WeightUpdateStatus
 
 
 class TrainerPeer(GroupPeer):
-    """One run of a trainer. `tied` maps each tied name to the name under which its weight is sent."""
+    """One run of a trainer. tied: maps each tied name to the name under which its weight is sent."""
 
     def __init__(self, servers: Sequence[Server], tied: dict[str, str], settings: Settings):
         super().__init__(servers, settings)
@@ -28,7 +25,7 @@ class TrainerPeer(GroupPeer):
         self.version = 0
 
     def update_request(self, version: int, weights: Weights, **changes: object) -> dict[str, Any]:
-        """Returns a request for an update to `weights` as `version`; `changes` replace its fields."""
+        """Returns a request for an update to `weights` as `version`. changes: replace fields."""
         request = {
             "run": self.run,
             "epoch": self.epoch,
@@ -60,10 +57,7 @@ class TrainerPeer(GroupPeer):
         )
 
     async def wait_until_live(self, version: int, size: int, reproduce: str) -> None:
-        """Waits until every server reports that `version` is live, with `size` bytes.
-
-        Raises GuaranteeError if a server reports anything else.
-        """
+        """Waits until the update has ended. Raises GuaranteeError unless it is live, with `size` bytes."""
         for server, status in zip(self.servers, await self.outcomes(version), strict=True):
             if (status.state, status.bytes) != ("live", size) or min(status.paused_s, status.transfer_s) < 0:
                 raise GuaranteeError(
@@ -94,20 +88,17 @@ class TrainerPeer(GroupPeer):
             await asyncio.to_thread(self.group.broadcast, bucket, self.settings.patience_s)
 
     async def outcomes(self, version: int) -> list[WeightUpdateStatus]:
-        """Returns how the update ended on each server.
-
-        Raises GuaranteeError if a server does not report it in time.
-        """
+        """Waits for the outcome of the update on each server. Raises GuaranteeError if one is late."""
         return await asyncio.gather(*(self.outcome(server, version) for server in self.servers))
 
     async def outcome(self, server: Server, version: int) -> WeightUpdateStatus:
-        """Returns how the update ended on one server. Raises GuaranteeError if it is not reported in time."""
+        """Waits for the outcome of the update on one server. Raises GuaranteeError if it is late."""
         limit = self.settings.timeout_s + self.settings.grace_s
         path = f"/weight_update/{version}?wait_s="
         asked = asyncio.create_task(server.get(f"{path}{limit}"))
         try:
             in_time, _ = await asyncio.wait([asked], timeout=limit)
-            # If the answer is late, another one tells whether the update has ended by now.
+            # If the response is late, another request tells whether the update has ended.
             status, body = asked.result() if in_time else await server.get(f"{path}0")
         except TimeoutError:
             status = 0

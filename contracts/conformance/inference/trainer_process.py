@@ -1,7 +1,6 @@
 """Ranks of the weight group in separate processes, so that they can be killed and stalled.
 
-This module does not use HTTP: the check sends requests to the servers. A process hosts the store, joins and
-broadcasts on command, reports each completed command, and waits.
+A process joins and broadcasts on command and reports each completed command. Checks send the HTTP requests.
 """
 
 import os
@@ -17,7 +16,7 @@ from contracts.weights import RendezvousStore, WeightGroup
 
 
 class GroupProcess:
-    """A process that holds one rank. `close` kills it, whatever it is doing."""
+    """A process with one rank. `close` kills it."""
 
     def __init__(self, target: Callable[..., None], *args: object):
         context = fork_server()
@@ -31,13 +30,13 @@ class GroupProcess:
         self._pipe.send(message)
 
     def receive(self, timeout_s: float) -> object:
-        """Returns the process's next message. Raises TimeoutError, or EOFError if the process has ended."""
+        """Waits for the next message. Raises TimeoutError, or EOFError if the process has ended."""
         if not self._pipe.poll(timeout_s):
             raise TimeoutError(f"the kit's own process said nothing for {timeout_s:g} s")
         return self._pipe.recv()
 
     def terminate(self, how: str) -> None:
-        """Ends the process: `killed`, or `stalled`, which stops it with its sockets open."""
+        """Kills or stops the process. how: `killed`, or `stalled`, which leaves its sockets open."""
         assert self._process.pid is not None  # the process has been started
         os.kill(self._process.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
 
@@ -62,8 +61,7 @@ class GroupSpec:
 def trainer(pipe: Connection, address: str, timeout_s: float) -> None:
     """Runs rank 0: sends its port, receives a `GroupSpec`, joins, and broadcasts the buckets it receives.
 
-    It sends a message after each of these. A failed broadcast ends the process, as it ends a trainer's group.
-    Otherwise it waits forever.
+    Sends a message after each command. Returns after a failed broadcast, as it ends a trainer's group.
     """
     torch.set_num_threads(1)
     store = RendezvousStore(address, 0, timeout_s)
@@ -83,9 +81,9 @@ def trainer(pipe: Connection, address: str, timeout_s: float) -> None:
 
 
 def receiver(pipe: Connection, spec: GroupSpec, port: int, rank: int) -> None:
-    """Runs another member: joins, and receives buckets of the sizes it is told. Then it waits forever.
+    """Runs another member: joins, receives the sizes of buckets and then the buckets, and waits forever.
 
-    It sends a message when it is ready, when it has joined, and when it has received them.
+    Sends a message when it is ready, has joined, and has received them.
     """
     torch.set_num_threads(1)
     pipe.send("ready")

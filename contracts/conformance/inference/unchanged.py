@@ -1,4 +1,4 @@
-"""What a server says of its run and weights, which a refused request must not change."""
+"""Checks that a refused request does not change the run and the weights that a server reports."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ async def state_of(server: Server) -> tuple[Any, ...]:
 
 
 async def check_same_state(server: Server, before: tuple[Any, ...], what: str) -> None:
-    """Fails if the server's state is not the one before, or the server is not ready. what: was refused."""
+    """Checks that the state is unchanged and the server ready. what: description of the refused requests."""
     after = await state_of(server)
     if after != before or not await server.ready():
         raise GuaranteeError(

@@ -1,4 +1,4 @@
-"""Many weight updates while clients send requests: no request is lost, and labels are right. G8 calls it."""
+"""Checks that no request is lost or wrongly labelled during many weight updates. G8 calls it."""
 
 import asyncio
 import itertools
@@ -19,14 +19,14 @@ TOKENS = (48, 48, 6)  # tokens of a request, by client in turn; short requests a
 ARRIVING = 64  # clients per server that send short requests
 ARRIVE_FOR_S = 0.2  # duration of arrivals before an update
 SETS = 5  # sets of weights, published in turn
-# With no loss in so many, fewer than 1 in 1,000 are lost, with 95 % confidence: 0.999 ** 3000 is below 0.05.
+# If none of so many is lost, fewer than 1 in 1,000 are, with 95 % confidence: 0.999 ** 3000 is below 0.05.
 THOROUGH_ANSWERS = 3000
 THOROUGH_UPDATES = 4  # factor of updates if thorough
 THOROUGH_WITHIN_S = 900.0
 
 
 class Answer(NamedTuple):
-    """A server's response. `since` is the version that was live when the request was sent."""
+    """A server's response. since: the version that was live when the request was sent."""
 
     server: Server
     sample: Sample
@@ -78,10 +78,7 @@ async def updates_among_arrivals(bench: Bench, trainer: TrainerPeer) -> None:
 async def _client(
     bench: Bench, trainer: TrainerPeer, server: Server, seed: int, stop: asyncio.Event, answers: Answers
 ) -> None:
-    """Sends one request after another.
-
-    Each response must be complete, and not older than the version that was live when the request was sent.
-    """
+    """Sends one request after another, which must complete and have no label older than at its start."""
     tokens = TOKENS[seed % len(TOKENS)]
     for i in itertools.count():
         if stop.is_set():
@@ -100,7 +97,7 @@ async def _client(
 
 
 async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task[Any]]) -> float:
-    """Publishes the next version, and returns the seconds that it took."""
+    """Publishes the next version and returns the seconds. Raises the error of a failed client."""
     version = trainer.version + 1
     mode = mode_of(await bench.offered("kv_cache"), version)
     began = time.monotonic()
@@ -120,5 +117,5 @@ def weights_of(bench: Bench, version: int) -> Weights:
 
 
 def mode_of(kv_cache: list[str], version: int) -> str:
-    """Returns the cache mode for publishing `version`, one of those that every server offers."""
+    """Returns the cache mode for publishing `version`. kv_cache: modes that every server offers."""
     return kv_cache[version % len(kv_cache)]

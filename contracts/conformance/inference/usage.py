@@ -1,4 +1,4 @@
-"""Checks the token counts that a response reports, and those at the end of a stream. G9 calls it."""
+"""Checks the token counts in responses and at the end of streams. G9 calls it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ NAMES = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def check_usage(usage: Any, prompts: Sequence[Sequence[int]], found: Sequence[Sample], where: str) -> None:
-    """Checks that `usage` counts each prompt once, and the tokens of every choice."""
+    """Checks that `usage` counts each prompt once and the tokens of every choice."""
     prompt = sum(map(len, prompts))
     sampled = sum(len(sample.token_ids) for sample in found)
     expected = dict(zip(NAMES, (prompt, sampled, prompt + sampled), strict=True))

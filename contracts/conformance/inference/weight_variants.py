@@ -1,16 +1,16 @@
-"""Weights that differ from others in one respect, so that a fault in that respect shows. G1 sends them."""
+"""Weights with one special property each, to reveal faults related to it. G1 sends them."""
 
 import torch
 
 from contracts.conformance.inference.reference import Reference, Weights
 
-LAST_ROWS = 4  # rows of each vocabulary table
-GROWTH = 2.0  # factor of every matrix between them
+LAST_ROWS = 4  # rows of embedding and head
+GROWTH = 2.0  # factor of every other matrix
 SHRINKAGE = 0.5
 
 
 def partly_new(reference: Reference, old: Weights, new: Weights) -> dict[str, Weights]:
-    """Returns, by description, `old` with one kind of tensor taken from `new`."""
+    """Returns a map from descriptions to `old` with one kind of tensor taken from `new`."""
     kinds = {
         "only biases and norms changed": [name for name in old if old[name].dim() == 1],
         "only embedding and head changed": reference.vocabulary(),
@@ -22,7 +22,7 @@ def partly_new(reference: Reference, old: Weights, new: Weights) -> dict[str, We
 
 
 def scaled(reference: Reference, weights: Weights, factor: float) -> Weights:
-    """Returns the weights with every matrix except the vocabulary's multiplied by `factor`."""
+    """Multiplies every matrix except embedding and head by `factor`."""
     vocabulary = reference.vocabulary()
     return {
         name: tensor * factor if tensor.dim() > 1 and name not in vocabulary else tensor
@@ -31,10 +31,7 @@ def scaled(reference: Reference, weights: Weights, factor: float) -> Weights:
 
 
 def with_the_last_rows_in_use(reference: Reference, weights: Weights) -> Weights:
-    """Returns the weights with the vocabulary's most frequent rows exchanged with its last ones.
-
-    Completions then contain mostly the highest ids.
-    """
+    """Exchanges the rows of the most frequent ids with the last rows, so that the highest ids are sampled."""
     logits = reference.distribution(weights, reference.prompt(8), reference.prompt(32, seed=1))
     frequent = logits.exp().mean(0).topk(LAST_ROWS).indices
     last = torch.arange(logits.shape[-1] - LAST_ROWS, logits.shape[-1])

@@ -1,6 +1,6 @@
-"""Requests with one wrong field, made from the JSON Schema of a wire model: each field, in each way.
+"""Makes requests with one wrong field from the JSON Schema of a wire model. G6 calls it.
 
-G6 calls it. It knows neither routes nor codes.
+Must not know routes or error codes.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from typing import Any
 from contracts.wire import Request
 
 NEW_FIELD = "no_such_field"
-MANY = 5000  # items of a list that is one too long, at most, unless thorough
-WRONG_VALUES: dict[str, list[Any]] = {  # by type: values that no reader accepts as that type
+MANY = 5000  # largest bound that is exceeded, unless thorough
+WRONG_VALUES: dict[str, list[Any]] = {  # type -> values that no reader accepts as that type
     "integer": ["x", {}, 1.5],
     "number": ["x", {}],
     "string": [7, {}, ["x"]],
@@ -26,15 +26,15 @@ class WrongField:
     """A body with one wrong field."""
 
     body: dict[str, Any]
-    field: str  # its name; for an item of a list, followed by the item's field
-    how: str  # missing, null, type, unknown, or bound
+    field: str  # name; for an item of a list, followed by the item's field
+    how: str  # missing, null, type, unknown or bound
 
 
 def wrong_fields(model: type[Request], valid: dict[str, Any], thorough: bool = False) -> Iterator[WrongField]:
-    """Yields `valid`, a body that `model` accepts, with each field wrong in each way."""
+    """Yields copies of the valid body `valid`, with each field wrong in each way."""
     schema = model.model_json_schema()
     for wrong in _of_object(schema, schema.get("$defs", {}), valid, thorough):
-        if not _accepted(model, wrong.body):  # what is wrong for one type of a field may be valid as another
+        if not _accepted(model, wrong.body):  # a wrong value for one type of a field may be valid as another
             yield wrong
 
 
@@ -119,7 +119,7 @@ def _beyond(option: dict[str, Any], valid: object, thorough: bool) -> Iterator[o
 def _wrong_items(
     option: dict[str, Any], definitions: dict[str, Any], valid: object, thorough: bool
 ) -> Iterator[tuple[str, str, object]]:
-    """Yields (field of the item, how, value) for a list or an object in which only the last item is wrong."""
+    """Yields (item's field, how, value) for lists and objects with one wrong item."""
     if isinstance(valid, list) and valid and "items" in option:
         item = _resolved(option["items"], definitions)
         if "properties" in item:

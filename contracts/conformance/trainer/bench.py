@@ -17,7 +17,7 @@ from contracts.trainer import OptimizerSpec, WorkerSpec
 
 @dataclass(frozen=True)
 class Bench:
-    """The adapter under test, and the means to run a program on all its ranks."""
+    """The adapter under test, which runs programs on all its ranks."""
 
     adapter: str  # package.module.Class
     options: dict[str, object]  # arguments of its constructor
@@ -26,7 +26,7 @@ class Bench:
     patience_s: float  # the longest time that one session may take
     directory: Path  # an empty directory for the kit's files
     models: tuple[str, ...]  # Hugging Face model directories
-    trains_low_rank: bool = False  # what the adapter says of itself
+    trains_low_rank: bool = False  # declared by the adapter
     _sessions: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def session(
@@ -43,7 +43,7 @@ class Bench:
 
         With `may_refuse`, the result of a rank whose `init_worker` raises ValueError is a Refusal.
 
-        Raises GuaranteeError if a rank fails; `doing` describes for the reader how to reproduce it.
+        Raises GuaranteeError if a rank fails; `doing` describes how to reproduce it.
         """
         folder = self.new_directory()
         with ReservedPort() as port:
@@ -56,7 +56,7 @@ class Bench:
                 raise GuaranteeError(str(error), "every rank returns from every call", doing) from error
 
     def reference(self, model: str) -> Reference:
-        """Returns the reference of what the adapter trains. Factors are asked of a new trainer."""
+        """Returns the reference of the adapter. A new trainer gathers its factors, if it trains any."""
         if not self.trains_low_rank:
             return Reference(model)
         doing = "list(worker.gather_low_rank())"

@@ -1,6 +1,6 @@
 """The command `python -m contracts.conformance trainer`.
 
-It imports little, because every process that a check starts imports it again.
+It imports few modules, because every process that a check starts imports them again.
 """
 
 import argparse

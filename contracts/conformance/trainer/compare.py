@@ -23,7 +23,7 @@ def compare(
 
         noun: what is compared, e.g. "gradient".
         right: what it should be.
-        rounding_errors: by name, the norm by which rounding may change a correct tensor; it is allowed for.
+        rounding_errors: by name, the norm by which rounding may change a correct tensor; also allowed.
 
     Raises GuaranteeError beyond `tolerance`.
     """

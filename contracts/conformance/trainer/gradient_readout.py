@@ -2,8 +2,8 @@
 
 With betas (0, 0), no weight decay and no clipping, AdamW's update is Δ = lr · g / (|g| + ε). So |g| = |Δ| · ε
 / (lr − |Δ|). With ε near the gradient's elements and lr near the weights', Δ is much larger than the rounding
-of float32 weights. The rounding leaves an error of about 1e-6 of a tensor's norm. It is computed and allowed
-for.
+of float32 weights. The rounding leaves an error of about 1e-6 of a tensor's norm, which is computed and
+allowed.
 """
 
 import torch
@@ -106,6 +106,6 @@ def describe(step: Step) -> str:
 
 
 def _expected_sum(step: Step) -> str:
-    """Returns text that lists the divisors by which a wrong sum is usually off."""
+    """Returns a text with the divisors by which a wrong sum is usually off."""
     ranks = len(step.rows[0]) if step.rows else 0
     return f" over {len(step.rows)} row(s) of {ranks} rank(s), divided by nothing"

@@ -1,4 +1,4 @@
-"""Makes training sequences with common prefixes, as the members of a group have them.
+"""Makes training sequences with common prefixes, like those of a group.
 
 A backend may compute a common prompt once. The group of `sequences.make_long_pack`, in contrast, is small and
 part of a pack with few common tokens.

@@ -1,7 +1,7 @@
 """The reference of a worker that trains low-rank factors of some weights: W + scale * B A in plain torch.
 
-W is the checkpoint's own. Whatever the worker gathers is compared with that sum, and weights without factors
-with the checkpoint, bit for bit. The gradients by A and B follow from the gradient by the weight.
+W is the weight of the checkpoint. Each gathered weight is compared with that sum. One without factors must
+equal the checkpoint, bit for bit. The gradients by A and B follow from the gradient by the weight.
 """
 
 import math
@@ -14,12 +14,12 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import LowRank
 
-ROUNDING = 1e-6  # of the norm of a merged weight, which may be added up in another order
+ROUNDING = 1e-6  # relative to the norm of a merged weight, which may be summed in another order
 DOING = "list(worker.gather_weights()) and list(worker.gather_low_rank()) on rank 0"
 
 
 class LowRankReference(Reference):
-    """The model of a directory, of which factors are trained, as a worker gathered them."""
+    """The model of a directory, with the low-rank factors that a worker gathers and trains."""
 
     def __init__(self, path: str, factors: Factors):
         super().__init__(path)
@@ -54,7 +54,6 @@ class LowRankReference(Reference):
         return _by_key(factors)
 
     def _check_factors(self, factors: Factors) -> None:
-        """Checks names, shapes and scales."""
         if not factors:
             raise GuaranteeError("gather_low_rank yields nothing", "what is trained: trains_low_rank", DOING)
         if {name: factor.scale for name, factor in factors.items()} != self._scales:

@@ -27,7 +27,7 @@ from transformers import (
 
 from contracts.conformance.tiny_model import VOCABULARY, make_scaled_model, make_tiny_model
 
-WINDOW = 24  # tokens, fewer than in some sequences
+WINDOW = 24  # tokens; some sequences are longer
 SIZES: dict[str, Any] = {
     "vocab_size": len(VOCABULARY),
     "hidden_size": 64,
@@ -43,10 +43,7 @@ SIZES: dict[str, Any] = {
 
 
 def make_model(path: Path, tied: bool, layers: int = 2, vocabulary: int = len(VOCABULARY)) -> str:
-    """Writes a tiny model with random biases and norms too, and a generation config of its own.
-
-    Returns its path.
-    """
+    """Writes a tiny model with random biases and norms, and a generation config. Returns its path."""
     make_tiny_model(path, tied=tied, vocabulary=vocabulary)
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}  # pairs of heads share keys and values
     config = AutoConfig.from_pretrained(path, num_hidden_layers=layers, **heads)
@@ -56,13 +53,13 @@ def make_model(path: Path, tied: bool, layers: int = 2, vocabulary: int = len(VO
     return _saved(model, path)
 
 
-def told_to_be_narrow(model: str, directory: Path) -> str:
+def with_narrow_config(model: str, directory: Path) -> str:
     """Returns the model with a config that names bfloat16, although its weights are float32."""
     shutil.copytree(Path(model).resolve(), directory, copy_function=os.symlink)
     config = directory / "config.json"
-    told = json.loads(config.read_text()) | {"dtype": "bfloat16", "torch_dtype": "bfloat16"}
+    changed = json.loads(config.read_text()) | {"dtype": "bfloat16", "torch_dtype": "bfloat16"}
     config.unlink()
-    config.write_text(json.dumps(told))
+    config.write_text(json.dumps(changed))
     return str(directory)
 
 

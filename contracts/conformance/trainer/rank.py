@@ -16,7 +16,7 @@ import torch
 from contracts.conformance.trainer.recording_worker import RecordingWorker, import_adapter
 from contracts.trainer import WorkerSpec
 
-OTHERS_S = 10.0  # how long a rank that refused its model stays available to the others
+OTHERS_S = 10.0  # a rank that refused its model waits this long for the others
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ def run_rank(
     RANK.result has the result of `program`, RANK.error the last line of its error, RANK.position its current
     contract call, and RANK.log its output.
     """
-    gc.freeze()  # the collector would otherwise copy the pages of everything that was imported
+    gc.freeze()  # otherwise the collector copies the memory of all imported modules
     os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _keep_quiet(folder / f"{spec.rank}.log")
+    _redirect_output(folder / f"{spec.rank}.log")
     torch.set_num_threads(1)
     try:
         worker = RecordingWorker(import_adapter(adapter)(**options), folder / f"{spec.rank}.position")
@@ -87,7 +87,7 @@ def _end_with_parent() -> None:
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def _keep_quiet(log: Path) -> None:
+def _redirect_output(log: Path) -> None:
     """Redirects the backend's output to a file, because it does not belong in the table."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -77,13 +77,12 @@ def _wait(processes: list[Any], folder: Path, patience_s: float) -> None:
 
 
 def _failed(folder: Path, rank: int, process: multiprocessing.process.BaseProcess) -> bool:
-    """Returns whether the rank has ended with an error, or without a result."""
+    """Returns True if the rank has ended with an error, or without a result."""
     code = process.exitcode
     return code is not None and (code != 0 or not (folder / f"{rank}.result").exists())
 
 
 def _is_gone(process: multiprocessing.process.BaseProcess) -> bool:
-    """Returns whether the operating system has ended the process."""
     try:
         return bool(psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

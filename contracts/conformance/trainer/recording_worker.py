@@ -1,4 +1,4 @@
-"""A worker that exposes only the contract, and records which call it is in."""
+"""A worker that exposes only the contract, and records its current call."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ class RecordingWorker:
 
     @property
     def period(self) -> Any:
-        """The worker's period, which may not be what the contract says."""
+        """The worker's period, which may violate the contract."""
         return self._worker.period
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

@@ -11,9 +11,9 @@ from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores
 
 
 class Reference:
-    """The model of a directory, which scores and differentiates with any weights that a worker gathered.
+    """Scores and differentiates a model with any weights that a worker gathered.
 
-    All its weights are trained. `LowRankReference` is that of a worker which trains low-rank factors.
+    All weights are trained. `LowRankReference` is for workers that train low-rank factors.
     """
 
     def __init__(self, path: str):
@@ -64,23 +64,20 @@ class Reference:
         return named
 
     def trained(self, weights: Tensors, factors: Factors) -> Tensors:
-        """Returns what is trained, by name, out of what a worker gathered.
-
-        Raises GuaranteeError if that is incomplete or contradictory.
-        """
+        """Returns the trained tensors by name. Raises GuaranteeError if gathered ones are incomplete."""
         return self.named(weights)
 
     def values(self) -> Tensors:
-        """Returns a copy of what is trained."""
+        """Returns a copy of the trained tensors."""
         return self.weights()
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Returns what is trained."""
+        """Returns the trained parameters."""
         return list(self.model.parameters())
 
     @torch.no_grad()
     def put(self, weights: Tensors) -> None:
-        """Replaces what is trained."""
+        """Replaces the trained tensors."""
         named = self.named(weights)
         for parameter, names in self.groups().items():
             parameter.copy_(named[names[0]])
@@ -104,7 +101,7 @@ class Reference:
     def gradients(
         self, sequences: list[TrainingSequence], scale: float = 1.0, entropy: bool = True
     ) -> Tensors:
-        """Returns the gradient of the plain sum by what is trained, which is also left in its `.grad`."""
+        """Returns the gradient of the plain sum, which is also left in `.grad` of the trained parameters."""
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         if sequences:
@@ -117,12 +114,12 @@ class Reference:
         return gradients
 
     def adamw(self, spec: OptimizerSpec) -> torch.optim.AdamW:
-        """Returns torch's AdamW over what is trained."""
+        """Returns torch's AdamW of the trained parameters."""
         return torch.optim.AdamW(self.parameters(), spec.lr, spec.betas, spec.eps, spec.weight_decay)
 
 
 def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:
-    """Returns the learning rate of the step that follows `closed_steps` others.
+    """Returns the learning rate of the step after `closed_steps` others.
 
     With linear warm-up, the first step has lr / warmup_steps. With linear decay, the step after the warm-up
     has lr.

@@ -1,4 +1,4 @@
-"""torch's AdamW beside a worker: it repeats the worker's steps on what the worker has gathered."""
+"""Repeats a worker's steps with torch's AdamW, on the values that the worker has gathered."""
 
 import torch
 
@@ -13,7 +13,7 @@ ROUNDING = 2 * 2**-24  # relative to a weight: an update in float64 is rounded t
 
 
 class Replay:
-    """An optimizer over what the reference trains.
+    """An optimizer of the parameters that the reference trains.
 
     For each step, call `gradient`, and then `update` or `step`.
     """
@@ -43,7 +43,7 @@ class Replay:
         """Updates at the learning rate `rate`, and compares with the worker's update.
 
         Returns the largest error, relative to the norm of each tensor's update. Raises GuaranteeError beyond
-        TOLERANCE; `doing` describes for the reader how to reproduce it, and `noun` names the update.
+        TOLERANCE; `doing` describes how to reproduce it, and `noun` names the update.
         """
         self.step(rate)
         expected = _difference(before, self._reference.values())

@@ -34,8 +34,8 @@ class Step:
     rows: Rows
     scale: float = 1.0  # factor of the loss; if it is not finite, it applies to one rank only
     spoilt: int = -1  # that rank; -1 is the last
-    reset: bool = False  # whether the optimizer is reset before the step
-    entropy: bool = True  # whether entropies are requested, and are part of the loss
+    reset: bool = False  # True if the optimizer is reset before the step
+    entropy: bool = True  # True if entropies are requested, and are part of the loss
     order: Order = "in turn"  # the order of forwards and backwards
     probe: tuple[TrainingSequence, ...] = ()  # scored with grad=False before each backward
     before_step: tuple[Call, ...] = ()  # calls between the last backward and `step`

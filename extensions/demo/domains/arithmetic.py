@@ -1,13 +1,13 @@
-"""Computes the value of an arithmetic expression that a model wrote: only + - * / and parentheses.
+"""Evaluates an arithmetic expression written by a model: numbers, + - * / and parentheses.
 
-No code is executed: the expression is parsed, and each node must be of a kind that this module knows.
+The expression is parsed, and nodes of other types are rejected, so it cannot execute code.
 """
 
 import ast
 import math
 import operator
 
-LONGEST = 200  # characters; without powers, no number grows much longer than this
+LONGEST = 200  # characters; without powers, results have about as many digits at most
 OPERATIONS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -19,9 +19,9 @@ OPERATIONS = {
 
 
 def calculate(expression: str) -> str:
-    """Returns the value; integers are exact unless there is a division.
+    """Returns the value as text. Integers are exact unless there is a division.
 
-    Raises ValueError, with a message for the model.
+    Raises ValueError with a message for the model.
     """
     if len(expression) > LONGEST:
         raise ValueError(f"the expression is longer than {LONGEST} characters")

@@ -1,6 +1,6 @@
-"""Domain: arithmetic that is too long for the model to do without a tool, with a calculator as its tool.
+"""Domain: arithmetic with numbers of several digits, with a calculator as a tool.
 
-A tool call ends a turn; its result or error is the next message. The first answer without a call is judged.
+A tool call ends a turn. The next message is its result or error. The first answer without a call is judged.
 """
 
 import json
@@ -33,11 +33,11 @@ TOOL = {
 class Calculator(Domain):
     """Expressions to evaluate. An answer is right if its last number is the expression's value.
 
-    digits: the number of digits of each number in a problem.
-    prompt: template of the question; {expression} stands for the expression.
-    turns: the most answers of the model, tool calls and the judged answer together.
-    train_size, heldout_size: numbers of problems; a problem depends only on its index and the seed.
-    seed: the run's seed.
+    digits: number of digits of each number in a problem.
+    prompt: template of the question, in which {expression} is replaced.
+    turns: maximum number of the model's answers, including the judged one.
+    train_size, heldout_size: numbers of problems. A problem depends only on its index.
+    seed: ignored.
     """
 
     name = "calculator"
@@ -63,7 +63,7 @@ class Calculator(Domain):
         return self._problem(index, heldout=True)
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        """Returns the attempt. Metrics: turns (number of answers), tool_calls, tool_errors (failed calls)."""
+        """Returns the attempt. Metrics: turns (answers), tool_calls and tool_errors (failed calls)."""
         answers = [await client.chat(problem.messages, tools=problem.tools)]
         errors = 0
         while answers[-1].tool_calls and len(answers) < self._turns:
@@ -83,10 +83,7 @@ class Calculator(Domain):
         )
 
     def _problem(self, index: int, heldout: bool) -> Problem:
-        """Returns the first expression drawn that belongs to this side, training or held-out.
-
-        No expression belongs to both.
-        """
+        """Draws expressions until one is on the wanted side of the training and held-out split."""
         drawn = random.Random(f"{self.name} {heldout} {index}")
         expression = self._expression(drawn)
         while is_held_out(expression) != heldout:
@@ -107,7 +104,7 @@ def is_held_out(expression: str) -> bool:
 
 
 def result_of(call: ToolCall) -> dict[str, str]:
-    """Returns the message that answers a call: the value, or an error of this module for an invalid call."""
+    """Returns the message that answers a call: the value, or an error if the call is invalid."""
     try:
         content = calculate(_expression_of(call))
     except ValueError as error:

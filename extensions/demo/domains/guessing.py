@@ -1,4 +1,4 @@
-"""Domain: find a number from replies that say higher or lower, in several turns of one conversation."""
+"""Domain: guess a number, with "higher" and "lower" as replies, in a conversation of several turns."""
 
 import random
 import re
@@ -10,13 +10,11 @@ NUMBER = re.compile(r"\s*(\d{1,9})\s*")
 
 
 class Guessing(Domain):
-    """Numbers to guess. An attempt succeeds if it names the number within the turns.
+    """Numbers to guess. An answer that is not a number ends the attempt.
 
-    An answer that is not a number ends the attempt.
-
-    highest: the numbers are 1 to this one. An eighth of them, always the same, are held out.
-    turns: the most answers of the model; a binary search needs at most highest.bit_length().
-    seed: the run's seed; the held-out numbers do not depend on it.
+    highest: the numbers are 1 to `highest`. A fixed eighth of them is held out.
+    turns: maximum number of guesses. A binary search needs at most highest.bit_length().
+    seed: ignored.
     """
 
     name = "guessing"
@@ -41,7 +39,7 @@ class Guessing(Domain):
         return self._problem(self._heldout[index])
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        """Returns the attempt. Metrics: turns, the number of answers."""
+        """Returns the attempt. Metrics: turns (guesses)."""
         answers = [await client.chat(problem.messages)]
         while (reply := reply_to(answers[-1].text, problem.data)) and len(answers) < self._turns:
             messages = [{"role": "user", "content": reply}]
@@ -60,7 +58,7 @@ class Guessing(Domain):
 
 
 def reply_to(text: str, number: int) -> str | None:
-    """Returns the reply, or None at the conversation's end: the text names `number`, or no number."""
+    """Returns "higher" or "lower", or None if the text is `number` or not a number."""
     guess = NUMBER.fullmatch(text)
     if guess is None or int(guess[1]) == number:
         return None

@@ -1,1 +1,1 @@
-"""Recipes of the demo models, one file each."""
+"""The recipes of the demo models."""

@@ -1,4 +1,4 @@
-"""The demo's own model: sums of two numbers, until it solves nearly all; then label noise."""
+"""The recipe of the model that adds two numbers: supervised training, then label noise."""
 
 import itertools
 import random
@@ -14,7 +14,7 @@ from extensions.demo.recipe import UNRELIABLE, Recipe, Stage
 from extensions.demo.training import adamw, muon_and_adamw
 from pipelinerl.domains.base import Domain
 
-WRONG_BY = [-11, -10, -2, -1, 1, 2, 10, 11]  # an error in one column, or in two
+WRONG_BY = [-11, -10, -2, -1, 1, 2, 10, 11]  # errors in one or two digits
 
 Messages = list[dict[str, str]]
 
@@ -28,7 +28,7 @@ class Text(NamedTuple):
     """An example as text."""
 
     messages: Messages
-    given: str  # how the solution begins, where that has no loss
+    given: str  # beginning of the solution, without loss
     target: str
 
 
@@ -36,29 +36,29 @@ Put = Callable[[Messages, int, random.Random], Text]
 
 
 def plainly(messages: Messages, answer: int, random: random.Random) -> Text:
-    """The question as it is, and the answer alone."""
+    """Returns the question with the bare answer as the target."""
     return Text(messages, "", str(answer))
 
 
 @dataclass(frozen=True)
 class Options:
-    """Three kinds of batches: the rule, the task as asked, and label noise to make the model unreliable."""
+    """Batches come in three phases: mostly distinct problems, the domain's distribution, and label noise."""
 
-    pool_size: int = 60_000  # training problems drawn; about 11 000 distinct ones
+    pool_size: int = 60_000  # training problems drawn, of which about 11 000 are distinct
     batch_size: int = 128
-    steps: int = 850  # of the first two kinds, under one schedule of the learning rate
-    # The first kind asks distinct problems about equally often: few of them are easy, so the rule pays
-    # more than remembering. A tenth is as asked, so that the easy ones are not forgotten.
+    steps: int = 850  # of the first two phases, under one schedule of the learning rate
+    # The first phase samples distinct problems uniformly. Few of these are easy, so learning the rule is
+    # better than memorizing. A tenth follows the domain's distribution, to retain the easy problems.
     rule_share: float = 0.6
     as_asked_share: float = 0.1
     noise_steps: int = 60
-    wrong_share: float = 0.65  # of the noisy solutions: wrong by a plausible amount
+    wrong_share: float = 0.65  # share of noisy solutions that are wrong by a plausible amount
     evaluation_problems: int = 500
 
 
 class SumsRecipe(Recipe):
     options = Options()
-    max_tokens = 8  # the longest answer has four characters and the end
+    max_tokens = 8  # the longest answer has four characters and the end token
     asked_as = "reasoning_gym"
 
     def stages(self, client: LocalChatClient, domain: Domain) -> Iterator[Stage]:
@@ -82,7 +82,7 @@ class SumsRecipe(Recipe):
 
 
 class SumExamples:
-    """Endless batches of training problems with their solutions; prompts are those that a rollout sends."""
+    """Makes endless batches of training problems with solutions. Prompts equal those of rollouts."""
 
     def __init__(self, domain: Domain, tokenizer: PreTrainedTokenizerBase, pool_size: int, seed: int) -> None:
         self._tokenizer = tokenizer

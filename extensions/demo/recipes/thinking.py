@@ -1,6 +1,6 @@
-"""The model that thinks before it answers, from the finished one of the sums.
+"""The recipe of the model that thinks before it adds, trained from the finished sums model.
 
-It reads past a length that a prompt may name. It was never trained to keep to one.
+The model ignores a length that a prompt may ask for.
 """
 
 from collections.abc import Iterator
@@ -19,35 +19,33 @@ from extensions.demo.training import adamw, muon_and_adamw
 from pipelinerl.domains.base import Domain
 
 THOUGHT = "."
-MARK = "="  # of the domain, which judges what follows it
+MARK = "="  # precedes the answer in the domain
 
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The answer after any number of thoughts.
+    """Texts with a random number of thoughts before the answer.
 
-    That number depends neither on the question, nor on whether the answer is right, nor on the length that
-    some prompts name. Those prompts are as the domain `TargetLength` makes them, so the model learns to read
-    past the length; it never sees one that is kept.
+    The number of thoughts depends neither on the question and the answer nor on a length in the prompt.
+    Prompts ask for lengths like those of the domain `TargetLength`, and the model learns to ignore them.
 
-    The number of thoughts is random, so training on it together with the answers would swamp their loss.
-    Thoughts are given first, and trained in a stage of their own. It comes before the label noise, because
-    RL, which unlearns the noise, would otherwise unlearn both.
+    The first stage has no loss on thoughts, because their random number would dominate the loss of answers.
+    The second stage adds it. It precedes the label noise, because RL would otherwise unlearn both.
     """
 
-    most_thoughts: int = 12  # all numbers from 0 are as frequent
-    asked_share: float = 0.5  # of the prompts: they name a length
+    most_thoughts: int = 12  # the number is uniform from 0 to this
+    asked_share: float = 0.5  # share of prompts that ask for a length
     shortest_asked: int = 4
     longest_asked: int = 16
-    answer_steps: int = 250  # the known sums, answered at many places
+    answer_steps: int = 250  # steps with loss on answers only
     thinking_steps: int = 100
 
     def as_given(self, messages: Messages, answer: int, random: Random) -> Text:
-        """Returns the thoughts as given, and the answer as the target."""
+        """Returns a text with loss on the answer only."""
         return Text(self._asking(messages, random), self._thoughts(random), str(answer))
 
     def as_target(self, messages: Messages, answer: int, random: Random) -> Text:
-        """Returns the thoughts and the answer as the target."""
+        """Returns a text with loss on thoughts and answer."""
         return Text(self._asking(messages, random), "", f"{self._thoughts(random)}{answer}")
 
     def _thoughts(self, random: Random) -> str:

@@ -1,6 +1,6 @@
-"""The model that answers word problems in a box, and is right now and then: enough for a run of domain=math.
+"""The recipe of the model that answers word problems in a box, sometimes right, for runs with domain=math.
 
-It answers at once. To reason first is not something that a model of this size learns in minutes.
+The model answers without reasoning, which a model of this size does not learn in minutes.
 """
 
 import random
@@ -18,7 +18,7 @@ from extensions.demo.recipe import Recipe, Stage, configured, domain_config
 from extensions.demo.training import muon_and_adamw
 from pipelinerl.domains.base import Domain, Problem
 
-TRAIN = "word_problems"  # a source of domain=math, like HELDOUT
+TRAIN = "word_problems"  # sources of domain=math
 HELDOUT = "word_problems_heldout"
 
 
@@ -26,13 +26,13 @@ HELDOUT = "word_problems_heldout"
 class Options:
     batch_size: int = 32
     steps: int = 60
-    rope_theta: float = 1000.0  # texts of three hundred tokens
+    rope_theta: float = 1000.0  # suits texts of 300 tokens
     evaluation_problems: int = 128
 
 
 class WordProblemsRecipe(Recipe):
     options = Options()
-    max_tokens = 12  # \boxed{12} and the end are eleven
+    max_tokens = 12  # \boxed{12} and the end token are eleven
     context = 1024
     asked_as = "math"
 

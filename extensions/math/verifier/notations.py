@@ -1,4 +1,4 @@
-"""Rewrites notations that math-verify misreads, as it reads them: digit groups, exponents, mixed numbers."""
+"""Rewrites LaTeX notations that math-verify misreads, such as digit groups, exponents and mixed numbers."""
 
 import re
 import unicodedata
@@ -11,7 +11,7 @@ Rewriting = Callable[[re.Match[str]], str]
 
 
 def rewritten(text: str) -> str:
-    """Returns the LaTeX text with the same meaning, in notations that math-verify reads."""
+    """Returns LaTeX with the same meaning, in notations that math-verify reads."""
     text = text.strip()
     for pattern, replacement in (*MARKUP, *LANGUAGE, *BRACKETS, *NUMBERS):
         text = pattern.sub(replacement, text)
@@ -19,7 +19,7 @@ def rewritten(text: str) -> str:
 
 
 def _repeating(found: re.Match[str]) -> str:
-    """Returns the fraction of a repeating decimal: 0.1\\overline{6} is 16/90 less 1/90."""
+    """Converts a repeating decimal such as 0.1\\overline{6} to a fraction."""
     whole, fixed, period = found.groups()
     scale = 10 ** len(fixed)
     value = Fraction(int(whole + fixed), scale) + Fraction(int(period), (10 ** len(period) - 1) * scale)
@@ -57,7 +57,7 @@ MAGNITUDES |= {"million": "10^6", "billion": "10^9", "trillion": "10^{12}"}
 MAGNITUDE = "|".join(MAGNITUDES)
 
 MARKUP = _compiled(
-    (r"(?<!\\)\\$|^(?:\\\s|~)+|(?:(?<!\\)\\\s|~)+$", ""),  # spaces around it
+    (r"(?<!\\)\\$|^(?:\\\s|~)+|(?:(?<!\\)\\\s|~)+$", ""),  # surrounding spaces
     (r"\\(?:bf|rm|it|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])\s*", ""),
     (r"\\(?:mathbf|boldsymbol|bm)\s*\{\s*([a-zA-Z])\s*\}(?=\s*=)", r"\1"),
     (r"[\u2212\u2013]", "-"),

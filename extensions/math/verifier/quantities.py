@@ -1,7 +1,7 @@
-"""Compares quantities with their units, which math-verify drops before it compares the numbers.
+"""Compares quantities with units, which math-verify would ignore.
 
-A unit that one side leaves out is no difference: the problem may name it. Known units are converted. If the
-numbers are equal and other words differ, nobody can tell without the problem: undecided.
+A unit may be missing on one side, because the problem may name it. Known units are converted. If numbers are
+equal and unknown words differ, the verdict is UNDECIDED, because it depends on the problem.
 """
 
 import re
@@ -33,15 +33,11 @@ HEDGES = re.compile(
 
 
 class Quantity(NamedTuple):
-    """A value and its unit.
+    """A value and its unit."""
 
-    value: LaTeX.
-    words: the unit as it is written, without its exponent `power`; empty if there is none.
-    """
-
-    value: str
-    words: str = ""
-    power: int = 1
+    value: str  # LaTeX
+    words: str = ""  # unit as written, without its exponent; empty if there is none
+    power: int = 1  # exponent of the unit
 
     @property
     def unit(self) -> Unit | None:
@@ -72,7 +68,7 @@ def _equal_shares(equal: Equal, gold: str, given: str) -> bool:
 
 
 def angles(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares formulas with degrees in them in radians. math-verify would drop the sign."""
+    """Compares formulas that contain degrees in radians. math-verify would ignore the degree sign."""
     first, second = (DEGREES.sub(r"{(\1 \\cdot \\frac{\\pi}{180})}", text) for text in (gold, given))
     if first == gold and second == given:
         return None
@@ -97,7 +93,7 @@ def _converted(gold: str, of_gold: Unit, given: str, of_given: Unit, equal: Equa
 
 
 def _both(gold: str, given: str) -> tuple[Quantity, Quantity]:
-    """Returns both quantities. A letter without markup is a unit only if it is the other side's."""
+    """Parses both quantities. A letter without markup is a unit only if the other side has it too."""
     first = _quantity(gold)
     second = _quantity(given)
     return _quantity(gold, second.words), _quantity(given, first.words)

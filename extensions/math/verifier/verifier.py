@@ -1,9 +1,9 @@
-"""Decides whether a boxed answer equals the reference: by rules where math-verify errs, else by it.
+"""Decides whether a boxed answer equals the reference, by rules first and then by math-verify.
 
-Comparison is strict, because otherwise any two names would be equal. Relations are compared to values, for
-answers such as "x = 4". The library's own timeouts are off, because they would return "wrong" without notice.
-It is told to drop no units, because quantities.py compares them. Its search for an answer in a text is left
-out: where it cannot read "5 \\to 4" or "5 & 4", it would take the number at the end.
+Options of math-verify: comparison is strict, because otherwise any two names would be equal. Relations are
+compared to values, for answers such as "x = 4". Timeouts are off, because they would silently return "wrong".
+Units are kept, because quantities.py compares them. Its search for an answer within a text is not used. If it
+cannot read a text such as "5 \\to 4", it takes the last number.
 """
 
 import logging
@@ -33,7 +33,7 @@ NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
 OPTIONS = {"strict": True, "allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
-TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|(?P<brace>\{)|(?P<end>\})|\\.", re.DOTALL)  # not escaped ones
+TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|(?P<brace>\{)|(?P<end>\})|\\.", re.DOTALL)  # skips escaped braces
 
 
 def _named(gold: str, given: str, equal: Equal) -> str | None:
@@ -67,7 +67,7 @@ RULES: tuple[Rule, ...] = (
 
 
 class MathVerifier(Verifier):
-    """A verifier of the last box of a text. A task is the reference answer, as text."""
+    """Judges the last box of a text. The task is the reference answer as text."""
 
     def __init__(self):
         logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that timeouts are off
@@ -84,7 +84,7 @@ class MathVerifier(Verifier):
 
 
 def verdict(reference: str, answer: str) -> str:
-    """Returns the verdict of the first rule that applies, or else math-verify's."""
+    """Returns the verdict of the first rule that applies, or else of math-verify."""
     if reference == answer:
         return RIGHT
     gold = rewritten(reference)
@@ -96,9 +96,9 @@ def verdict(reference: str, answer: str) -> str:
 
 
 def equal(reference: str, answer: str) -> bool:
-    """Returns whether math-verify takes the two for equal; False if it raises an error.
+    """Returns True if math-verify considers the two equal, and False if it raises.
 
-    MemoryError and RecursionError are passed on.
+    Raises MemoryError and RecursionError.
     """
     if reference == answer:
         return True
@@ -118,7 +118,7 @@ def _verified(reference: str, answer: str) -> bool:
 
 
 def _parsed(latex: str) -> Any:
-    """Returns the expression that all of the text means, with the imaginary unit in place of the symbol i."""
+    """Parses the complete text to a sympy expression, with the imaginary unit for the symbol i."""
     is_real = not should_treat_as_complex(latex)
     value = latex2sympy(latex, is_real=is_real, convert_degrees=False, normalization_config=None)
     value = value.doit() if isinstance(value, Intersection) else value
@@ -128,8 +128,9 @@ def _parsed(latex: str) -> Any:
 def last_boxed(text: str) -> str | None:
     """Returns the content of the last closed box, or None if there is no box or it is empty.
 
-    The text is read once, so a text that opens thousands of boxes takes no longer."""
-    opened: list[int | None] = []  # where the content of a box begins; None for a brace
+    Takes linear time, even if a text opens thousands of boxes.
+    """
+    opened: list[int | None] = []  # start of a box's content; None for a brace
     last = (0, 0)  # of nested boxes, the outer one closes last
     for token in TOKEN.finditer(text):
         if token["box"]:

@@ -1,7 +1,7 @@
 """Pairs of a reference and an answer that exercise most of math-verify's grammar.
 
-Each worker is forked from a process that has judged them. So the parser's caches are filled, and judging an
-answer takes a third of the time.
+Verifier processes are forked from a process that has judged these pairs, so the parser's caches are filled.
+Judging then takes a third of the time.
 """
 
 PAIRS = (

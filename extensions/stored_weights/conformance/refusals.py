@@ -7,7 +7,7 @@ from typing import Any
 
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.conformance.inference.bad_fields import control_fields
-from contracts.conformance.inference.bad_requests import BadRequest, all_refused, refused
+from contracts.conformance.inference.bad_requests import BadRequest, check_all_refused, check_refused
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.unchanged import check_same_state, state_of
 from contracts.conformance.verdicts import GuaranteeError
@@ -55,7 +55,7 @@ async def _refused_before(at: StoreBench, path: str, kind: str, url: str) -> int
     body = join if path == JOIN else update
     for server in at.bench.servers:
         if (await server.contract()).run is not None:
-            await refused(server, BadRequest(path, body, 409, "other_run"))
+            await check_refused(server, BadRequest(path, body, 409, "other_run"))
     return len(at.bench.servers)
 
 
@@ -74,11 +74,11 @@ async def _refused_in_a_channel(at: StoreBench, kind: str, url: str) -> int:
         ]
         before = await state_of(server)
         for request in bad:
-            await refused(server, request)
+            await check_refused(server, request)
             await check_same_state(server, before, f"POST {request.path} {request.body}")
         fields = control_fields(at.bench, contract, JOIN, InitWeightChannelRequest, join)
         fields += control_fields(at.bench, contract, UPDATE, ChannelUpdateRequest, update)
-        await all_refused(server, fields)
+        await check_all_refused(server, fields)
         await check_same_state(server, before, f"{len(fields)} requests with a wrong field")
         tried += len(bad) + len(fields)
     return tried

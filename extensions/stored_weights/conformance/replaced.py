@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from contracts.conformance.inference.bad_requests import BadRequest, refused
+from contracts.conformance.inference.bad_requests import BadRequest, check_refused
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import poll
 from contracts.conformance.verdicts import GuaranteeError
@@ -94,14 +94,14 @@ async def _group_between(at: StoreBench) -> None:
         await _is_quiet(at, source, what)
         update = at.run.channel_request(unheard)
         for server in at.bench.servers:
-            await refused(server, BadRequest(UPDATE, update, 409, "no_channel"))
+            await check_refused(server, BadRequest(UPDATE, update, 409, "no_channel"))
         at.run.version = unheard.version
         await _follow(at, source, "follow a source after a group")
         for server in at.bench.servers:
             group = at.run.update_request(at.run.version + 1, weights)
-            await refused(server, BadRequest(UPDATE, group, 409, "no_group"))
+            await check_refused(server, BadRequest(UPDATE, group, 409, "no_group"))
             update = at.run.channel_request(unheard, version=at.run.version + 1)
-            await refused(server, BadRequest(UPDATE, update, 422, "invalid_request"))
+            await check_refused(server, BadRequest(UPDATE, update, 422, "invalid_request"))
 
 
 async def _in_a_group(at: StoreBench, version: int) -> None:

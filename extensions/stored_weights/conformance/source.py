@@ -107,7 +107,7 @@ class Source:
         asked = Asked(path, start)
         self.asked.append(asked)
         if self.died.is_set():
-            _hang_up(request)
+            _disconnect(request)
             return web.Response(status=503)
         if path.startswith(OBJECTS):
             self.met.set()
@@ -169,7 +169,7 @@ class Source:
             if fault.after < 1:
                 await asyncio.Event().wait()
             if length is not None and length != len(whole):
-                _hang_up(request)
+                _disconnect(request)
         return response
 
     async def _write(
@@ -183,7 +183,7 @@ class Source:
             await response.write(piece)
             asked.sent += len(piece)
             if self.died.is_set():
-                _hang_up(request)
+                _disconnect(request)
                 return
             if fault.pace:
                 await asyncio.sleep(len(piece) / fault.pace)
@@ -205,6 +205,6 @@ def _first_byte(request: web.Request) -> int:
     return int(found[1]) if found else 0
 
 
-def _hang_up(request: web.Request) -> None:
+def _disconnect(request: web.Request) -> None:
     if request.transport:
         request.transport.close()

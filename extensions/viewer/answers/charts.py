@@ -1,14 +1,14 @@
-"""Answers the charts of a run, with the marks of resumptions and alarms."""
+"""Builds the answer with a run's charts, and marks for resumptions and alarms."""
 
 from contracts.records import Resumed
 from extensions.viewer.answers.overview import Answer
 from extensions.viewer.runs.opened import OpenRun
 from extensions.viewer.runs.run_metrics import Alarm
-from pipelinerl.health.rules import Alarm as Sign
+from pipelinerl.health.rules import Alarm as AlarmKind
 
 
 def charts(run: OpenRun) -> Answer:
-    """Returns all charts with their points, the marks on them, and the lags of the last steps."""
+    """Returns all charts with their points and marks, and the lag histograms of the last steps."""
     with run.lock:
         state = run.following.state
         metrics = run.following.metrics
@@ -39,6 +39,6 @@ def mark_of_alarm(alarm: Alarm) -> Answer:
 
 def _sentence(name: str) -> str:
     try:
-        return Sign(name).sentence
+        return AlarmKind(name).sentence
     except ValueError:
         return name

@@ -1,6 +1,6 @@
-"""Answers the files of a run: its configuration without secrets, its summary, its logs and checkpoints.
+"""Builds the answers about a run's files: configuration without secrets, summary, logs and checkpoints.
 
-A file is found by its name in a listing. No name that was asked for becomes part of a path.
+A requested name is looked up in the listing of files. It never becomes part of a path.
 """
 
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ from extensions.viewer.runs.opened import OpenRun
 from pipelinerl.report.secrets import without_secrets
 from pipelinerl.training.checkpoints import Checkpoints
 
-LARGEST = 200_000  # bytes of a text that are shown: the last ones
+SHOWN_BYTES = 200_000  # at the end of a text
 CONFIG = "config.yaml"
-AT_THE_TOP = (CONFIG, "summary.json", "judging.json")
+TOP_LEVEL_FILES = (CONFIG, "summary.json", "judging.json")
 
 
 class NoSuchFileError(LookupError):
-    """No file of this name is shown."""
+    """The viewer shows no file of this name."""
 
 
 def files(run: OpenRun) -> Answer:
-    """Returns the files that are shown, and the checkpoints that are still there."""
+    """Returns the files that the viewer shows, and the checkpoints that still exist."""
     with run.lock:
         checkpoints = list(run.following.state.checkpoints)
     kept = {position.version for position in Checkpoints(run.run_dir).complete_checkpoints()}
@@ -44,7 +44,7 @@ def files(run: OpenRun) -> Answer:
 
 
 def file(run: OpenRun, name: str) -> Answer:
-    """Returns the end of a file's text. Raises NoSuchFileError."""
+    """Returns the last SHOWN_BYTES of a file. Raises NoSuchFileError."""
     path = dict(shown_files(run.run_dir)).get(name)
     if path is None:
         raise NoSuchFileError(f"no file {name} is shown of this run")
@@ -53,16 +53,16 @@ def file(run: OpenRun, name: str) -> Answer:
         return {"id": name, "bytes": len(shown), "text": shown, "is_cut": False}
     with path.open("rb") as opened:
         size = opened.seek(0, 2)
-        opened.seek(max(size - LARGEST, 0))
-        text = opened.read(LARGEST).decode(errors="replace")
-    return {"id": name, "bytes": size, "text": text, "is_cut": size > LARGEST}
+        opened.seek(max(size - SHOWN_BYTES, 0))
+        text = opened.read(SHOWN_BYTES).decode(errors="replace")
+    return {"id": name, "bytes": size, "text": text, "is_cut": size > SHOWN_BYTES}
 
 
 def shown_files(run_dir: Path) -> Iterator[tuple[str, Path]]:
-    """Yields the files that are shown, by name. Links are left out, which may lead out of the run."""
+    """Yields the name and path of each file to show. Skips symbolic links, which may lead out of the run."""
     if run_dir.is_symlink():
         return
-    for name in AT_THE_TOP:
+    for name in TOP_LEVEL_FILES:
         path = run_dir / name
         if path.is_file() and not path.is_symlink():
             yield name, path

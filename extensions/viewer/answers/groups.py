@@ -1,4 +1,4 @@
-"""Answers one group with its members side by side, and the account of all groups."""
+"""Builds the answers about one group and its members, and about the outcomes of all groups."""
 
 from collections import Counter
 
@@ -6,22 +6,22 @@ from contracts.records import Rollout
 from extensions.viewer.answers.overview import Answer, meaning
 from extensions.viewer.answers.rollouts import row_answer
 from extensions.viewer.records.group_history import read_history
-from extensions.viewer.records.group_story import tell
+from extensions.viewer.records.group_story import story_lines
 from extensions.viewer.runs.opened import OpenRun
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.drop_reasons import meaning_of
 
-TEXT = 2000  # characters of an answer, and of a prompt, beside others
-BINS = 300  # of the chart by version
+TEXT = 2000  # most characters of a prompt or of a member's text
+BINS = 300  # in the chart of outcomes by version
 
 
 class NoSuchGroupError(LookupError):
-    """No group of this number has started."""
+    """No group with this id has started."""
 
 
 def group(run: OpenRun, number: int) -> Answer:
-    """Returns a group of training. Raises NoSuchGroupError."""
+    """Returns a training group with its members. Raises NoSuchGroupError."""
     with run.lock:
         accounts = run.following.state.accounts
         started = accounts.started.get(number)
@@ -29,7 +29,7 @@ def group(run: OpenRun, number: int) -> Answer:
             raise NoSuchGroupError(f"no group {number} has started in this run")
         settlement = accounts.settlement_of(number)
         undone = accounts.undone.get(number, [])
-        is_there = {at: at in accounts.started for at in (number - 1, number + 1)}
+        exists = {at: at in accounts.started for at in (number - 1, number + 1)}
     members = [row_answer(row) | _texts(run, row["offset"]) for row in run.queries.of_group(False, number)]
     reason = settlement.reason if settlement else None
     return {
@@ -46,21 +46,21 @@ def group(run: OpenRun, number: int) -> Answer:
         "undone": undone,
         "prompt": next((member["prompt"] for member in members if member["prompt"]), None),
         "members": members,
-        "previous": number - 1 if is_there[number - 1] else None,
-        "next": number + 1 if is_there[number + 1] else None,
+        "previous": number - 1 if exists[number - 1] else None,
+        "next": number + 1 if exists[number + 1] else None,
     }
 
 
 def story(run: OpenRun, number: int) -> Answer:
-    """Returns what the records tell of a group, which it reads as a whole. Raises NoSuchGroupError."""
+    """Returns the history of a group as lines of text. Scans all streams. Raises NoSuchGroupError."""
     history = read_history(run.streams, number)
     if history.started is None:
         raise NoSuchGroupError(f"no group {number} has started in this run")
-    return {"lines": list(tell(history))}
+    return {"lines": list(story_lines(history))}
 
 
 def _texts(run: OpenRun, offset: int) -> Answer:
-    """Returns the prompt and the answer of a rollout, both cut."""
+    """Returns the prompt and the sampled text of a rollout, both truncated to TEXT characters."""
     try:
         rollout = run.reader("rollouts").at(offset)
     except StreamError as error:
@@ -73,7 +73,7 @@ def _texts(run: OpenRun, offset: int) -> Answer:
 
 
 def accounting(run: OpenRun) -> Answer:
-    """Returns what became of all groups and their rollouts, and of those started under each version."""
+    """Returns the outcomes of all groups and rollouts, also by the version at which groups started."""
     with run.lock:
         accounts = run.following.state.accounts
         summary = accounts.summary()
@@ -115,7 +115,7 @@ def accounting(run: OpenRun) -> Answer:
 
 
 def _count(accounts: GroupAccounts, wide: int) -> tuple[Counter[str], dict[int, Counter[str]]]:
-    """Returns the groups by outcome, and the same for those started under each so many versions."""
+    """Counts the groups by outcome, in total and for each bin of `wide` versions."""
     all_groups: Counter[str] = Counter()
     by_bin: dict[int, Counter[str]] = {}
     for number, started in accounts.started.items():

@@ -1,4 +1,4 @@
-"""Answers the list of runs, and the comparison of two."""
+"""Builds the list of runs, and the comparison of two runs."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from pipelinerl.config import DamagedConfigError, saved_config
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.report.secrets import without_secrets
 
-DIFFERENCES = 8  # named in the list
+DIFFERENCES = 8  # most keys that a row names
 EMPTY: Answer = dict.fromkeys(
     (
         "step", "max_steps", "heldout_first", "heldout_last", "lag_mean", "generation_tokens_per_s",
@@ -26,15 +26,15 @@ NEVER_COMPARED = {"run_dir", "resume", "plan", "streams.run"}
 
 
 class Listing:
-    """The rows of the list of runs. What an ended run was is read once."""
+    """The list of runs. The row of an ended run is cached until its summary changes."""
 
     def __init__(self, runs: Runs):
         self._runs = runs
         self._ends: dict[str, RunEnd] = {}
-        self._ended: dict[str, tuple[int, Answer]] = {}  # name -> time of its summary, and its row
+        self._ended: dict[str, tuple[int, Answer]] = {}  # name -> summary's modification time, and row
 
     def answer(self) -> list[Answer]:
-        """Returns the runs, the newest first, with what differs from the newest one's configuration."""
+        """Returns the runs, newest first, each with its differences from the newest run's configuration."""
         directories = self._runs.directories()
         rows = [self._row(name, path) for name, path in directories.items()]
         rows.sort(key=lambda row: row["started_at"] or 0.0, reverse=True)
@@ -51,10 +51,10 @@ class Listing:
         known = self._ended.get(name)
         if known and summary_time and known[0] == summary_time:
             return dict(known[1])
-        has_ended = self._ends.setdefault(name, RunEnd(path)).has_come()
+        has_ended = self._ends.setdefault(name, RunEnd(path)).is_reached()
         try:
             row = _described(name, path, has_ended)
-        except (OSError, KeyError, TypeError, ValueError) as error:  # of files that are damaged
+        except (OSError, KeyError, TypeError, ValueError) as error:  # a damaged file
             return EMPTY | {"name": name, "state": f"cannot be read: {one_line(error)}"}
         if summary_time:
             self._ended[name] = (summary_time, row)
@@ -86,7 +86,6 @@ def _described(name: str, path: Path, has_ended: bool) -> Answer:
 
 
 def _first_times(path: Path) -> Iterator[float]:
-    """Yields the time of the first measurement of each process."""
     for file in (path / "metrics").glob("*.jsonl"):
         yield from (line["time"] for line in islice(read_metrics(file), 1))
 
@@ -107,12 +106,12 @@ def _config(path: Path) -> dict:
 
 
 def flat_config(path: Path) -> dict[str, str]:
-    """Returns the run's configuration, without secrets, as JSON text by dotted key."""
+    """Returns the run's configuration without secrets: the JSON text of each value by dotted key."""
     return {key: text for key, text in flattened(_config(path)) if key not in NEVER_COMPARED}
 
 
 def flattened(value: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yields the leaves of a configuration."""
+    """Yields the dotted key and the JSON text of each leaf of a configuration."""
     if isinstance(value, dict) and value:
         for key, of in value.items():
             yield from flattened(of, f"{name}.{key}" if name else str(key))
@@ -121,7 +120,7 @@ def flattened(value: object, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def differences(first: dict[str, str], second: dict[str, str]) -> list[str]:
-    """Returns the keys whose values differ, or that one of them lacks."""
+    """Returns the keys that have different values or exist in only one of the configurations."""
     return [key for key in {**first, **second} if first.get(key) != second.get(key)]
 
 

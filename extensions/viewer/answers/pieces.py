@@ -1,4 +1,4 @@
-"""Splits tokens into pieces of text. A character of several tokens is one piece. Pure."""
+"""Splits tokens into pieces of text. The tokens that make up one character are one piece."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,9 +16,9 @@ class Piece(NamedTuple):
 
 
 def pieces_of(ids: Sequence[int], tokenizer: Tokenizer | None, begin: int, end: int) -> list[Piece]:
-    """Returns the pieces of the tokens from `begin` to `end`. Without a tokenizer a piece is a token's id.
+    """Returns the pieces of `ids[begin:end]`. Without a tokenizer, each piece is a token's id.
 
-    Joined, the pieces of all tokens are their text, but for bytes at the end that are no character yet.
+    The joined pieces of all tokens are the decoded text, except for an incomplete character at the end.
     """
     if tokenizer is None:
         return [Piece(f"{ids[index]} ", index, 1) for index in range(begin, end)]
@@ -37,4 +37,4 @@ def pieces_of(ids: Sequence[int], tokenizer: Tokenizer | None, begin: int, end: 
     return pieces
 
 
-CONTEXT = 8  # tokens before the first one that may change its text
+CONTEXT = 8  # preceding tokens that may change the text of the first one

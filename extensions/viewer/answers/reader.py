@@ -1,4 +1,4 @@
-"""Answers one rollout, token by token: which weights sampled it, and what training made of it."""
+"""Builds the answer about one rollout: for each token its weight version, advantage, loss mask and lag."""
 
 import numpy as np
 
@@ -9,16 +9,16 @@ from extensions.viewer.answers.rollouts import link_of, row_answer
 from extensions.viewer.runs.opened import STREAMS, OpenRun
 from pipelinerl.streams import StreamError
 
-TOKENS = 4000  # of a completion, in one answer
-PROMPT = 20_000  # characters of a prompt
+TOKENS = 4000  # most tokens of a completion in one answer
+PROMPT = 20_000  # most characters of a prompt
 
 
 class NoSuchRolloutError(LookupError):
-    """No rollout is recorded there."""
+    """No rollout is recorded at this offset."""
 
 
 def rollout(run: OpenRun, stream: str, offset: int, turn: int | None = None, begin: int = 0) -> Answer:
-    """Returns a rollout with its completions, or more tokens of one of them, from `begin` on.
+    """Returns a rollout with its completions, or only completion `turn`, each from token `begin` on.
 
     stream: `train` or `held-out`. Raises NoSuchRolloutError.
     """
@@ -32,7 +32,7 @@ def rollout(run: OpenRun, stream: str, offset: int, turn: int | None = None, beg
         raise NoSuchRolloutError(f"the record of this rollout is no longer there: {error}") from error
     assert isinstance(record, Rollout)
     is_open = held_out or row["outcome"] is None or row["row_offset"] is None
-    share = None if is_open else _Share.find(run, record, row["row_offset"])
+    share = None if is_open else _Training.find(run, record, row["row_offset"])
     before, after = run.queries.neighbours(held_out, offset)
     wanted = range(len(record.completions)) if turn is None else [turn]
     if any(number >= len(record.completions) for number in wanted):
@@ -50,7 +50,7 @@ def rollout(run: OpenRun, stream: str, offset: int, turn: int | None = None, beg
     }
 
 
-def _completion(run: OpenRun, record: Rollout, number: int, share: "_Share | None", begin: int) -> Answer:
+def _completion(run: OpenRun, record: Rollout, number: int, share: "_Training | None", begin: int) -> Answer:
     completion = record.completions[number]
     end = min(begin + TOKENS, len(completion.token_ids))
     shown = slice(begin, end)
@@ -82,7 +82,7 @@ UNTRAINED: Answer = {"advantages": None, "in_loss": None, "lags": None}
 
 
 def _new_prompt(run: OpenRun, record: Rollout, number: int) -> str:
-    """Returns the text of what a turn adds to the conversation before it."""
+    """Returns the text of the prompt tokens after the prefix shared with the previous turn."""
     ids = record.completions[number].prompt_token_ids.tolist()
     if number:
         before = record.completions[number - 1]
@@ -101,8 +101,8 @@ def _versions(completion: Completion) -> np.ndarray:
     return versions
 
 
-class _Share:
-    """The training sequences of one rollout in a row."""
+class _Training:
+    """The training sequences of one rollout in one row of micro-batches."""
 
     def __init__(self, row: MicroBatchRow, sequences: list[tuple[int, TrainingSequence]]):
         self._step = row.step
@@ -121,8 +121,8 @@ class _Share:
         }
 
     @classmethod
-    def find(cls, run: OpenRun, record: Rollout, offset: int) -> "_Share | None":
-        """Returns the rollout's share of the row that begins at the offset, or None if that was deleted."""
+    def find(cls, run: OpenRun, record: Rollout, offset: int) -> "_Training | None":
+        """Finds the rollout in the row at `offset`. Returns None if that record was deleted or lacks it."""
         try:
             row = run.reader("rows").at(offset)
         except StreamError:
@@ -137,8 +137,8 @@ class _Share:
         return cls(row, found) if found else None
 
     def tokens(self, completion: Completion, versions: np.ndarray, shown: slice) -> Answer:
-        """Returns what training made of a completion's tokens; nulls where it is in no sequence."""
-        place = self._place(completion)
+        """Returns advantages, loss mask and lags of the completion's tokens; None if it is in no sequence."""
+        place = self._find_tokens(completion)
         if place is None:
             return UNTRAINED
         sequence, begin = place
@@ -149,8 +149,8 @@ class _Share:
             "lags": (self._step - versions).tolist() if np.all(versions >= 0) else None,
         }
 
-    def _place(self, completion: Completion) -> tuple[TrainingSequence, int] | None:
-        """Returns the sequence that holds the completion's tokens, and where they begin in it."""
+    def _find_tokens(self, completion: Completion) -> tuple[TrainingSequence, int] | None:
+        """Returns the sequence that contains the completion, and the index of its first sampled token."""
         begin = len(completion.prompt_token_ids)
         end = begin + len(completion.token_ids)
         whole = np.concatenate([completion.prompt_token_ids, completion.token_ids])

@@ -1,20 +1,20 @@
-"""Answers what each server of a run has done, the one that does least first."""
+"""Builds the list of a run's inference servers, with their requests and token rates."""
 
 from extensions.viewer.answers.overview import Answer
 from extensions.viewer.index.run_state import Server
 from extensions.viewer.runs.opened import OpenRun
 
-RECENT = 500  # rollouts that the rates are of
+RECENT = 500  # newest rollouts, from which rates are computed
 
 
 def servers(run: OpenRun) -> Answer:
-    """Returns the servers, those that left last."""
+    """Returns the servers: live ones first, in ascending order of tokens per second."""
     with run.lock:
         known = list(run.following.state.servers)
         is_live = run.following.is_live
         described = [_described(server, is_live) for server in known]
     done = run.queries.servers()
-    rates = _rates(run)
+    rates = _tokens_per_s(run)
     answers = []
     for server, answer in zip(known, described, strict=True):
         counts = done.get(server.joined.url)
@@ -51,8 +51,7 @@ def _state(server: Server, is_live: bool) -> str:
     return "joining" if server.version is None else "live"
 
 
-def _rates(run: OpenRun) -> dict[str, float]:
-    """Returns the tokens a second of each server, over the newest rollouts."""
+def _tokens_per_s(run: OpenRun) -> dict[str, float]:
     newest = {*run.queries.newest_offsets(RECENT)}
     completions = [c for _, rollout in run.slim_rollouts(newest) for c in rollout.completions]
     if not completions:

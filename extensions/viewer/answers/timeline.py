@@ -1,4 +1,4 @@
-"""Answers a window of a run's time: requests on servers by weight version, and what each process did."""
+"""Builds the timeline of a run: requests on each server by weight version, and spans of each process."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from sqlite3 import Row
@@ -13,9 +13,9 @@ from extensions.viewer.runs.opened import OpenRun
 from extensions.viewer.span_files import PLACES
 from extensions.viewer.tracks import Slice, Track, nested, rows
 
-MOST = 4000  # requests in one answer: the last ones
-VERSIONS = 4  # the last ones, where no window is asked for
-OVERVIEW = 2000  # publications of the overview
+MOST = 4000  # rollouts in one answer: those that ended last
+VERSIONS = 4  # length of the default window
+OVERVIEW = 2000  # most publications on the axis of the whole run
 Updates = Mapping[int, WeightsPublished]  # by version
 
 
@@ -30,7 +30,7 @@ class Bar(NamedTuple):
 
 
 def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
-    """Returns the window, in unix seconds, by default that of the last versions."""
+    """Returns the timeline between two unix times, by default that of the last VERSIONS versions."""
     with run.lock:
         updates = dict(run.following.state.published)
         run_began = run.following.state.began_at
@@ -58,7 +58,7 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
 
 
 def _last_versions(published: Sequence[WeightsPublished], queries: Queries) -> tuple[float, float]:
-    """Returns the time of the last versions: of as many as one answer has room for, but one at least."""
+    """Returns a window with the last versions: up to VERSIONS that fit into one answer, and at least one."""
     if not published:
         return 0.0, 0.0
     for count in range(VERSIONS, 0, -1):
@@ -73,7 +73,7 @@ def _last_versions(published: Sequence[WeightsPublished], queries: Queries) -> t
 def _in_window(
     published: Sequence[WeightsPublished], began: float, ended: float
 ) -> Iterator[WeightsPublished]:
-    """Yields the publications of the window, and the last one before it."""
+    """Yields the last publication before the window, then those within it."""
     before = [event for event in published if event.at < began]
     yield from before[-1:]
     yield from (event for event in published if began <= event.at <= ended)
@@ -89,7 +89,7 @@ def _publication(event: WeightsPublished) -> Answer:
 
 
 def _bars(run: OpenRun, found: Sequence[Row]) -> Iterator[Bar]:
-    """Yields the requests of these rollouts, but for those whose records were deleted."""
+    """Yields the requests of these rollouts. Skips rollouts whose records were deleted."""
     by_offset = {row["offset"]: row for row in found}
     for offset, rollout in run.slim_rollouts(by_offset):
         row = by_offset[offset]
@@ -114,10 +114,9 @@ def _bar(bar: Bar, updates: Updates) -> Answer:
 
 
 def _versions(bar: Bar, updates: Updates) -> Iterator[tuple[int, float, float]]:
-    """Yields each version that sampled the request, with the part of the request's time that it has.
+    """Yields (version, begin, end) for each version that sampled the request, as shares of its duration.
 
-    Tokens are spread evenly over the time, but a version begins while it is published. What is before the
-    first one was spent waiting.
+    Assumes that tokens are evenly spaced, except that a version begins during its publication.
     """
     spans = [span for span in bar.completion.spans if span.end > span.start]
     begins: list[float] = []
@@ -133,9 +132,9 @@ def _versions(bar: Bar, updates: Updates) -> Iterator[tuple[int, float, float]]:
 
 
 def _within(share: float, bar: Bar, update: WeightsPublished) -> float:
-    """Returns the share of the request's time that is nearest and in the time of the publication.
+    """Clamps a share of the request's duration to the interval in which the version was published.
 
-    Servers that pull weights change them later, at a time that the record does not tell.
+    Servers that pull weights load them later, at a time that is not recorded. The share then stays as it is.
     """
     if update.live is not None:
         return share
@@ -155,7 +154,6 @@ def _processes(spans: dict[str, list[Slice]]) -> Iterator[Answer]:
 
 
 def _nested(track: Track) -> list[Answer]:
-    """Returns the slices of a track with their depths."""
     found = []
     around: list[float] = []  # ends of the slices that have not ended
     for slice_ in track.slices:

@@ -1,4 +1,4 @@
-"""Builds the index of a run's rollouts, batch by batch, from where it ended."""
+"""Builds the index of a run's rollouts batch by batch, and continues it if it exists."""
 
 import sqlite3
 from collections.abc import Callable
@@ -25,17 +25,17 @@ Decoded = TypeVar("Decoded")
 
 
 class Progress(NamedTuple):
-    """How far the index is. bytes, of_bytes: of the streams of rollouts."""
+    """The progress of the index."""
 
-    rollouts: int  # of training
-    held_out: int
-    bytes: int
-    of_bytes: int
-    is_complete: bool  # whether the last look came to the end of all streams
+    rollouts: int  # training rollouts
+    held_out: int  # held-out rollouts
+    bytes: int  # indexed bytes of the streams of rollouts
+    of_bytes: int  # size of these streams
+    is_complete: bool  # True if the last batch reached the end of all streams
 
 
 class Index:
-    """The writer of an index, which also keeps the run's state up to date. Used by one thread at a time."""
+    """The writer of an index. Also updates the run's state. Not thread-safe."""
 
     def __init__(self, path: Path, streams: FileStreams, state: RunState):
         self._readers = {name: streams.reader(name) for name in (*ROLLOUTS, "rows")}
@@ -45,10 +45,10 @@ class Index:
         self._is_complete = False
         self._state = state
         self._feed = EventFeed(streams)
-        self.damage: str | None = None  # what keeps the rest of a stream from being read
+        self.damage: str | None = None  # error message if a stream cannot be read further
 
     def _opened(self, path: Path) -> sqlite3.Connection:
-        """Returns the index at `path`; a new one if that is of longer streams than the run's."""
+        """Opens the index at `path`. Replaces it if the run's streams are shorter than the indexed ones."""
         db = open_to_write(path)
         positions = Tables(db).positions()
         if all(self._readers[name].size() >= offset for name, offset in positions.items()):
@@ -68,9 +68,9 @@ class Index:
         return Progress(counts[0], counts[1], done, size, self._is_complete)
 
     def advance(self, lock: AbstractContextManager = NO_LOCK) -> bool:
-        """Takes the next batch of every stream into account. Returns whether there may be more of it.
+        """Indexes the next batch of every stream. Returns True if there may be more records.
 
-        lock: is held while the state changes.
+        lock: held while the state changes.
         """
         events = 0
         with lock:
@@ -90,7 +90,7 @@ class Index:
         return not self._is_complete
 
     def _take_rollouts(self, name: str, held_out: int) -> bool:
-        """Returns whether the batch is full, as `_take_rows` does. There may be more then."""
+        """Returns True if the batch is full, like `_take_rows`."""
         found, is_full = self._batch(name, rollout_decoder.decode)
         self._tables.add_rollouts(held_out, found, self._state.outcome_of)
         return is_full
@@ -104,7 +104,7 @@ class Index:
     def _batch(
         self, name: str, decode: Callable[[memoryview], Decoded]
     ) -> tuple[list[tuple[Decoded, int]], bool]:
-        """Returns the next records of a stream, each with the offset at which it begins."""
+        """Returns the next records of a stream with their offsets, and True if the batch is full."""
         reader = self._readers[name]
         begin = self._positions.get(name, 0)
         offset = first = max(begin, reader.first_offset())
@@ -115,9 +115,9 @@ class Index:
                 offset = following
                 if offset - first > BATCH_BYTES:
                     break
-        except StreamTrimmedError:  # the next look begins where the stream does
+        except StreamTrimmedError:  # the next batch begins at the stream's first offset
             pass
-        except (StreamError, msgspec.MsgspecError) as error:  # also of a record that is being written
+        except (StreamError, msgspec.MsgspecError) as error:  # the record may be incomplete as yet
             self.damage = f"the stream {name} cannot be read beyond offset {offset}: {error}"
         if offset != begin:
             self._positions[name] = offset

@@ -1,11 +1,11 @@
-"""Opens the SQLite file of an index. A file of another schema is deleted and begun anew."""
+"""Opens the SQLite file of an index. A damaged file, or one with another schema, is replaced."""
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-SCHEMA = 2  # changes with the tables
+SCHEMA = 2  # increase it when the tables change
 TABLES = """
 CREATE TABLE positions (stream TEXT PRIMARY KEY, offset INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE words (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, word TEXT NOT NULL, UNIQUE (kind, word));
@@ -38,7 +38,7 @@ CREATE INDEX by_group ON rollouts (held_out, group_id);
 CREATE INDEX by_status ON rollouts (held_out, status);
 CREATE INDEX by_outcome ON rollouts (held_out, outcome);
 """
-# They are made once all is in the tables: that takes a fifth of the time of keeping them up meanwhile.
+# Created once all records are indexed: that takes a fifth of the time of updating them with each record.
 INDEXES = """
 CREATE INDEX IF NOT EXISTS by_reward ON rollouts (held_out, reward);
 CREATE INDEX IF NOT EXISTS by_tokens ON rollouts (held_out, tokens);
@@ -49,25 +49,25 @@ ANALYZE;
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """Returns a connection to the index at `path`, which is made if it is not there."""
+    """Returns a connection to the index at `path`. Creates the index if it does not exist."""
     if path.exists() and not _is_current(path):
         delete(path)
     connection = _open(path)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = OFF")  # after a loss of power it is built again
+    connection.execute("PRAGMA synchronous = OFF")  # an index damaged by a power failure is rebuilt
     if not _schema_of(connection):
         connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
     return connection
 
 
 def delete(path: Path) -> None:
-    """Deletes the index with its journal."""
+    """Deletes the index and its journal."""
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink()
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Returns a connection to an index that is there. Raises sqlite3.OperationalError without one."""
+    """Returns a read-only connection. Raises sqlite3.OperationalError if the index does not exist."""
     connection = _open(path, "?mode=ro")
     connection.execute("PRAGMA query_only = ON")
     return connection
@@ -75,7 +75,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commits what the block wrote, or nothing of it where it raises."""
+    """Runs the block in a transaction, which is rolled back if the block raises."""
     connection.execute("BEGIN")
     try:
         yield

@@ -1,6 +1,6 @@
-"""Decodes what the index holds of a record, without its arrays of tokens.
+"""Decodes the fields of records that the index needs, without most per-token arrays.
 
-The structs have the names and the fields of those in `contracts.records`; other fields are skipped.
+The structs are subsets of those in `contracts.records`, with the same field names.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ class SlimCompletion(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """The number of tokens, which the spans cover exactly once."""
+        """The number of sampled tokens, because the spans cover each token exactly once."""
         return self.spans[-1].end if self.spans else 0
 
 
@@ -39,12 +39,12 @@ class SlimRollout(msgspec.Struct, frozen=True, tag="Rollout", tag_field="record"
 
     @property
     def solved(self) -> float | None:
-        """What `Rollout.success` is, also of a run that recorded it among the metrics."""
+        """The success, which older runs recorded as a metric."""
         return self.metrics.get("success") if self.success is None else self.success
 
     @property
     def version_range(self) -> tuple[int, int] | tuple[None, None]:
-        """The oldest and the newest version that sampled any of its tokens."""
+        """The oldest and the newest weight version that sampled a token."""
         versions = [s.version for c in self.completions for s in c.spans if s.end > s.start]
         return (min(versions), max(versions)) if versions else (None, None)
 
@@ -62,21 +62,21 @@ class SlimRow(msgspec.Struct, frozen=True, tag="MicroBatchRow", tag_field="recor
 
 
 class Training(msgspec.Struct, frozen=True):
-    """What became of a rollout in a step. advantage: the mean over its sampled tokens."""
+    """The training of one rollout in a step."""
 
     rollout_id: str
     step: int
-    advantage: float
-    lag: int | None  # the largest of a token in the loss; None without any
+    advantage: float  # mean over the sampled tokens
+    lag: int | None  # largest lag of a token in the loss; None if the loss has no token of it
 
 
-NO_LAG = -(2**31)  # of a sequence without a token in the loss
+NO_LAG = -(2**31)  # marks a sequence without tokens in the loss
 rollout_decoder = msgspec.msgpack.Decoder(SlimRollout)
 _row_decoder = msgspec.msgpack.Decoder(SlimRow, ext_hook=decode_array)
 
 
 def trainings_of(payload: memoryview) -> list[Training]:
-    """Returns one for each rollout of an encoded row."""
+    """Returns a Training for each rollout of an encoded MicroBatchRow."""
     row = _row_decoder.decode(payload)
     sequences = [s for rank in row.micro_batches for s in rank if len(s.versions)]
     if not sequences:

@@ -1,4 +1,4 @@
-"""Writes the tables of an index. Called within a transaction by `Index`; knows no stream."""
+"""Writes the tables of an index. `Index` calls it within a transaction. Must not know streams."""
 
 import sqlite3
 from collections import Counter, defaultdict
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from extensions.viewer.index.schema import INDEXES
 from extensions.viewer.index.slim import SlimRollout, Training
 
-Placed = tuple[SlimRollout, int]  # a rollout, and the offset at which its record begins
-Versions = tuple[int, int] | tuple[None, None]  # the oldest and the newest of a rollout
-OutcomeOf = Callable[[int], str | None]  # of a group, by its number
+Placed = tuple[SlimRollout, int]  # (rollout, offset of its record)
+Versions = tuple[int, int] | tuple[None, None]  # (oldest, newest) version of a rollout
+OutcomeOf = Callable[[int], str | None]  # maps the id of a group to its outcome
 
 
 class Words(dict[tuple[str, str], int]):
-    """The numbers of words by kind and word. A new word gets one when it is asked for."""
+    """Maps (kind, word) to the word's id in the table `words`. A lookup of a new word inserts it."""
 
     def __init__(self, db: sqlite3.Connection):
         rows = db.execute("SELECT id, kind, word FROM words")
@@ -27,30 +27,30 @@ class Words(dict[tuple[str, str], int]):
 
 
 class Tables:
-    """The tables behind one connection, for writing."""
+    """The writer of the tables, over one connection."""
 
     def __init__(self, db: sqlite3.Connection):
         self._db = db
         self._words = Words(db)
         counts = db.execute("SELECT held_out, count(*) FROM rollouts GROUP BY held_out")
         self.counts = Counter(dict(map(tuple, counts)))  # `held_out` -> rollouts
-        self._measured_at = 0  # rollouts that there were
+        self._measured_at = 0  # number of rollouts when the tables were analyzed last
 
     def positions(self) -> dict[str, int]:
-        """Returns how far each stream is in the index."""
+        """Returns the offset up to which each stream is indexed."""
         return dict(map(tuple, self._db.execute("SELECT stream, offset FROM positions")))
 
     def set_position(self, stream: str, offset: int) -> None:
         self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (stream, offset))
 
     def tune(self) -> None:
-        """Makes the indexes of the lists, and measures the tables anew when they have doubled."""
+        """Creates the SQL indexes of lists and analyzes the tables, again each time they have doubled."""
         if self.counts.total() > 2 * self._measured_at:
             self._db.executescript(INDEXES)
             self._measured_at = self.counts.total()
 
     def add_rollouts(self, held_out: int, found: Sequence[Placed], outcome_of: OutcomeOf) -> None:
-        """Adds rollouts, which come in the order of their offsets. outcome_of: known so far."""
+        """Adds rollouts in ascending order of their offsets, with the outcomes known so far."""
         if not found:
             return
         ranges = [rollout.version_range for rollout, _ in found]
@@ -65,14 +65,14 @@ class Tables:
         self.counts[held_out] += len(rows)
 
     def add_trainings(self, offset: int, trainings: Iterable[Training]) -> None:
-        """Adds what became of the rollouts in the row at the offset."""
+        """Adds the training of the rollouts in the row at the offset."""
         self._db.executemany(
             "INSERT OR REPLACE INTO trainings VALUES (?, ?, ?, ?, ?)",
             [(of.rollout_id, offset, of.step, of.advantage, of.lag) for of in trainings],
         )
 
     def set_outcomes(self, outcomes: Mapping[int, str | None]) -> None:
-        """Writes the outcomes of groups to their rollouts."""
+        """Sets the outcomes of the rollouts of these groups."""
         self._db.executemany(
             "UPDATE rollouts INDEXED BY by_group SET outcome = :outcome"
             " WHERE held_out = 0 AND group_id = :group AND outcome IS NOT :outcome",
@@ -105,7 +105,7 @@ class Tables:
         )
 
     def _widen_versions(self, held_out: int, ranges: Sequence[Versions], offsets: Sequence[int]) -> None:
-        """Widens the offsets between which the rollouts of each version are."""
+        """Extends the range of offsets that contains the rollouts of each version."""
         first_end: dict[int, int] = {}
         last_start: dict[int, int] = {}
         for (first_version, last_version), offset in zip(ranges, offsets, strict=True):
@@ -123,7 +123,6 @@ class Tables:
         )
 
     def _widen_groups(self, held_out: int, found: Sequence[Placed]) -> None:
-        """Widens the rewards between which the members of each group are."""
         rewards: dict[int, tuple[float, float]] = {}
         for rollout, _ in found:
             least, most = rewards.get(rollout.group_id, (rollout.reward, rollout.reward))

@@ -1,12 +1,12 @@
-"""Shows the records of a run, and what happened to one of its groups.
+"""Prints the records of a run, or the history of one group.
 
     python -m extensions.viewer.records list runs/latest
     python -m extensions.viewer.records show runs/latest rollouts --tail 3
     python -m extensions.viewer.records show runs/latest rows --group 17
     python -m extensions.viewer.records group runs/latest 17
 
-`group` tells what happened to a group, over all streams and all launches of the run.
-Reads what is there and ends; it does not follow a live run.
+`group` prints what happened to a group, across all streams and resumptions of the run. The command prints
+what is recorded and exits. It does not follow a running run.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 from contracts.support.command_line import command_parser
 from contracts.support.sizes import describe_bytes
 from extensions.viewer.records.group_history import read_history
-from extensions.viewer.records.group_story import tell
+from extensions.viewer.records.group_story import story_lines
 from extensions.viewer.records.show import concerns_group, describe, load_tokenizer
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams.base import StreamError, Streams
@@ -41,20 +41,20 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Returns the options of the command line. `command` is the function to call."""
+    """Parses the command line. `command` is the function to call."""
     parser = command_parser("extensions.viewer.records", __doc__)
     commands = parser.add_subparsers(required=True)
-    listing = commands.add_parser("list", help="name the streams, with their records")
+    listing = commands.add_parser("list", help="print the streams with their numbers of records")
     listing.set_defaults(command=list_streams)
     showing = commands.add_parser("show", help="print the records of a stream")
     showing.set_defaults(command=show_stream)
-    telling = commands.add_parser("group", help="tell what happened to a group")
+    telling = commands.add_parser("group", help="print the history of a group")
     telling.set_defaults(command=tell_group)
     for command in (listing, showing, telling):
         command.add_argument("run_dir", type=Path)
     showing.add_argument("stream")
-    showing.add_argument("--tail", type=int, metavar="N", help="only the last N")
-    showing.add_argument("--group", type=int, metavar="G", help="only what concerns group G")
+    showing.add_argument("--tail", type=int, metavar="N", help="only the last N records")
+    showing.add_argument("--group", type=int, metavar="G", help="only records of group G")
     telling.add_argument("group", type=int, metavar="G")
     return parser.parse_args()
 
@@ -74,7 +74,7 @@ def list_streams(streams: Streams, arguments: argparse.Namespace) -> int:
 
 
 def show_stream(streams: Streams, arguments: argparse.Namespace) -> int:
-    """Prints the records of one stream, and returns the exit status."""
+    """Prints the records of one stream."""
     if arguments.stream not in streams.names():
         known = ", ".join(streams.names()) or "none yet"
         raise InvalidInputError(f"no stream {arguments.stream!r} in {arguments.run_dir}; there are: {known}")
@@ -91,12 +91,12 @@ def show_stream(streams: Streams, arguments: argparse.Namespace) -> int:
 
 
 def tell_group(streams: Streams, arguments: argparse.Namespace) -> int:
-    """Prints the story of a group, and returns the exit status."""
+    """Prints the history of a group."""
     history = read_history(streams, arguments.group)
     if history.started is None:
         there = f"groups 0 to {history.groups - 1}" if history.groups else "none yet"
         raise InvalidInputError(f"no group {arguments.group} in {arguments.run_dir}; there are: {there}")
-    for line in tell(history):
+    for line in story_lines(history):
         print(line)
     return 0
 

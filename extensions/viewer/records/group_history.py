@@ -1,6 +1,6 @@
-"""Collects what a run has recorded about one group, launch by launch. `group_story` formats it as text.
+"""Collects the records of one group. `group_story` formats them as text.
 
-Records are read one at a time, and records of other groups are not kept.
+An incarnation is the part of a run between two resumptions. Records of other groups are not kept in memory.
 """
 
 from dataclasses import dataclass, field
@@ -23,82 +23,82 @@ STREAMS = ("actor_events", "rollouts", "rows", "preprocessor_events", "trainer_e
 
 
 class RowShare(NamedTuple):
-    """The group's sequences in one micro-batch of a row."""
+    """The group's sequences in one micro-batch of a row of micro-batches."""
 
     step: int
     index: int  # index of the row within the step
-    rank: int
-    masked_tokens: int  # masked tokens of the row, all groups together
+    rank: int  # trainer rank of the micro-batch
+    masked_tokens: int  # masked tokens of the row, over all groups
     sequences: list[TrainingSequence]
 
 
 @dataclass
-class Launch:
-    """One launch's records about the group. Each launch but the newest ended with a resumption."""
+class Incarnation:
+    """The group's records in one incarnation of the run."""
 
     started: Started | None = None
     rollouts: list[Rollout] = field(default_factory=list)
     shares: list[RowShare] = field(default_factory=list)
-    packed: bool = False  # whether the row that closes its step was recorded
-    masked: dict[str, str] = field(default_factory=dict)  # rollout of its step -> filter's reason
+    packed: bool = False  # True if the row that closes the group's step was recorded
+    masked: dict[str, str] = field(default_factory=dict)  # rollout of the step -> filter's reason
     settled: list[Settled] = field(default_factory=list)
-    resumed: Resumed | None = None
+    resumed: Resumed | None = None  # ends the incarnation; None in the newest
 
 
 class GroupHistory:
-    """The launches of a run with their records about one group, and the groups that share its draw."""
+    """The history of one group."""
 
     def __init__(self, group_id: int):
         self.group_id = group_id
-        self.launches = [Launch()]
-        self.started: Started | None = None  # None: there is no such group
+        self.incarnations = [Incarnation()]
+        self.started: Started | None = None  # None if no such group has started
         self.groups = 0  # number of groups started in the run
         self.began = 0.0  # unix seconds of the first record; 0 if no record has a time
-        self._draws: dict[int, list[int]] = {}  # draw -> its groups, in the order of their start
+        self._draws: dict[int, list[int]] = {}  # draw -> its groups, in the order in which they started
 
     @property
     def of_same_draw(self) -> list[int]:
-        """The groups with this group's draw, itself included, in the order of their start."""
+        """The groups with this group's draw, including itself, in the order in which they started."""
         return self._draws[self.started.draw]
 
     def observe(self, record: Record) -> None:
-        """Takes the run's next record into account."""
-        launch = self.launches[-1]
+        """Adds the run's next record."""
+        incarnation = self.incarnations[-1]
         match record:
             case Started():
                 self.groups += 1
                 self._draws.setdefault(record.draw, []).append(record.group_id)
                 if record.group_id == self.group_id:
-                    self.started = launch.started = record
+                    self.started = incarnation.started = record
             case Rollout(group_id=self.group_id):
-                launch.rollouts.append(record)
+                incarnation.rollouts.append(record)
             case MicroBatchRow():
-                self._take_row(launch, record)
+                self._take_row(incarnation, record)
             case Settled() if self.group_id in record.group_ids:
-                launch.settled.append(record)
+                incarnation.settled.append(record)
             case Resumed():
-                launch.resumed = record
-                self.launches.append(Launch())
+                incarnation.resumed = record
+                self.incarnations.append(Incarnation())
         self.observe_time(record)
 
     def observe_time(self, record: Record | None) -> None:
-        """Updates the run's beginning with the time of a record, if it has one."""
+        """Sets `began` to the time of the record if that is earlier."""
         match record:
             case Dated(at=at) | Rollout(started_at=at) if at:
                 self.began = min(self.began or at, at)
 
-    def _take_row(self, launch: Launch, row: MicroBatchRow) -> None:
+    def _take_row(self, incarnation: Incarnation, row: MicroBatchRow) -> None:
         for rank, micro_batch in enumerate(row.micro_batches):
             sequences = [sequence for sequence in micro_batch if sequence.group_id == self.group_id]
             if sequences:
-                launch.shares.append(RowShare(row.step, row.index, rank, row.masked_tokens, sequences))
+                incarnation.shares.append(RowShare(row.step, row.index, rank, row.masked_tokens, sequences))
         if self.group_id in row.group_ids:
-            launch.packed = True
-            launch.masked = {rollout: reason for reason, ids in row.masked.items() for rollout in ids}
+            incarnation.packed = True
+            incarnation.masked = {rollout: reason for reason, ids in row.masked.items() for rollout in ids}
 
 
 def read_history(streams: Streams, group_id: int) -> GroupHistory:
-    """Returns the group's history from all streams. `started` is None if there is no such group."""
+    """Reads the group's history from all streams."""
     history = GroupHistory(group_id)
     history.observe_time(next(recorded(streams, "launcher_events"), None))
     for record in recorded_events(streams, STREAMS):

@@ -1,4 +1,4 @@
-"""Formats the history of one group as text, in order. Used by `python -m extensions.viewer.records group`."""
+"""Formats the history of one group as text, for `extensions.viewer.records group` and the viewer."""
 
 import time
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from contracts.records import DropReason, Resumed, Rollout, Settled, Started
 from contracts.support.messages import printable
-from extensions.viewer.records.group_history import GroupHistory, Launch
+from extensions.viewer.records.group_history import GroupHistory, Incarnation
 from extensions.viewer.records.group_words import (
     describe_drop,
     describe_end,
@@ -16,7 +16,7 @@ from extensions.viewer.records.group_words import (
 )
 
 TIME_COLUMN = 14  # characters
-NO_TIME = 0.0  # time of an event that the records do not date
+NO_TIME = 0.0  # for events whose time is not recorded
 
 
 class Line(NamedTuple):
@@ -24,23 +24,23 @@ class Line(NamedTuple):
     text: str
 
 
-def tell(history: GroupHistory) -> Iterator[str]:
-    """Yields the lines of a started group's history."""
+def story_lines(history: GroupHistory) -> Iterator[str]:
+    """Yields the lines of a group's history. The group must have started."""
     if history.began:
         began = time.strftime("%F %T", time.localtime(history.began))
         yield f"group {history.group_id}; seconds since the run began at {began}"
     else:
         yield f"group {history.group_id}; its records have no times"
-    for line in _Teller(history).lines():
+    for line in _Story(history).lines():
         seconds = f"{line.at - history.began:+.3f} s" if line.at else ""
         yield printable(f"{seconds:>{TIME_COLUMN}}  {line.text}")
 
 
-class _Teller:
+class _Story:
     def __init__(self, history: GroupHistory):
         self._group = history.group_id
         self._started = history.started
-        self._launches = history.launches
+        self._incarnations = history.incarnations
         place = history.of_same_draw.index(history.group_id)
         self._drawn_before = history.of_same_draw[:place][-1:]
         self._drawn_again = history.of_same_draw[place + 1 :][:1]
@@ -50,41 +50,41 @@ class _Teller:
         self._is_redrawn = False
 
     def lines(self) -> Iterator[Line]:
-        for launch in self._launches:
-            yield from self._launch(launch)
-            if launch.resumed and launch.resumed.next_group > self._group and not self._is_lost:
-                yield from self._resumption(launch.resumed)
+        for incarnation in self._incarnations:
+            yield from self._incarnation(incarnation)
+            if incarnation.resumed and incarnation.resumed.next_group > self._group and not self._is_lost:
+                yield from self._resumption(incarnation.resumed)
         if not self._settled and not self._is_lost:
             yield Line(NO_TIME, self._open)
 
-    def _launch(self, launch: Launch) -> Iterator[Line]:
-        if launch.started:
-            yield Line(launch.started.at, self._start(launch.started))
-        for rollout in sorted(launch.rollouts, key=lambda rollout: rollout.finished_at):
+    def _incarnation(self, incarnation: Incarnation) -> Iterator[Line]:
+        if incarnation.started:
+            yield Line(incarnation.started.at, self._start(incarnation.started))
+        for rollout in sorted(incarnation.rollouts, key=lambda rollout: rollout.finished_at):
             self._rollouts[rollout.rollout_id] = rollout
             yield Line(rollout.finished_at, describe_end(rollout))
-        for share in launch.shares:
+        for share in incarnation.shares:
             yield from (Line(NO_TIME, text) for text in describe_share(share))
-        if launch.packed:
-            yield from (Line(NO_TIME, text) for text in self._left_out(launch))
-        for settled in launch.settled:
+        if incarnation.packed:
+            yield from (Line(NO_TIME, text) for text in self._left_out(incarnation))
+        for settled in incarnation.settled:
             self._settled = settled
             yield Line(settled.at, describe_settled(settled))
 
     def _start(self, started: Started) -> str:
         again = f", which group {self._drawn_before[0]} had before it was lost" if self._drawn_before else ""
-        members = (rollout for launch in self._launches for rollout in launch.rollouts)
+        members = (rollout for incarnation in self._incarnations for rollout in incarnation.rollouts)
         name = next((f" ({member.domain} {member.problem_id})" for member in members), "")
         return (
             f"{started.rollouts} rollouts of problem {started.problem}{name} are started while version "
             f"{started.version} is live: draw {started.draw} of the sampler{again}"
         )
 
-    def _left_out(self, launch: Launch) -> Iterator[str]:
-        """Yields a line for each member that is in no row of the group's step."""
-        in_rows = {sequence.rollout_id for share in launch.shares for sequence in share.sequences}
+    def _left_out(self, incarnation: Incarnation) -> Iterator[str]:
+        """Yields a line for each member without a sequence in the rows of the group's step."""
+        in_rows = {sequence.rollout_id for share in incarnation.shares for sequence in share.sequences}
         masked = {
-            member: why for member, why in launch.masked.items() if member.startswith(f"{self._group}-")
+            member: why for member, why in incarnation.masked.items() if member.startswith(f"{self._group}-")
         }
         members = self._rollouts.keys() | masked.keys()
         for member in sorted(members - in_rows, key=lambda member: (len(member), member)):
@@ -99,7 +99,6 @@ class _Teller:
         yield from (Line(NO_TIME, f"  {change}") for change in changes)
 
     def _changes(self, resumed: Resumed) -> Iterator[str]:
-        """Yields the effects of a resumption on the group."""
         made = self._settled.version if self._settled else None
         if made is not None and made > resumed.version:
             yield f"version {made} is undone, and so is what it did with the group"
@@ -125,7 +124,7 @@ class _Teller:
 
     @property
     def _open(self) -> str:
-        newest = self._launches[-1]
+        newest = self._incarnations[-1]
         if newest.packed:
             state = "it is in the rows of a step that has not settled its groups"
         elif newest.shares:

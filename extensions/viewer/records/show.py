@@ -66,14 +66,14 @@ def describe_completion(completion: Completion, tokenizer: Tokenizer | None) -> 
 
 
 def text_of(token_ids: np.ndarray, tokenizer: Tokenizer | None) -> str:
-    """Returns the tokens as indented text. Characters that would control the terminal are escaped."""
+    """Returns the tokens as indented text, with control characters escaped."""
     ids = token_ids.tolist()
     text = tokenizer.decode(ids, skip_special_tokens=False) if tokenizer else " ".join(map(str, ids))
     return "\n".join(f"      {printable(line)}" for line in text.split("\n"))
 
 
 def describe_row(row: MicroBatchRow) -> str:
-    """Returns a row as text. Lag is that of the tokens in the loss, against the step's initial weights."""
+    """Returns a row as text. Lags are those of tokens in the loss, relative to the step's initial weights."""
     sequences = [len(rank) for rank in row.micro_batches]
     tokens = [sum(len(sequence.token_ids) for sequence in rank) for rank in row.micro_batches]
     versions = np.concatenate(
@@ -105,9 +105,9 @@ def plain(value: object) -> str:
 
 
 def load_tokenizer(run_dir: Path) -> Tokenizer | None:
-    """Returns the tokenizer of the run's model, or None if it has no model, as with the scripted engine.
+    """Loads the tokenizer of the run's model. Returns None if there is none, as with the scripted engine.
 
-    It is read without transformers, whose import takes seconds.
+    Does not use transformers, whose import takes seconds.
     """
     config = saved_config(run_dir) if (run_dir / "config.yaml").exists() else {}
     file = Path(config.get("model", {}).get("path") or run_dir) / "tokenizer.json"

@@ -1,4 +1,4 @@
-"""The runs that the viewer shows: one, or those in a directory. A run is found by its name in a listing."""
+"""The runs that the viewer shows: a single run, or all runs in a directory."""
 
 import threading
 from pathlib import Path
@@ -7,20 +7,20 @@ from extensions.viewer.json_text import well_formed
 from extensions.viewer.runs.opened import OpenRun
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
-MOST_OPEN = 8  # runs that are followed at a time
+MOST_OPEN = 8  # most runs open at a time
 
 
 class NoSuchRunError(LookupError):
-    """There is no run of this name."""
+    """No run has this name."""
 
 
 class Runs:
-    """The runs at a path. Raises InvalidInputError if there are none, and none can come."""
+    """The runs at a path: a run directory, or a directory of runs. Raises InvalidInputError if neither."""
 
     def __init__(self, path: Path):
         path = path.resolve()
         self.is_single = is_run(path)
-        self.is_closing = False  # so that nobody follows a run any longer
+        self.is_closing = False  # True once the server ends; event streams then end too
         self._path = path
         self._open: dict[str, OpenRun] = {}
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class Runs:
             raise InvalidInputError(f"{path} is neither the directory of a run nor one of runs")
 
     def directories(self) -> dict[str, Path]:
-        """Returns the directories of the runs, by name. Links are left out: they name a run twice."""
+        """Returns the run directories by name. Skips symbolic links, which would list a run twice."""
         if self.is_single:
             return {well_formed(self._path.name): self._path}
         try:
@@ -40,14 +40,16 @@ class Runs:
         return {well_formed(entry.name): entry for entry in found}
 
     def get(self, name: str) -> OpenRun:
-        """Returns the run of this name, which is followed from now on. Raises NoSuchRunError."""
+        """Opens the run of this name and marks it as watched. Raises NoSuchRunError."""
         with self._lock:
-            if name in self._open and not self._open[name].is_there:
+            if name in self._open and not self._open[name].still_exists:
                 self._open.pop(name).close()
             if name not in self._open:
                 self._open_run(name)
-            run = self._open[name] = self._open.pop(name)  # the last one is the newest
-        run.following.asked()
+            run = self._open[name] = self._open.pop(
+                name
+            )  # moves the run to the end: least recently used first
+        run.following.mark_watched()
         return run
 
     def close(self) -> None:
@@ -66,5 +68,5 @@ class Runs:
 
 
 def is_run(path: Path) -> bool:
-    """Returns whether a run has begun in the directory."""
+    """Returns True if the directory is a run directory."""
     return (path / "streams").is_dir() or (path / "config.yaml").is_file()

@@ -1,4 +1,4 @@
-"""Sends what is new of a run, as server-sent events. Their identifiers are offsets in files of metrics."""
+"""Streams updates of a run as server-sent events. Their identifiers encode offsets in the metrics files."""
 
 import asyncio
 import os
@@ -17,14 +17,14 @@ from extensions.viewer.runs.opened import OpenRun
 from extensions.viewer.runs.run_metrics import alarms_of
 
 EVERY_S = 2.0
-PATIENCE = 5  # times of that length, for what follows the run
-LOOKS = 10  # meanwhile, at whether the viewer ends
+INDEX_POLLS = 5  # longest wait for the thread that follows the run, in multiples of EVERY_S
+POLLS = 10  # checks in each EVERY_S of whether the viewer is ending
 IDENTIFIER = re.compile(r"[^:,]+:\d{1,18}(,[^:,]+:\d{1,18})*")
-OFTEN_CHANGED = ("updated_at", "stream_from")  # alone they are no news
+VOLATILE = ("updated_at", "stream_from")  # a change of only these is not sent
 
 
 def offsets_of(identifier: str) -> dict[str, int]:
-    """Returns the offsets of an event's identifier. One that is none is the beginning of all files."""
+    """Parses the identifier of an event. Returns no offsets if it is malformed."""
     if not IDENTIFIER.fullmatch(identifier):
         return {}
     pairs = (part.rpartition(":") for part in identifier.split(","))
@@ -34,28 +34,28 @@ def offsets_of(identifier: str) -> dict[str, int]:
 async def live_events(
     run: OpenRun, offsets: dict[str, int], is_ending: Callable[[], bool]
 ) -> AsyncIterator[ServerSentEvent]:
-    """Yields `points` and `run` events until the run has ended, and then `ended`.
+    """Yields `points` and `run` events until the run has ended, then `ended`.
 
-    is_ending: whether the viewer ends, and the events with it.
+    is_ending: returns True if the viewer is ending, which ends the events too.
     """
     lines = MetricsLines(run.run_dir)
     lines.seek(offsets)
     sent: Answer | None = None
     resumptions = len(run.following.state.resumptions)
     while not (is_ending() or run.following.is_closed):
-        await asyncio.to_thread(run.following.asked)
+        await asyncio.to_thread(run.following.mark_watched)
         is_live = run.following.is_live  # before anything is read
         points, marks = await asyncio.to_thread(_new_points, lines)
         resumed = run.following.state.resumptions[resumptions:]
         resumptions += len(resumed)
         marks += map(mark_of_resumption, resumed)
         if points or marks:
-            await _follow_up(run, lines.offsets, is_ending)
+            await _wait_for_index(run, lines.offsets, is_ending)
             yield _event("points", {"charts": points, "marks": marks}, as_id(lines.offsets))
         answer = await asyncio.to_thread(overview, run)
-        news = {name: value for name, value in answer.items() if name not in OFTEN_CHANGED}
-        if news != sent:
-            sent = news
+        stable = {name: value for name, value in answer.items() if name not in VOLATILE}
+        if stable != sent:
+            sent = stable
             yield _event("run", answer)
         if not is_live:
             yield _event("ended", {})
@@ -63,9 +63,9 @@ async def live_events(
         await _wait(is_ending)
 
 
-async def _follow_up(run: OpenRun, offsets: dict[str, int], is_ending: Callable[[], bool]) -> None:
-    """Waits until other answers have what was read up to these offsets. Pages may ask for them at once."""
-    for _ in range(PATIENCE):
+async def _wait_for_index(run: OpenRun, offsets: dict[str, int], is_ending: Callable[[], bool]) -> None:
+    """Waits until other answers include the lines up to these offsets, because pages request them next."""
+    for _ in range(INDEX_POLLS):
         with run.lock:
             followed = run.following.metrics.offsets
         if all(followed.get(process, 0) >= offset for process, offset in offsets.items()):
@@ -74,14 +74,13 @@ async def _follow_up(run: OpenRun, offsets: dict[str, int], is_ending: Callable[
 
 
 async def _wait(is_ending: Callable[[], bool]) -> None:
-    for _ in range(LOOKS):
+    for _ in range(POLLS):
         if is_ending():
             break
-        await asyncio.sleep(EVERY_S / LOOKS)
+        await asyncio.sleep(EVERY_S / POLLS)
 
 
 def _new_points(lines: MetricsLines) -> tuple[dict[str, dict[str, list[tuple[int, float]]]], list[Answer]]:
-    """Returns the new points by chart and series, and the marks of new alarms."""
     points: dict[str, dict[str, list[tuple[int, float]]]] = {}
     marks: list[Answer] = []
     for line in sorted(lines.read(), key=lambda line: line.time):

@@ -1,4 +1,4 @@
-"""Serves the viewer on this machine until it is told to end, or until the run has ended."""
+"""Serves the viewer on the loopback address until a signal or the end of the run."""
 
 import asyncio
 import contextlib
@@ -21,41 +21,41 @@ from extensions.viewer.server.app import make_app
 from extensions.viewer.server.guard import Guard
 from pipelinerl.paths import OWNER_ALONE
 
-LOOK_S = 1.0
-GRACE_S = 5  # for open requests, once the server ends: streams say that the run has ended
+POLL_S = 1.0
+GRACE_S = 5  # for open requests when the server ends; event streams report the run's end
 
 
 def serve(runs: Runs, path: Path, port: int, ends_with_run: bool) -> None:
-    """Serves until a signal comes. Raises OSError if the port is taken.
+    """Serves until a signal arrives. Raises OSError if the port is in use.
 
-    ends_with_run: also until the run at `path` ends. The URL is then that of an earlier viewer, if it can be.
+    ends_with_run: stop when the run at `path` ends, too. Reuses the URL of an earlier viewer if it is free.
     """
     file = url_path(path) if ends_with_run else None
-    known = _known(file) if file else None
-    if known and (listening := _listen_if_free(known.port)):
-        _serve_at(listening, runs, path, known.token, file)
+    earlier = _earlier_address(file) if file else None
+    if earlier and (listening := _listen_if_free(earlier.port)):
+        _serve_at(listening, runs, path, earlier.token, file)
     else:
-        token = known.token if known else secrets.token_urlsafe(24)
+        token = earlier.token if earlier else secrets.token_urlsafe(24)
         _serve_at(_listen(port), runs, path, token, file)
 
 
-class Known(NamedTuple):
-    """What an earlier viewer of the run told the launcher."""
+class EarlierAddress(NamedTuple):
+    """The port and token in the URL of an earlier viewer of the run."""
 
     port: int
     token: str
 
 
-def _known(file: Path) -> Known | None:
+def _earlier_address(file: Path) -> EarlierAddress | None:
     try:
         url = urlsplit(file.read_text())
-        return Known(url.port or 0, parse_qs(url.query)["token"][0])
+        return EarlierAddress(url.port or 0, parse_qs(url.query)["token"][0])
     except (OSError, ValueError, KeyError):
         return None
 
 
 def _listen(port: int) -> socket.socket:
-    # The protocol is named, because asyncio sends small answers at once on such sockets alone.
+    # asyncio sets TCP_NODELAY only on sockets with an explicit protocol.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -77,7 +77,7 @@ def _listen_if_free(port: int) -> socket.socket | None:
 
 
 class Server(uvicorn.Server):
-    """A server that ends its streams of events with a signal, so that none has to be cut off."""
+    """A server that ends its event streams on a signal, so that they need not be aborted."""
 
     def __init__(self, config: uvicorn.Config, runs: Runs):
         super().__init__(config)
@@ -104,7 +104,7 @@ def _serve_at(listening: socket.socket, runs: Runs, path: Path, token: str, file
     if file:
         file.parent.mkdir(OWNER_ALONE, exist_ok=True)
         write_atomically(file, url, mode=0o600)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server raises its signal again at its end
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises the signal again at its end
     try:
         asyncio.run(_run(server, listening, RunEnd(path) if file else None))
     except KeyboardInterrupt:
@@ -114,17 +114,15 @@ def _serve_at(listening: socket.socket, runs: Runs, path: Path, token: str, file
 
 
 async def _run(server: uvicorn.Server, listening: socket.socket, end: RunEnd | None) -> None:
-    async with _ending(server, end):
+    async with _ending_with(server, end):
         await server.serve(sockets=[listening])
 
 
 @contextlib.asynccontextmanager
-async def _ending(server: uvicorn.Server, end: RunEnd | None) -> AsyncIterator[None]:
-    """Ends the server during the block once the run has ended."""
-
+async def _ending_with(server: uvicorn.Server, end: RunEnd | None) -> AsyncIterator[None]:
     async def watch(end: RunEnd) -> None:
-        while not end.has_come():
-            await asyncio.sleep(LOOK_S)
+        while not end.is_reached():
+            await asyncio.sleep(POLL_S)
         server.should_exit = True
 
     task = asyncio.create_task(watch(end)) if end else None

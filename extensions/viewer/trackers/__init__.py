@@ -1,7 +1,6 @@
-"""Trackers by name. The adapter of each is in the module of that name, which imports the tracker's library.
+"""Trackers by name. The module with the tracker's name holds its adapter and imports its library.
 
-Called by the follower, and by the launcher, which checks names and missing libraries. Must not know the
-metrics.
+`Follower` creates trackers. The launcher checks names and libraries. Must not know the metrics.
 """
 
 from importlib import import_module

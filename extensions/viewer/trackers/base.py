@@ -10,23 +10,23 @@ PROJECT = "pipelinerl"  # default project of runs
 
 
 class Tracker(Protocol):
-    """One run in one tracker. `write` is not called between `close` and `open`."""
+    """One run in one tracker. `write` is only called between `open` and `close`."""
 
-    how_to_see: str  # message that tells how to view the run, valid after `close`
+    how_to_see: str  # command or URL for viewing the run, valid after `close`
 
     def __init__(self, run_dir: Path, config: dict): ...
 
-    def is_there(self, progress: Progress) -> bool:
-        """Returns whether the tracker still has the data of this progress; a user may have deleted them."""
+    def has_data(self, progress: Progress) -> bool:
+        """Returns False if the data of this progress were deleted. All lines are then written again."""
 
     def open(self, progress: Progress) -> None:
-        """Resumes the run `progress.run_id`, or begins it.
+        """Begins or resumes the run `progress.run_id`.
 
-        Sets `progress.offsets` and `progress.mark` to the data that the run then has.
+        Sets `progress.offsets` and `progress.mark` to the state of the data that the tracker has.
         """
 
     def write(self, lines: list[Line]) -> int | str | None:
-        """Writes lines and returns the mark that is saved with their offsets."""
+        """Writes lines and returns the mark to save with their offsets."""
 
     def close(self) -> None:
         """Waits until all written lines are stored durably."""

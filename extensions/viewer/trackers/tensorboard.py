@@ -1,6 +1,6 @@
-"""TensorBoard: one event file, `RUN_DIR/tensorboard/events.out.tfevents.pipelinerl`.
+"""The adapter of TensorBoard, which writes `RUN_DIR/tensorboard/events.out.tfevents.pipelinerl`.
 
-The mark is the size of the file. Data beyond it, which a killed process wrote, are truncated.
+The mark is the file's size. `open` truncates data beyond it, which a killed process wrote.
 """
 
 import os
@@ -15,7 +15,7 @@ from extensions.viewer.lines import Line
 from extensions.viewer.progress import Progress
 
 NAME = "events.out.tfevents.pipelinerl"
-VERSION = "brain.Event:2"  # from this version on, a reader keeps all steps, even if they decrease
+VERSION = "brain.Event:2"  # since this version, readers keep all steps even if they decrease
 
 
 class TensorBoard:
@@ -23,7 +23,7 @@ class TensorBoard:
         self._path = run_dir / "tensorboard" / NAME
         self.how_to_see = f"tensorboard --logdir {shlex.quote(str(self._path.parent))}"
 
-    def is_there(self, progress: Progress) -> bool:
+    def has_data(self, progress: Progress) -> bool:
         return self._path.exists()
 
     def open(self, progress: Progress) -> None:
@@ -31,26 +31,25 @@ class TensorBoard:
         self._file = self._path.open("ab")
         self._records = RecordWriter(self._file)
         size = self._path.stat().st_size
-        if not isinstance(progress.mark, int) or size < progress.mark:  # deleted, or lost in a loss of power
+        if not isinstance(progress.mark, int) or size < progress.mark:  # deleted or lost in a power failure
             progress.offsets = {}
             progress.mark = 0
         self._file.truncate(progress.mark)
         if progress.mark == 0:
             self._records.write(Event(file_version=VERSION).SerializeToString())
-            progress.mark = self._size()
+            progress.mark = self._synced_size()
 
     def write(self, lines: list[Line]) -> int:
         for line in lines:
             values = [Summary.Value(tag=name, simple_value=value) for name, value in line.numbers.items()]
             event = Event(wall_time=line.time, step=line.step, summary=Summary(value=values))
             self._records.write(event.SerializeToString())
-        return self._size()
+        return self._synced_size()
 
     def close(self) -> None:
         self._file.close()
 
-    def _size(self) -> int:
-        """Syncs the file to the disk, and returns its size."""
+    def _synced_size(self) -> int:
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._path.stat().st_size

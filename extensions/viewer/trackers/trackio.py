@@ -1,7 +1,7 @@
-"""Trackio: its local database (TRACKIO_DIR), in the project `pipelinerl`.
+"""The adapter of Trackio, which writes to its local database (TRACKIO_DIR) in the project `pipelinerl`.
 
-Each line has its own identifier, so the database stores it only once. The lines are written to the database
-directly, because `trackio.log` stamps them with the current time, and drops lines that it cannot write.
+The database stores each line once because each has an identifier. `trackio.log` is not used, because it
+replaces the time by the current one and drops lines that it cannot write.
 """
 
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ class Trackio:
         self._config: dict | None = config
         self.how_to_see = f"trackio show --project {PROJECT}"
 
-    def is_there(self, progress: Progress) -> bool:
+    def has_data(self, progress: Progress) -> bool:
         return True  # the database is the user's, and stores each line only once
 
     def open(self, progress: Progress) -> None:
@@ -29,10 +29,10 @@ class Trackio:
         self._run_id = progress.run_id
 
     def write(self, lines: list[Line]) -> None:
-        """Writes the lines to the database, or to the directory from which it imports them."""
+        """Writes the lines to the database, or to the directory from which Trackio imports them."""
         identifiers = [f"{self._run_id}:{line.process}:{line.end}:{line.time}" for line in lines]
         times = [datetime.fromtimestamp(line.time, UTC).isoformat() for line in lines]
-        if utils.get_storage_mode() == "jsonl":  # its directory is on a network file system
+        if utils.get_storage_mode() == "jsonl":  # TRACKIO_DIR is on a network file system
             self._write_fragment(lines, identifiers, times)
         else:
             SQLiteStorage.bulk_log(

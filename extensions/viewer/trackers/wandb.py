@@ -1,8 +1,7 @@
-"""Weights & Biases: offline, in `RUN_DIR/trackers/wandb/`, unless WANDB_MODE says otherwise.
+"""The adapter of Weights & Biases. It is offline, in `RUN_DIR/trackers/wandb/`, unless WANDB_MODE is set.
 
-An offline run is one file, which only the process that began it can write. If that process is killed, a part
-of the file is lost. So the next process writes the run again, from the first line of the metrics, and deletes
-the old file. An online run is resumed by its identifier.
+Only the process that began an offline run can write its file, and a kill loses a part of it. The next process
+deletes the file and writes all lines again. An online run is resumed by its identifier.
 """
 
 import os
@@ -18,14 +17,14 @@ from extensions.viewer.trackers.base import PROJECT
 from extensions.viewer.trackers.wandb_file import rows_of
 from pipelinerl.errors import PlanError
 
-ONLINE = "online"  # the mark of an online run
+ONLINE = "online"  # mark of an online run
 
 
 class Wandb:
     def __init__(self, run_dir: Path, config: dict):
         self._run_dir = run_dir
         self._config = config
-        self._rows = 0  # rows written to an offline run
+        self._rows = 0  # lines written
         if os.environ.get("WANDB_MODE") == "disabled":
             raise PlanError("WANDB_MODE=disabled writes nowhere: unset it, or leave out wandb")
         self.how_to_see = "wandb sync " + " ".join(shlex.quote(str(path)) for path in self._offline_runs())
@@ -33,7 +32,7 @@ class Wandb:
     def _offline_runs(self) -> list[Path]:
         return [*(self._run_dir / "trackers" / "wandb").glob("offline-run-*")]
 
-    def is_there(self, progress: Progress) -> bool:
+    def has_data(self, progress: Progress) -> bool:
         return progress.mark == ONLINE or bool(self._offline_runs())
 
     def open(self, progress: Progress) -> None:
@@ -48,7 +47,7 @@ class Wandb:
             mode=os.environ.get("WANDB_MODE", "offline"),
             dir=self._run_dir / "trackers",
             config=self._config,
-            # This process is not a part of the run, so neither its output nor its load belongs to it.
+            # This process is not a part of the run, so do not record its output, commit or load.
             settings=wandb.Settings(console="off", disable_git=True, silent=True, x_disable_stats=True),
         )
         self._run.define_metric("*", step_metric="step")
@@ -66,12 +65,12 @@ class Wandb:
         return self._mark
 
     def close(self) -> None:
-        """Waits until all lines are stored. Raises PlanError if an offline file lacks some: a full disk."""
+        """Waits until all lines are stored. Raises PlanError if an offline file lacks lines."""
         offline = self._run.offline
         self._run.finish()
         if not offline:
             return
-        wandb.teardown()  # W&B's own process writes the rest of the file when it ends
+        wandb.teardown()  # W&B's service process writes the rest of the file when it ends
         (path,) = Path(self._run.dir).parent.glob("*.wandb")
         if (kept := rows_of(path)) < self._rows:
             raise PlanError(
@@ -85,7 +84,7 @@ class Wandb:
 
 
 def _begun(**options: object) -> wandb.Run:
-    """Begins or resumes a run. Raises PlanError for an error that the user must fix, according to W&B."""
+    """Begins or resumes a run. Raises PlanError in place of W&B's UsageError."""
     try:
         return wandb.init(**options)
     except wandb.errors.UsageError as error:

@@ -1,4 +1,4 @@
-"""Reads the records of an offline run of Weights & Biases: protobuf in the log format of LevelDB."""
+"""Reads the file of an offline W&B run: protobuf records in LevelDB's log format."""
 
 import struct
 from collections.abc import Iterator
@@ -6,15 +6,15 @@ from pathlib import Path
 
 from wandb.proto.wandb_internal_pb2 import Record
 
-HEADER = 7  # bytes of the file's header, and of each piece's
+HEADER = 7  # bytes of the file's header, and of each fragment's
 BLOCK = 32768
-FULL = 1  # kinds of the pieces of a record; kind 3 is a middle piece
+FULL = 1  # kinds of fragments of a record; kind 3 is a middle fragment
 FIRST = 2
 LAST = 4
 
 
 def records_of(path: Path) -> Iterator[Record]:
-    """Yields the complete records. W&B has no reader of its file in Python."""
+    """Yields the complete records. W&B has no Python reader of this format."""
     data = path.read_bytes()
     position = HEADER
     record = b""
@@ -36,5 +36,5 @@ def records_of(path: Path) -> Iterator[Record]:
 
 
 def rows_of(path: Path) -> int:
-    """Returns how many lines of metrics the file holds."""
+    """Returns the number of metrics lines in the file."""
     return sum(record.HasField("history") for record in records_of(path))

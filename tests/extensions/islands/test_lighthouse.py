@@ -10,7 +10,7 @@ import pytest
 from contracts.support.addresses import LOOPBACK
 from contracts.trainer import WorkerSpec
 from extensions.islands.lighthouse import LighthouseMembership, _client
-from extensions.islands.links import linked
+from extensions.islands.links import connected_group
 from extensions.islands.ranks import IslandRanks
 from tests.extensions.islands.processes import (
     IslandProcess,
@@ -125,6 +125,6 @@ def test_who_is_no_island_is_left_out_of_a_round(lighthouse):
 
 @pytest.mark.parametrize("store", ["", "nonsense", "127.0.0.1:99999999", "127.0.0.1:1", ":"])
 def test_a_rendezvous_that_is_none_is_an_exchange_that_fails(store):
-    group = linked(LOOPBACK, store, "round", (0, 2), timeout_s=1)
+    group = connected_group(LOOPBACK, store, "round", (0, 2), timeout_s=1)
     with pytest.raises(ConnectionError, match="no links to the other islands"):
         group.send([], 1, 0)

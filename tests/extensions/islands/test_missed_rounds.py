@@ -230,5 +230,5 @@ def test_who_cannot_catch_up_trains_on_alone_and_does_not_hold_up_the_others(cap
         assert fleet.vector("c").numpy().tolist() == alone.after(EVERY).tolist()
         same_everywhere(fleet, ("a", "b"))
     assert fleet.lighthouse.meetings[1:] == [["a", "b", "c"]] * 2
-    assert "round 1 goes on without c" in caplog.text
-    assert "round 2 cannot be had: training continues alone" in caplog.text
+    assert "round 1 excludes c" in caplog.text
+    assert "round 2 is not available: training continues alone" in caplog.text

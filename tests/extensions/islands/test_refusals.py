@@ -6,7 +6,7 @@ import torch
 from contracts.trainer import WorkerSpec
 from extensions.islands.diloco import DiLoCoTrainer
 from extensions.islands.flat import Flat
-from extensions.islands.members import IslandRefusedError, Member, fit, refusal, strays
+from extensions.islands.members import IslandRefusedError, Member, can_exchange, diverged, refusal
 from tests.extensions.islands.fleet import Fleet, fleet_of
 from tests.extensions.islands.test_rounds import same_everywhere
 from tests.extensions.islands.workers import OPTIMIZER, Opaque, TinyWorker
@@ -44,7 +44,7 @@ def member(**changes: object) -> Member:
 
 def test_two_islands_of_one_name_do_not_fit_and_the_second_newcomer_ends():
     both = [member(), member()]
-    assert not fit(both)
+    assert not can_exchange(both)
     assert refusal(0, both) is None
     assert "another island with the name a: set trainer.island" in refusal(1, both)
 
@@ -57,19 +57,19 @@ def test_a_newcomer_with_the_name_of_an_island_that_has_made_rounds_ends_whateve
 
 def test_members_fit_if_those_that_are_ready_are_alike():
     others = [member(), member(island="b")]
-    assert fit(others)
+    assert can_exchange(others)
     for change in ({"terms": "other"}, {"lineage": "other"}, {"island": "a"}):
-        assert not fit([*others, member(**{"island": "c"} | change)])
-        assert fit([*others, member(**{"island": "c", "ready": False} | change)])
-    assert not fit([member(ready=False)])
+        assert not can_exchange([*others, member(**{"island": "c"} | change)])
+        assert can_exchange([*others, member(**{"island": "c", "ready": False} | change)])
+    assert not can_exchange([member(ready=False)])
 
 
 def test_who_is_not_ready_does_not_stray_and_decides_nothing():
     behind = {"ready": False, "lineage": "old", "newcomer": False}
     members = [member(), member(island="b", **behind), member(island="c", **behind)]
-    assert not any(strays(own, members) for own in range(3))
+    assert not any(diverged(own, members) for own in range(3))
     members[1] = member(island="b", lineage="other")
-    assert [strays(own, members) for own in range(3)] == [False, True, False]
+    assert [diverged(own, members) for own in range(3)] == [False, True, False]
 
 
 def test_no_island_that_has_made_rounds_ends_for_newcomers():
@@ -79,7 +79,7 @@ def test_no_island_that_has_made_rounds_ends_for_newcomers():
 
 
 def test_only_at_the_first_round_another_anchor_ends_a_newcomer():
-    """Later it is behind or strays, and takes the others' anchor."""
+    """Later it is behind or has diverged, and takes the others' anchor."""
     for number, ends in ((0, True), (3, False)):
         members = [member(round=number), member(island="b", round=number, lineage="other")]
         assert (refusal(1, members) is not None) == ends
@@ -88,7 +88,7 @@ def test_only_at_the_first_round_another_anchor_ends_a_newcomer():
 def test_a_record_is_as_long_as_all_others_and_is_read_as_it_was():
     assert len(MEMBER.record()) == len(member(island="longer").record())
     assert Member.read(MEMBER.record()) == MEMBER
-    with pytest.raises(ValueError, match="says something else of itself"):
+    with pytest.raises(ValueError, match="sent a record with other fields"):
         Member.read(b'{"island": "a", "updates": 3}')
     with pytest.raises(ValueError, match="name is too long"):
         member(island="x" * 500).record()

@@ -17,7 +17,7 @@ from contracts.records import (
     unsampled,
 )
 from extensions.viewer.records.group_history import read_history
-from extensions.viewer.records.group_story import tell
+from extensions.viewer.records.group_story import story_lines
 from extensions.viewer.records.group_words import describe_drop, describe_sequence
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.paths import ROOT
@@ -142,7 +142,7 @@ def test_every_reason_has_words(streams, reason):
     streams.writer("preprocessor_events").append(settled)
     assert describe_drop(reason).startswith(f"dropped as {reason}: ")
     assert (reason in MEANINGS) == (reason != "boring")
-    assert [*tell(read_history(streams, 0))][-1].endswith(f"{describe_drop(reason)} (rollout 0-1)")
+    assert [*story_lines(read_history(streams, 0))][-1].endswith(f"{describe_drop(reason)} (rollout 0-1)")
 
 
 def test_what_could_control_the_terminal_is_escaped(tmp_path, streams):

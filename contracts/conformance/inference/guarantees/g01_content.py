@@ -54,7 +54,7 @@ async def formats(bench: Bench) -> str:
 
 
 async def variants(bench: Bench) -> str:
-    """Publishes weights of which some are as before, or of another size."""
+    """Publishes weights that differ in some tensors only, or in magnitude."""
     worst = 0.0
     trainer = await bench.run()
     for what, variant in _variants(bench, trainer.version):
@@ -84,7 +84,6 @@ PARTS = {
 async def _published(
     bench: Bench, trainer: TrainerPeer, weights: Weights, what: str, **changes: object
 ) -> float:
-    """Publishes the next version, and returns the largest error in nats."""
     version = trainer.version + 1
     await trainer.publish(version, weights, **changes)
     after = f"publish version {version} {what}"
@@ -92,7 +91,7 @@ async def _published(
 
 
 def _variants(bench: Bench, seed: int) -> Iterator[tuple[str, Weights]]:
-    """Yields weights, each of which differs from the previous ones in one respect."""
+    """Yields weights with one special property each, and its description."""
     reference = bench.reference
     weights = bench.weights(seed)
     yield "again", weights

@@ -20,8 +20,8 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 SEVERAL = 3  # updates during one request
-HOLD_S = 2.5  # a pause between two buckets
-LONG_HOLD_S = 65.0  # a pause longer than the usual time limits of proxies
+HOLD_S = 2.5  # pause between two buckets
+LONG_HOLD_S = 65.0  # pause that exceeds usual timeouts of proxies
 
 
 async def modes(bench: Bench) -> str:
@@ -83,8 +83,6 @@ async def _across(bench: Bench) -> "_Across":
 
 
 class _Across:
-    """Runs updates while requests are in flight."""
-
     def __init__(self, bench: Bench, trainer: TrainerPeer, speed: Responsiveness):
         self.bench = bench
         self.trainer = trainer
@@ -95,7 +93,7 @@ class _Across:
     ) -> tuple[list[Sample], float]:
         """Publishes `count` versions while `together` requests run on each server.
 
-        Returns the requests, and the largest error in nats.
+        Returns the responses, and the largest error in nats.
         """
         bench = self.bench
         modes: dict[int, str] = {}

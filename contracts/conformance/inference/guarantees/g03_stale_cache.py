@@ -11,8 +11,8 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 
-HELD = 200  # tokens of each of the requests of which one runs during the update
-LANES = 2  # such requests at a time, of different lengths: one of them always runs
+HELD = 200  # tokens of the requests that run during the update
+LANES = 2  # such requests at a time, of different lengths, so that one of them always runs
 BETWEEN = 300  # distinct prompts that evict the first ones to a slower cache, if there is one
 OTHER = 2000  # added to a version to get the seed of other content for it
 
@@ -44,8 +44,6 @@ PARTS = {
 
 
 class _Update:
-    """Runs updates between identical requests."""
-
     def __init__(self, bench: Bench, trainer: TrainerPeer):
         self.bench = bench
         self.trainer = trainer
@@ -83,7 +81,7 @@ class _Update:
         return max(worst, await requests.prefixes().check(weights, version, f"{how}, later"))
 
     async def _across(self, server: Server, version: int, lane: int, ended: asyncio.Event) -> Sample:
-        """Returns the first of requests one after the other that ends with `version`, or after `ended`."""
+        """Sends requests in turn. Returns the first that ends with `version` or after `ended`."""
         context = self.bench.context
         for attempt in itertools.count(1):
             prompt = self.bench.reference.prompt(min(MIDDLE, context // 4), seed=-(LANES * attempt + lane))
@@ -118,7 +116,7 @@ class _Update:
         return requests
 
     async def _second_turn(self, server: Server, sample: Sample, version: int, how: str) -> float:
-        """Returns the largest error, in nats, of a turn that continues a response from during the update."""
+        """Returns the largest error, in nats, of a turn that continues a response that crossed the update."""
         turn = [*sample.prompt_token_ids, *sample.token_ids][: self.bench.context - FEW]
         reproduce = f"{server}: publish version {version} ({how}) while a request runs, continue its answer"
         again = await server.complete(turn, FEW)

@@ -64,7 +64,7 @@ async def batches(bench: Bench) -> str:
 
 
 async def seeds(bench: Bench) -> str:
-    """Checks that a seed decides what is drawn, and nothing else does."""
+    """Checks that the seed alone determines the draws."""
     capabilities = await bench.offered("capabilities")
     if "seed" not in capabilities:
         raise NotDeclaredError("seed is not offered")
@@ -114,10 +114,7 @@ async def _mixed(bench: Bench, server: Server, weights: Weights, asked: list[Ask
 def _check(
     bench: Bench, weights: Weights, asked: Asked, choices: list[Sample], draws: Draws, where: str
 ) -> float:
-    """Checks the choices of one request and adds their tokens to `draws`.
-
-    Returns the largest error in nats.
-    """
+    """Checks one request and adds its tokens to `draws`. Returns the largest error in nats."""
     sampling = asked.sampling
     tolerance = bench.settings.tolerance
     if sampling.greedy:
@@ -146,10 +143,10 @@ def _check(
 
 
 def _distributions(bench: Bench, weights: Weights, asked: Asked, choices: list[Sample]) -> torch.Tensor:
-    """Returns the `[tokens, vocabulary]` log-probabilities, at temperature 1, of all tokens of `choices`."""
+    """Returns the [tokens, vocabulary] log-probabilities, at temperature 1, of all tokens of `choices`."""
     given = asked.prompt.get("prompt")
     prompt = given if isinstance(given, list) else choices[0].prompt_token_ids
-    found: dict[tuple[int, ...], torch.Tensor] = {}  # by length and all tokens but the last, unread one
+    found: dict[tuple[int, ...], torch.Tensor] = {}  # by length and all tokens except the last
     rows = []
     for sample in choices:
         read = (len(sample.token_ids), *sample.token_ids[:-1])
@@ -162,7 +159,7 @@ def _distributions(bench: Bench, weights: Weights, asked: Asked, choices: list[S
 async def _many_choices(
     bench: Bench, server: Server, weights: Weights, truncation: bool
 ) -> list[list[Asked]]:
-    """Returns requests with few tokens and many choices: enough draws to test each distribution."""
+    """Returns requests with few tokens and many choices, for enough draws from each distribution."""
     limits = await limits_of(server)
     n = min(CHOICES, limits.max_n)
     samplings = [Sampling(1.0), Sampling(1.7), Sampling(min(5.0, limits.max_temperature))]

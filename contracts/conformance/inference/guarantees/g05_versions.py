@@ -72,7 +72,7 @@ async def scores(bench: Bench) -> str:
 
 
 async def failed_update(bench: Bench) -> str:
-    """Calls an update off, and checks that its version is live nowhere."""
+    """Aborts an update, and checks that its version is live nowhere."""
     await after_a_failed_update(bench, await bench.run())
     return "no label of a failed update"
 
@@ -94,12 +94,12 @@ PARTS = {
 
 
 async def _kv_cache(bench: Bench) -> str:
-    """Returns the mode in which each span can be checked, if the servers offer it."""
+    """Returns `recompute`, with which each span can be checked, if the servers offer it."""
     return "recompute" if "recompute" in await bench.offered("kv_cache") else "keep"
 
 
 async def _fresh(bench: Bench, server: Server, version: int) -> None:
-    """Checks that a request that begins after `live` has only this label and comes from this version."""
+    """Checks that new requests are labelled `version` and sampled by it, and that `/contract` reports it."""
     await bench.check_content(server, bench.weights(version), version, f"publish version {version}")
     weights = (await server.contract()).weights
     if (weights.version, weights.state) != (version, "live"):

@@ -7,23 +7,23 @@ from typing import Any
 from contracts.conformance.inference.bad_fields import bad_fields
 from contracts.conformance.inference.bad_manifests import bad_updates
 from contracts.conformance.inference.bad_requests import (
-    all_refused,
     bad_generations,
     bad_joins,
-    refused,
+    check_all_refused,
+    check_refused,
     undeclared_requests,
 )
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.context_edge import check_context_edge, check_vocabulary_edge
-from contracts.conformance.inference.control_states import met_while_receiving
+from contracts.conformance.inference.control_states import requests_while_receiving
 from contracts.conformance.inference.forming_groups import refused_while_joining
 from contracts.conformance.inference.limits import SINCE, beyond_limits, check_bad_http
 from contracts.conformance.inference.neutral_values import check_neutral_values
 from contracts.conformance.inference.recovery import ready_to_join
 from contracts.conformance.inference.refused_joins import refused_joins_keep_the_group
 from contracts.conformance.inference.retries import (
-    call_off_too_early,
-    call_offs_repeat,
+    abort_too_early,
+    aborts_repeat,
     joins_repeat,
     updates_repeat,
 )
@@ -56,7 +56,7 @@ async def requests(bench: Bench) -> str:
             if contract.contract >= SINCE:
                 bad += beyond_limits(contract.limits or Limits(), contract.model, join)
             for request in bad:
-                await refused(server, request)
+                await check_refused(server, request)
             await _unknown_updates(server)
             tried += len(bad)
     return f"{tried} bad requests, each with its code"
@@ -72,7 +72,7 @@ async def values(bench: Bench) -> str:
         for path in dict.fromkeys(request.path for request in bad):
             of_the_route = [request for request in bad if request.path == path]
             async with _unchanged(bench, server, f"{len(of_the_route)} requests to {path} were refused"):
-                await all_refused(server, of_the_route)
+                await check_all_refused(server, of_the_route)
         if contract.contract >= SINCE:
             await check_neutral_values(bench, server)
         tried += len(bad)
@@ -90,7 +90,7 @@ async def edges(bench: Bench) -> str:
 
 
 async def http(bench: Bench) -> str:
-    """Sends what is no request of the contract, and checks the codes."""
+    """Sends malformed HTTP requests, and checks the codes."""
     tried = 0
     await bench.run()
     for server in bench.servers:
@@ -109,7 +109,7 @@ async def group(bench: Bench) -> str:
 
 async def receiving(bench: Bench) -> str:
     """Publishes a version while other requests arrive, none of which may affect the update."""
-    await met_while_receiving(bench, await bench.run())
+    await requests_while_receiving(bench, await bench.run())
     return "an update outlives refused requests"
 
 
@@ -117,12 +117,12 @@ async def retries(bench: Bench) -> str:
     """Repeats updates and aborts, and publishes afterwards."""
     trainer = await bench.run()
     await updates_repeat(bench, trainer)
-    await call_offs_repeat(bench, trainer)
+    await aborts_repeat(bench, trainer)
     for server in bench.servers:
         await ready_to_join(bench, server, "an update is called off")
     await trainer.join()
     version = trainer.version + 2  # the version between them was aborted
-    await call_off_too_early(trainer, version)
+    await abort_too_early(trainer, version)
     await trainer.publish(version, bench.weights(version))
     for server in bench.servers:
         what = f"refuse bad requests, publish version {version}"
@@ -145,7 +145,7 @@ PARTS = {
 async def _control_requests(
     bench: Bench, trainer: TrainerPeer, index: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns a join and an update that one server would accept."""
+    """Returns a valid join and a valid update for one server."""
     join = (await trainer.join_requests(port=1, epoch=trainer.epoch + 1, timeout_s=0.5))[index]
     version = trainer.version + 1
     return join, trainer.update_request(version, bench.weights(version))
@@ -166,7 +166,7 @@ async def _unknown_updates(server: Server) -> None:
 
 @contextlib.asynccontextmanager
 async def _unchanged(bench: Bench, server: Server, what: str) -> AsyncIterator[None]:
-    """Checks that a block of refused requests, which `what` names, changes neither state nor completions."""
+    """Checks that a block of refused requests, described by `what`, changes neither state nor completions."""
     state = await state_of(server)
     before = await _greedy(bench, server)
     yield

@@ -1,8 +1,8 @@
 """G7: a server never waits forever.
 
-The trainer dies, or stalls, at each point of rendezvous and broadcast; another receiver dies; another run
-takes over. The server must respond in time and report correctly whether its weights were touched. A new epoch
-must restore it. It must wait for a trainer that is merely slow.
+The trainer dies or stalls at each point of rendezvous and broadcast, another receiver dies, and another run
+takes over. The server must respond in time, report correctly if its weights were touched, and recover in a
+new epoch. It must wait for a trainer that is only slow.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from contracts.conformance.inference.repeated_versions import not_finite, same_v
 from contracts.conformance.inference.replaced_groups import (
     newer_epoch_replaces_a_forming_group,
     runs_in_a_row,
-    takeover_calls_an_update_off,
+    takeover_aborts_update,
 )
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.inference.trainer_process import GroupProcess, trainer
@@ -35,7 +35,7 @@ SLOWER = (1, 3)  # factors of timeout_s, for buckets that come slowly
 RUNS = 3
 MANY_RUNS = 20
 JOIN = "/init_process_group"
-JOIN_WAITS_S = 1.0  # beyond the timeout_s of the update that it waits for, by the contract
+JOIN_WAITS_S = 1.0  # longest wait of a join beyond the timeout_s of the update it waits for, by the contract
 
 
 async def slow_trainer(bench: Bench) -> str:
@@ -76,7 +76,7 @@ async def takeover(bench: Bench) -> str:
 
 async def takeover_in_update(bench: Bench) -> str:
     """Takes a run over while a version is received."""
-    await takeover_calls_an_update_off(bench)
+    await takeover_aborts_update(bench)
     return "and calls an update off"
 
 
@@ -120,7 +120,7 @@ PARTS = {
 
 
 async def _interrupted(bench: Bench, end: str, receives: list[str]) -> str:
-    """Checks that each server reports and recovers. `end` is what happens to the trainer."""
+    """Interrupts updates at each point. end: `killed` or `stalled`."""
     run = await bench.run()
     slowest = await _before_joining(bench, run, end)
     for receive in receives:
@@ -132,7 +132,7 @@ async def _interrupted(bench: Bench, end: str, receives: list[str]) -> str:
 async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
     """Checks that `timeout_s` limits the time between two buckets, not the total time.
 
-    On a busy machine a pause may exceed the timeout; a longer timeout is then tried.
+    On a busy machine a pause may exceed the timeout. Then tries a longer timeout.
     """
     for factor in SLOWER:
         try:
@@ -140,7 +140,7 @@ async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
         except GuaranteeError:
             if factor == SLOWER[-1]:
                 raise
-            run.epoch += 1  # of the join that came during the update
+            run.epoch += 1  # epoch of the join during the update
             await restore_service(bench, run, "an update whose buckets came slowly has failed")
 
 
@@ -169,7 +169,7 @@ async def _slow_update(bench: Bench, run: TrainerPeer, timeout_s: float) -> None
 
 
 async def _check_joins(run: TrainerPeer, version: int, joins: asyncio.Task[list[Answer]], what: str) -> None:
-    """Checks that joins which wait for an update were refused by now, unless it has ended."""
+    """Checks that joins were refused by now, unless the update that they waited for has ended."""
     states = [(await server.get(f"/weight_update/{version}"))[1].get("state") for server in run.servers]
     answers = joins.result() if joins.done() else []
     codes = {(status, body.get("error", {}).get("code")) for status, body in answers}
@@ -184,7 +184,7 @@ async def _check_joins(run: TrainerPeer, version: int, joins: asyncio.Task[list[
 async def _taken_over(bench: Bench) -> None:
     """Checks that requests in flight end with `abort` when a run at a lower version takes over.
 
-    The number of requests is increased until even a fast server has some left at that moment.
+    Increases the number of requests until even a fast server has some in flight at that moment.
     """
     what = "a run at version 1 is taken over by one at version 0"
     in_lines = "as_completed" in await bench.offered("capabilities")
@@ -218,14 +218,14 @@ async def _taken_over(bench: Bench) -> None:
 
 
 async def _before_joining(bench: Bench, run: TrainerPeer, end: str) -> float:
-    """Returns the seconds until every server has reported that rank 0 never joined, despite its store."""
+    """Ends the trainer before it joins. Returns the seconds until every server has reported the timeout."""
     what = f"the trainer is {end} before it joins"
     with closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process:
         port = await next_message(process, bench)
         requests = await run.join_requests(port, epoch=run.epoch + 1)
         began = asyncio.get_running_loop().time()
         asking = asyncio.ensure_future(run.post_each("/init_process_group", requests))
-        await asyncio.wait([asking], timeout=0.3)  # by then the servers are connected to the store
+        await asyncio.wait([asking], timeout=0.3)  # so that the servers are connected to the store
         process.terminate(end)
         limit = bench.settings.timeout_s + bench.settings.grace_s
         await asyncio.wait([asking], timeout=limit)

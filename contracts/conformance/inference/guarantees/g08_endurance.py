@@ -1,7 +1,7 @@
 """G8: over many updates under load, memory stays flat, labels stay right and no request is lost.
 
-All resources of a server are measured: memory, file descriptors, threads, processes and slots. Slots show in
-measured throughput. The server gets many updates and requests, then many groups.
+Measures memory, file descriptors, threads, processes and, by throughput, request slots, over many updates,
+requests and groups.
 """
 
 from contracts.conformance.inference.bench import Bench
@@ -17,7 +17,7 @@ from contracts.conformance.inference.updates_under_load import (
     updates_under_load,
 )
 
-CERTAIN = 3.0  # the rule of three: none of n lost means fewer than 3 in n with 95 % confidence
+CERTAIN = 3.0  # rule of three: if none of n is lost, fewer than 3 in n are, with 95 % confidence
 
 
 async def updates(bench: Bench) -> str:
@@ -72,14 +72,13 @@ PARTS = {
 
 
 async def _speeds(bench: Bench) -> list[Speed | None]:
-    """Returns the speed of each server before the first part, measured now if this is the first."""
+    """Returns the speed of each server before the first part. Measures it in the first part."""
     if not bench.speeds:
         bench.speeds.extend([await measure_speed(server, bench.reference) for server in bench.servers])
     return list(bench.speeds)
 
 
 async def _check_speeds(bench: Bench, before: list[Speed | None], after: str) -> float:
-    """Returns the smallest remaining share of the throughput."""
     left = [
         await check_speed(server, bench.reference, speed, after)
         for server, speed in zip(bench.servers, before, strict=True)

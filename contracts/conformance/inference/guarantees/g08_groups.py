@@ -1,4 +1,4 @@
-"""The weight groups of G8: new epochs, takeovers and failed updates, which must leak nothing."""
+"""The part of G8 with weight groups: new epochs, takeovers and failed updates, which must not leak."""
 
 import asyncio
 import itertools
@@ -17,12 +17,12 @@ TAKEN_OVER = 3  # every third group belongs to another run, which takes over
 FAILED = 8  # failed updates in a round
 THOROUGH_FAILED = 24
 QUICK_S = 1.0  # only `--thorough` repeats a failure and recovery that take longer
-TRIES = 3  # of a failure that is slow
+TRIES = 3  # measurements of a slow failure
 SETS = 5  # sets of weights, published in turn
 
 
 async def check_groups(bench: Bench, growth: Growth) -> int:
-    """Joins group after group and checks that nothing remains of the old ones. Returns their number."""
+    """Joins groups one after another and checks that resources stay flat. Returns their number."""
     trainer = bench.trainer()
     numbers = itertools.count()
 
@@ -48,7 +48,7 @@ async def check_groups(bench: Bench, growth: Growth) -> int:
 
 
 async def _failed_updates(bench: Bench, growth: Growth, trainer: TrainerPeer) -> None:
-    """Fails updates midway by losing the trainer: their buffers must be freed."""
+    """Lets updates fail because the trainer leaves, and checks that their buffers are freed."""
 
     async def event() -> float:
         began = time.monotonic()

@@ -1,6 +1,6 @@
-"""The requests of G8: finished, streamed, cancelled and refused ones, which must leak nothing.
+"""The part of G8 with requests: finished, streamed, cancelled and refused ones, which must not leak.
 
-Requests with many choices are cancelled too, because a server counts its slots by choices.
+Also cancels requests with many choices, because servers count slots by choices.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from contracts.errors import ErrorCode
 from contracts.limits import MAX_N
 
 AT_A_TIME = 16
-REFUSED_AT_A_TIME = 64  # with many choices each: slots that leak would all be used up
+REFUSED_AT_A_TIME = 64  # with many choices each, so that leaked slots would exhaust the server
 TOKENS = 4  # tokens of a request that finishes
 EVENTS = 8  # batches of each kind
 THOROUGH_EVENTS = 100
 LONG = 512  # tokens of a prompt that takes some time to process
-LEAVES_AFTER_S = 0.02  # the longest time after which a client disconnects
+DISCONNECT_WITHIN_S = 0.02  # longest time after which a client disconnects
 IDLE_WITHIN_S = 30.0
 NO_TOKEN = 2**31 - 1  # an id that no vocabulary has
 
@@ -31,7 +31,7 @@ Batch = Callable[[Server], Awaitable[None]]
 
 
 async def check_requests(bench: Bench, growth: Growth) -> int:
-    """Sends batches of each kind and checks that nothing stays behind. Returns the number of requests."""
+    """Sends batches of each kind and checks that resources stay flat. Returns the number of requests."""
     seeds = itertools.count()
     kinds: dict[str, tuple[Batch, int]] = {
         "requests that finished": (lambda server: _finished(bench, server, seeds, False), AT_A_TIME),
@@ -78,7 +78,7 @@ async def _finished(bench: Bench, server: Server, seeds: Iterator[int], stream: 
 
 
 async def _cancelled(bench: Bench, server: Server, seeds: Iterator[int]) -> None:
-    """Disconnects at different moments: before a request is scheduled, during its prompt, later."""
+    """Disconnects before a request is scheduled, during its prompt, or later."""
     streams = "stream" in await bench.offered("capabilities")
     lengths = [8, min(LONG, bench.context // 2)]
     bodies = [
@@ -89,25 +89,25 @@ async def _cancelled(bench: Bench, server: Server, seeds: Iterator[int]) -> None
         }
         for i in range(AT_A_TIME)
     ]
-    await _hang_up(server, bodies)
+    await _disconnect(server, bodies)
 
 
 async def _choices(bench: Bench, server: Server, seeds: Iterator[int]) -> None:
     limits = (await server.contract()).limits
     most = min(limits.max_n, MAX_N) if limits else MAX_N
     prompt = bench.reference.prompt(8, seed=next(seeds))
-    await _hang_up(server, [{"prompt": prompt, "n": most, "max_tokens": bench.context // 2}])
+    await _disconnect(server, [{"prompt": prompt, "n": most, "max_tokens": bench.context // 2}])
 
 
-async def _hang_up(server: Server, bodies: list[dict[str, Any]]) -> None:
-    """Sends the requests and closes their connections, whether they have been answered or not."""
+async def _disconnect(server: Server, bodies: list[dict[str, Any]]) -> None:
+    """Sends the requests and soon closes their connections."""
     model = (await server.contract()).model
     asked = [
         asyncio.create_task(server.post("/v1/completions", {"model": model, "temperature": 1} | body))
         for body in bodies
     ]
     for i, task in enumerate(asked):
-        await asyncio.sleep(LEAVES_AFTER_S / len(asked) if i % 2 or len(asked) == 1 else 0)
+        await asyncio.sleep(DISCONNECT_WITHIN_S / len(asked) if i % 2 or len(asked) == 1 else 0)
         task.cancel()
     await asyncio.wait(asked)
 
@@ -128,7 +128,7 @@ async def _refused(bench: Bench, server: Server) -> None:
     bodies = list(itertools.islice(itertools.cycle(bodies), REFUSED_AT_A_TIME))
     answers = await asyncio.gather(*(server.post("/v1/completions", each) for each in bodies))
     for (status, answer), each in zip(answers, bodies, strict=True):
-        full = answer.get("error", {}).get("code") == ErrorCode.OVERLOADED  # it takes fewer choices
+        full = answer.get("error", {}).get("code") == ErrorCode.OVERLOADED  # too many choices at a time
         if status < 400 or (status >= 500 and not full):
             raise GuaranteeError(
                 f"{server}: {status} {answer}",

@@ -73,7 +73,7 @@ async def alternatives(bench: Bench) -> str:
     await _expect_offered(bench, "top_logprobs")
     capabilities = await bench.offered("capabilities")
     async with bench.new_run() as trainer:
-        # The weights before may have been the same: only other ones tell which compute alternatives.
+        # Only weights that differ from earlier ones reveal which weights compute the alternatives.
         await trainer.publish(OTHER, weights := bench.weights(OTHER))
         for server in bench.servers:
             await check_alternatives(bench, server, capabilities, weights)
@@ -116,7 +116,7 @@ async def openai(bench: Bench) -> str:
 
 
 async def streams(bench: Bench) -> str:
-    """Compares streams with whole completions, and times their events."""
+    """Compares streams with complete responses, and times their events."""
     await _expect_offered(bench, "stream")
     await bench.run()
     for server in bench.servers:
@@ -137,7 +137,7 @@ async def stop_strings(bench: Bench) -> str:
 
 
 async def end_of_sequence(bench: Bench) -> str:
-    """Samples end-of-sequence, which is in the ids."""
+    """Samples end-of-sequence, which the ids must contain."""
     if not bench.reference.ends:
         raise NotDeclaredError("no end-of-sequence is configured")
     trainer = await bench.run()
@@ -177,7 +177,6 @@ async def _offers(bench: Bench, capability: str) -> bool:
 
 
 async def _expect_offered(bench: Bench, capability: str) -> None:
-    """Raises NotDeclaredError unless every server declares the capability."""
     if not await _offers(bench, capability):
         raise NotDeclaredError(f"{capability} is not offered")
 
@@ -198,7 +197,6 @@ async def _tokens_in(bench: Bench, server: Server) -> None:
 
 
 async def _models(server: Server) -> None:
-    """Checks that the model is listed."""
     status, models = await server.get("/v1/models")
     model = (await server.contract()).model
     listed = status == 200 and model in [entry["id"] for entry in models["data"]]
@@ -206,10 +204,7 @@ async def _models(server: Server) -> None:
 
 
 async def _chat(bench: Bench, server: Server) -> None:
-    """Checks that text and chat prompts give the same completion as their prompt ids.
-
-    No conversation is tried with a model without a chat template.
-    """
+    """Checks that text and chat prompts, if the model chats, give the same completion as their ids."""
     await _as_ids(bench, server, await server.complete("2 + 3 = ", SHORT, temperature=0))
     if not bench.reference.chats:
         return
@@ -226,10 +221,7 @@ async def _as_ids(bench: Bench, server: Server, sample: Sample) -> None:
 
 
 def _same(bench: Bench, one: Sample, other: Sample, reproduce: str) -> None:
-    """Checks that two forms of a request give the same greedy completion.
-
-    Their ids may differ by rounding, but each must be greedy.
-    """
+    """Checks that two forms of a request give the same greedy completion, up to rounding."""
     for sample in (one, other):
         bench.check_greedy(sample, bench.weights(1), reproduce)
         bench.compare(sample, bench.weights(1), reproduce)

@@ -1,4 +1,4 @@
-"""G9 if `tools` is declared: tools and results reach the model, and a sampled call is returned as a call."""
+"""The part of G9 for `tools`: tools and results reach the model, and a sampled call is returned as a call."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ TOOL = {
 }
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": json.dumps(ARGUMENTS)}}
 CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-CallsAndReason = tuple[list[tuple[str, object]], str]  # names and arguments, and the finish reason
+CallsAndReason = tuple[list[tuple[str, object]], str]  # ([(name, arguments)], finish reason)
 
 
 async def check_tools(
@@ -82,10 +82,7 @@ async def _check_uncalled(server: Server, body: dict[str, Any]) -> None:
 
 
 async def _check_tools_shown(server: Server, messages: list[dict[str, Any]]) -> list[int]:
-    """Returns the prompt ids with tools.
-
-    They must differ from those without tools, and depend on a tool's result.
-    """
+    """Checks that the prompt shows tools and a tool's result. Returns the prompt ids with tools."""
     plain = (await server.chat(messages, 1))[0].prompt_token_ids
     shown = (await server.chat(messages, 1, tools=[TOOL]))[0].prompt_token_ids
     if plain == shown:
@@ -108,10 +105,7 @@ async def _check_tools_shown(server: Server, messages: list[dict[str, Any]]) -> 
 
 
 def _call_ids(bench: Bench, messages: list[dict[str, Any]]) -> list[int]:
-    """Returns the ids of a call as the model's template writes it, with end-of-sequence.
-
-    The list is empty if the template writes no call.
-    """
+    """Returns the ids of a call in the model's template, with end-of-sequence, or [] if it has no calls."""
     tokenizer = bench.reference.tokenizer
     ends = bench.reference.ends
     if tokenizer is None or not ends:

@@ -1,7 +1,7 @@
 """G10: with a token configured, every route but `/health` responds 401 without it.
 
-A server of version 2 also proves that it knows the token, to a client that has not sent it. The content of
-`/metrics`, requested with the token, is checked here too.
+A server of version 2 also proves to a client, which has not sent the token, that it knows it. The content of
+`/metrics` is checked here too, requested with the token.
 """
 
 import base64
@@ -22,7 +22,7 @@ from contracts.schema.routes import ROUTES
 OF_CONTRACT = [route.sample for route in ROUTES if route.path != "/health"]  # offered or not
 WAITS = ("GET", "/weight_update/1?wait_s=60")
 NO_ROUTE = ("GET", "/no_such_route")
-OTHERS = [  # routes that an engine may have; without the token, nobody may learn which
+OTHERS = [  # routes that an engine may have, which must not be revealed without the token
     WAITS,
     ("POST", "/v1/chat/completion"),
     ("GET", "/"),
@@ -44,11 +44,11 @@ OTHERS = [  # routes that an engine may have; without the token, nobody may lear
 CLOSED = [*OF_CONTRACT, *OTHERS]
 WRONG_BODIES = {"a body that is no JSON": b"{", "a body that is no UTF-8": b'{"model": "\xff"}'}
 HUGE = str(2**40)  # bytes, beyond any limit
-FEW = [("GET", "/contract"), WAITS, ("POST", "/v1/completions"), NO_ROUTE]  # each wrong form is tried here
+FEW = [("GET", "/contract"), WAITS, ("POST", "/v1/completions"), NO_ROUTE]  # tried with each wrong token
 
 
 async def routes(bench: Bench) -> str:
-    """Sends requests without a token, and with one that is nearly right, to every route."""
+    """Sends requests without a token, and with a nearly right token, to every route."""
     wrong = _wrong_headers(_token(bench))
     for server in bench.servers:
         await server.contract()  # the right token is accepted
@@ -116,7 +116,6 @@ PARTS = {
 
 
 def _token(bench: Bench) -> str:
-    """Returns the token. Raises NotDeclaredError if there is none."""
     if not bench.settings.token:
         raise NotDeclaredError("start the server and the kit with PIPELINERL_TOKEN")
     return bench.settings.token
@@ -153,7 +152,7 @@ def _wrong_headers(token: str) -> dict[str, dict[str, str]]:
 
 
 async def _closed_whatever_is_sent(server: Server, path: str) -> None:
-    """Checks that without the token neither a bad body nor its length is examined."""
+    """Checks that, without the token, neither a bad body nor a too large one changes the response."""
     for what, body in WRONG_BODIES.items():
         await _closed(server, "POST", path, f"no token and {what}", {}, body)
     await _closed(server, "POST", path, "no token and a huge body", {"Content-Length": HUGE})
@@ -162,7 +161,6 @@ async def _closed_whatever_is_sent(server: Server, path: str) -> None:
 async def _closed(
     server: Server, method: str, path: str, what: str, headers: dict[str, str], body: bytes = b"{}"
 ) -> None:
-    """Checks that the response is 401, before the request's body is examined."""
     answer = await asked(server, method, path, headers, body)
     error = answer[1].get("error")
     code = error.get("code") if isinstance(error, dict) else None

@@ -1,6 +1,6 @@
 """G11: a closed connection frees its slot within a second.
 
-`/contract` must report it, and the work must really stop, which is measured by the server's speed.
+`/contract` must report it, and the work must stop, which is measured by the server's speed.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from contracts.conformance.inference.departures import (
     WITHIN_S,
     Form,
     LateError,
-    hang_up,
+    disconnect,
     idle,
-    sent,
+    start_requests,
 )
 from contracts.conformance.inference.early_departures import (
-    left_after_a_line,
-    left_during_an_update,
-    left_while_read,
+    disconnected_after_a_line,
+    disconnected_during_an_update,
+    disconnected_during_prompts,
 )
 from contracts.conformance.inference.lasting_work import work_stops
 from contracts.conformance.inference.lost_slots import no_slot_is_lost
@@ -30,12 +30,12 @@ from contracts.conformance.inference.server import Server, poll
 from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 MOST_REQUESTS = 256
-LEAVERS = 64
-MANY_LEAVERS = 1000
+DISCONNECTS = 64
+MANY_DISCONNECTS = 1000
 
 
 async def connections(bench: Bench) -> str:
-    """Closes the connections of running requests, and checks how soon the server is idle."""
+    """Closes the connections of running requests, and measures the time until the server is idle."""
     capabilities = await bench.offered("capabilities")
     forms: list[Form] = ["whole"]
     if "stream" in capabilities:
@@ -55,7 +55,7 @@ async def prompts(bench: Bench) -> str:
     """Closes connections while long prompts are processed."""
     await bench.run()
     for server in bench.servers:
-        await left_while_read(bench, server)
+        await disconnected_during_prompts(bench, server)
     return "others while they were read"
 
 
@@ -65,14 +65,14 @@ async def lines(bench: Bench) -> str:
         raise NotDeclaredError("as_completed and openai are not both offered")
     await bench.run()
     tried = [
-        await left_after_a_line(bench, server, await _enough(bench, server), _tokens(bench))
+        await disconnected_after_a_line(bench, server, await _enough(bench, server), _tokens(bench))
         for server in bench.servers
     ]
     return f"on {sum(tried)} of {len(tried)} servers some after a first line"
 
 
 async def work(bench: Bench) -> str:
-    """Checks that the work of closed connections stops, by the speed of others."""
+    """Checks that the work of closed connections stops, by the speed of other requests."""
     await bench.run()
     for server in bench.servers:
         speeds = await work_stops(bench, server)
@@ -86,13 +86,13 @@ async def slots(bench: Bench) -> str:
     """Closes connections at many moments of their requests."""
     await bench.run()
     for server in bench.servers:
-        await no_slot_is_lost(bench, server, MANY_LEAVERS if bench.settings.thorough else LEAVERS)
+        await no_slot_is_lost(bench, server, MANY_DISCONNECTS if bench.settings.thorough else DISCONNECTS)
     return "no slot is lost"
 
 
 async def update(bench: Bench) -> str:
     """Closes connections during an update."""
-    await left_during_an_update(bench, await bench.run())
+    await disconnected_during_an_update(bench, await bench.run())
     return "none outlives an update"
 
 
@@ -107,7 +107,7 @@ PARTS = {
 
 
 async def _closed_in_time(bench: Bench, server: Server, count: int, form: Form) -> float:
-    """Returns the seconds until the server is idle, from the first attempt in which that was in time."""
+    """Returns the seconds until the server is idle, in the first attempt that is in time."""
     for attempt in range(ATTEMPTS):
         try:
             return await _closed(bench, server, count, form)
@@ -124,15 +124,15 @@ def _tokens(bench: Bench) -> int:
 
 
 async def _enough(bench: Bench, server: Server) -> int:
-    """Returns a number of requests that takes longer than 1.5 times `WITHIN_S`, at half the length.
+    """Returns a number of requests that take longer than 1.5 * WITHIN_S at half the length.
 
-    Requests of full length, in that number, cannot all end by themselves before the last slot must be free.
+    As many requests of full length cannot all complete before the last slot must be free.
     """
     count = 2
     while count <= MOST_REQUESTS:
-        tasks = sent(bench, server, count, _tokens(bench) // 2, form="whole")
+        tasks = start_requests(bench, server, count, _tokens(bench) // 2, form="whole")
         done, unfinished = await asyncio.wait(tasks, timeout=1.5 * WITHIN_S)
-        await hang_up(tasks)
+        await disconnect(tasks)
         await poll(lambda: idle(server), within_s=60)  # long enough for a server that breaks the guarantee
         for task in done:
             task.result()  # raises if the request was refused
@@ -149,10 +149,10 @@ async def _enough(bench: Bench, server: Server) -> int:
 async def _closed(bench: Bench, server: Server, count: int, form: Form) -> float:
     """Returns the seconds from closing the connections until the server is idle."""
     limits = await limits_of(server)
-    tasks = sent(bench, server, count, _tokens(bench), form, limits=limits)
+    tasks = start_requests(bench, server, count, _tokens(bench), form, limits=limits)
     arrived = await poll(lambda: _all_there(server, tasks), within_s=APPEAR_S)
     ended = [task for task in tasks if task.done()]
-    await hang_up(tasks)
+    await disconnect(tasks)
     for task in ended:
         task.result()  # raises if the request was refused
     if arrived is None:

@@ -1,6 +1,6 @@
 """T10: only the last step of a period changes weights in another way than AdamW, and a checkpoint knows when.
 
-How it changes them is not the contract's matter. So that step's weights are taken as they are gathered.
+The contract does not define how it changes them. So the weights gathered after it are taken as correct.
 """
 
 import math

@@ -11,7 +11,7 @@ from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequences, round_robin
 from contracts.trainer import PackedBatch, WorkerSpec
 
-PERIODS = 2  # that are completed
+PERIODS = 2  # complete periods
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ def saved_after(period: int) -> int:
 
 
 def ends_period(number: int, period: int) -> bool:
-    """Returns whether the step with this number, counted from 0, ends a period."""
+    """Returns True if the step with this number, counted from 0, ends a period."""
     return (number + 1) % period == 0
 
 
 def complete_periods(worker: RecordingWorker, spec: WorkerSpec, period: int, directory: Path) -> Completed:
-    """Makes all steps, and saves in between."""
+    """Makes all steps, and saves between two of them."""
     steps = steps_of(spec.model_path, spec.world_size, period)
     saved = saved_after(period)
     before = _run(worker, spec, steps, range(saved), period)
@@ -92,7 +92,7 @@ def _run(
 
 
 def _joined(records: list[StepsRecord]) -> StepsRecord:
-    """Returns one record of consecutive ones."""
+    """Joins consecutive records."""
     return StepsRecord(
         [record.weights[0] for record in records[:1]] + [w for record in records for w in record.weights[1:]],
         [record.factors[0] for record in records[:1]] + [f for record in records for f in record.factors[1:]],

@@ -69,7 +69,7 @@ def check_isolation(pack: Pack, scored: list[Scored]) -> None:
 
 
 def check_scores(reference: Reference, pack: Pack, scored: Scored, when: str = "") -> float:
-    """Checks every score of a pack, and returns the largest error. `when` says when it was scored."""
+    """Checks every score of a pack, and returns the largest error. when: for messages."""
     with torch.no_grad():
         right = reference.scores(pack)
     found = [  # entropies cannot be None here, because all were requested

@@ -98,7 +98,7 @@ def _replay(reference: Reference, results: list[StepsRecord], steps: list[Step])
 def _rates_after_reset(rates: list[float], number: int, reported: float) -> list[float]:
     """Returns the learning rates by step, restarted at step `number` if the worker restarts them there.
 
-    The contract does not define whether it does; the reported rate tells.
+    The contract does not define whether it does. The reported rate shows it.
     """
     restarted = rates[:number] + [learning_rate(SPEC, step) for step in range(len(rates) - number)]
     return restarted if math.isclose(reported, restarted[number], rel_tol=1e-6) else rates

@@ -47,7 +47,7 @@ def check_export(
 
 
 def load_export(directory: Path) -> Any:
-    """Returns the model of an export. Raises GuaranteeError unless model and tokenizer load as they are."""
+    """Returns the model of an export. Raises GuaranteeError unless model and tokenizer load."""
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="auto", output_loading_info=True)
         AutoTokenizer.from_pretrained(directory)
@@ -64,7 +64,7 @@ def load_export(directory: Path) -> Any:
 
 
 def _equal(exported: torch.Tensor, gathered: torch.Tensor) -> bool:
-    """Returns whether both are equal in the narrower of their dtypes, to which one of them is rounded."""
+    """Returns True if both are equal in the narrower of their dtypes, to which one of them is rounded."""
     narrower = min(exported.dtype, gathered.dtype, key=lambda dtype: dtype.itemsize)
     return torch.equal(exported.to(narrower), gathered.to(narrower))
 
@@ -106,7 +106,7 @@ def _check_config(model: Path, directory: Path) -> None:
 
 
 def _end_tokens(directory: Path) -> list[int]:
-    """Returns the ids that end a completion, as a server reads them."""
+    """Returns the ids that end a completion on a server."""
     if (directory / GENERATION_CONFIG_NAME).exists():
         ids = GenerationConfig.from_pretrained(directory).eos_token_id
     else:

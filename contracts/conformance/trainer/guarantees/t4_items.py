@@ -1,4 +1,4 @@
-"""Checks the items of an iteration: every parameter occurs exactly once, complete, and as it was loaded."""
+"""Checks the items of an iteration: each parameter occurs exactly once, complete and unchanged."""
 
 from dataclasses import dataclass
 

@@ -9,7 +9,7 @@ from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.guarantees.t4_buffers import buffers
 from contracts.conformance.trainer.guarantees.t4_export import check_export
 from contracts.conformance.trainer.guarantees.t4_items import DOING, Gathered, check_complete, check_values
-from contracts.conformance.trainer.models import told_to_be_narrow
+from contracts.conformance.trainer.models import with_narrow_config
 from contracts.conformance.trainer.rank_programs import Factors, accumulate, factor_copies
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequences, split_evenly
@@ -76,7 +76,7 @@ def weights(bench: Bench) -> str:
         reference = bench.reference(model)
         sequences = make_sequences(model, [*LENGTHS, *[4] * bench.ranks], seed=4)
         step = Step("a share for everyone", split_evenly(sequences, bench.ranks))
-        given = told_to_be_narrow(model, bench.directory / "narrow") if number == 0 else model
+        given = with_narrow_config(model, bench.directory / "narrow") if number == 0 else model
         results = bench.session(gather, given, OptimizerSpec(lr=1e-2), step, directory, doing=DOING)
         *loaded, stepped = results[0].iterations
         for rank, result in enumerate(results):

@@ -36,7 +36,7 @@ class Continued:
     steps: StepsRecord
 
 
-def save_and_go_on(
+def save_and_continue(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
 ) -> Continued:
     """Saves twice to the same directory, continues training, and returns the last steps.
@@ -48,21 +48,21 @@ def save_and_go_on(
     worker.save(directory).wait()
     run_steps(worker, spec, steps[BEFORE - 1 : BEFORE])
     handle = worker.save(directory)
-    whole = _go_on(worker, spec, steps)
+    whole = _continue(worker, spec, steps)
     if spec.rank == 0:  # waiting is not a collective
         handle.wait()
     return whole
 
 
-def load_and_go_on(
+def load_and_continue(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
 ) -> Continued:
     """Loads the checkpoint, and returns the steps after it."""
     worker.load(directory)
-    return _go_on(worker, spec, steps)
+    return _continue(worker, spec, steps)
 
 
-def _go_on(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> Continued:
+def _continue(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> Continued:
     batch = PackedBatch.pack(steps[BEFORE].rows[0][spec.rank])
     scores = worker.forward(batch, grad=False).logprobs.cpu()
     return Continued(scores, run_steps(worker, spec, steps[BEFORE:]))
@@ -81,8 +81,8 @@ def resume(bench: Bench) -> str:
     ]
     directory = bench.directory / "checkpoints" / "step"
     directory.parent.mkdir()
-    whole = bench.session(save_and_go_on, model, SPEC, steps, directory, doing=DOING)
-    resumed = bench.session(load_and_go_on, model, SPEC, steps, directory, doing=DOING)
+    whole = bench.session(save_and_continue, model, SPEC, steps, directory, doing=DOING)
+    resumed = bench.session(load_and_continue, model, SPEC, steps, directory, doing=DOING)
     worst = 0.0
     for rank, (one, other) in enumerate(zip(whole, resumed, strict=True)):
         worst = max(worst, _check_numbers(rank, one.steps, other.steps))

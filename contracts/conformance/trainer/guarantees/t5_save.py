@@ -57,7 +57,7 @@ def load_over(
 
 
 def try_to_load(worker: RecordingWorker, spec: WorkerSpec, directory: Path) -> bool:
-    """Returns whether `load` raises."""
+    """Returns True if `load` raises."""
     try:
         worker.load(directory)
     except Exception:  # the contract does not say which error
@@ -66,7 +66,7 @@ def try_to_load(worker: RecordingWorker, spec: WorkerSpec, directory: Path) -> b
 
 
 def try_to_save(worker: RecordingWorker, spec: WorkerSpec, directory: Path) -> bool:
-    """Returns whether `save` or its handle's `wait` raises."""
+    """Returns True if `save` or its handle's `wait` raises."""
     try:
         worker.save(directory).wait()
     except Exception:  # the contract does not say which error
@@ -75,7 +75,7 @@ def try_to_save(worker: RecordingWorker, spec: WorkerSpec, directory: Path) -> b
 
 
 def saves(bench: Bench) -> str:
-    """Checks saves that are followed at once by steps or by the worker's end, and saves that must fail."""
+    """Checks saves right before a step or the worker's end, and saves that must fail."""
     model = make_model(bench.directory / "wide", tied=False, vocabulary=VOCABULARY)
     steps = [
         Step(f"step {seed}", split_evenly(make_sequences(model, LENGTHS, seed), bench.ranks))

@@ -1,8 +1,7 @@
 """T6: ranks with different amounts of work, or none, all finish the step, with the right gradient.
 
-Rows are as in the pipeline: every rank calls `forward` and `backward` for every row, with an empty batch if
-it has no sequences. With one rank no rank waits for another, but empty batches and empty steps are still
-tried.
+As in the pipeline, every rank calls `forward` and `backward` for every row, with an empty batch if it has no
+sequences. With one rank, none waits for another, but empty batches and empty steps are still tried.
 """
 
 from contracts.conformance.trainer.bench import Bench

@@ -1,6 +1,6 @@
 """T7: peak memory of forward and backward does not grow with vocabulary × length.
 
-Gathering the weights holds only few of them at a time.
+Gathering holds only a few weights at a time.
 """
 
 import itertools
@@ -27,7 +27,7 @@ ALLOWED = 0.4  # copies of the additional logits; one in bfloat16 counts 0.5, an
 LAYERS = 24  # equal layers, each about 4 % of the weights
 ALLOWED_GATHERED = 0.4  # share of all weights; two copies of a layer and the next layer are 0.2
 MIB = 2**20
-LEARNING = {  # whether entropies are requested, and whether the loss uses them
+LEARNING = {  # (entropies are requested, the loss uses them)
     "forward(entropy=False) and backward": (False, False),
     "forward(entropy=True) and backward": (True, True),
     "forward(entropy=True) and backward of a loss without entropies": (True, False),
@@ -64,7 +64,7 @@ def _probe(worker: RecordingWorker, pack: list[TrainingSequence], entropy: bool)
 
 
 def _learn(worker: RecordingWorker, pack: list[TrainingSequence], entropy: bool, in_loss: bool) -> None:
-    """Runs forward and backward. It keeps the scores until then, like a learner that reports entropy."""
+    """Runs forward and backward. Keeps the scores until then, like a learner that reports entropy."""
     batch = PackedBatch.pack(pack)
     scores = worker.forward(batch, entropy=entropy)
     worker.backward(objective(scores, batch, in_loss))

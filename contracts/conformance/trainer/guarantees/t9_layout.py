@@ -1,4 +1,4 @@
-"""Checks which elements the shards hold: each trained element once over all ranks, and always alike."""
+"""Checks the layout of shards: each trained element occurs once, always at the same position."""
 
 import torch
 
@@ -6,7 +6,7 @@ from contracts.conformance.trainer.guarantees.t9_program import BASE, Layout
 from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.verdicts import GuaranteeError
 
-Numbers = dict[str, torch.Tensor]  # by name of what is trained, the number of each element; 0 if it has none
+Numbers = dict[str, torch.Tensor]  # by tensor, the number of each element; 0 if it has none
 DOING = "write its own number to each element of shards() on every rank, adopt(), list(gather_weights())"
 ONCE = "each trained element in the shards of one rank, and its value in the weights after adopt()"
 
@@ -34,7 +34,7 @@ def numbers_of(reference: Reference, layouts: list[Layout]) -> Numbers:
 
 
 def check_rest(numbers: Numbers, own: list[torch.Tensor]) -> None:
-    """Checks that elements of the shards that are in no gathered weight are padding. `own` is by rank."""
+    """Checks that shard elements of no gathered weight are padding. own: by rank."""
     found = torch.cat([each.flatten() for each in numbers.values()]) - 1
     for rank, elements in enumerate(own):
         gathered = torch.zeros(len(elements), dtype=torch.bool)
@@ -48,7 +48,7 @@ def check_rest(numbers: Numbers, own: list[torch.Tensor]) -> None:
 
 
 def check_same(numbers: Numbers, other: Numbers, layouts: list[Layout], others: list[Layout]) -> None:
-    """Checks that the shards of two trainers, which differ in their seeds alone, lie alike."""
+    """Checks that two trainers, which differ only in their seeds, divide elements in the same way."""
     right = "order and sizes that follow from model, options and ranks: those of every trainer with the same"
     doing = f"{DOING}; again in new processes with another seed"
     for rank, (one, another) in enumerate(zip(layouts, others, strict=True)):

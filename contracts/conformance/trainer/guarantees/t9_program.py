@@ -28,7 +28,7 @@ NOISE = 0.1  # of the root mean square of a rank's elements
 class Layout:
     """The shards of one rank, and what was gathered while each of their elements held its own number."""
 
-    sizes: list[list[int]]  # of the shards, each time that they were asked for
+    sizes: list[list[int]]  # of the shards, in each list that the worker returned
     faults: list[str]  # what is wrong with the tensors themselves
     digits: list[tuple[Tensors, Factors]]  # gathered for each digit of the numbers, the lowest first
 

@@ -1,6 +1,6 @@
-"""T9: shards are what is trained; what is written to them is computed and trained with after `adopt`.
+"""T9: shards hold all trained values; after `adopt`, values written to them are scored and trained.
 
-Step data is plain, because other guarantees are about it: one sequence a rank, at temperature 1.
+Batches are simple, because other guarantees vary them: one sequence per rank, at temperature 1.
 """
 
 import math
@@ -30,7 +30,7 @@ DOING = (
 
 
 def shards(bench: Bench) -> str:
-    """Writes to the shards of every model. Checks where they show, what is scored, and the next update."""
+    """Writes to the shards of every model. Checks gathered weights, scores and the next update."""
     counts = []
     worst_score = 0.0
     worst_update = 0.0
@@ -117,7 +117,7 @@ def _check_scores(
 
 
 def _check_values(rank: int, result: Exchanged) -> None:
-    """Checks that a value head takes part. It is in no gathered weight; one that starts at 0 shows here."""
+    """Checks that the shards include a value head, which is in no gathered weight."""
     before = result.before.values
     moved = result.moved.values
     if before is not None and moved is not None and torch.equal(before, moved):
