@@ -1,12 +1,11 @@
-"""Runs one process of a recorded run without the others, to debug it.
+"""Runs one process of a recorded run alone, for debugging.
 
     python -m pipelinerl.replay actor runs/latest --url http://127.0.0.1:8000 --out /tmp/rollouts
     python -m pipelinerl.replay trainer runs/latest --out /tmp/replayed
 
-`actor` makes a few groups with the run's configuration against a server that is already there. It writes them
-as a run that `python -m extensions.viewer.records show` reads. `trainer` trains on the rows that the run
-recorded, in one process and without servers. It prints every step, and exports the model. Both loops are
-those of the pipeline, without its streaming.
+`actor` samples a few groups with the run's configuration from an existing server. It writes them as a run
+that `python -m extensions.viewer.records show` reads. `trainer` trains on the recorded rows, in one process
+and without servers, prints every step, and exports the model. Neither streams.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ from pipelinerl.training.ranks import Ranks
 
 
 async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> None:
-    """Makes `groups` groups of attempts at training problems, sampled by the server's current weights."""
+    """Samples `groups` groups of attempts at training problems from the server's current weights."""
     domain = build_domain(config)
     sampler = build_sampler(config, domain)
     rollouts = open_streams(config, out).writer("rollouts")
@@ -67,7 +66,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
 
 
 def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
-    """Trains every step of the recorded rows, with the micro-batches of all ranks in this one process."""
+    """Trains on the recorded rows, with the micro-batches of all ranks in this process."""
     worker = instantiate(config.trainer)
     with ReservedPort() as port:
         spec = WorkerSpec(
@@ -97,9 +96,9 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
 
 
 def trained_rows(streams: Streams) -> Iterator[MicroBatchRow]:
-    """Yields the rows of every step that the run closed, in order.
+    """Yields the rows of every closed step, in order.
 
-    A resumed run may have formed a step several times; the last one counts.
+    A resumed run may have formed a step several times; the last one is used.
     """
     steps = 0
     for event in recorded_events(streams):
@@ -123,9 +122,9 @@ def main() -> None:
     parser = command_parser("pipelinerl.replay", __doc__)
     parser.add_argument("process", choices=["actor", "trainer"])
     parser.add_argument("run_dir", type=Path, help="the recorded run")
-    parser.add_argument("--out", type=Path, required=True, help="a new directory for what is made")
-    parser.add_argument("--url", help="actor: the inference server")
-    parser.add_argument("--groups", type=int, default=4, help="actor: how many groups")
+    parser.add_argument("--out", type=Path, required=True, help="new directory for the output")
+    parser.add_argument("--url", help="actor: URL of the inference server")
+    parser.add_argument("--groups", type=int, default=4, help="actor: number of groups")
     options = parser.parse_args()
     if options.process == "actor" and not options.url:
         parser.error("actor needs --url")
@@ -135,7 +134,7 @@ def main() -> None:
     except (OSError, PlanError) as error:
         sys.exit(f"replay: {error}")
     options.out.mkdir(parents=True)
-    config = config.model_copy(update={"streams": ResolvedStreams()})  # streams of the new rollouts
+    config = config.model_copy(update={"streams": ResolvedStreams()})  # streams of the output
     save_config(config, options.out / "config.yaml")
     try:
         if options.process == "actor":

@@ -1,5 +1,5 @@
-"""The demo: small models that a CPU trains, and small domains. Most models are made unreliable on purpose.
+"""The demo: small models, most of them made unreliable on purpose, and small domains, for training on a CPU.
 
-Plugs into a run as what makes its model (`model=sums`), and as its domain (`domain=guessing`). Must not know
-how a run trains.
+Plugs into a run as the maker of its model (`model=sums`), and as its domain (`domain=guessing`). Must not
+know how a run trains.
 """

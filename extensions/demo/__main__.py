@@ -2,20 +2,19 @@
 
     python -m extensions.demo NAME [--out DIR] [--seed N]
 
-A Qwen2 of 0.8 M parameters, in half precision; a few minutes on two cores. A finished one is kept, and made
-again where its recipe has changed.
+The models are Qwen2 of 0.8 M parameters, in half precision. One takes a few minutes on two cores. A finished
+model is kept until its recipe changes.
 
-* sums: the demo's, which is part of the project (extensions/demo/checkpoints/sums). It knows one task
-  (domain=reasoning_gym: sums of two numbers of one or two digits) and is unreliable at it.
-* thinking: the same, after thinking of a random length (domain=thinking_sums), from the finished
+* sums: the model of the demo, which is part of the project (extensions/demo/checkpoints/sums). Its task is
+  domain=reasoning_gym: sums of two numbers of one or two digits.
+* thinking: the same after thinking of a random length (domain=thinking_sums). It starts from the finished
   model of the sums: --from SUMS.
-* guessing: finds a number by halving what is left, and makes errors (domain=guessing).
-* word_problems: answers short word problems in a box, at once, and is seldom right (domain=math).
+* guessing: finds a number by binary search, with errors (domain=guessing).
+* word_problems: answers short word problems in a box, without reasoning, and is rarely right (domain=math).
 
-What the first three are not: models that learn a task by reinforcement. They are first trained on it with
-plain supervision, until they solve nearly all held-out problems. Then they are trained on purpose on
-solutions that are wrong by a plausible amount. RL then restores the reliability that they had. In the minutes
-of a demo, a sparse reward does not teach a model an algorithm that it does not know.
+The first three have learnt their task by supervision, until they solved nearly all held-out problems. Then
+they were trained on solutions that are wrong by a plausible amount. RL only restores their reliability. In
+the minutes of a demo, a sparse reward does not teach a model an unknown algorithm.
 """
 
 from pathlib import Path
@@ -27,12 +26,12 @@ from pipelinerl.errors import PlanError
 
 
 def main() -> None:
-    """Makes the demo model that the command line names."""
+    """Makes a demo model."""
     parser = command_parser("extensions.demo", __doc__)
     parser.add_argument("name", choices=DEMO_MODELS)
-    parser.add_argument("--out", type=Path, help="directory of the model; by default the one that runs use")
+    parser.add_argument("--out", type=Path, help="directory of the model; default: the one that runs use")
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--from", dest="begins_with", type=Path, help="the finished model to start from")
+    parser.add_argument("--from", dest="begins_with", type=Path, help="finished model to start from")
     arguments = parser.parse_args()
     demo_model = DEMO_MODELS[arguments.name]
     if arguments.begins_with and not demo_model.begins_with:

@@ -1,7 +1,6 @@
-"""Makes a demo model and keeps it: a finished one with the same fingerprint is not made again.
+"""Makes a demo model, unless a finished one with the same fingerprint exists.
 
-The directory appears under its name only when it is complete. Its weights are stored in half precision;
-whoever loads them in float32 gets exactly what is stored.
+The directory gets its name only when it is complete. Weights are stored in half precision.
 """
 
 import hashlib
@@ -23,11 +22,11 @@ from extensions.demo.tokenizer import byte_tokenizer
 from extensions.demo.training import fit
 
 Say = Callable[[str], None]
-SAID_EVERY = 50  # steps
+SAID_EVERY = 50  # steps between two reports
 
 
 def make_demo_model(out: Path, recipe: Recipe, say: Say = print) -> dict:
-    """Returns the stamp of the model in `out`, made now or before."""
+    """Makes the model in `out` if necessary. Returns its stamp."""
     finished = read_stamp(out)
     if finished is not None and finished.get("fingerprint") == recipe.fingerprint:
         say(f"{out} already holds this model: sampled success {finished['success']:.2f}")
@@ -51,7 +50,7 @@ def weights_hash(directory: Path) -> str:
 
 
 def save_in_half(model: Qwen2ForCausalLM, directory: Path) -> None:
-    """Saves the weights in half precision. The configuration names float32, in which they are loaded."""
+    """Saves the weights in half precision. The configuration names float32, in which they load."""
     half = {name: parameter.detach().half() for name, parameter in model.named_parameters()}
     model.save_pretrained(directory, state_dict=half)
 

@@ -1,4 +1,4 @@
-"""Training examples as tokens: a row of token ids, of which some have a loss."""
+"""Tokenised training examples, with a loss on some of the tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,16 +9,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 IGNORED = -100
 
-Batch = tuple[Tensor, Tensor]  # token ids [B, T] int64; labels [B, T], IGNORED where there is no loss
+Batch = tuple[Tensor, Tensor]  # token ids [B, T] int64; labels [B, T], IGNORED for tokens without a loss
 
 
 class Example(NamedTuple):
     token_ids: list[int]
-    labels: list[int]  # the same, or IGNORED
+    labels: list[int]  # the token id, or IGNORED
 
 
 def example(given: list[int], target: list[int]) -> Example:
-    """Returns an example whose loss is on `target` alone."""
+    """Returns an example with a loss only on `target`."""
     return Example(given + target, [IGNORED] * len(given) + target)
 
 

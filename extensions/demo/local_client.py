@@ -1,4 +1,4 @@
-"""A chat client for a model in this process, with which rollouts measure the success of a demo model."""
+"""A chat client of a model in this process, to measure the success of a demo model by rollouts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,10 +15,7 @@ from pipelinerl.judging.wire import Judgement
 
 
 class LocalChatClient:
-    """A chat client that samples from `model`, at temperature 1.
-
-    The requests that rollouts make at the same time are sampled in one batch.
-    """
+    """A chat client that samples from `model` at temperature 1, with concurrent requests in one batch."""
 
     def __init__(self, model: PreTrainedModel, prompts: Prompts, max_tokens: int):
         self.model = model
@@ -28,7 +25,7 @@ class LocalChatClient:
         self._judge: JudgingClient | None = None
 
     def success(self, domain: Domain, problems: Sequence[Problem]) -> float:
-        """Share of the problems that one sample solves."""
+        """Returns the share of the problems that one sample solves."""
         return asyncio.run(self._success(domain, problems))
 
     async def _success(self, domain: Domain, problems: Sequence[Problem]) -> float:
@@ -40,7 +37,7 @@ class LocalChatClient:
         answer = asyncio.get_running_loop().create_future()
         self._pending.append((self.prompts.of(messages, after), answer))
         if len(self._pending) == 1:
-            await asyncio.sleep(0)  # until all other rollouts have added theirs
+            await asyncio.sleep(0)  # until all other rollouts have added their requests
             self._answer_all()
         return await answer
 

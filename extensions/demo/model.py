@@ -4,10 +4,7 @@ from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 
 def new_model(tokenizer: PreTrainedTokenizerBase, rope_theta: float = 100.0) -> Qwen2ForCausalLM:
-    """Returns an untrained model, whose context is the tokenizer's.
-
-    The default of `rope_theta` suits texts of twenty tokens.
-    """
+    """Returns an untrained model. The default of `rope_theta` is for texts of twenty tokens."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -18,7 +15,7 @@ def new_model(tokenizer: PreTrainedTokenizerBase, rope_theta: float = 100.0) -> 
         max_position_embeddings=tokenizer.model_max_length,
         rope_parameters={"rope_type": "default", "rope_theta": rope_theta},
         tie_word_embeddings=True,
-        initializer_range=0.06,  # 0.02 suits wide models; here it learns half as fast
+        initializer_range=0.06,  # with 0.02, as in wide models, it learns half as fast
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )

@@ -1,4 +1,4 @@
-"""Conversations as token ids, and answers as a server gives them: the same as a run has, without a server."""
+"""Tokenises conversations and builds answers as a server does, without a server."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pipelinerl.domains.base import Answer
 
 
 class Prompts:
-    """tokenizer: as it is saved in `directory`, from which the template loads it as a run does."""
+    """tokenizer: the tokenizer that is saved in `directory`, from which the chat template loads it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, directory: Path):
         self.tokenizer = tokenizer
@@ -23,11 +23,11 @@ class Prompts:
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
     def ended(self, text: str) -> list[int]:
-        """Returns the tokens that the model samples to produce this text."""
+        """Returns the tokens of a complete answer with this text."""
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]
 
     def answer(self, prompt: list[int], sampled: list[int]) -> Answer:
-        """Returns an answer without log-probabilities and versions, which no domain reads."""
+        """Returns an answer without log-probabilities and versions, which domains do not read."""
         completion = Completion(
             prompt_token_ids=np.array(prompt, dtype=np.int32),
             token_ids=np.array(sampled, dtype=np.int32),

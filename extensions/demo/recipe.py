@@ -1,6 +1,6 @@
-"""What a recipe is: it names the domain of a demo model and gives its training examples, stage by stage.
+"""The interface of recipes, which give the domain and the training stages of a demo model.
 
-One file in `recipes` each, and its name in registry.py.
+A recipe is one file in `recipes`, and an entry in registry.py.
 """
 
 import abc
@@ -21,28 +21,28 @@ from extensions.demo.model import new_model
 from pipelinerl.domains.base import Domain
 from pipelinerl.paths import conf_directories
 
-STAMP = "demo_model.json"  # in a finished model: its fingerprint, and how good it is
+STAMP = "demo_model.json"  # file of a finished model, with its fingerprint and success
 UNRELIABLE = "unreliable on purpose"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Supervised steps under one schedule of the learning rate, from nothing and back to it."""
+    """Supervised steps under one schedule of the learning rate."""
 
     optimizers: list[torch.optim.Optimizer]
     batches: Iterator[Batch]
     steps: int
     warmup: int
-    named: str | None = None  # success is measured at its end, and printed with this name
+    named: str | None = None  # name with which its success is printed; None = it is not measured
 
 
 class Recipe(abc.ABC):
-    """How a demo model is made.
+    """Base class of recipes.
 
-    options: a dataclass. One sample at each of its `evaluation_problems`, held out, measures success.
-    max_tokens: of an answer.
+    options: a dataclass; success is measured by one sample at each of its `evaluation_problems`.
+    max_tokens: largest number of tokens of an answer.
     context: tokens of the longest conversation.
-    asked_as: the domain, by the name of its file in conf.
+    asked_as: name of the domain's file in conf.
     """
 
     options: Any
@@ -51,25 +51,24 @@ class Recipe(abc.ABC):
     asked_as: str
 
     def __init__(self, seed: int, options: Any = None):
-        self.seed = seed  # of the examples and the model
+        self.seed = seed
         self.options = options or self.options
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """Returns all that determines the model, as JSON. A finished model with the same one is kept."""
+        """The inputs that determine the model, as JSON."""
         return {"seed": self.seed, "options": asdict(self.options), "domain": domain_config(self.asked_as)}
 
     def domain(self) -> Domain:
-        """Returns the domain whose training problems the examples are, with the prompts of its rollouts."""
+        """Returns the domain whose training problems are the examples."""
         return configured(self.asked_as, self.seed)
 
     def initial_model(self, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
-        """Returns the model before its first stage."""
         return new_model(tokenizer)
 
     @abc.abstractmethod
     def stages(self, client: LocalChatClient, domain: Domain) -> Iterator[Stage]:
-        """Yields the stages. Each one is trained before the next one is taken."""
+        """Yields the stages. Each is trained before the next one is requested."""
 
 
 def domain_config(name: str) -> dict[str, Any]:
@@ -78,12 +77,12 @@ def domain_config(name: str) -> dict[str, Any]:
 
 
 def configured(name: str, seed: int, **changes: Any) -> Domain:
-    """The domain of conf/domain/NAME.yaml, as a run of this seed has it."""
+    """Returns the domain of conf/domain/NAME.yaml in a run with this seed."""
     config = OmegaConf.create({"seed": seed, "domain": domain_config(name) | changes})
     return instantiate(config.domain)
 
 
 def read_stamp(directory: Path) -> dict[str, Any] | None:
-    """Returns the stamp of a finished model, or None if the directory holds none."""
+    """Returns the stamp of a finished model, or None if the directory has none."""
     path = directory / STAMP
     return json.loads(path.read_text()) if path.exists() else None

@@ -1,7 +1,7 @@
-"""The demo models by name: where each is kept, and its recipe. `model=NAME` names one.
+"""The directories and recipes of the demo models, by name (`model=NAME`).
 
-The model of the sums is part of the project: the demo starts from it at once, and everywhere alike. The
-others are made where they are first used.
+The model of the sums is part of the project, so that the demo starts immediately and equally everywhere. The
+others are made at their first use.
 """
 
 from pathlib import Path
@@ -13,13 +13,13 @@ from pipelinerl.paths import ROOT
 SHIPPED = Path(__file__).resolve().parent / "checkpoints"
 CACHE = ROOT / ".cache"
 RECIPES = "extensions.demo.recipes"
-SEED = 2  # one with which the task is learnt well before the stage ends
+SEED = 2  # with it the task is learnt well before the end of the stage
 
 
 class DemoModel(NamedTuple):
     directory: Path
-    recipe: str  # its class
-    begins_with: str | None = None  # the demo model that it goes on from
+    recipe: str  # path of the class
+    begins_with: str | None = None  # demo model from which its training starts
 
 
 DEMO_MODELS = {
@@ -31,10 +31,7 @@ DEMO_MODELS = {
 
 
 class Demo(ModelMaker):
-    """Makes a demo model. All of them have the tokenizer and the template of the one that ships.
-
-    name: which one; it was trained on the problems of one domain.
-    """
+    """Makes a demo model. All of them have the tokenizer and chat template of the one that ships."""
 
     tokenizer = SHIPPED / "sums"
 
@@ -49,7 +46,7 @@ class Demo(ModelMaker):
         return self._model.directory
 
     def make(self, out: Path | None = None, seed: int = SEED, begins_with: Path | None = None) -> None:
-        """Makes the model, and the one that it starts from; returns at once if they exist."""
+        """Makes the model, and the one that it starts from, unless they exist."""
         from hydra.utils import get_class
 
         from extensions.demo.build import make_demo_model

@@ -1,8 +1,7 @@
-"""The demo model's tokenizer: one token per byte, so per character of the demo's text, and a chat template.
+"""The demo models' tokenizer, with one token per byte, and their chat template.
 
-It is Qwen2's own tokenizer with an empty merge list: whatever loads a Qwen2 model loads this one, and no
-text is unknown to it. (`AutoTokenizer` insists on Qwen2's class for Qwen2 models; a tokenizer of another
-kind would lose its spaces there.)
+It is Qwen2's tokenizer with an empty merge list, because `AutoTokenizer` uses Qwen2's class for Qwen2 models.
+Another class would lose its spaces there.
 """
 
 from tokenizers.pre_tokenizers import ByteLevel
@@ -12,7 +11,7 @@ PAD = "<|pad|>"
 END = "<|end|>"
 ROLES = ["<|system|>", "<|user|>", "<|assistant|>"]
 
-# Only the assistant's turns end in END: it is the token the model stops at.
+# Only the assistant's turns end in END, the token at which the model stops.
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
 {%- if message.role not in ['system', 'user', 'assistant'] -%}
@@ -25,7 +24,7 @@ CHAT_TEMPLATE = """\
 
 
 def byte_tokenizer(max_length: int) -> Qwen2Tokenizer:
-    """Returns a tokenizer with one token a byte, and those of the chat template."""
+    """Returns a tokenizer with one token per byte, and those of the chat template."""
     tokens = [PAD, END, *ROLES, *sorted(ByteLevel.alphabet())]
     return Qwen2Tokenizer(
         vocab={token: i for i, token in enumerate(tokens)},
@@ -36,5 +35,5 @@ def byte_tokenizer(max_length: int) -> Qwen2Tokenizer:
         additional_special_tokens=ROLES,
         chat_template=CHAT_TEMPLATE,
         model_max_length=max_length,
-        padding_side="left",  # prompts of one batch end together, where sampling begins
+        padding_side="left",  # sampling starts at the same position for all prompts of a batch
     )

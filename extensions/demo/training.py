@@ -1,4 +1,4 @@
-"""Supervised steps."""
+"""Supervised training of the demo models."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,11 +11,11 @@ from transformers import PreTrainedModel
 
 from extensions.demo.examples import Batch
 
-Report = Callable[[int, float], None]  # supervised steps made, loss
+Report = Callable[[int, float], None]  # (number of steps, loss)
 
 
 def muon_and_adamw(model: PreTrainedModel) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024) for the matrices: with AdamW alone, some seeds take twice as long."""
+    """Returns Muon (Jordan et al. 2024) for matrices, with which some seeds take half as long, and AdamW."""
     named = list(model.named_parameters())
     matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in named if p.ndim != 2 or "embed" in name]
@@ -37,7 +37,7 @@ def fit(
     warmup: int,
     report: Report = lambda step, loss: None,
 ) -> None:
-    """The learning rates rise over `warmup` steps and fall to zero along a cosine."""
+    """Trains for `steps` steps, with a linear warm-up and a cosine decay to 0."""
     schedules = [
         torch.optim.lr_scheduler.LambdaLR(
             o, lambda step: min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))

@@ -1,11 +1,10 @@
-"""Domain: any task of the reasoning-gym library, by name, with the library's problems and scorer.
+"""The domain of any task of the library reasoning-gym, with the library's problems and scorer.
 
 The scorer runs in the judging service, because several scorers evaluate the answer as Python.
 
-A rollout is one chat turn. Training and held-out problems never share a question: only the text of a question
-decides whether it is held out. So a model trained under one seed can be judged under another. Different seeds
-would not separate them, because two seeds of a small task ask the same questions. Training follows the task's
-own distribution. A held-out question is asked once, unless the task runs out of them.
+A rollout is one chat turn. Only the text of a question decides if it is held out, so training and held-out
+problems never share a question, even under different seeds. Training follows the task's distribution. A
+held-out question is asked once, unless the task has too few of them.
 """
 
 import difflib
@@ -24,8 +23,8 @@ from reasoning_gym.utils import SYSTEM_PROMPTS
 from pipelinerl.domains.base import Problem, Verified
 
 HELDOUT_ONE_IN = 10  # share of a task's distinct questions
-MAX_DRAWS = 400  # if one question in ten fits, all of these draws miss with a probability of 10^-18
-BLOCK = 1000  # positions per dataset of the library; some tasks make all its questions in advance
+MAX_DRAWS = 400  # if one question in ten is held out, all draws miss with a probability of 10^-18
+BLOCK = 1000  # positions per dataset of the library; some tasks make all questions in advance
 FORMULAS = (  # tasks whose answers are read by sympy's parser, which executes them as Python
     "countdown",
     "intermediate_integration",

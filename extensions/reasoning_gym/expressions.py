@@ -1,7 +1,7 @@
 """Restricts answers that a library would evaluate as Python to literals and arithmetic formulas.
 
-reasoning-gym's scorers call `eval` and sympy's `parse_expr` on answers. In their modules, these names are
-replaced by the functions of this file. So an answer cannot execute code, and cannot give itself a score.
+reasoning-gym's scorers call `eval` and sympy's `parse_expr` on answers. `secure` replaces these names in
+their modules, so that an answer cannot execute code.
 """
 
 import ast
@@ -41,14 +41,14 @@ class NoFormulaError(ValueError):
 
 
 class Sympy:
-    """A stand-in for the module sympy, with this file's parser."""
+    """A substitute for the module sympy with this file's parser."""
 
     def __getattr__(self, name: str) -> Any:
         return formula if name == "parse_expr" else getattr(sympy, name)
 
 
 def secure() -> None:
-    """Replaces the evaluating functions in the library's modules by those of this file."""
+    """Replaces the evaluating functions in the library's modules by safe ones."""
     for name in EVALUATE:
         vars(_module(name))["eval"] = ast.literal_eval
     for name in PARSE:
@@ -58,17 +58,17 @@ def secure() -> None:
 
 
 def formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
-    """Returns the value of sympy's `parse_expr`. Raises NoFormulaError if the text is not arithmetic.
+    """Returns the result of sympy's `parse_expr`. Raises NoFormulaError if the text is not arithmetic.
 
-    Numbers, names, operators, and calls of elementary functions are allowed. Any other name is a symbol, also
-    the name of a Python builtin such as `eval`, which sympy itself would resolve to the function.
+    Numbers, names, operators, and calls of elementary functions are allowed. Any other name is a symbol, even
+    that of a Python builtin such as `eval`, which sympy would resolve to the function.
     """
     _check_formula(text)
     return sympy_parser.parse_expr(text, local_dict, global_dict=_known_names())
 
 
 def _known_names() -> dict[str, Any]:
-    """Returns the names for evaluating a formula: those it may use, and those the parser inserts."""
+    """Returns the names that a formula may use, and those that the parser inserts."""
     known = {name: getattr(sympy, name) for name in (*FUNCTIONS, *CONSTANTS, "Symbol", "Function")}
     return {"__builtins__": {}, **known}
 

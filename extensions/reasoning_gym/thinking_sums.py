@@ -1,10 +1,7 @@
-"""Domain: a task of reasoning-gym answered after thinking of any length, for recipes that shape lengths.
+"""A task of reasoning-gym that is answered after thinking of any length, for rewards of length.
 
-An answer is "......=-37": thinking, a mark, and the result, which is judged. So the length of the thinking
-does not affect the judgement. A reward may penalise length, or a wrapping domain may ask for a length.
-
-The mark makes the end of thinking a separate decision. Without it, "no more thinking" and "the first digit"
-would be one token, and training for right digits would also shorten the thinking.
+An answer is "......=-37": thinking, a mark, and the result, which alone is judged. The mark makes the end of
+thinking a separate token. Otherwise training for right first digits would also shorten the thinking.
 """
 
 from collections.abc import Mapping
@@ -17,10 +14,7 @@ MARK = "="
 
 
 class ThinkingSums(ReasoningGym):
-    """A task whose answer follows the last mark. A text without a mark has no answer.
-
-    Metrics of an attempt: thinking, its length in characters.
-    """
+    """A task whose answer follows the last mark. Metric: thinking, its length in characters."""
 
     @property
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""The scorers of the library reasoning-gym."""
+"""A verifier with the scorers of the library reasoning-gym."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from extensions.reasoning_gym.expressions import secure
 from pipelinerl.judging.verifiers.base import Verifier
 from pipelinerl.judging.wire import Judgement
 
-SOLVED = 0.99  # some of the library's scorers reach 1.0 only up to rounding
+SOLVED = 0.99  # rounding keeps some of the library's scores below 1.0
 
 
 class ReasoningGymVerifier(Verifier):
@@ -18,7 +18,7 @@ class ReasoningGymVerifier(Verifier):
 
     task: the name of the library's task.
     options: fields of the task's config.
-    after: a mark that the answer follows; null judges the last `<answer>`, or all of a text without one.
+    after: mark before the answer; null judges the last `<answer>`, or the complete text without one.
     """
 
     def __init__(self, task: str, options: Mapping[str, Any], after: str | None = None):
@@ -37,7 +37,7 @@ class ReasoningGymVerifier(Verifier):
         return text.strip() if answer is None else answer
 
     def judge(self, task: dict[str, Any], answer: str) -> Judgement:
-        """Returns the judgement. An answer for which the scorer raises is wrong, and counted."""
+        """Returns the judgement. If the scorer raises, the answer is wrong, and a metric counts it."""
         try:
             score = float(self._scorer.score_answer(answer, task))
         except (MemoryError, RecursionError):

@@ -1,8 +1,7 @@
-"""Word problems for domain=math without a network, made from reasoning-gym's gsm_symbolic.
+"""Makes files of word problems for domain=math from reasoning-gym's gsm_symbolic, without a network.
 
-The files have the schema of Open-Reasoner-Zero's data set. They hold short problems with small integer
-answers. `made_by` of a source names a function of this file. Any process that needs a file makes it, and
-every process makes the same file.
+The problems are short, with small integer answers, in the schema of Open-Reasoner-Zero's data set. `made_by`
+of a source names a function of this file, which any process that needs the file calls, with the same result.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from pipelinerl.domains.base import Problem
 TRAIN_PROBLEMS = 2000
 HELDOUT_PROBLEMS = 128
 LONGEST = 170  # characters
-ANSWERS = {str(number) for number in range(21)}  # so few that a guess among them is sometimes right
+ANSWERS = {str(number) for number in range(21)}  # few, so that a guess is sometimes right
 WITHOUT_THE_LIBRARYS_REQUEST = r"(?s)(.*?) Give the result as your final answer"
 
 
@@ -28,7 +27,6 @@ def make_train(path: Path) -> None:
 
 
 def make_heldout(path: Path) -> None:
-    """Writes the held-out problems. As in the domain `reasoning_gym`, none of them is a training problem."""
     _write(path, _gsm_symbolic().heldout_problem, HELDOUT_PROBLEMS)
 
 
@@ -37,7 +35,7 @@ def _gsm_symbolic() -> ReasoningGym:
 
 
 def _write(path: Path, problem: Callable[[int], Problem], size: int) -> None:
-    """Writes under a temporary name and renames, because several processes may make the file at once."""
+    """Writes the file atomically, because several processes may make it at the same time."""
     answers: dict[str, str] = {}
     for index in count():
         if len(answers) == size:

@@ -1,5 +1,5 @@
-"""Streams on a Redis server, for the processes of more than one machine: `streams=redis`.
+"""Streams on a Redis server, for processes on several machines (`streams=redis`).
 
-Plugs into the processes of a run, and whatever reads one, as the backend of its streams. Must not know what a
-record means.
+Plugs into the processes of a run, and commands that read one, as the backend of its streams. Must not know
+the meaning of records.
 """

@@ -1,8 +1,7 @@
-"""The backend on a Redis server, of the run's own or of the user's. `conf/streams/redis.yaml` names it.
+"""The stream backend on a Redis server, which the run starts or the user provides.
 
-The saved configuration holds the server's address, without a password. For a run's own server, the launcher
-passes the URL to the run's processes in the environment. For a user's server with a password, the user sets
-the URL in the environment.
+The saved configuration contains the server's address without a password. The launcher passes the URL to the
+run's processes in the environment. A user whose server has a password sets the URL in the environment.
 """
 
 import os
@@ -27,8 +26,10 @@ class Redis(StreamsBackend):
     """Streams on a Redis server (`streams=redis`). `run` is the run's name there."""
 
     class Options(Section):
-        url: str | None = Field(None, description="The URL; null = PIPELINERL_REDIS_URL, or one is started.")
-        keep_bytes: Int = Field(1 << 30, ge=4096, description="Bytes kept of each stream; all events stay.")
+        url: str | None = Field(
+            None, description="URL of the server; null = PIPELINERL_REDIS_URL, or the run starts a server."
+        )
+        keep_bytes: Int = Field(1 << 30, ge=4096, description="Bytes to keep per stream, except events.")
 
     options: Options
     spans_nodes = True
@@ -39,7 +40,7 @@ class Redis(StreamsBackend):
 
     @contextmanager
     def recorded(self) -> Iterator[RedisStreams]:
-        """Starts the run's own server for the block, if the run has one that does not run."""
+        """Opens the streams for reading, and starts the run's own server for the block if it does not run."""
         if self.options.url:
             yield self._existing(os.environ.get(REDIS_VARIABLE, self.options.url))
             return
@@ -53,7 +54,7 @@ class Redis(StreamsBackend):
         url = self.options.url and (given or self.options.url) if begun else self.options.url or given
         self.run = self.run or f"{self.run_dir.name}-{secrets.token_hex(4)}"
         if url is None:
-            from extensions.redis_streams.own_server import OwnServer  # with parts of the launcher
+            from extensions.redis_streams.own_server import OwnServer  # imports parts of the launcher
 
             self.place = "a Redis server of the run's own, on a free port"
             self.server = OwnServer(self.run_dir / "redis", address, config.restarts.services)

@@ -1,7 +1,7 @@
-"""A connection to a Redis server, with retries, their time limits, and errors with the server's address.
+"""A connection to a Redis server, with retries within time limits.
 
-A command may have arrived although its answer was lost, so `call` must only get commands that may run twice.
-Messages show only scheme, host, port and database of a URL.
+A command may run although its answer is lost, so the commands of `call` must be idempotent. Messages show
+only scheme, host, port and database of a URL.
 """
 
 import time
@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S = 5.0  # longest time for one attempt to connect
 ANSWER_TIMEOUT_S = 15.0  # longest wait for one answer
 BACKOFF = ExponentialBackoff(base=0.01, cap=0.5)  # seconds between two attempts
 
-REFUSALS = (AuthenticationError, AuthorizationError)  # which another attempt does not change
+REFUSALS = (AuthenticationError, AuthorizationError)  # errors that are not retried
 
 Answer = TypeVar("Answer")
 State = Literal["ready", "loading", "silent"]
@@ -37,10 +37,10 @@ class Connection:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         on_wait: Callable[[], object] = do_nothing,
     ):
-        """Connects at the first call.
+        """Does not connect yet.
 
-        `name`: the connection's name in the server's CLIENT LIST.
-        `on_wait`: is called after each failed attempt.
+        name: the connection's name in the server's CLIENT LIST.
+        on_wait: called after each failed attempt.
         """
         self._on_wait = on_wait
         self.server = without_secrets(url)
@@ -60,7 +60,7 @@ class Connection:
         self._client = redis.Redis.from_pool(pool)
 
     def call(self, command: Callable[[redis.Redis], Answer], within_s: float = RECONNECT_TIMEOUT_S) -> Answer:
-        """Returns the command's answer. Retries after broken connections. Raises StreamError."""
+        """Returns the command's answer, and retries after connection errors. Raises StreamError."""
         began = time.monotonic()
 
         def give_up(error: Exception) -> None:
@@ -89,7 +89,7 @@ class Connection:
         self.call(lambda client: client.ping(), within_s)
 
     def state(self) -> State:
-        """Returns the server's state after one attempt. A server that refuses a command is not silent."""
+        """Returns the server's state after one attempt. A server that refuses the command is ready."""
         try:
             self._client.ping()
         except BusyLoadingError:
@@ -105,7 +105,7 @@ class Connection:
 
 
 def without_secrets(url: str) -> str:
-    """Returns scheme, host, port and database of a URL. Raises StreamError if it is no Redis URL."""
+    """Returns scheme, host, port and database of a URL. Raises StreamError if it is not a Redis URL."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -118,5 +118,5 @@ def without_secrets(url: str) -> str:
 
 
 def _is_full(error: RedisError) -> bool:
-    """Returns whether the server has no memory left, or cannot write to its disk."""
+    """Returns True if the server is out of memory, or cannot write to its disk."""
     return isinstance(error, redis.OutOfMemoryError) or str(error).startswith("MISCONF")

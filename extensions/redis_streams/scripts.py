@@ -1,7 +1,7 @@
-"""A writer's operations on the Redis server, as scripts that run atomically.
+"""A writer's operations on the Redis server, as atomic and idempotent scripts.
 
-Each stream has a `writer` hash. `holder` is the name of the connection that may write, and `end` the offset
-after the newest record. Every script may run twice with the same arguments.
+The hash `writer` of a stream contains `holder`, the name of the connection that may write, and `end`, the
+offset after the newest record.
 """
 
 # KEYS: writer, names. ARGV: holder to replace ('' = none), new holder, name of the stream.

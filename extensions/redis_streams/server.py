@@ -1,8 +1,8 @@
-"""A run's own Redis server: it listens on one address, and its data are in `<run_dir>/redis`.
+"""A run's own Redis server, which listens on one address and stores its data in `<run_dir>/redis`.
 
-The process that enters it ends it, and it ends with the thread that started it. Each `RedisServer` has a new
-password. The processes of the run get the password in their environment. Commands that read the run get it
-from the file `url`, which only the user may read. A lock keeps a second server from using the same data.
+The server ends with the thread that started it. Each `RedisServer` has a new password. Processes of the run
+get it in their environment, and commands from the file `url`, which only the user can read. A lock prevents a
+second server with the same data.
 """
 
 import fcntl
@@ -37,18 +37,15 @@ appendonly yes
 appendfsync everysec
 save ""
 """
-ASK_TIMEOUT_S = 5.0  # longest wait for an answer about the server's state
+ASK_TIMEOUT_S = 5.0  # longest wait for the server's state
 POLL_S = 0.02
 STOP_TIMEOUT_S = 30.0  # time for the server to save its data before it is killed
 
 
 class RedisServer:
-    """A Redis server that runs between `__enter__` and `__exit__`.
+    """A Redis server that runs in its context. `url` is valid before, and the same in every context."""
 
-    `url` is valid before, and stays the same if the object is entered again, because the port is kept.
-    """
-
-    command = ("redis-server", "-")  # everybody can see a command line, so the configuration comes from stdin
+    command = ("redis-server", "-")  # the configuration is on stdin, because command lines are public
 
     def __init__(self, directory: Path, address: str = LOOPBACK):
         self._directory = directory
@@ -61,7 +58,7 @@ class RedisServer:
 
     @property
     def missing(self) -> str | None:
-        """How to install what the machine lacks, or None if it can run the server."""
+        """How to install the server's program, or None if it is installed."""
         if shutil.which(self.command[0]):
             return None
         return (
@@ -101,7 +98,7 @@ class RedisServer:
         self._lock.close()
 
     def start(self) -> None:
-        """Starts the process, which then loads its data. May be called again after the process has ended."""
+        """Starts the process. May be called again after the process has ended."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
@@ -121,16 +118,15 @@ class RedisServer:
 
     @property
     def status(self) -> int | None:
-        """The exit status of the process, negative if a signal ended it, or None while it runs."""
+        """The exit status of the process (negative: a signal), or None while it runs."""
         return self._process.poll()
 
     @property
     def last_words(self) -> str:
-        """Returns the last line of the log, or "" if it is empty."""
+        """The last line of the log, or "" if it is empty."""
         return "".join(self.log.read_text(errors="replace").strip().splitlines()[-1:])
 
     def kill(self) -> None:
-        """Kills the process, and waits until it is gone."""
         self._process.kill()
         self._process.wait()
 
@@ -144,14 +140,14 @@ class RedisServer:
 
 @contextmanager
 def served(directory: Path, within_s: float = RECONNECT_TIMEOUT_S) -> Iterator[str]:
-    """Yields the URL of a server with these data: the running one, or one that is started for the block.
+    """Yields the URL of the running server with these data, or of one that is started for the block.
 
-    Waits for a server that is starting or ending. Raises StreamBusyError if it does neither in time.
+    Waits for a server that is starting or ending. Raises StreamBusyError if that takes too long.
     """
     own = RedisServer(directory)
     deadline = time.monotonic() + within_s
-    with ExitStack() as held:
-        while (url := _entered_or_running(own, directory, held)) is None:
+    with ExitStack() as stack:
+        while (url := _entered_or_running(own, directory, stack)) is None:
             if time.monotonic() > deadline:
                 raise StreamBusyError(
                     f"the Redis server over {directory} has not answered for {within_s:g} s: try again"
@@ -160,13 +156,10 @@ def served(directory: Path, within_s: float = RECONNECT_TIMEOUT_S) -> Iterator[s
         yield url
 
 
-def _entered_or_running(own: RedisServer, directory: Path, held: ExitStack) -> str | None:
-    """Returns the URL of `own`, or, if another server runs with these data, that server's URL.
-
-    Returns None if the other server does not answer.
-    """
+def _entered_or_running(own: RedisServer, directory: Path, stack: ExitStack) -> str | None:
+    """Returns the URL of `own`, or of another server with these data; None if that does not answer."""
     try:
-        return held.enter_context(own).url
+        return stack.enter_context(own).url
     except StreamBusyError:
         try:
             url = (directory / "url").read_text()

@@ -1,14 +1,13 @@
-"""Streams on a Redis server, for the processes of more than one machine.
+"""Streams on a Redis server, for processes on several machines.
 
     pipelinerl:<run>:stream:<name>    a Redis Stream; an entry's ID is `<offset after the record>-0`
     pipelinerl:<run>:writer:<name>    its writer and its end (see `scripts`)
     pipelinerl:<run>:names            the set of streams
 
-Offsets are byte positions, so they stay valid after trimming. A writer owns its stream while the server
-lists a connection of its name. That ends with its process, or when its connection breaks.
-A writer that was replaced meanwhile is refused at its next append. When an append returns, the record is in
-the server's memory. The server's configuration decides what survives the server's own end. A writer must be
-used by one thread only.
+Offsets are byte positions, which stay valid after trimming. A writer owns its stream while the server lists a
+connection of its name. A writer that was replaced is refused at its next append. When an append returns, the
+record is in the server's memory; the server's configuration decides which data survive its end. Writers are
+not thread-safe.
 """
 
 import math
@@ -38,7 +37,7 @@ from pipelinerl.streams.base import (
 from pipelinerl.streams.full_storage import retry_while_full
 
 LONGEST_BLOCK_S = 5.0  # longest block of an XREAD, well below the time limit of an answer
-READ_ENTRIES = 32  # the most entries of an XREAD; an entry may have megabytes
+READ_ENTRIES = 32  # largest number of entries of an XREAD; an entry may have megabytes
 
 
 class Keys(NamedTuple):
@@ -51,14 +50,13 @@ class Keys(NamedTuple):
 class RedisStreams(Streams):
     """Streams on a Redis server. Every key contains `run`, so runs can share a server.
 
-    `keep_bytes` bounds the memory that each stream takes, as in FileStreams: protected records and events
-    stay.
+    keep_bytes: size above which a writer deletes the oldest records, except protected records and events.
+    on_wait: called every few seconds while a call waits for the server.
     """
 
     def __init__(
         self, url: str, run: str, keep_bytes: int | None = None, on_wait: Callable[[], object] = do_nothing
     ):
-        """on_wait: is called every few seconds while a call waits for the server."""
         self._on_wait = on_wait
         self._url = url
         self._prefix = f"pipelinerl:{run}"
@@ -101,7 +99,7 @@ class RedisWriter(StreamWriter):
     def _append(self, record: Record) -> int:
         payload = encode(record)
         end = self.end + len(payload)
-        arguments = [self._holder, self.end, end, payload, self._let_go(end)]
+        arguments = [self._holder, self.end, end, payload, self._unprotected(end)]
         holder, reached = self._run(APPEND, [self._keys.stream, self._keys.writer], arguments)
         self._check_holder(holder)
         if int(reached) != end:
@@ -120,7 +118,7 @@ class RedisWriter(StreamWriter):
         self._protected = from_offset
 
     def trim(self, before_offset: int) -> None:
-        """Deletes exactly the records before the offset, except the newest record."""
+        """Deletes all records before the offset, except the newest one."""
         before = max(min(before_offset, self.end - 1), 0)
         holder = self._run(TRIM, [self._keys.stream, self._keys.writer], [self._holder, before])
         self._check_holder(holder)
@@ -128,8 +126,8 @@ class RedisWriter(StreamWriter):
     def close(self) -> None:
         self._connection.close()
 
-    def _let_go(self, end: int) -> int:
-        """Returns the offset before which retention may delete, if the newest record ends at `end`."""
+    def _unprotected(self, end: int) -> int:
+        """Returns the offset before which retention may delete records of a stream that ends at `end`."""
         if self._keep_bytes is None:
             return 0
         limit = max(end - self._keep_bytes, 0)
@@ -222,6 +220,6 @@ def connection_name(purpose: str) -> str:
 
 
 def format_holder(holder: str) -> str:
-    """Returns the holder of a stream's writer, given as a connection name, for messages."""
+    """Returns the holder of a stream, given as a connection name, for messages."""
     host, process, *_ = holder.split(":")
     return f"process {process} on {host}"

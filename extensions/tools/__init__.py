@@ -1,4 +1,4 @@
-"""Commands between runs: how hard problems are, which answers are short, and the mean of two models.
+"""Commands between runs: select problems by difficulty, collect short answers, average two models.
 
-Plugs into nothing: it is called by the user. Must not know a run's processes.
+Plugs into nothing; called by the user. Must not know a run's processes.
 """

@@ -1,4 +1,4 @@
-"""Attempts at training problems on a running server: what the commands `difficulty` and `shortest` share."""
+"""Makes attempts at training problems on a running server, for the commands `difficulty` and `shortest`."""
 
 import argparse
 import asyncio
@@ -27,30 +27,29 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
-GIVE_UP_AFTER = 64  # failed attempts in a row, which the problems cannot have caused
-Note = Callable[[int, Rollout], None]  # takes the index of a problem, and an attempt at it
+GIVE_UP_AFTER = 64  # consecutive failed attempts, which the problems cannot have caused
+Note = Callable[[int, Rollout], None]  # (index of the problem, attempt)
 
 
 def attempts_parser(name: str, description: str | None, out: str) -> argparse.ArgumentParser:
-    """Returns a parser of the arguments that every such command has. `out`: what the file is for."""
+    """Returns a parser of the commands' common arguments. out: purpose of the file, for the help."""
     parser = command_parser(name, description)
-    parser.add_argument("--url", required=True, help="of the inference server")
-    parser.add_argument("--out", type=Path, required=True, help=f"a new file, {out}")
-    parser.add_argument("--attempts", type=int, default=8, help="at each problem")
-    parser.add_argument("--problems", type=int, default=1000, help="how many, from the first on")
+    parser.add_argument("--url", required=True, help="URL of the inference server")
+    parser.add_argument("--out", type=Path, required=True, help=f"new file, {out}")
+    parser.add_argument("--attempts", type=int, default=8, help="attempts at each problem")
+    parser.add_argument("--problems", type=int, default=1000, help="number of problems, from the first on")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for launch.py")
     return parser
 
 
 def check_attempts(options: argparse.Namespace) -> None:
-    """Raises PlanError for arguments that cannot be meant."""
     if options.attempts < 1 or options.problems < 1:
         raise PlanError("--attempts and --problems are at least 1")
     check_new_file(options.out)
 
 
 def check_new_file(path: Path) -> None:
-    """Raises PlanError unless the file can be made and is not there yet."""
+    """Raises PlanError if the file exists or its directory does not."""
     if path.exists():
         raise PlanError(f"{path} exists and is never overwritten; choose a new file")
     if not path.parent.is_dir():
@@ -58,7 +57,7 @@ def check_new_file(path: Path) -> None:
 
 
 def composed(overrides: Sequence[str]) -> tuple[RunConfig, Domain]:
-    """Returns the configuration and its domain. Raises PlanError, in one line, for a wrong override."""
+    """Returns the configuration and its domain. Raises PlanError, in one line, for an invalid override."""
     try:
         config = compose_config(overrides)
         domain = build_domain(config)
@@ -74,8 +73,8 @@ def composed(overrides: Sequence[str]) -> tuple[RunConfig, Domain]:
 class Attempts:
     """The attempts at the first training problems, the same number at each.
 
-    prepare: changes a problem before it is attempted.
-    note: takes each attempt when it has ended.
+    note: called with each finished attempt.
+    prepare: changes a problem before its attempts.
     """
 
     name: str
@@ -86,7 +85,7 @@ class Attempts:
     _failed_in_a_row: int = field(default=0, init=False)
 
     async def make(self, url: str, config: RunConfig, domain: Domain) -> None:
-        """Makes all attempts. Raises PlanError if no server answers, or too many in a row fail."""
+        """Makes all attempts. Raises PlanError if the server does not answer, or too many attempts fail."""
         pool = ServerPool(config.inference.requests_at_first)
         await pool.set_servers([url])
         async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:

@@ -1,16 +1,16 @@
-"""Attempts training problems on a running server, and lists those worth training on.
+"""Attempts training problems on a running server, and lists those of a suitable difficulty.
 
     python -m extensions.tools.difficulty --url http://127.0.0.1:8000 --out sums.jsonl model.path=MODEL
     python launch.py domain=subset domain.path=sums.jsonl model.path=MODEL
 
-Keys are those of launch.py: domain, sampling, rollout and inference.concurrency count here. A problem is kept
-where its share of successes is from --low to --high. The default, 0.1 to 0.8, leaves out what the model
-solves nearly always or never, from which a group learns little. INTELLECT-2 (arXiv 2505.07291, offline data
-filtering) has another band. The same command leaves out what can be guessed without reasoning once in eight
-attempts (Kimi k1.5, arXiv 2501.12599, §2.1). Its options are
-`--system 'Answer at once, without any reasoning.' --low 0 --high 0`.
+Keys are those of launch.py; domain, sampling, rollout and inference.concurrency are used. A problem is kept
+if its share of successes is between --low and --high. The default, 0.1 to 0.8, excludes problems that the
+model solves nearly always or never. A problem with a failed attempt (server, verifier, time) is not kept.
+Source: INTELLECT-2, arXiv 2505.07291, offline data filtering, with another range.
 
-A problem with an attempt that failed (a server, the verifier, time) is not judged, and not kept.
+To exclude problems whose answer can be guessed without reasoning (Kimi k1.5, arXiv 2501.12599, §2.1):
+
+    --system 'Answer at once, without any reasoning.' --low 0 --high 0
 """
 
 import argparse
@@ -30,13 +30,13 @@ from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.subset import Listed
 from pipelinerl.errors import PlanError
 
-Successes = Mapping[int, Sequence[float]]  # problem -> the success of each attempt that did not fail
+Successes = Mapping[int, Sequence[float]]  # problem -> success of each attempt that has not failed
 
 
 def verdicts(
     domain: Domain, successes: Successes, problems: int, options: argparse.Namespace
 ) -> Iterator[tuple[str, Listed]]:
-    """Yields for each problem, in order, whether it is kept, and its line of the list."""
+    """Yields the verdict on each problem, in order, and its line of the list."""
     for index in range(problems):
         problem = domain.train_problem(index)
         of_problem = successes[index]
@@ -48,7 +48,7 @@ def verdicts(
 
 
 def with_system_prompt(problem: Problem, system: str | None) -> Problem:
-    """Returns the problem with `system` as its system prompt, or as it is if `system` is None."""
+    """Returns the problem with `system` as its system prompt; unchanged if `system` is None."""
     if system is None:
         return problem
     rest = [message for message in problem.messages if message["role"] != "system"]
@@ -60,7 +60,7 @@ def write_list(listed: list[Listed], out: Path) -> None:
 
 
 def measure(options: argparse.Namespace) -> list[tuple[str, Listed]]:
-    """Returns the verdict on each problem, once all attempts are made. Raises PlanError."""
+    """Makes all attempts. Returns the verdict on each problem. Raises PlanError."""
     config, domain = composed(options.overrides)
     problems = min(options.problems, domain.train_size)
     successes: dict[int, list[float]] = defaultdict(list)
@@ -76,7 +76,7 @@ def measure(options: argparse.Namespace) -> list[tuple[str, Listed]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Measures how often a model solves each problem, and writes the list."""
+    """Measures the share of successes of each problem, and writes the list."""
     options = _options(arguments)
     try:
         _check(options)
@@ -93,9 +93,9 @@ def main(arguments: list[str]) -> None:
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = attempts_parser("extensions.tools.difficulty", __doc__, out="for domain=subset")
-    parser.add_argument("--low", type=float, default=0.1, help="least share of successes that is kept")
-    parser.add_argument("--high", type=float, default=0.8, help="largest share of successes that is kept")
-    parser.add_argument("--system", help="a system prompt in place of the domain's")
+    parser.add_argument("--low", type=float, default=0.1, help="smallest share of successes to keep")
+    parser.add_argument("--high", type=float, default=0.8, help="largest share of successes to keep")
+    parser.add_argument("--system", help="system prompt that replaces the domain's")
     return parser.parse_intermixed_args(arguments)
 
 

@@ -1,10 +1,10 @@
-"""Averages the weights of two models of one shape, such as one of long answers and one of short ones.
+"""Averages the weights of two models of the same shape, such as a model of long and one of short answers.
 
     python -m extensions.tools.merge LONG SHORT --out DIR [--weight 0.5]
 
-Each tensor is (1 − weight) · first + weight · second. It is computed in float32 and stored in the first
-one's dtype. Everything else, such as tokenizer and configuration, is the first model's. Source: model merging
-in Kimi k1.5, arXiv 2501.12599, §2.4.
+Each tensor is (1 − weight) · first + weight · second, computed in float32 and stored in the dtype of the
+first model. All other files, such as tokenizer and configuration, are the first model's.
+Source: model merging of Kimi k1.5, arXiv 2501.12599, §2.4.
 """
 
 import json
@@ -24,14 +24,14 @@ from contracts.support.complete_directory import complete_directory
 from pipelinerl.errors import PlanError
 
 WEIGHTS = "*.safetensors"
-OTHER_KEYS = {  # of a configuration, which models of one computation may have different
+OTHER_KEYS = {  # keys of a configuration that may differ, because they do not change the computation
     "_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache",
     "bos_token_id", "eos_token_id", "pad_token_id",
 }  # fmt: skip
 
 
 class Weights:
-    """The tensors of a model's directory, read one at a time."""
+    """The tensors of a model directory, read one at a time."""
 
     def __init__(self, directory: Path, opened: ExitStack):
         self.files = sorted(directory.glob(WEIGHTS))
@@ -57,7 +57,7 @@ class Weights:
 
 
 def merge(first: Path, second: Path, out: Path, weight: float) -> None:
-    """Writes the mean of two models to a new directory. Raises PlanError if they do not fit together."""
+    """Writes the mean of two models to a new directory. Raises PlanError if they are incompatible."""
     if not 0 <= weight <= 1:
         raise PlanError(f"--weight is from 0 to 1, not {weight:g}")
     if out.exists():
@@ -93,7 +93,7 @@ def _check_tensors(one: Weights, other: Weights) -> None:
 
 
 def _check_alike(first: Path, second: Path) -> None:
-    """Raises PlanError unless both compute in the same way, and a token means the same to both."""
+    """Raises PlanError if the models differ in computation or vocabulary."""
     configs = [_config(directory) for directory in (first, second)]
     different = sorted(key for key in configs[0] | configs[1] if configs[0].get(key) != configs[1].get(key))
     if different:
@@ -107,17 +107,17 @@ def _check_alike(first: Path, second: Path) -> None:
 
 
 def _config(directory: Path) -> dict[str, object]:
-    """Returns the configuration as transformers completes it, without what the computation does not need."""
+    """Returns the configuration, completed by transformers, without OTHER_KEYS."""
     config = AutoConfig.from_pretrained(directory, local_files_only=True).to_dict()
     return {key: value for key, value in config.items() if key not in OTHER_KEYS and value is not None}
 
 
 def main() -> None:
     parser = command_parser("extensions.tools.merge", __doc__)
-    parser.add_argument("first", type=Path, help="a model's directory")
-    parser.add_argument("second", type=Path, help="another one's, of the same architecture and tokenizer")
-    parser.add_argument("--out", type=Path, required=True, help="a new directory")
-    parser.add_argument("--weight", type=float, default=0.5, help="of the second model, from 0 to 1")
+    parser.add_argument("first", type=Path, help="directory of a model")
+    parser.add_argument("second", type=Path, help="another one, of the same architecture and tokenizer")
+    parser.add_argument("--out", type=Path, required=True, help="new directory for the mean")
+    parser.add_argument("--weight", type=float, default=0.5, help="weight of the second model, from 0 to 1")
     options = parser.parse_args()
     try:
         merge(options.first, options.second, options.out, options.weight)

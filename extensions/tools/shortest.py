@@ -7,9 +7,8 @@ With --pairs it writes a second file, for `+exp=dpo`. The shortest right answer 
 each longer one that is wrong, or right and at least 1.5 times as long. Source of both files: Kimi k1.5, arXiv
 2501.12599, §2.4, shortest rejection sampling and DPO.
 
-Keys are those of launch.py: domain, sampling, rollout and inference.concurrency count here. Answers keep the
-token ids with which they were sampled. Only attempts of one answer count, and only those that ended by
-themselves are right.
+Keys are those of launch.py; domain, sampling, rollout and inference.concurrency are used. Answers keep their
+sampled token ids. Attempts of several answers are ignored, and truncated answers are never right.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from extensions.tools.attempts import Attempts, attempts_parser, check_attempts,
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.errors import PlanError
 
-LONGER = 1.5  # times as long as the preferred one is a right answer that another is preferred to
+LONGER = 1.5  # smallest ratio of the lengths of a rejected right answer and the preferred one
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Sample:
 
 
 def sample_of(rollout: Rollout) -> Sample | None:
-    """Returns the attempt, or None if it failed or has another number of answers than one."""
+    """Returns the attempt as a Sample, or None if it failed or does not have exactly one answer."""
     if rollout.failed or len(rollout.completions) != 1:
         return None
     right = rollout.success == 1.0 and rollout.status == "ok"
@@ -53,12 +52,12 @@ def sample_of(rollout: Rollout) -> Sample | None:
 
 
 def shortest(samples: Iterable[Sample]) -> Sample | None:
-    """Returns the right sample of the fewest tokens, the first of several; None if none is right."""
+    """Returns the first right sample with the fewest tokens, or None if none is right."""
     return min((sample for sample in samples if sample.right), key=lambda s: s.tokens, default=None)
 
 
 def rejected(samples: Sequence[Sample], preferred: Sample) -> Iterator[Sample]:
-    """Yields the longer samples that are wrong, or right and `LONGER` times as long."""
+    """Yields the longer samples that are wrong, or right and at least `LONGER` times as long."""
     for sample in samples:
         least = LONGER * preferred.tokens if sample.right else preferred.tokens + 1
         if sample.tokens >= least:
@@ -66,7 +65,6 @@ def rejected(samples: Sequence[Sample], preferred: Sample) -> Iterator[Sample]:
 
 
 def demonstration(sample: Sample) -> Row:
-    """Returns the line of a file for supervised fine-tuning."""
     completion = sample.completion
     return Row(
         problem_id=sample.problem_id,
@@ -76,7 +74,6 @@ def demonstration(sample: Sample) -> Row:
 
 
 def preference(preferred: Sample, other: Sample) -> Row:
-    """Returns the line of a file for DPO."""
     return Row(
         problem_id=preferred.problem_id,
         prompt_token_ids=preferred.completion.prompt_token_ids.tolist(),
@@ -90,7 +87,7 @@ def write_rows(rows: Sequence[Row], out: Path) -> None:
 
 
 def sample(options: argparse.Namespace) -> list[list[Sample]]:
-    """Returns the samples of each problem, once all are made. Raises PlanError."""
+    """Makes all attempts. Returns the samples of each problem. Raises PlanError."""
     config, domain = composed(options.overrides)
     problems = min(options.problems, domain.train_size)
     found: dict[int, list[Sample]] = defaultdict(list)
@@ -105,9 +102,9 @@ def sample(options: argparse.Namespace) -> list[list[Sample]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Samples, and writes the files."""
+    """Samples the answers, and writes the files."""
     parser = attempts_parser("extensions.tools.shortest", __doc__, out="for +exp=sft")
-    parser.add_argument("--pairs", type=Path, help="a second new file, for +exp=dpo")
+    parser.add_argument("--pairs", type=Path, help="second new file, for +exp=dpo")
     options = parser.parse_intermixed_args(arguments)
     try:
         check_attempts(options)

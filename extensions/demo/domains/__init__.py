@@ -1,1 +1,1 @@
-"""Small domains that show how one is written: a conversation of several turns, and a tool."""
+"""Small example domains: a conversation of several turns, and a tool."""

@@ -1,13 +1,10 @@
-"""Computes the value of an arithmetic expression that a model wrote: only + - * / and parentheses.
-
-No code is executed: the expression is parsed, and each node must be of a kind that this module knows.
-"""
+"""Evaluates a model's arithmetic expressions of + - * / and parentheses, without executing code."""
 
 import ast
 import math
 import operator
 
-LONGEST = 200  # characters; without powers, no number grows much longer than this
+LONGEST = 200  # characters; without powers, numbers do not grow much longer
 OPERATIONS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -19,10 +16,7 @@ OPERATIONS = {
 
 
 def calculate(expression: str) -> str:
-    """Returns the value; integers are exact unless there is a division.
-
-    Raises ValueError, with a message for the model.
-    """
+    """Returns the value, exact for integers without division. Raises ValueError with a text for the model."""
     if len(expression) > LONGEST:
         raise ValueError(f"the expression is longer than {LONGEST} characters")
     try:

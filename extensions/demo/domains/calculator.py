@@ -1,4 +1,4 @@
-"""Domain: arithmetic that is too long for the model to do without a tool, with a calculator as its tool.
+"""A domain of long arithmetic, with a calculator as a tool.
 
 A tool call ends a turn; its result or error is the next message. The first answer without a call is judged.
 """
@@ -34,10 +34,10 @@ class Calculator(Domain):
     """Expressions to evaluate. An answer is right if its last number is the expression's value.
 
     digits: the number of digits of each number in a problem.
-    prompt: template of the question; {expression} stands for the expression.
-    turns: the most answers of the model, tool calls and the judged answer together.
-    train_size, heldout_size: numbers of problems; a problem depends only on its index and the seed.
-    seed: the run's seed.
+    prompt: template of the question; {expression} is the expression.
+    turns: largest number of answers of the model, including tool calls.
+    train_size, heldout_size: numbers of problems; a problem depends only on its index.
+    seed: the run's seed; not used.
     """
 
     name = "calculator"
@@ -83,10 +83,7 @@ class Calculator(Domain):
         )
 
     def _problem(self, index: int, heldout: bool) -> Problem:
-        """Returns the first expression drawn that belongs to this side, training or held-out.
-
-        No expression belongs to both.
-        """
+        """Returns a problem whose expression is held out or not, which a hash of the expression decides."""
         drawn = random.Random(f"{self.name} {heldout} {index}")
         expression = self._expression(drawn)
         while is_held_out(expression) != heldout:
@@ -107,7 +104,7 @@ def is_held_out(expression: str) -> bool:
 
 
 def result_of(call: ToolCall) -> dict[str, str]:
-    """Returns the message that answers a call: the value, or an error of this module for an invalid call."""
+    """Returns the message that answers a call: the value, or an error for an invalid call."""
     try:
         content = calculate(_expression_of(call))
     except ValueError as error:

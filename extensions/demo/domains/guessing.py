@@ -1,4 +1,4 @@
-"""Domain: find a number from replies that say higher or lower, in several turns of one conversation."""
+"""A domain of several turns: find a number from the replies "higher" and "lower"."""
 
 import random
 import re
@@ -14,9 +14,9 @@ class Guessing(Domain):
 
     An answer that is not a number ends the attempt.
 
-    highest: the numbers are 1 to this one. An eighth of them, always the same, are held out.
-    turns: the most answers of the model; a binary search needs at most highest.bit_length().
-    seed: the run's seed; the held-out numbers do not depend on it.
+    highest: the largest number; the smallest is 1. A fixed eighth of the numbers is held out.
+    turns: largest number of answers; a binary search needs at most highest.bit_length().
+    seed: the run's seed; not used.
     """
 
     name = "guessing"
@@ -60,7 +60,7 @@ class Guessing(Domain):
 
 
 def reply_to(text: str, number: int) -> str | None:
-    """Returns the reply, or None at the conversation's end: the text names `number`, or no number."""
+    """Returns the reply, or None if the text is `number` or no number, which ends the conversation."""
     guess = NUMBER.fullmatch(text)
     if guess is None or int(guess[1]) == number:
         return None

@@ -1,6 +1,6 @@
-"""The model that finds a number by halving what is left, over the turns of a conversation; then label noise.
+"""The model that finds a number by binary search, over the turns of a conversation; then label noise.
 
-The examples are rollouts of the domain with a client that halves. So their tokens are those of a run.
+The examples are rollouts of the domain with a client that searches, so their tokens are those of a run.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from pipelinerl.domains.base import Answer, Problem
 class Options:
     batch_size: int = 64
     steps: int = 450
-    # Games that begin a little off the middle, and have a loss where few numbers are left. Without them the
-    # model remembers the games of the training numbers, and a fifth of the others it never finds.
+    # Games that start a little off the middle, with a loss on the last turns. Without them the model
+    # memorises the games of the training numbers, and does not find a fifth of the others.
     shifted_games: int = 1500
     shifted_share: float = 0.25
     farthest_shift: int = 4
     targets_from: int = 7  # the turn, from 0
     noisy_games: int = 1500
     noise_steps: int = 60
-    noise_share: float = 0.25  # of the answers: wrong by a plausible amount
+    noise_share: float = 0.25  # share of the answers that are wrong by a plausible amount
     evaluation_problems: int = 128
 
 
@@ -55,9 +55,9 @@ class GuessingRecipe(Recipe):
 
 
 class HalvingClient:
-    """A chat client that halves what is left of an interval: 1 to `highest`, moved by `shift`.
+    """A chat client that makes a binary search in 1 to `highest`, moved by `shift`.
 
-    noise: the numbers added to its first answers, one each; later answers are exact.
+    noise: numbers added to the first answers; later answers are exact.
     """
 
     def __init__(self, prompts: Prompts, highest: int, shift: int = 0, noise: Iterable[int] = ()):
@@ -119,7 +119,7 @@ class GameExamples:
         return self._example(self._random.choice(far), player, targets_from=options.targets_from)
 
     def noisy_game(self) -> Example:
-        """Returns a game up to its first wrong answer: what to do after one is for RL to find."""
+        """Returns a game up to its first wrong answer. RL has to learn how to continue."""
         before = next(n for n in itertools.count() if self._random.random() < self._options.noise_share)
         noise = [*[0] * before, self._random.choice(WRONG_BY)]
         player = HalvingClient(self._prompts, self._domain.highest, noise=noise)

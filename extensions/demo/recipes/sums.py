@@ -25,10 +25,8 @@ class Sum(NamedTuple):
 
 
 class Text(NamedTuple):
-    """An example as text."""
-
     messages: Messages
-    given: str  # how the solution begins, where that has no loss
+    given: str  # start of the solution, without a loss
     target: str
 
 
@@ -36,23 +34,23 @@ Put = Callable[[Messages, int, random.Random], Text]
 
 
 def plainly(messages: Messages, answer: int, random: random.Random) -> Text:
-    """The question as it is, and the answer alone."""
+    """Returns the question and the answer, unchanged."""
     return Text(messages, "", str(answer))
 
 
 @dataclass(frozen=True)
 class Options:
-    """Three kinds of batches: the rule, the task as asked, and label noise to make the model unreliable."""
+    """Three kinds of batches: the rule, the task as asked, and noise that makes the model unreliable."""
 
     pool_size: int = 60_000  # training problems drawn; about 11 000 distinct ones
     batch_size: int = 128
     steps: int = 850  # of the first two kinds, under one schedule of the learning rate
-    # The first kind asks distinct problems about equally often: few of them are easy, so the rule pays
-    # more than remembering. A tenth is as asked, so that the easy ones are not forgotten.
+    # The first kind draws distinct problems about equally often. Few of them are easy, so the model learns
+    # the rule. A tenth is drawn as asked, so that the model does not forget the easy ones.
     rule_share: float = 0.6
     as_asked_share: float = 0.1
     noise_steps: int = 60
-    wrong_share: float = 0.65  # of the noisy solutions: wrong by a plausible amount
+    wrong_share: float = 0.65  # share of the noisy solutions that are wrong by a plausible amount
     evaluation_problems: int = 500
 
 
@@ -82,7 +80,7 @@ class SumsRecipe(Recipe):
 
 
 class SumExamples:
-    """Endless batches of training problems with their solutions; prompts are those that a rollout sends."""
+    """Endless batches of training problems with their solutions, with the prompts of rollouts."""
 
     def __init__(self, domain: Domain, tokenizer: PreTrainedTokenizerBase, pool_size: int, seed: int) -> None:
         self._tokenizer = tokenizer

@@ -1,6 +1,6 @@
-"""The model that thinks before it answers, from the finished one of the sums.
+"""The model that thinks before it answers, from the finished model of the sums.
 
-It reads past a length that a prompt may name. It was never trained to keep to one.
+It ignores a length that a prompt may name.
 """
 
 from collections.abc import Iterator
@@ -19,35 +19,31 @@ from extensions.demo.training import adamw, muon_and_adamw
 from pipelinerl.domains.base import Domain
 
 THOUGHT = "."
-MARK = "="  # of the domain, which judges what follows it
+MARK = "="  # mark of the domain, before the judged answer
 
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The answer after any number of thoughts.
+    """Examples of answers after a random number of thoughts.
 
-    That number depends neither on the question, nor on whether the answer is right, nor on the length that
-    some prompts name. Those prompts are as the domain `TargetLength` makes them, so the model learns to read
-    past the length; it never sees one that is kept.
+    The number depends neither on the question, nor on the answer, nor on the length that some prompts name,
+    as those of the domain `TargetLength`. So the model learns to ignore the length.
 
-    The number of thoughts is random, so training on it together with the answers would swamp their loss.
-    Thoughts are given first, and trained in a stage of their own. It comes before the label noise, because
-    RL, which unlearns the noise, would otherwise unlearn both.
+    In the first stage thoughts have no loss, because their random number would dominate the loss of answers.
+    They are trained in the second stage, before the label noise, because RL would otherwise unlearn both.
     """
 
-    most_thoughts: int = 12  # all numbers from 0 are as frequent
-    asked_share: float = 0.5  # of the prompts: they name a length
+    most_thoughts: int = 12  # all numbers from 0 are equally frequent
+    asked_share: float = 0.5  # share of the prompts that name a length
     shortest_asked: int = 4
     longest_asked: int = 16
-    answer_steps: int = 250  # the known sums, answered at many places
+    answer_steps: int = 250  # the known sums, answered at many positions
     thinking_steps: int = 100
 
     def as_given(self, messages: Messages, answer: int, random: Random) -> Text:
-        """Returns the thoughts as given, and the answer as the target."""
         return Text(self._asking(messages, random), self._thoughts(random), str(answer))
 
     def as_target(self, messages: Messages, answer: int, random: Random) -> Text:
-        """Returns the thoughts and the answer as the target."""
         return Text(self._asking(messages, random), "", f"{self._thoughts(random)}{answer}")
 
     def _thoughts(self, random: Random) -> str:

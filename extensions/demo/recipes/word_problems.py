@@ -1,6 +1,6 @@
-"""The model that answers word problems in a box, and is right now and then: enough for a run of domain=math.
+"""The model that answers word problems in a box, and is sometimes right, which suffices for domain=math.
 
-It answers at once. To reason first is not something that a model of this size learns in minutes.
+It does not reason, which a model of this size does not learn in minutes.
 """
 
 import random
@@ -18,7 +18,7 @@ from extensions.demo.recipe import Recipe, Stage, configured, domain_config
 from extensions.demo.training import muon_and_adamw
 from pipelinerl.domains.base import Domain, Problem
 
-TRAIN = "word_problems"  # a source of domain=math, like HELDOUT
+TRAIN = "word_problems"  # source of domain=math
 HELDOUT = "word_problems_heldout"
 
 
