@@ -1,9 +1,9 @@
-"""Computes what rounds cost on a link, before there are islands.
+"""Computes the cost of rounds on a link.
 
     python -m extensions.islands.budget \\
         --parameters 10e9 --islands 4 --megabit 4000 --every 100 --step-s 24
 
-An island sends 2 (N - 1) / N coded vectors a round. A code of blocks takes 1 + 4 / 256 bytes an element.
+An island sends 2 (N - 1) / N coded vectors per round. The code `blocks` takes 1 + 4 / 256 bytes per element.
 """
 
 import math
@@ -11,17 +11,17 @@ import math
 from contracts.support.command_line import command_parser
 from extensions.islands.quantise import BLOCK, FLOAT32
 
-CODED = 1 + FLOAT32 / BLOCK  # bytes an element
-CODING_S = 22e-9  # an element, on one thread
+CODED = 1 + FLOAT32 / BLOCK  # bytes per element
+CODING_S = 22e-9  # seconds per element, on one thread
 
 
 def sent(parameters: float, islands: int, element_bytes: float) -> float:
-    """Returns the bytes that one island sends in one sum over all islands."""
+    """Returns the bytes that an island sends in one sum over all islands."""
     return 2 * (islands - 1) / islands * parameters * element_bytes
 
 
 def lines(parameters: float, islands: int, megabit: float, every: int, step_s: float) -> list[str]:
-    """Returns what a round costs, as lines of text. megabit: per second, of the slowest link."""
+    """Returns the cost of a round as lines of text. megabit: Mbit/s of the slowest link."""
     coded = sent(parameters, islands, CODED)
     synchronous = every * sent(parameters, islands, FLOAT32)
     transfer_s = coded * 8 / (megabit * 1e6)
@@ -40,11 +40,11 @@ def lines(parameters: float, islands: int, megabit: float, every: int, step_s: f
 
 def main() -> None:
     parser = command_parser("extensions.islands.budget", __doc__)
-    parser.add_argument("--parameters", type=float, required=True, help="trained elements")
+    parser.add_argument("--parameters", type=float, required=True, help="number of trained elements")
     parser.add_argument("--islands", type=int, required=True)
-    parser.add_argument("--megabit", type=float, required=True, help="of the slowest link, per second")
+    parser.add_argument("--megabit", type=float, required=True, help="Mbit/s of the slowest link")
     parser.add_argument("--every", type=int, required=True, help="updates between rounds")
-    parser.add_argument("--step-s", type=float, required=True, help="seconds of an update")
+    parser.add_argument("--step-s", type=float, required=True, help="seconds per update")
     args = parser.parse_args()
     numbers = (args.parameters, args.megabit, args.every, args.step_s)
     if args.islands < 2 or not all(0 < number < math.inf for number in numbers):

@@ -1,4 +1,4 @@
-"""What an island has to repeat to have the others' anchor. It must not know how rounds are kept or made."""
+"""Finds the gradients that move an island's anchor to that of the others."""
 
 import logging
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Missed:
-    """Gradients that lead to round `end`, from `start` or else from the own anchor."""
+    """Gradients that lead to round `end`, from `start`, or from this island's anchor if it is None."""
 
     gradients: Sequence[OuterGradient]
     end: int
@@ -24,9 +24,10 @@ class Missed:
 def missed(
     rounds: RoundStore, outer: Outer, meeting: Meeting, strays: bool, deadline: float
 ) -> Missed | None:
-    """Returns what leads to the meeting's round, or None. From an anchor that `strays` nothing does.
+    """Returns the gradients that lead to the meeting's round, or None if they cannot be fetched.
 
-    deadline: the monotonic time after which nothing more is fetched.
+    strays: True if this island's anchor differs from that of the others, so they cannot start from it.
+    deadline: monotonic time at which fetching ends.
     """
     if not strays:
         gradients = rounds.gradients(outer.round, meeting.round, meeting.sources, deadline)
@@ -48,7 +49,7 @@ def _leads(
     meeting: Meeting,
     start: Snapshot | None = None,
 ) -> bool:
-    """Returns whether the gradients lead to the anchor of the meeting."""
+    """Returns True if the gradients lead to the anchor of the meeting."""
     if gradients is None:
         return False
     try:
@@ -60,7 +61,7 @@ def _leads(
 
 
 def was_merged(island: str, sent: Sent | None, found: Missed) -> bool:
-    """Returns whether the others have merged what the island sent. Where it cannot be known, they have."""
+    """Returns True if the others have merged the drift that the island sent, or may have."""
     if sent is None:
         return False
     of_round = [gradient for gradient in found.gradients if gradient.round == sent.round]

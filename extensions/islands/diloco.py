@@ -1,8 +1,8 @@
-"""DiLoCoTrainer: a trainer whose run exchanges its progress with the runs of other islands, now and then.
+"""DiLoCoTrainer: a trainer that periodically merges its updates with those of other runs (islands).
 
-An island is a complete run, and its inner trainer makes the updates. After every so many, the islands add up
-how far they have drifted from the anchor that they share. Each continues from the new anchor. The pipeline
-knows nothing of it. Sources: DiLoCo, Douillard et al. 2023; INTELLECT-1, Prime Intellect 2024.
+An island is a complete run, and its inner trainer makes the updates. After `every` updates, the islands sum
+their drifts from the shared anchor, and continue from the new anchor. The pipeline is not involved.
+Source: DiLoCo, Douillard et al. 2023; INTELLECT-1, Prime Intellect 2024.
 """
 
 import logging
@@ -37,28 +37,27 @@ from extensions.islands.saves import OuterSaves, Saved, read
 
 log = logging.getLogger(__name__)
 
-INNER = "inner"  # the directory of the inner trainer's checkpoint
+INNER = "inner"  # directory of the inner trainer's checkpoint
 
 
 class DiLoCoTrainer(TrainerWorker):
-    """A trainer around another one, which has to give its shards. Its options:
+    """A trainer around another one, which must give access to its shards. Its options:
 
     inner: the trainer that makes the updates.
-    every: updates between rounds, including those that were skipped. If None, there are none, and this is
-        the inner trainer.
-    outer_lr, outer_momentum: the outer SGD with Nesterov's momentum. With 1 and 0 the islands' models are
-        averaged, each weighing as its updates. INTELLECT-1 pre-trained with 0.7 and 0.9.
-    quantise: how drifts are coded: `blocks` sends a byte an element, `none` sends four.
-    lighthouse: the URL of the process that knows all islands. If None, this island makes every round alone.
-    island: this island's name. Each has its own.
-    address: of this machine, where the other islands reach it.
-    wait_s: how long a round waits for the other islands. An island that is out of phase waits for this time.
-    timeout_s: how long finding the others, fetching missed rounds, and an exchange may take, each. An island
-        waits twice as long for what the others say first, because they may be fetching.
-    attempts: how often a round is tried before training continues alone.
-    max_behind: rounds that an island may have missed. If it missed more, its drift is dropped.
-    keep: gradients that are kept for islands that missed rounds.
-    directory: where they are kept, with the two newest states.
+    every: updates between rounds, including skipped ones. None = no rounds, only the inner trainer.
+    outer_lr, outer_momentum: the outer SGD with Nesterov momentum. 1 and 0 average the islands' models,
+        weighted by their updates. INTELLECT-1 pre-trained with 0.7 and 0.9.
+    quantise: code of drifts: `blocks` sends one byte per element, `none` sends four.
+    lighthouse: URL of the process that knows all islands. None = this island makes every round alone.
+    island: unique name of this island.
+    address: address of this machine for the other islands.
+    wait_s: longest wait of a round for the other islands, such as for an island that is out of phase.
+    timeout_s: longest time to find the others, to fetch missed rounds, and for an exchange, each. The first
+        message of the others may take twice as long, because they may be fetching rounds.
+    attempts: tries of a round before training continues alone.
+    max_behind: missed rounds after which an island's drift is dropped.
+    keep: number of gradients that are kept for islands that missed rounds.
+    directory: directory of the kept gradients and the two newest states.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class DiLoCoTrainer(TrainerWorker):
         self._island = self._new_island()
 
     def _new_island(self) -> Island:
-        """Returns an island whose anchor is the present weights."""
+        """Returns an island whose anchor is the current weights."""
         inner = InnerTrainer(
             shards=lambda: Flat(self._inner.shards()),
             adopt=self._inner.adopt,
@@ -141,7 +140,7 @@ class DiLoCoTrainer(TrainerWorker):
         return Island(self._options, inner)
 
     def join(self, ranks: IslandRanks) -> Others:
-        """Returns the other islands of this rank. It is a collective, and called once, at the first step."""
+        """Returns the other islands of this rank. A collective, called once, at the first step."""
         options = self._options
         if options.lighthouse is None or self._spec.alone:
             return Others(Alone(), NoRounds())
@@ -158,7 +157,7 @@ class DiLoCoTrainer(TrainerWorker):
         return Others(membership, rounds)
 
     def _kept_rounds(self, rank: int) -> RoundStore:
-        """Returns the rank's store. If there can be none, the island takes part in rounds all the same."""
+        """Returns the rank's store of rounds, or NoRounds if the directory cannot be used."""
         options = self._options
         directory = Path(options.directory) / f"{options.island}-{rank}"
         try:
@@ -183,7 +182,7 @@ class DiLoCoTrainer(TrainerWorker):
         return replace(report, measures={**report.measures, **self._island.synchronise(self._others)})
 
     def _wait_written(self) -> None:
-        """Waits until the state is written that a round or a load changes."""
+        """Waits until the state is written, before a round or a load changes it."""
         self._saves.wait_ended()
         if self._others:
             self._others.rounds.wait_ended()
@@ -191,7 +190,7 @@ class DiLoCoTrainer(TrainerWorker):
     # --- checkpoints --------------------------------------------------------------------------
 
     def save(self, directory: Path) -> SaveHandle:
-        """Saves the inner trainer's checkpoint in a subdirectory, with a file of each rank beside it."""
+        """Saves the inner trainer's checkpoint in a subdirectory, and a file per rank next to it."""
         inner = self._inner.save(directory / INNER)
         if self._island is None:
             return inner
@@ -222,7 +221,7 @@ class DiLoCoTrainer(TrainerWorker):
             saved = read(directory, self._spec.rank)
             of_ranks = saved is not None and saved[1]["ranks"] == self._spec.world_size
             fits = of_ranks and len(saved[0]["anchor"]) == len(self._island.outer.anchor)
-        except Exception as error:  # of a file that is broken in any way: all ranks are told
+        except Exception as error:  # of any kind, from a broken file; all ranks are informed
             log.warning("the outer state of rank %d cannot be read: %s", self._spec.rank, error)
             of_ranks = True
             fits = False
@@ -240,7 +239,7 @@ class DiLoCoTrainer(TrainerWorker):
         return saved if fits else None
 
     def reset_optimizer(self) -> None:
-        """Discards the inner optimizer's moments. The outer momentum stays, as it is on the other islands."""
+        """Discards the inner optimizer's moments, but not the outer momentum, which all islands share."""
         self._inner.reset_optimizer()
 
     def close(self) -> None:
@@ -251,7 +250,7 @@ class DiLoCoTrainer(TrainerWorker):
             self._others.rounds.close()
         self._inner.close()
 
-    # --- what the inner trainer does ----------------------------------------------------------
+    # --- delegated to the inner trainer -------------------------------------------------------
 
     @property
     def needs_model(self) -> bool:

@@ -1,6 +1,6 @@
-"""How far this rank's shards are from the anchor: what a round merges, and what outlives missed rounds.
+"""The drift of this rank's shards from the anchor, which a round merges. Must not know the other islands.
 
-It must not know the other islands. All work is done in chunks, so that no second copy of the shards exists.
+All work is done in chunks, to avoid a second copy of the shards.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from extensions.islands.flat import Flat
 from extensions.islands.outer import Outer, OuterGradient
 from extensions.islands.ring import CHUNK, Partition, Span
 
-Read = Callable[[int, int], torch.Tensor]  # returns elements, from begin to end, as new CPU memory
+Read = Callable[[int, int], torch.Tensor]  # (begin, end) -> these elements in new CPU memory
 
 
 @dataclass(frozen=True)
 class Sent:
-    """The shards as an exchange sent them that failed here. The others may have merged them nevertheless."""
+    """The shards of an exchange that failed here, although the others may have merged it."""
 
     round: int
     updates: int
@@ -28,18 +28,18 @@ class Drift:
     """The anchor minus the shards, of one rank."""
 
     def __init__(self, shards: Callable[[], Flat], outer: Outer):
-        self.updates = 0  # that made the drift; 0: it is not to be merged
+        self.updates = 0  # number of updates in the drift; 0 = do not merge it
         self.sent: Sent | None = None
         self._shards = shards
         self._outer = outer
 
     def square(self) -> float:
-        """Returns the square of the norm. It is not finite if an element is not."""
+        """Returns the squared norm, which is not finite if an element is not."""
         drift = self.weighted(1)
         return sum(float(drift(*span).to(torch.float64).square().sum()) for span in self._chunks())
 
     def weighted(self, weight: float) -> Read:
-        """Returns a function that reads the drift, times a weight."""
+        """Returns a function that reads the drift times a weight."""
         shards = self._shards()
 
         def read(begin: int, end: int) -> torch.Tensor:
@@ -48,18 +48,18 @@ class Drift:
         return read
 
     def model(self) -> Read:
-        """Returns a function that reads the shards themselves."""
+        """Returns a function that reads the shards."""
         return self._shards().read
 
     def remember(self) -> None:
-        """Keeps a copy of the shards, until it is known whether the others have merged them."""
+        """Keeps a copy of the shards, in case the others have merged them."""
         shards = self._shards()
         self.sent = Sent(self._outer.round, self.updates, shards.read(0, shards.elements))
 
     def end_round(self, gradient: OuterGradient) -> list[float]:
         """Moves the anchor by the gradient, and the shards to the anchor.
 
-        Returns the product of the drift and the sum, and the square of the sum.
+        Returns the dot product of drift and gradient, and the gradient's squared norm.
         """
         sums = [0.0, 0.0]
         drift = self.weighted(1)
@@ -76,9 +76,9 @@ class Drift:
         return sums
 
     def rebase(self, move: Callable[[], object], merged: bool) -> None:
-        """Calls `move`, which moves the anchor, and moves the shards by as much: the drift stays.
+        """Calls `move`, which moves the anchor, and moves the shards equally, so that the drift is unchanged.
 
-        If `merged`, what was sent is in the new anchor, so only what came after it stays.
+        merged: True if the new anchor contains the sent drift, so that only later updates remain.
         """
         shards = self._shards()
         base = self.sent.shards if merged else self._outer.anchor
@@ -92,7 +92,7 @@ class Drift:
         self.sent = None
 
     def drop(self, move: Callable[[], object]) -> None:
-        """Calls `move`, which moves the anchor, and moves the shards to it: the drift is gone."""
+        """Calls `move`, which moves the anchor, and moves the shards to it, so that the drift is 0."""
         move()
         self._shards().write(0, self._outer.anchor)
         self.updates = 0

@@ -1,4 +1,4 @@
-"""Float32 tensors as one vector, end to end and in place, as the outer optimizer sees shards."""
+"""A view of a rank's shards as one float32 vector, for the outer optimizer."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ class Flat:
     """A view of contiguous float32 tensors, on any device, as one vector of CPU elements."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]):
-        """Creates it. Raises ValueError for a tensor that is not contiguous float32."""
+        """Raises ValueError for a tensor that is not contiguous float32."""
         for tensor in tensors:
             if tensor.dtype is not torch.float32 or not tensor.is_contiguous():
                 raise ValueError(f"a shard must be contiguous float32, not {tensor.dtype} {tensor.stride()}")
@@ -18,7 +18,7 @@ class Flat:
         self.elements = sum(self.sizes)
 
     def _slices(self, begin: int, end: int) -> Iterator[torch.Tensor]:
-        """Returns an iterator over the parts of the tensors that are elements `begin` to `end`."""
+        """Yields the parts of the tensors with the elements `begin` to `end`."""
         for tensor in self._tensors:
             if begin < len(tensor) and end > 0:
                 yield tensor[max(begin, 0) : end]
@@ -26,7 +26,7 @@ class Flat:
             end -= len(tensor)
 
     def read(self, begin: int, end: int) -> torch.Tensor:
-        """Returns the elements as new memory of the CPU."""
+        """Returns the elements in new CPU memory."""
         return torch.cat([torch.empty(0), *(part.to("cpu") for part in self._slices(begin, end))])
 
     def write(self, begin: int, values: torch.Tensor) -> None:

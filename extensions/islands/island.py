@@ -1,8 +1,8 @@
-"""One rank of an island, and the round in which the islands' drifts are merged.
+"""One rank of an island, and the rounds in which the islands' drifts are merged.
 
-`DiLoCoTrainer` calls `synchronise` after every so many updates. Nothing is written before a round is
-committed. So a round that fails or is missed changes no bit: the anchor stays, the drift grows, and the next
-round merges it. It must not know how the inner trainer trains.
+`DiLoCoTrainer` calls `synchronise` after every `every` updates. Nothing is changed before a round is
+committed. After a failed or missed round, the next one merges the drift. Must not know how the inner trainer
+trains.
 """
 
 import logging
@@ -27,22 +27,22 @@ from extensions.islands.saves import Saved
 
 log = logging.getLogger(__name__)
 
-LARGEST_DRIFT = 2.0**100  # norm times updates: below it no sum of drifts overflows float32
+LARGEST_DRIFT = 2.0**100  # norm times updates below which a sum of drifts does not overflow float32
 
 
 @dataclass(frozen=True)
 class InnerTrainer:
-    """What an island needs of its trainer. Every function but `shards` is a collective over its ranks."""
+    """The functions of an island's trainer. All but `shards` are collectives over its ranks."""
 
     shards: Callable[[], Flat]
     adopt: Callable[[], None]
     total: Callable[[list[float]], list[float]]  # returns sums over the ranks
-    layout: list[int]  # what must be alike on all islands besides options and shards: rank and ranks
+    layout: list[int]  # rank and number of ranks, which must be equal on all islands
 
 
 @dataclass(frozen=True)
 class Others:
-    """The other islands of this rank: who they are, and which rounds they keep."""
+    """The other islands of this rank: their membership, and the rounds that they keep."""
 
     membership: Membership
     rounds: RoundStore
@@ -50,7 +50,7 @@ class Others:
 
 class Island:
     def __init__(self, options: IslandOptions, inner: InnerTrainer):
-        """Begins at round 0, with the inner trainer's shards as the anchor."""
+        """Starts at round 0, with the inner trainer's shards as the anchor."""
         shards = inner.shards()
         self._options = options
         self._inner = inner
@@ -67,15 +67,15 @@ class Island:
         self.outer = Outer(shards.read(0, shards.elements), options.outer_lr, options.outer_momentum)
         self.drift = Drift(inner.shards, self.outer)
         self._newcomer = True
-        self._strays = False  # whether the others have another anchor of the same round
-        self._told = False  # whether this rank has sent its digest of the sum to the others
+        self._strays = False  # True if the others have another anchor of the same round
+        self._has_sent_digest = False  # True if this rank has sent its digest of the sum to the others
         self._measures: dict[str, float] = {}
 
     def synchronise(self, others: Others) -> dict[str, float]:
         """Tries to make a round with the other islands. Returns its measures.
 
-        If it is not made, `outer_alone` is 1 and training continues from the shards as they are. Raises
-        IslandRefusedError, on every rank, if this island was started unlike the others.
+        If that fails, `outer_alone` is 1, and training continues from the current shards. Raises
+        IslandRefusedError, on every rank, if this island's configuration differs from the others'.
         """
         began = time.monotonic()
         self._others = others
@@ -88,7 +88,7 @@ class Island:
         return {f"outer_{name}": float(value) for name, value in self._measures.items()}
 
     def _attempt(self) -> bool:
-        """Tries once to make a round. Returns whether to try again."""
+        """Tries once to make a round. Returns True if another try is useful."""
         asked = time.monotonic()
         meeting = self._others.membership.quorum(self.outer.round, self.outer.lineage)
         self._measures["wait_seconds"] += time.monotonic() - asked
@@ -99,13 +99,13 @@ class Island:
         self._weigh_drift()
         others_fetch_s = self._options.timeout_s
         ring = Ring(meeting.group, meeting.rank, meeting.size, others_fetch_s + self._options.timeout_s)
-        self._told = False
+        self._has_sent_digest = False
         members = self._members(ring, meeting, ready)
         gradient = self._exchange(ring, members) if members else None
-        sent, silent = self._inner.total([ring.sent, float(not self._told)])
+        sent, silent = self._inner.total([ring.sent, float(not self._has_sent_digest)])
         self._measures["bytes"] += sent
         if not self._others.membership.commit(gradient is not None):
-            if not silent and self.drift.updates:  # so others may have committed the round
+            if not silent and self.drift.updates:  # others may have committed the round
                 self.drift.remember()
             return ready
         self._make(gradient)
@@ -115,7 +115,10 @@ class Island:
     # --- the exchange -------------------------------------------------------------------------
 
     def _weigh_drift(self) -> None:
-        """Measures the drift. One that cannot be summed counts for nothing, and a round discards it."""
+        """Computes the drift's norm.
+
+        If it is not finite, or would overflow a float32 sum, the next round discards this island's updates.
+        """
         norm = math.sqrt(self._inner.total([self.drift.square()])[0])
         self._measures["drift_norm"] = norm
         if self.drift.updates and not norm * self.drift.updates < LARGEST_DRIFT:
@@ -123,10 +126,10 @@ class Island:
             self.drift.updates = 0
 
     def _exchange(self, ring: Ring, members: list[Member]) -> OuterGradient | None:
-        """Returns the sum of all drifts, or None if it is not known that all members have the same."""
+        """Returns the sum of all drifts, or None if the members may have different sums."""
         try:
             gradient = self._sum(ring, members)
-            self._told = True
+            self._has_sent_digest = True
             if len(set(ring.gather(gradient.after.encode()))) == 1:
                 return gradient
             log.warning("the islands have different sums in round %d", gradient.round)
@@ -135,7 +138,7 @@ class Island:
         return None
 
     def _sum(self, ring: Ring, members: list[Member]) -> OuterGradient:
-        """Returns the sum of all drifts. A single island's is its model, where a mean is taken."""
+        """Returns the sum of all drifts. If a single island takes the mean, its model replaces the anchor."""
         updates = {member.island: member.updates for member in members if member.updates}
         partition = Partition(len(self.outer.anchor), len(members), CHUNK)
         replaces = len(members) == 1 and self.outer.is_mean
@@ -158,7 +161,7 @@ class Island:
         )
 
     def _members(self, ring: Ring, meeting: Meeting, ready: bool) -> list[Member] | None:
-        """Returns what those say of themselves who exchange drifts now, with whom the ring continues.
+        """Returns the members that exchange drifts now, with which the ring continues.
 
         Returns None if they cannot, or if this island is not ready.
         """
@@ -187,15 +190,15 @@ class Island:
         return None if unfit or not ready else self._leave_out(ring, members)
 
     def _leave_out(self, ring: Ring, members: list[Member]) -> list[Member]:
-        """Continues the ring with the members that are ready. Returns these."""
-        if away := [member.island for member in members if not member.ready]:
-            log.warning("round %d goes on without %s: no catching up", self.outer.round, ", ".join(away))
-        here = [index for index, member in enumerate(members) if member.ready]
-        ring.continue_with(here, self._options.timeout_s)
-        return [members[index] for index in here]
+        """Continues the ring with the members that are ready, and returns them."""
+        if late := [member.island for member in members if not member.ready]:
+            log.warning("round %d goes on without %s: no catching up", self.outer.round, ", ".join(late))
+        ready = [index for index, member in enumerate(members) if member.ready]
+        ring.continue_with(ready, self._options.timeout_s)
+        return [members[index] for index in ready]
 
     def _make(self, gradient: OuterGradient) -> None:
-        """Makes the round, which is committed."""
+        """Makes a committed round."""
         with_cosine = self.drift.updates and not gradient.replaces
         dot, square = self._inner.total(self.drift.end_round(gradient))
         self._inner.adopt()
@@ -208,7 +211,7 @@ class Island:
     # --- checkpoints --------------------------------------------------------------------------
 
     def state(self) -> Saved:
-        """Returns what `restore` needs. The tensors are not copies: the next round changes them."""
+        """Returns the state for `restore`. The tensors are not copies, and the next round changes them."""
         sent = self.drift.sent
         tensors = {"anchor": self.outer.anchor, "momentum": self.outer.momentum, "sent": sent and sent.shards}
         numbers = {
@@ -220,7 +223,7 @@ class Island:
         return {name: tensor for name, tensor in tensors.items() if tensor is not None}, numbers
 
     def restore(self, saved: Saved) -> None:
-        """Restores a state of the same shards."""
+        """Restores a state of shards of the same sizes."""
         tensors, numbers = saved
         self.outer.restore(
             Snapshot(numbers["round"], numbers["lineage"], tensors["anchor"], tensors.get("momentum"))
@@ -228,13 +231,13 @@ class Island:
         self.drift.updates = numbers["updates"]
         if numbers["sent"]:
             self.drift.sent = Sent(*numbers["sent"], tensors["sent"])
-        elif self.drift.updates:  # this island may have made the round after it was saved
+        elif self.drift.updates:  # the island may have made the next round after the save
             self.drift.remember()
 
-    # --- rounds that were missed --------------------------------------------------------------
+    # --- missed rounds ------------------------------------------------------------------------
 
     def _catch_up(self, meeting: Meeting) -> bool:
-        """Moves the anchor to the others' round. Returns False, without a change, if it cannot be had."""
+        """Moves the anchor to the others' round. Returns False, without a change, if that is not possible."""
         behind = meeting.round - self.outer.round
         self._measures["behind"] = max(behind, self._measures["behind"])
         strays = self._strays or (not behind and self._has_another_anchor(meeting))
@@ -253,11 +256,11 @@ class Island:
         return True
 
     def _has_another_anchor(self, meeting: Meeting) -> bool:
-        """Returns whether most have another anchor of this round. One of round 0 is refused later."""
+        """Returns True if most islands have another anchor of this round; that of round 0 is refused later."""
         return self.outer.round > 0 and meeting.lineage not in (None, self.outer.lineage)
 
     def _move(self, found: Missed, behind: int, merged: bool) -> None:
-        """Moves the anchor, with the shards. A drift from an anchor that is too old is dropped."""
+        """Moves the anchor and the shards. Drops the drift if too many rounds were missed."""
 
         def move() -> None:
             self.outer.replay(found.gradients, found.end, found.start)

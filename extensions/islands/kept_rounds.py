@@ -1,10 +1,10 @@
-"""The rounds that one rank keeps in a directory, served to the same rank of the other islands.
+"""The rounds that a rank keeps in a directory and serves to the same rank of the other islands.
 
-The directory is laid out as a store of weights is, so the store's origin serves it and its client reads it:
+The directory has the layout of a weight store, so that its origin and its client are used:
 
-    objects/SHA256            a gradient, or a state: a safetensors file
-    runs/rounds/NUMBER.json   names those of a round
-    runs/rounds/latest.json   names the newest round
+    objects/SHA256            a safetensors file with a gradient or a state
+    runs/rounds/NUMBER.json   the files of a round
+    runs/rounds/latest.json   the newest round
 """
 
 import asyncio
@@ -43,8 +43,8 @@ from extensions.stored_weights.store.origin import create_app
 
 log = logging.getLogger(__name__)
 
-STATES = 2  # newest rounds whose state is kept
-SHUTDOWN_S = 1  # for open transfers
+STATES = 2  # newest rounds whose states are kept
+SHUTDOWN_S = 1  # longest wait for open transfers
 CLOSE_S = 5.0
 LEAST_S = 0.001
 LOCK = "lock"
@@ -55,13 +55,12 @@ Result = TypeVar("Result")
 
 
 class KeptRounds:
-    """Keeps rounds on disk or in `/dev/shm`, and finds those of others. One thread does all of it."""
+    """Keeps rounds on disk or in `/dev/shm`, and fetches those of others, in one thread."""
 
     def __init__(self, directory: Path, keep: int, address: str):
-        """Begins to serve the directory. keep: the number of gradients. address: where it listens.
+        """Starts to serve the directory. keep: the number of gradients. address: the address to listen at.
 
-        Raises OSError if the directory cannot be used, or another process uses it, or nothing can listen at
-        the address.
+        Raises OSError if the directory or the address cannot be used, or another process uses the directory.
         """
         self._directory = directory
         self._make_directories()
@@ -91,7 +90,7 @@ class KeptRounds:
             (self._directory / name).mkdir(parents=True, exist_ok=True)
 
     def _restore_directories(self) -> None:
-        """Makes again what somebody has removed. Raises OSError if another process has then locked it."""
+        """Creates removed directories again. Raises OSError if another process has locked them meanwhile."""
         self._make_directories()
         if not (self._directory / LOCK).exists():
             lock = _locked(self._directory)
@@ -116,10 +115,10 @@ class KeptRounds:
             futures.wait([self._written])
 
     def _write(self, number: int, gradient: OuterGradient | None, state: Snapshot) -> None:
-        """Keeps a round. If that fails, training goes on, and others cannot have the round from here."""
+        """Keeps a round. If that fails, a warning is logged, and training continues."""
         try:
             self._restore_directories()
-            if self._first:  # rounds of another run, or of a life that had come further
+            if self._first:  # removes rounds of another run, or after the loaded checkpoint
                 self._remove(lambda round: round >= number + (gradient is None))
                 self._first = False
             self._tidy(number - 1)
@@ -144,14 +143,14 @@ class KeptRounds:
         return kept
 
     def _path(self, number: int | None) -> Path:
-        """Returns the file that names a round's files, or the newest round."""
+        """Returns the path of a round's record, or of that of the newest round."""
         return self._directory / (latest_path(RUN) if number is None else manifest_path(RUN, number))
 
     def _name(self, kept: KeptRound) -> None:
         write_atomically(self._path(kept.round), kept.model_dump_json())
 
     def _read(self, number: int) -> KeptRound | None:
-        """Returns what is kept of a round. What cannot be read is removed."""
+        """Returns the record of a round, or None. Removes a record that cannot be read."""
         try:
             return KeptRound.model_validate_json(self._path(number).read_bytes())
         except (OSError, ValueError):
@@ -159,7 +158,7 @@ class KeptRounds:
             return None
 
     def _tidy(self, newest: int) -> None:
-        """Removes old states, then old gradients, and all files that no round names."""
+        """Removes old gradients and states, and all files that no round names."""
         self._remove(lambda round: round <= newest - self._keep)
         named = set()
         for number in stored_versions(self._directory, RUN):
@@ -192,7 +191,7 @@ class KeptRounds:
         deadline: float,
         find: Callable[[RoundSources], Coroutine[None, None, Result]],
     ) -> Result | None:
-        """Returns what is found, or None if it is not there, is broken, or does not come in time."""
+        """Returns the result of `find`, or None if a file is missing, broken or late."""
 
         async def found() -> Result:
             left_s = max(deadline - time.monotonic(), LEAST_S)
@@ -207,12 +206,12 @@ class KeptRounds:
             return None
         try:
             return self._thread.submit(asyncio.run, found()).result()
-        except Exception as error:  # of any kind: others can serve anything
+        except Exception as error:  # of any kind, because others may serve anything
             log.warning("kept rounds at %s: %s", ", ".join(urls), first_line(error))
             return None
 
     def close(self) -> None:
-        """Ends serving. The directory stays, for a later life."""
+        """Ends serving. The directory is kept for a restart."""
         self.wait_ended()
         self._thread.shutdown()
         self._server.should_exit = True

@@ -1,7 +1,7 @@
-"""The islands that one lighthouse of torchft knows: who is alive, and who takes part in a round.
+"""The membership of islands by a lighthouse of torchft, which knows the live islands and forms rounds.
 
-The lighthouse is a process of its own, `torchft_lighthouse`. It holds no state that matters. An island that
-cannot reach it trains on alone, and takes part again when it can. Nothing is encrypted or authenticated.
+The lighthouse is a separate process, `torchft_lighthouse`, without persistent state. An island that cannot
+reach it continues alone, and joins again later. Nothing is encrypted or authenticated.
 """
 
 import logging
@@ -25,21 +25,21 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 5.0
 TOO_LATE = "Timeout expired"  # in torchft's error
-STORE = re.compile(r".+:\d{1,5}")  # where groups rendezvous: HOST:PORT
+STORE = re.compile(r".+:\d{1,5}")  # HOST:PORT of a rendezvous store
 HEARTBEAT_S = 0.5
 MISSING = "islands need torchft, which is not installed: pip install 'pipelinerl[islands]'"
 
 
 class Quorum(NamedTuple):
-    """What rank 0 has learnt, and tells the others. sources, lineages: of islands, by rank."""
+    """The lighthouse's answer, which rank 0 sends to the other ranks."""
 
     rank: int
     size: int
-    round: int  # the newest
-    name: str  # of this meeting alone
-    store: str  # where its groups rendezvous
-    sources: list[list[str]]  # of the others that are at this round
-    lineages: list[list[str]]  # of all that are
+    round: int  # the newest round
+    name: str  # unique name of this meeting
+    store: str  # address of the rendezvous store
+    sources: list[list[str]]  # [other island at this round][rank]
+    lineages: list[list[str]]  # [island at this round][rank]
 
 
 class LighthouseMembership:
@@ -55,11 +55,13 @@ class LighthouseMembership:
         wait_s: float,
         timeout_s: float,
     ):
-        """Rank 0 begins to tell the lighthouse that this island is alive.
+        """Starts the heartbeat to the lighthouse on rank 0.
 
-        lighthouse: its URL. address: of this machine, where other islands reach it. source: the URL of the
-            rounds that this rank keeps, or "". wait_s: for the other islands. timeout_s: to find and to
-            connect them. Raises CannotContinueError, on every rank, if rank 0 cannot listen at the address.
+        lighthouse: URL of the lighthouse. address: address of this machine for the other islands.
+        source: URL of the rounds that this rank keeps, or "".
+        wait_s: longest wait for the other islands. timeout_s: longest time to connect them.
+
+        Raises CannotContinueError, on every rank, if rank 0 cannot listen at the address.
         """
         self._ranks = ranks
         self._address = address
@@ -76,7 +78,7 @@ class LighthouseMembership:
             raise CannotContinueError(f"trainer.address={address} must be an address of this machine: {why}")
 
     def quorum(self, round: int, lineage: str) -> Meeting | None:
-        """Asks on rank 0, and forms the group of this rank. Returns None, on every rank, without others."""
+        """Asks the lighthouse on rank 0, and forms this rank's group. Returns None if that fails."""
         lineages = self._ranks.each(lineage)
         quorum = self._ranks.of_rank_0(self._rank_0 and self._rank_0.quorum(round, lineages))
         if quorum is None:
@@ -100,7 +102,7 @@ class LighthouseMembership:
 
 
 class _Island:
-    """This island, as the lighthouse knows it."""
+    """The connection of this island to the lighthouse, on rank 0."""
 
     def __init__(
         self,
@@ -118,22 +120,22 @@ class _Island:
         self._store = listening_store(address, 0, timeout_s)
         self._at = f"{in_url(address)}:{self._store.port}"
         self._client: Any = None
-        self._begin_life()
-        self._say_alive()
+        self._rename()
+        self._send_heartbeat()
         self._left = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="island-heartbeat", daemon=True)
         self._heart.start()
 
-    def _begin_life(self) -> None:
-        """Takes a new name. The lighthouse keeps what was asked under a name until that is silent."""
-        self._life = f"{self._island}:{secrets.token_hex(8)}"
+    def _rename(self) -> None:
+        """Takes a new name, because the lighthouse remembers requests of a name until its heartbeat stops."""
+        self._name = f"{self._island}:{secrets.token_hex(8)}"
 
     def quorum(self, round: int, lineages: list[str]) -> Quorum | None:
-        """Waits for the other islands. Returns None if the lighthouse is gone, or they do not come."""
+        """Waits for the other islands. Returns None if they, or the lighthouse, do not answer."""
         log.info("round %d: waiting for other islands, %g s at most", round, self._wait.total_seconds())
         try:
             answer = _client(self._lighthouse).quorum(
-                self._life,
+                self._name,
                 self._wait,
                 address="",
                 store_address=self._at,
@@ -142,10 +144,10 @@ class _Island:
                 data={"sources": self._sources, "lineages": lineages},
             )
             return self._read(answer)
-        except Exception as error:  # whatever the lighthouse and the others say, this island trains on
+        except Exception as error:  # of any kind, because this island can continue alone
             log.warning("no round with other islands: %s", self._reason(error))
-            self._begin_life()
-            self._say_alive()
+            self._rename()
+            self._send_heartbeat()
             return None
 
     def _reason(self, error: Exception) -> str:
@@ -153,30 +155,30 @@ class _Island:
         return f"they did not come in {self._wait.total_seconds():g} s" if TOO_LATE in reason else reason
 
     def _read(self, answer: Any) -> Quorum:
-        """Raises an error for an answer that no lighthouse of islands gives."""
+        """Returns the parsed answer. Raises any error for an unexpected one."""
         members = sorted(filter(_is_island, answer.participants), key=lambda member: member.replica_id)
         newest = max(member.step for member in members)
         at_newest = [member for member in members if member.step == newest]
         created = answer.created
         return Quorum(
-            rank=[member.replica_id for member in members].index(self._life),
+            rank=[member.replica_id for member in members].index(self._name),
             size=len(members),
             round=newest,
             name=f"round/{answer.quorum_id}/{created.seconds}.{created.nanos}",
             store=members[0].store_address,
-            sources=[m.data["sources"] for m in at_newest if m.replica_id != self._life],
+            sources=[m.data["sources"] for m in at_newest if m.replica_id != self._name],
             lineages=[m.data["lineages"] for m in at_newest],
         )
 
     def _beat(self) -> None:
         while not self._left.wait(HEARTBEAT_S):
-            self._say_alive()
+            self._send_heartbeat()
 
-    def _say_alive(self) -> None:
+    def _send_heartbeat(self) -> None:
         try:
             self._client = self._client or _client(self._lighthouse)
-            self._client.heartbeat(self._life, timedelta(seconds=CONNECT_S))
-        except Exception:  # the lighthouse may be back the next time
+            self._client.heartbeat(self._name, timedelta(seconds=CONNECT_S))
+        except Exception:  # the lighthouse may answer the next time
             self._client = None
 
     def leave(self) -> None:
@@ -185,11 +187,11 @@ class _Island:
 
 
 def _is_island(member: Any) -> bool:
-    """Returns whether a participant says what an island says of itself. All islands leave out the others."""
-    said = member.data if isinstance(member.data, dict) else {}
+    """Returns True if a participant has the data of an island. Others are ignored on all islands."""
+    data = member.data if isinstance(member.data, dict) else {}
     return bool(STORE.fullmatch(member.store_address)) and all(
         isinstance(values, list) and all(isinstance(value, str) for value in values)
-        for values in (said.get("sources"), said.get("lineages"))
+        for values in (data.get("sources"), data.get("lineages"))
     )
 
 

@@ -1,4 +1,4 @@
-"""Gloo groups of the same rank of several islands, which bind to one address of this machine."""
+"""Forms gloo groups of the same rank of several islands, bound to one address of this machine."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from extensions.islands.ring import Group, Work
 
 
 class FailedGroup:
-    """Stands for a group that could not be formed. Every exchange in it fails, on this island at once."""
+    """A group that could not be formed, in which every exchange fails."""
 
     def __init__(self, why: str):
         self._why = why
@@ -24,11 +24,12 @@ class FailedGroup:
 
 
 def linked(address: str, store: str, name: str, place: tuple[int, int], timeout_s: float) -> Group:
-    """Returns a group under a name that is new in the store, or one that has failed.
+    """Returns a group under a name that is new in the store, or a FailedGroup.
 
-    address: of this machine, which the group binds to. store: `host:port` of a rendezvous store.
-    place: this island's rank, and the number of islands. timeout_s: for the rendezvous, and to
-    connect. Whoever waits for a message says for how long.
+    address: address of this machine that the group binds to.
+    store: `host:port` of a rendezvous store.
+    place: this island's rank, and the number of islands.
+    timeout_s: longest time for the rendezvous and for connections.
     """
     try:
         host, port = store.rsplit(":", 1)
@@ -37,5 +38,5 @@ def linked(address: str, store: str, name: str, place: tuple[int, int], timeout_
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
         options._timeout = timedelta(seconds=timeout_s)
         return dist.ProcessGroupGloo(dist.PrefixStore(name, rendezvous), *place, options)
-    except (RuntimeError, OSError, ValueError, TypeError) as error:  # the last of torch, for a port
+    except (RuntimeError, OSError, ValueError, TypeError) as error:  # torch raises TypeError for a port
         return FailedGroup(f"no links to the other islands: {first_line(error)}")

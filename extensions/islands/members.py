@@ -1,6 +1,6 @@
-"""What the members of a meeting tell one another before they exchange drifts, and how they decide whether to.
+"""The records that members of a meeting exchange before their drifts, and the decisions from them.
 
-Every member has the same records in the same order, so all of them decide alike.
+Every member has the same records in the same order, so all of them decide equally.
 """
 
 import hashlib
@@ -15,23 +15,23 @@ RECORD_BYTES = 512
 
 
 class IslandRefusedError(CannotContinueError):
-    """This island was started with another configuration or model than the others. It must end."""
+    """This island has another configuration or model than the others, and must end."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """What one island says of itself. All islands must have the same `terms`."""
+    """The record of one island. All islands must have the same `terms`."""
 
-    island: str  # its name
-    updates: int  # that made its drift; 0: it adds nothing
-    round: int  # of its anchor
-    lineage: str  # of its anchor
-    terms: str  # SHA-256 of all that the islands must agree on
-    newcomer: bool  # whether it has made no round since its process started
-    ready: bool  # whether its anchor is of the newest round
+    island: str  # name of the island
+    updates: int  # number of updates in the drift; 0 = it adds nothing
+    round: int  # round of the anchor
+    lineage: str  # lineage of the anchor
+    terms: str  # SHA-256 of the settings that must be equal
+    newcomer: bool  # True if it has made no round since its process started
+    ready: bool  # True if its anchor is of the newest round
 
     def record(self) -> bytes:
-        """Returns the record that `read` reads, always of the same length."""
+        """Returns the encoded record, padded to RECORD_BYTES."""
         record = json.dumps(asdict(self)).encode().ljust(RECORD_BYTES)
         if len(record) > RECORD_BYTES:
             raise ValueError(f"the island's name is too long: {self.island}")
@@ -39,7 +39,7 @@ class Member:
 
     @classmethod
     def read(cls, record: bytes) -> "Member":
-        """Raises ValueError for what another version of this code may send."""
+        """Returns a decoded record. Raises ValueError for a record of another version of this code."""
         try:
             return cls(**json.loads(record))
         except TypeError as error:
@@ -47,12 +47,11 @@ class Member:
 
 
 def terms(**settings: object) -> str:
-    """Returns the SHA-256 of settings, which must be the same on every island."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def refusal(own: int, members: Sequence[Member]) -> str | None:
-    """Returns why the member with index `own` must end, or None. Only a newcomer must."""
+    """Returns the reason why the member with index `own` must end, or None. Only newcomers are refused."""
     member = members[own]
     if not member.newcomer:
         return None
@@ -70,13 +69,13 @@ def refusal(own: int, members: Sequence[Member]) -> str | None:
 
 
 def strays(own: int, members: Sequence[Member]) -> bool:
-    """Returns whether the member has another anchor than the others that are ready."""
+    """Returns True if the member's anchor differs from that of the other members that are ready."""
     ready = [member for member in members if member.ready]
     return members[own].ready and members[own].lineage != _usual("lineage", ready)
 
 
 def fit(members: Sequence[Member]) -> bool:
-    """Returns whether those that are ready can exchange drifts now: alike in terms and anchor."""
+    """Returns True if all members that are ready have the same terms and anchor."""
     ready = [member for member in members if member.ready]
     alike = {(member.terms, member.lineage) for member in ready}
     names = {member.island for member in ready}
@@ -84,6 +83,6 @@ def fit(members: Sequence[Member]) -> bool:
 
 
 def _usual(name: str, members: Sequence[Member]) -> str:
-    """Returns the most frequent value among those who have made a round, or else among all. First wins."""
+    """Returns the most frequent value among members that have made a round, or among all if none has."""
     settled = [member for member in members if not member.newcomer]
     return Counter(getattr(member, name) for member in settled or members).most_common(1)[0][0]

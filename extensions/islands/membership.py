@@ -1,7 +1,7 @@
-"""Who takes part in a round: the interface between an island and what tells it of the others.
+"""The interface of memberships, which decide the islands of a round.
 
-Every rank of an island has a membership of its own, and all ranks get the same answers. Rank r of an island
-exchanges messages with rank r of the others.
+Every rank of an island has a membership, and all ranks get the same answers. Rank r of an island exchanges
+messages with rank r of the others.
 """
 
 from collections.abc import Sequence
@@ -13,35 +13,35 @@ from extensions.islands.ring import Group
 
 @dataclass(frozen=True)
 class Meeting:
-    """The islands that are about to exchange their drifts."""
+    """The islands that will exchange their drifts."""
 
-    rank: int  # this island's place
+    rank: int  # rank of this island
     size: int  # number of islands
-    round: int  # the newest that one of them has reached
-    group: Group | None  # None if this island is the only one; never one in which an exchange has failed
-    sources: Sequence[str] = ()  # of kept rounds
-    lineage: str | None = None  # of the anchor of that round; None: not known before the exchange
+    round: int  # newest round of the islands
+    group: Group | None  # a new group; None if this island is alone
+    sources: Sequence[str] = ()  # URLs of kept rounds
+    lineage: str | None = None  # most frequent lineage of the newest round; None = unknown
 
 
 class Membership(Protocol):
     def quorum(self, round: int, lineage: str) -> Meeting | None:
-        """Waits for the other islands. Returns None if this island has to continue alone for now.
+        """Waits for the other islands. Returns None if this island must continue alone.
 
-        round, lineage: of this island's anchor.
+        round, lineage: those of this island's anchor.
         """
 
     def commit(self, ok: bool) -> bool:
-        """Returns whether the round is made, after the exchange has succeeded here or not.
+        """Returns True if the round is made: no rank of this island has passed False.
 
-        It is False on every rank of this island if one passes False. Another island may get another answer.
+        ok: True if the exchange has succeeded on this rank. Another island may get another answer.
         """
 
     def leave(self) -> None:
-        """Tells the others that this island takes part no more."""
+        """Ends this island's participation."""
 
 
 class Alone:
-    """The membership of an island without others: it makes every round by itself."""
+    """The membership of an island that makes every round alone."""
 
     def quorum(self, round: int, lineage: str) -> Meeting:
         return Meeting(rank=0, size=1, round=round, group=None)

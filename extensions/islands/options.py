@@ -1,4 +1,4 @@
-"""The options of `DiLoCoTrainer`, which documents them, and what they may be."""
+"""The options of `DiLoCoTrainer`, which documents them, with their checks."""
 
 import math
 import re
@@ -9,12 +9,12 @@ from extensions.islands.quantise import QUANTISERS
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_S = 86_400.0  # torchft refuses to wait for much longer
-LIMITED = 4  # times timeout_s in an attempt: to find the others, twice for what they say, to exchange
+LIMITED = 4  # multiple of timeout_s in a try: find the others, twice for their records, exchange
 
 
 @dataclass(frozen=True)
 class IslandOptions:
-    """Raises ValueError, in one sentence, for an option that no island can have."""
+    """The options. The constructor raises ValueError, in one sentence, for an invalid option."""
 
     every: int | None
     outer_lr: float
@@ -64,29 +64,29 @@ class IslandOptions:
 
     @property
     def period(self) -> int:
-        """`every`, where there are rounds."""
+        """`every`, or 1 without rounds."""
         return self.every or 1
 
     @property
     def longest_silence_s(self) -> float:
-        """The longest time for which one rank may wait for others, while the rest waits for it."""
+        """The longest time for which other ranks may wait for a rank that waits for islands."""
         return 0 if self.lighthouse is None else max(self.wait_s, 2 * self.timeout_s)
 
     @property
     def longest_wait_s(self) -> float:
-        """The longest time that a round can take beside what it computes."""
+        """The longest time of a round, without computation."""
         return 0 if self.lighthouse is None else self.attempts * (self.wait_s + LIMITED * self.timeout_s)
 
 
 def _number(name: str, value: object) -> float:
-    """Returns the number. Raises ValueError if it is none."""
+    """Returns the value. Raises ValueError if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} must be a number, not {value!r}")
     return value
 
 
 def _is_url(text: object) -> bool:
-    """Returns whether it is http://HOST:PORT."""
+    """Returns True if the text is http://HOST:PORT."""
     try:
         parts = urlsplit(str(text))
         return parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)

@@ -1,8 +1,8 @@
-"""The outer optimizer: the anchor that all islands share, and the steps that move it from round to round.
+"""The outer optimizer, which moves the shared anchor from round to round.
 
-A step is SGD on the mean of the islands' drifts, with Nesterov's momentum as torch has it (DiLoCo, Douillard
-et al. 2023). Every operation is one rounding of float32, so an island that repeats the kept gradients has the
-bits of those that made the steps. It must not know who the islands are or how they exchange messages.
+A step is SGD on the mean of the islands' drifts, with torch's Nesterov momentum (DiLoCo, Douillard et al.
+2023). Every operation rounds once in float32, so replayed gradients give the same bits on every island. Must
+not know the islands or their messages.
 """
 
 import hashlib
@@ -18,34 +18,34 @@ from extensions.islands.ring import Partition, Span
 
 
 class ReplayError(ValueError):
-    """The kept gradients do not lead on from this anchor."""
+    """The kept gradients do not continue from this anchor."""
 
 
 @dataclass(frozen=True)
 class OuterGradient:
-    """The sum of the drifts of one round, as the messages that every island of the round has."""
+    """The sum of the drifts of one round, as coded messages, which are equal on every island."""
 
-    round: int  # of the anchor that it changes
+    round: int  # round of the anchor that it changes
     before: str  # lineage of that anchor
-    updates: Mapping[str, int]  # of each island in the sum, those that made its drift
-    weight: float  # sum of the updates in units of `every`; 0: the anchor stays
+    updates: Mapping[str, int]  # island -> number of updates in its drift
+    weight: float  # sum of the updates in units of `every`; 0 = the anchor does not change
     quantise: str  # name of the code
     partition: Partition
-    messages: Sequence[torch.Tensor]  # uint8, one for each span of the partition; none if the weight is 0
-    replaces: bool = False  # whether the messages are the next anchor itself
+    messages: Sequence[torch.Tensor]  # uint8, one per span of the partition; none if the weight is 0
+    replaces: bool = False  # True if the messages are the next anchor
 
     @cached_property
     def after(self) -> str:
-        """The lineage of the next anchor: a SHA-256 of the one before and of all that the step depends on."""
+        """The lineage of the next anchor: a SHA-256 of the previous lineage and all inputs of the step."""
         size = [self.partition.elements, self.partition.parts, self.partition.chunk]
-        said = [self.before, self.round, self.updates, self.weight, self.quantise, size, self.replaces]
-        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+        inputs = [self.before, self.round, self.updates, self.weight, self.quantise, size, self.replaces]
+        digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode())
         for message in self.messages:
             digest.update(message.numpy())
         return digest.hexdigest()
 
     def values(self) -> Iterator[tuple[Span, torch.Tensor]]:
-        """Returns an iterator over the spans with their decoded values, which are new memory."""
+        """Yields the spans with their decoded values, in new memory."""
         quantiser = QUANTISERS[self.quantise]
         if self.messages:
             for (begin, end), message in zip(self.partition.spans(), self.messages, strict=True):
@@ -66,7 +66,7 @@ class Outer:
     """The anchor of one rank's shards, with its momentum, on the CPU."""
 
     def __init__(self, anchor: torch.Tensor, lr: float, momentum: float):
-        """Begins at round 0 with an `[elements]` float32 anchor, which it owns from now on."""
+        """Starts at round 0. anchor: [elements] float32, which is changed in place."""
         self.anchor = anchor
         self.lineage = hashlib.sha256(anchor.numpy()).hexdigest()
         self.round = 0
@@ -76,13 +76,13 @@ class Outer:
 
     @property
     def is_mean(self) -> bool:
-        """Whether the next anchor is the mean of the islands' models, so one island's is its own model."""
+        """True if the next anchor is the mean of the islands' models."""
         return self.lr == 1 and self.beta == 0
 
     def step(
         self, gradient: OuterGradient, watch: Callable[[Span, torch.Tensor], object] = lambda *_: None
     ) -> None:
-        """Moves the anchor to the next round. Before that it calls `watch` with each span's sum."""
+        """Moves the anchor to the next round. Calls `watch` with each span and its sum before."""
         for (begin, end), values in gradient.values():
             watch((begin, end), values)
             if gradient.replaces:
@@ -93,7 +93,7 @@ class Outer:
         self.lineage = gradient.after
 
     def _move(self, begin: int, end: int, mean: torch.Tensor) -> None:
-        """Steps some elements. `mean` is overwritten."""
+        """Moves some elements. `mean` is overwritten."""
         if self.momentum is not None:
             momentum = self.momentum[begin:end].mul_(self.beta).add_(mean)
             mean.add_(momentum * self.beta)
@@ -108,7 +108,7 @@ class Outer:
     ) -> None:
         """Raises ReplayError unless the gradients lead from here, or from `start`, to round `end`.
 
-        last: the lineage of that round, if it is known.
+        last: the lineage of that round; None = unknown.
         """
         place = start or self
         sizes = {len(place.anchor), *(gradient.partition.elements for gradient in gradients)}
@@ -129,7 +129,7 @@ class Outer:
             raise ReplayError(f"the gradients lead to another anchor of round {number}")
 
     def replay(self, gradients: Sequence[OuterGradient], end: int, start: Snapshot | None = None) -> None:
-        """Repeats the steps to round `end`, from `start` if given. If `check` fails, nothing changes."""
+        """Repeats the steps to round `end`, from `start` if given. Raises ReplayError before any change."""
         self.check(gradients, end, start)
         if start:
             self.restore(start)
@@ -137,11 +137,10 @@ class Outer:
             self.step(gradient)
 
     def snapshot(self) -> Snapshot:
-        """Returns the state, whose tensors are not copies."""
         return Snapshot(self.round, self.lineage, self.anchor, self.momentum)
 
     def restore(self, state: Snapshot) -> None:
-        """Copies a state into this one. Momentum that it lacks is zero."""
+        """Copies a state into this one. A missing momentum is zero."""
         self.anchor.copy_(state.anchor)
         self.round = state.round
         self.lineage = state.lineage

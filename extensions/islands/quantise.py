@@ -1,7 +1,6 @@
-"""Codes of float32 vectors as bytes: `blocks` uses one byte an element, `none` uses four.
+"""Codes of float32 vectors: `blocks` takes one byte per element, `none` takes four.
 
-The ring sends what they return. They must not know what the numbers mean. Decoding rounds once at most, so a
-message has the same values on every processor.
+Decoding rounds at most once, so a message has the same values on every processor.
 """
 
 from typing import Protocol
@@ -15,23 +14,23 @@ SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 
 class Quantiser(Protocol):
     def size(self, elements: int) -> int:
-        """Returns the bytes of a message that codes so many elements."""
+        """Returns the size of a coded message in bytes."""
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns `[n]` float32 values as a new `[size(n)]` uint8 tensor, which may hold their memory.
+        """Returns [n] float32 values as [size(n)] uint8, which may share their memory.
 
-        Values that are not finite make what is decoded not finite.
+        If a value is not finite, decoded values are not finite either.
         """
 
     def decode(self, message: torch.Tensor, elements: int) -> torch.Tensor:
-        """Returns a message as `[elements]` float32 values."""
+        """Returns the decoded values, [elements] float32."""
 
 
 class Blocks:
-    """Signed bytes, and for each block of 256 elements a float32 scale, which is its largest magnitude / 127.
+    """Signed bytes with a float32 scale per block of 256 elements: its largest magnitude / 127.
 
-    The error of an element is at most its block's largest magnitude / 254. A block whose scale would be below
-    2^-126 is coded as zero. The message is the scales, then the bytes.
+    The error of an element is at most its block's largest magnitude / 254. A block with a scale below 2^-126
+    is coded as zero. A message is the scales, then the bytes.
     """
 
     def size(self, elements: int) -> int:
@@ -42,7 +41,7 @@ class Blocks:
         scales = blocks.abs().amax(1) / 127
         scales[scales < SMALLEST_SCALE] = 0
         quotients = (blocks / scales[:, None]).round_()
-        codes = quotients.nan_to_num_(0, 0, 0).to(torch.int8).view(-1)  # where the scale is 0 or not finite
+        codes = quotients.nan_to_num_(0, 0, 0).to(torch.int8).view(-1)  # 0 if the scale is 0 or not finite
         return torch.cat([scales.view(torch.uint8), codes[: len(values)].view(torch.uint8)])
 
     def decode(self, message: torch.Tensor, elements: int) -> torch.Tensor:
@@ -56,12 +55,12 @@ def _blocks(elements: int) -> int:
 
 
 def _padded(values: torch.Tensor) -> torch.Tensor:
-    """Returns the values with zeros after them, up to a multiple of the block."""
+    """Returns the values, padded with zeros to a multiple of the block."""
     return torch.nn.functional.pad(values, (0, -len(values) % BLOCK))
 
 
 class Unquantised:
-    """The four bytes of each float32 value, as they are."""
+    """The four bytes of each float32 value."""
 
     def size(self, elements: int) -> int:
         return FLOAT32 * elements

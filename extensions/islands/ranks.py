@@ -1,4 +1,4 @@
-"""What the ranks of one island tell one another, over a gloo group of their own."""
+"""Collectives over the ranks of one island, in a separate gloo group."""
 
 from datetime import timedelta
 from typing import TypeVar
@@ -12,10 +12,10 @@ Value = TypeVar("Value")
 
 
 class IslandRanks:
-    """One rank of an island. Every function but the properties is a collective over the island's ranks."""
+    """One rank of an island. All methods are collectives over the island's ranks."""
 
     def __init__(self, spec: WorkerSpec):
-        """Must be called on every rank, after the inner trainer has made the default process group."""
+        """Must be called on every rank, after the inner trainer has created the default process group."""
         self.rank = spec.rank
         self.size = spec.world_size
         self._group = None if spec.world_size == 1 else new_group(spec)
@@ -28,11 +28,11 @@ class IslandRanks:
         return sums.tolist()
 
     def all(self, said: bool) -> bool:
-        """Returns whether every rank says so."""
+        """Returns True if the value is True on every rank."""
         return self.total([float(said)])[0] == self.size
 
     def of_rank_0(self, value: Value | None) -> Value:
-        """Returns rank 0's value on every rank. It must be picklable; it comes from this island alone."""
+        """Returns rank 0's value, which must be picklable, on every rank."""
         values = [value]
         if self._group:
             dist.broadcast_object_list(values, src=0, group=self._group)

@@ -1,9 +1,9 @@
-"""The sum of vectors over the members of a ring, as coded messages that every member has bit for bit.
+"""Sums vectors over the members of a ring, as coded messages that are bitwise equal on every member.
 
-Each member sends to its right and receives from its left: 2 (N - 1) / N of a coded vector in all. A part of
-the vector travels around, is added to and coded anew at each member, until it is complete at the last one
-(reduce-scatter). Its last coding then travels around unchanged (all-gather). Whoever wants the sum decodes
-these messages, the last member too. Called by `synchronise`; it must not know what is added.
+Each member sends 2 (N - 1) / N of a coded vector to its right neighbour. In the reduce-scatter, each member
+adds to a part of the vector and codes it again, until it is complete at the last member. In the all-gather,
+the last code is sent around unchanged. All members, including the last one, decode these messages. Must not
+know what the vectors are.
 """
 
 import time
@@ -22,30 +22,29 @@ Span = tuple[int, int]  # begin and end of consecutive elements
 
 
 class LinkError(RuntimeError):
-    """An exchange failed: a member is gone or silent. The group must not be used again."""
+    """An exchange failed, because a member has ended or does not answer. The group must not be used again."""
 
 
 class Work(Protocol):
     def wait(self, timeout: timedelta) -> object:
-        """Waits until the message is sent or has arrived. Raises RuntimeError or OSError if it cannot be."""
+        """Waits until the message is sent or has arrived. Raises RuntimeError or OSError."""
 
 
 class Group(Protocol):
-    """A torch process group of CPU tensors, or any object that sends and receives as one."""
+    """The interface of a torch process group for CPU tensors."""
 
     def send(self, tensors: list[torch.Tensor], rank: int, tag: int) -> Work:
         """Starts to send one tensor to a member."""
 
     def recv(self, tensors: list[torch.Tensor], rank: int, tag: int) -> Work:
-        """Starts to fill one tensor with what a member sends under the tag."""
+        """Starts to receive one tensor from a member, under the tag."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A vector cut into as many parts as the ring has members, and each part into chunks.
+    """The division of a vector into one part per member of the ring, and of each part into chunks.
 
-    Parts and chunks begin at multiples of 256 elements, so that no block of a quantiser is cut. A part may be
-    empty.
+    Parts and chunks start at multiples of 256 elements, the block of a quantiser. A part may be empty.
     """
 
     elements: int
@@ -60,21 +59,21 @@ class Partition:
         return [(first, min(first + self.chunk, end)) for first in range(begin, end, self.chunk)]
 
     def spans(self) -> Iterator[Span]:
-        """Returns an iterator over the chunks of all parts, in the order of the elements."""
+        """Returns the chunks of all parts, in the order of the elements."""
         return (span for part in range(self.parts) for span in self.chunks(part))
 
 
 class Transfer:
-    """A message on its way, whose memory is in use until `wait` returns."""
+    """A message in transfer, whose memory is in use until `wait` returns."""
 
     def __init__(self, message: torch.Tensor, work: Work | None = None, deadline: float = 0.0):
-        """Creates it. Without `work` the message is here already. deadline: the latest monotonic time."""
+        """work: the transfer; None = the message is complete. deadline: monotonic time."""
         self._message = message
         self._work = work
         self._deadline = deadline
 
     def wait(self) -> torch.Tensor:
-        """Returns the message once it is sent or has arrived. Raises LinkError if it cannot be."""
+        """Returns the message once it is sent or has arrived. Raises LinkError."""
         if self._work:
             left_s = max(self._deadline - time.monotonic(), LEAST_WAIT_S)
             try:
@@ -86,26 +85,24 @@ class Transfer:
 
 
 class Ring:
-    """One member's place in a ring, for one exchange after another over the same group."""
+    """A member of a ring, for successive exchanges over the same group."""
 
     def __init__(self, group: Group | None, rank: int, size: int, within_s: float):
-        """Creates the place of member `rank` of `size`. A ring of one member needs no group.
-
-        within_s: how long all exchanges may take.
-        """
+        """group: None for a ring of one member. within_s: longest time of all exchanges."""
         self._deadline = time.monotonic() + within_s
         self.sent = 0  # bytes
         self._group = group
-        self._members = list(range(size))  # their ranks in the group
+        self._members = list(range(size))  # ranks in the group
         self._rank = rank
         self._size = size
         self._sends = 0
         self._receives = 0
 
     def continue_with(self, members: list[int], within_s: float) -> None:
-        """Continues with some of the members, by index; this one is among them. They all call it alike.
+        """Continues with a subset of the members, by index, which includes this one. All must call it
+        equally.
 
-        within_s: how long all exchanges from now on may take.
+        within_s: longest time of all further exchanges.
         """
         self._deadline = time.monotonic() + within_s
         self._rank = members.index(self._rank)
@@ -115,10 +112,10 @@ class Ring:
     def sum(
         self, own: Callable[[int, int], torch.Tensor], partition: Partition, quantiser: Quantiser
     ) -> list[torch.Tensor]:
-        """Returns the coded sum: one message for each of the partition's spans, the same on every member.
+        """Returns the coded sum: one message per span of the partition, equal on every member.
 
-        `own(begin, end)` returns this member's elements as new float32 CPU memory. Each is asked for once.
-        While a message is on its way, the next one is coded. Raises LinkError if a member fails.
+        own: (begin, end) -> this member's elements in new float32 CPU memory; called once per element. The
+        next message is coded during a transfer. Raises LinkError if a member fails.
         """
         arriving: list[Transfer] = []
         for step in range(self._size):
@@ -140,7 +137,7 @@ class Ring:
     def _all_messages(
         self, complete: list[Transfer], partition: Partition, quantiser: Quantiser
     ) -> list[torch.Tensor]:
-        """Forwards the messages of the parts unchanged, from the one that is complete here."""
+        """Returns the messages of all parts, which are sent around from the part that is complete here."""
         parts = {(self._rank + 1) % self._size: complete}
         for step in range(self._size - 1):
             part = (self._rank + 1 - step) % self._size
@@ -150,7 +147,7 @@ class Ring:
         return [transfer.wait() for part in range(self._size) for transfer in parts[part]]
 
     def gather(self, record: bytes) -> list[bytes]:
-        """Returns the records of all members, in order. They must be equally long. Raises LinkError."""
+        """Returns the records of all members, in order. They must have equal lengths. Raises LinkError."""
         records = {self._rank: record}
         for step in range(self._size - 1):
             arriving = self._begin(torch.empty(len(record), dtype=torch.uint8))
@@ -161,7 +158,7 @@ class Ring:
         return [records[rank] for rank in range(self._size)]
 
     def _receive(self, partition: Partition, part: int, quantiser: Quantiser) -> list[Transfer]:
-        """Begins to receive the messages of a part from the left."""
+        """Starts to receive the messages of a part from the left."""
         sizes = [quantiser.size(end - begin) for begin, end in partition.chunks(part % self._size)]
         return [self._begin(torch.empty(size, dtype=torch.uint8)) for size in sizes]
 
@@ -188,6 +185,5 @@ class Ring:
 
 
 def finish(transfers: list[Transfer]) -> None:
-    """Waits until all are sent. Raises LinkError if one cannot be."""
     for transfer in transfers:
         transfer.wait()

@@ -1,4 +1,4 @@
-"""How the gradient of a round and the state after it are kept as files, with what names them."""
+"""The files of a round: its gradient, the state after it, and their records."""
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,13 +9,11 @@ from extensions.islands.ring import Partition
 from extensions.islands.tensor_files import Contents
 from extensions.stored_weights.store.part_file import Wanted
 
-RUN = "rounds"  # stands in the paths of a store where the run's id stands
-MAX_BYTES = 4096  # of a KeptRound and of the name of the newest one
+RUN = "rounds"  # in place of the run's id in the paths of a store
+MAX_BYTES = 4096  # of a KeptRound and of a Newest
 
 
 class KeptFile(BaseModel):
-    """A file in `objects/`."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -27,9 +25,9 @@ class KeptFile(BaseModel):
 
 
 class KeptRound(BaseModel):
-    """What is kept of one round, `runs/rounds/NUMBER.json`: its gradient, and the state after it.
+    """The kept files of a round, `runs/rounds/NUMBER.json`: its gradient, and the state after it.
 
-    Of the round before a checkpoint's, there may be the state alone.
+    The round before a checkpoint may have only a state.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,7 +38,7 @@ class KeptRound(BaseModel):
 
 
 class Newest(BaseModel):
-    """The newest round that is kept, `runs/rounds/latest.json`."""
+    """The newest kept round, `runs/rounds/latest.json`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,7 +62,7 @@ def gradient_contents(gradient: OuterGradient) -> Contents:
 
 
 def gradient_in(contents: Contents) -> OuterGradient:
-    """Returns the gradient of a file. Raises ValueError, KeyError or TypeError if it holds none."""
+    """Returns the gradient in a file. Raises ValueError, KeyError or TypeError if it is invalid."""
     tensors, numbers = contents
     if tensors["messages"].dtype is not torch.uint8 or tensors["messages"].dim() != 1:
         raise ValueError("messages that are no bytes")
@@ -77,7 +75,6 @@ def gradient_in(contents: Contents) -> OuterGradient:
 
 
 def state_contents(state: Snapshot) -> Contents:
-    """Returns the contents of a state's file."""
     tensors = {"anchor": state.anchor}
     if state.momentum is not None:
         tensors["momentum"] = state.momentum
@@ -85,7 +82,7 @@ def state_contents(state: Snapshot) -> Contents:
 
 
 def state_in(contents: Contents) -> Snapshot:
-    """Returns the state of a file. Raises KeyError or TypeError if it holds none."""
+    """Returns the state in a file. Raises ValueError, KeyError or TypeError if it is invalid."""
     tensors, numbers = contents
     if any(tensor.dtype is not torch.float32 or tensor.dim() != 1 for tensor in tensors.values()):
         raise ValueError("a state of tensors that are no float32 vectors")

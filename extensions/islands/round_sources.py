@@ -1,4 +1,4 @@
-"""Finds and fetches the kept rounds of other islands, and tries one source after the other."""
+"""Fetches the kept rounds of other islands, from one source after the other."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -33,9 +33,9 @@ Kept = TypeVar("Kept")
 
 
 class RoundSources:
-    """What other islands keep. Files are fetched into `directory`, and what is there is not fetched again.
+    """The kept rounds of other islands. Files are fetched into `directory`, unless they exist there.
 
-    Its functions raise StoreError if no source gives a file, and errors of many kinds for wrong contents.
+    The methods raise StoreError if no source has a file, and errors of any kind for invalid contents.
     """
 
     def __init__(self, directory: Path, urls: Sequence[str], timeout_s: float):
@@ -43,13 +43,13 @@ class RoundSources:
         self._client = SourceClient(Sources(urls), PullRules(idle_timeout_s=timeout_s))
 
     async def gradients(self, begin: int, end: int) -> list[OuterGradient] | None:
-        """Returns the gradients of rounds `begin` to `end`, without `end`. Returns None if one is missing."""
+        """Returns the gradients of the rounds in range(begin, end), or None if one is missing."""
         rounds = [await self._named(manifest_path(RUN, n), KeptRound) for n in range(begin, end)]
         files = [kept.gradient for kept in rounds if kept.gradient]
         return await self._contents(files, gradient_in) if len(files) == len(rounds) else None
 
     async def state(self, round: int) -> Snapshot | None:
-        """Returns the state of this round, or else the newest one before it, or None."""
+        """Returns the state of this round, or the newest one before it, or None."""
         for number in (round - 1, (await self._named(latest_path(RUN), Newest)).round):
             with contextlib.suppress(StoreError):
                 kept = await self._named(manifest_path(RUN, number), KeptRound)

@@ -1,4 +1,4 @@
-"""The rounds that an island keeps for others, and where it finds those that it has missed."""
+"""The interface of stores of rounds: those that an island keeps for others, and those that it has missed."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,15 +7,15 @@ from extensions.islands.outer import OuterGradient, Snapshot
 
 
 class RoundStore(Protocol):
-    """The kept rounds of one rank. What it returns of others is complete and unchanged."""
+    """The kept rounds of one rank. Rounds of others are verified."""
 
-    url: str  # where others find them; "" if nowhere
+    url: str  # URL for the others, or ""
 
     def begin(self, state: Snapshot) -> None:
-        """Begins to keep the state of a loaded checkpoint, and drops rounds after it. As `keep` otherwise."""
+        """Starts to keep the state of a loaded checkpoint, like `keep`, and drops rounds after it."""
 
     def keep(self, gradient: OuterGradient, state: Snapshot) -> None:
-        """Begins to keep a gradient and the state after it, which must not change before `wait_ended`."""
+        """Starts to keep a gradient and the state after it, which must not change before `wait_ended`."""
 
     def wait_ended(self) -> None:
         """Waits until the last round is kept."""
@@ -23,20 +23,20 @@ class RoundStore(Protocol):
     def gradients(
         self, begin: int, end: int, sources: Sequence[str], deadline: float
     ) -> list[OuterGradient] | None:
-        """Returns the gradients of rounds `begin` to `end`, without `end`. Returns None if one is missing.
+        """Returns the gradients of the rounds in range(begin, end), or None if one is missing.
 
-        deadline: the monotonic time after which it returns None.
+        deadline: monotonic time after which it returns None.
         """
 
     def state(self, round: int, sources: Sequence[str], deadline: float) -> Snapshot | None:
-        """Returns the newest state that can be had, of this round or an earlier one, or None."""
+        """Returns the newest available state of this round or an earlier one, or None."""
 
     def close(self) -> None:
-        """Ends what the store has started. What is kept stays."""
+        """Ends the store's threads. The kept rounds remain."""
 
 
 class NoRounds:
-    """The store of an island that keeps nothing, so one that is behind cannot catch up."""
+    """A store that keeps nothing."""
 
     url = ""
 

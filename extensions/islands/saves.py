@@ -1,4 +1,4 @@
-"""The files in which each rank of an island keeps its outer state beside the inner trainer's checkpoint."""
+"""Saves the outer state of each rank of an island, next to the inner trainer's checkpoint."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ class OuterSaves:
     """Writes one state at a time, in the background. Tensors must not change until `wait_ended` returns."""
 
     def __init__(self, rank: int, group: dist.ProcessGroup | None):
-        """`group` is a gloo group of all ranks that nothing else uses, or None if there is one rank."""
+        """group: gloo group of all ranks for this object only; None for one rank."""
         self._rank = rank
         self._group = group
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="outer-state")
@@ -42,7 +42,7 @@ class OuterSaves:
         return Saving(inner, self._written)
 
     def _write_everywhere(self, directory: Path, state: Saved) -> None:
-        """Writes this rank's file. Raises OSError if a rank cannot write its own."""
+        """Writes this rank's file. Raises OSError if any rank fails."""
         error: OSError | None = None
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class OuterSaves:
             raise OSError(failed[0], words) from error
 
     def wait_ended(self) -> None:
-        """Waits until writing has ended. It does not raise if writing failed; the handle's `wait` does."""
+        """Waits until writing has ended. Errors are raised by the handle's `wait`."""
         if self._written:
             futures.wait([self._written])
 
@@ -77,6 +77,5 @@ def _write(path: Path, state: Saved) -> None:
 
 
 def read(directory: Path, rank: int) -> Saved | None:
-    """Returns the state of a rank, or None if the checkpoint has none."""
     path = path_of(directory, rank)
     return tensor_files.read(path) if path.exists() else None

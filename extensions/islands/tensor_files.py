@@ -1,4 +1,4 @@
-"""Safetensors files of float32 vectors and bytes, with numbers beside them. They hold no code."""
+"""Safetensors files of float32 or byte vectors, with a JSON object."""
 
 import json
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 
 from extensions.stored_weights.store.tensor_file import write_tensor_file
 
-NUMBERS = "numbers"  # the tensor of bytes that holds them, as JSON
+NUMBERS = "numbers"  # tensor of the JSON object's bytes
 
-Contents = tuple[Mapping[str, torch.Tensor], dict[str, Any]]  # vectors on the CPU by name, and numbers
+Contents = tuple[Mapping[str, torch.Tensor], dict[str, Any]]  # vectors on the CPU by name, JSON object
 
 
 def write(path: Path, contents: Contents, sync: bool = True) -> None:
-    """Writes a file. Raises OSError, and then `path` may hold part of it."""
+    """Writes a file. Raises OSError, after which the file may be incomplete."""
     tensors, numbers = contents
     text = np.frombuffer(json.dumps(numbers).encode(), np.uint8)
     entries = [
@@ -28,6 +28,6 @@ def write(path: Path, contents: Contents, sync: bool = True) -> None:
 
 
 def read(path: Path) -> Contents:
-    """Returns what is in a file. Raises OSError, ValueError or SafetensorError if it holds nothing such."""
+    """Returns the contents of a file. Raises OSError, ValueError or SafetensorError if it is invalid."""
     tensors = load_file(path)
     return tensors, json.loads(bytes(tensors.pop(NUMBERS).tolist()))

@@ -1,4 +1,4 @@
-"""Mathematical problems from data sets, and the verifier that judges their boxed answers with math-verify.
+"""Mathematical problems from data sets, and the verifier of their boxed answers, with math-verify.
 
-Plugs into a run as its domain (`domain=math`), whose verifier is called by the workers that judge.
+Plugs into a run as its domain (`domain=math`), whose verifier runs in the judging workers.
 """

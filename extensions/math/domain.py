@@ -1,4 +1,4 @@
-"""The domain: its data sets, how it asks their problems, and the reward of each outcome."""
+"""The domain of mathematical problems: data sets, prompts, and rewards of outcomes."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +24,11 @@ JUDGE_MOVED = (
 
 
 class Math(Verified):
-    """Problems with one answer, which the model puts in a box.
+    """Problems with one answer, which the model writes in a box.
 
     train, heldout: names of sources. Held-out problems are removed from the training problems, by their text.
-    sources: data sets by name; the fields of each are those of `Source`.
-    system_prompt: shown before every problem; null shows none.
+    sources: data sets by name, with the fields of `Source`.
+    system_prompt: system prompt of every problem; null = none.
     rewards: the reward of each outcome.
     """
 
@@ -106,11 +106,11 @@ class Math(Verified):
         answer = await client.chat(problem.messages)
         judgement = await self.judged(client, problem, answer.text)
         attempt = judged_attempt([answer.completion], judgement)
-        word = judgement.word if judgement.word in OUTCOMES else "undecided"  # a text may forge one
+        word = judgement.word if judgement.word in OUTCOMES else "undecided"  # a text may forge a word
         counts = {f"judged_{outcome}": float(outcome == word) for outcome in OUTCOMES}
         return replace(attempt, reward=self._rewards[word], metrics=attempt.metrics | counts)
 
-    # Loaded at first use, so that a run can be planned on a machine without its data.
+    # Loaded at first access, so that a run can be planned on a machine without its data.
 
     @cached_property
     def _rows(self) -> dict[str, Rows]:
@@ -129,7 +129,7 @@ class Math(Verified):
         return [(name, index) for name, indices in sound.items() for index in indices]
 
     def _sound(self, names: Sequence[str], unfit: Mapping[str, str]) -> dict[str, list[int]]:
-        """Returns the rows to use of each source. `unfit`: reasons why not, by problem."""
+        """Returns the usable rows of each source. unfit: problem -> reason why it is not used."""
         unfit = {**contradictory([row for name in names for row in self._rows[name]]), **unfit}
         sound = {}
         for name in names:
@@ -155,7 +155,7 @@ class Math(Verified):
 
 
 def contradictory(rows: Sequence[Row]) -> dict[str, str]:
-    """Returns the problems that have two different answers, which would be right and wrong by chance."""
+    """Returns the problems that have two different answers."""
     first: dict[str, str] = {}
     answered = [row for row in rows if row.answer]
     other = [row for row in answered if first.setdefault(row.problem, row.answer) != row.answer]

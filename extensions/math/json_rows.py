@@ -1,7 +1,7 @@
-"""Reads the rows of a JSON file as its text has them.
+"""Reads the rows of a JSON file with all values as text.
 
-Libraries that infer types turn 007 into 7, 1e-05 into a float, and "2020-01-01" into a time. Here every value
-is the text that stands in the file: that of a string is its content, that of anything else its JSON.
+The value of a string is its content, and any other value its JSON. Libraries that infer types turn 007 into
+7, 1e-05 into a float, and "2020-01-01" into a time.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_json(path: Path) -> list[Values]:
-    """Returns the rows of a file of one array of objects, or of one object on each line.
+    """Returns the rows of a file with an array of objects, or an object on each line.
 
-    Raises ValueError for a file that is neither, naming the line.
+    Raises ValueError, with the line, for any other file.
     """
     content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
     _check_utf8(path, content)
@@ -28,7 +28,7 @@ def read_json(path: Path) -> list[Values]:
 
 
 def value_at(row: Values, field: str) -> msgspec.Raw | None:
-    """Returns the value of a field, in which dots lead into nested ones; None if the row has none."""
+    """Returns the value of a field, whose dots lead into nested objects, or None."""
     if field in row:
         return row[field]
     name, _, rest = field.partition(".")
@@ -38,7 +38,7 @@ def value_at(row: Values, field: str) -> msgspec.Raw | None:
 
 
 def as_text(value: msgspec.Raw) -> str | None:
-    """Returns the content of a string, None for null, or the JSON of any other value."""
+    """Returns the content of a string, None for null, and the JSON of any other value."""
     written = bytes(value).strip()
     if written[:1] == b'"':
         return msgspec.json.decode(written, type=str)

@@ -1,4 +1,4 @@
-"""The rows of a source: a problem, as text or as messages, and the text of its answer."""
+"""The rows of a source: problems, as text or as messages, and the texts of their answers."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,7 @@ ROLES = re.compile(r"(?:system )?(?:user assistant )*user")
 
 
 class Row(NamedTuple):
-    """A problem and its answer; empty if the row has none.
-
-    messages: the conversation, if the data set has messages in place of text.
-    """
+    """A problem and its answer, which may be empty. messages: the conversation, if the problem is one."""
 
     problem: str
     answer: str
@@ -95,7 +92,7 @@ class Rows:
             if getattr(self._source, role) not in table.column_names:
                 self._refuse_field(role, table.column_names)
         self._check_types(table)
-        # Whole columns, because reading row by row takes a hundred times as long.
+        # Reading complete columns is a hundred times as fast as row by row.
         columns = (_column(table, field) for field in (self._source.problem, self._source.answer))
         for number, (problem, answer) in enumerate(zip(*columns, strict=True), 1):
             is_text = problem is None or isinstance(problem, list)
@@ -138,7 +135,7 @@ class Rows:
 
 
 def _is_list_of_texts(value: msgspec.Raw) -> bool:
-    """Returns whether a value is a list of anything but numbers; `[1, 2]` may be an interval."""
+    """Returns True if a value is a list that is not only of numbers; `[1, 2]` may be an interval."""
     if bytes(value)[:1] != b"[":
         return False
     try:
@@ -149,7 +146,7 @@ def _is_list_of_texts(value: msgspec.Raw) -> bool:
 
 
 def _column(table: Dataset, field: str) -> list[Any]:
-    """Returns the values of a column. One of float32 is read as it was written: 0.1, not 0.10000000149."""
+    """Returns the values of a column. Those of float32 are texts such as 0.1, not 0.10000000149."""
     values = table[field][:]
     kind = getattr(table.features[field], "dtype", "")
     if not kind.startswith("float"):

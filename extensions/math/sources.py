@@ -1,7 +1,4 @@
-"""The places of data sets: Hugging Face's hub, or local files.
-
-The library `datasets` caches what it fetches, and resumes an interrupted download.
-"""
+"""Sources of data sets: the Hugging Face Hub, with the library `datasets` and its cache, or local files."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,13 +16,13 @@ FILE_FORMATS = (".parquet", *JSON)
 
 @dataclass(frozen=True)
 class Source:
-    """The location of a data set, and the fields of a row that hold problem and answer.
+    """The location of a data set, and the fields of problem and answer in its rows.
 
-    path: `org/name` of a data set on the Hugging Face hub, or a local .parquet, .jsonl or .json file.
-    split, config: names of a split and a configuration of the hub's data set.
+    path: `org/name` of a data set on the Hugging Face Hub, or a local .parquet, .jsonl or .json file.
+    split, config: names of a split and a configuration of the Hub's data set.
     problem, answer: names of fields; dots lead into nested fields.
     answer_pattern: regular expression whose first group extracts the answer from the field.
-    made_by: import path of a function that is called with the file's path, to write a missing file.
+    made_by: import path of a function that writes a missing file, called with its path.
     """
 
     path: str
@@ -42,12 +39,12 @@ class Source:
 
     @property
     def is_here(self) -> bool:
-        """Whether the source is a local file that exists or that no function makes."""
+        """True if the source is a local file that exists or that no function makes."""
         return self.is_local and (self.made_by is None or Path(self.path).is_file())
 
 
 def sources_of(options: Mapping[str, Mapping[str, str]]) -> dict[str, Source]:
-    """Returns the configured sources by name. Raises ValueError for an option that no source has."""
+    """Returns the configured sources by name. Raises ValueError for invalid options."""
     known = [field.name for field in fields(Source)]
     for name, given in options.items():
         if unknown := [key for key in given if key not in known]:
@@ -78,7 +75,7 @@ def _check_pattern(name: str, pattern: str) -> None:
 
 
 def local_file(name: str, source: Source) -> Path:
-    """Returns the path of a local source. A file that is missing is made, if a function makes it."""
+    """Returns the path of a local source. Makes a missing file if `made_by` is given."""
     path = Path(source.path)
     if not source.is_here:
         _maker(name, source.made_by)(path)
@@ -88,7 +85,7 @@ def local_file(name: str, source: Source) -> Path:
 
 
 def table_of(name: str, source: Source) -> Dataset:
-    """Returns the data set of a local .parquet file or of the hub. Raises ValueError if it cannot be read."""
+    """Returns the data set of a local .parquet file or of the Hub. Raises ValueError if it cannot be read."""
     if not source.is_local:
         return _from_hub(name, source)
     path = local_file(name, source)

@@ -1,5 +1,5 @@
-"""Simulation of a run: real admission, lag and batching, with a simulated clock and simulated devices.
+"""Simulates a run with its real admission, lag and batching, and with a simulated clock and devices.
 
-Plugs into nothing: it is called by the user's command and by benchmarks, and reads a run's configuration.
-Must not know processes, HTTP and torch.
+Plugs into nothing; called by the user and by benchmarks, with a run's configuration. Must not know processes,
+HTTP and torch.
 """

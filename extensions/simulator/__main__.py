@@ -3,8 +3,8 @@
     python -m extensions.simulator +exp=math_7b --lengths lognormal:900,1.0
     python -m extensions.simulator +exp=math_7b --compare --like runs/earlier
 
-Admission, lag and batching are the run's own; servers and trainer only take time. Their times come from a
-recorded run (--like), from the command line, or else from the model's shape and a GPU's data sheet.
+Admission, lag and batching are the run's; servers and trainer are simulated. Their times come from a recorded
+run (--like), from the command line, or from the model's shape and a GPU's data sheet.
 """
 
 import argparse
@@ -16,11 +16,10 @@ from pydantic import ValidationError
 
 from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
-from extensions.simulator.inputs import inputs_of
-from extensions.simulator.memory import warned_of_memory
+from extensions.simulator.inputs import inputs_of, memory_warnings
+from extensions.simulator.measures import HEAD, row_of
 from extensions.simulator.rates import DEVICES, Rates
 from extensions.simulator.run import SimulatedRun, StalledError
-from extensions.simulator.table import HEAD, row_of
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.model import check_shape
@@ -47,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         if shape:
             check_shape(config, shape)
         inputs = inputs_of(config, shape, given)
-        print(inputs.described(), *warned_of_memory(config, shape), "", HEAD, sep="\n")
+        print(inputs.described(), *memory_warnings(config, shape), "", HEAD, sep="\n")
         for each in _compared(config) if given.compare else [config]:
             run = SimulatedRun(each, inputs.rates, inputs.lengths, given.success, inputs.prompt_tokens)
             print(row_of(each, run.run()), flush=True)
@@ -63,9 +62,9 @@ def _compared(config: RunConfig) -> list[RunConfig]:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = command_parser("extensions.simulator", __doc__)
-    parser.add_argument("--compare", action="store_true", help="all three schedules")
-    parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps")
-    parser.add_argument("--like", type=Path, help="a recorded run, for lengths and times")
+    parser.add_argument("--compare", action="store_true", help="simulate all three schedules")
+    parser.add_argument("--steps", type=int, default=STEPS, help="training steps")
+    parser.add_argument("--like", type=Path, help="recorded run, for lengths and times")
     parser.add_argument("--lengths", help="constant:N or lognormal:MEDIAN,SIGMA, in tokens")
     parser.add_argument("--prompt-tokens", type=int)
     parser.add_argument("--success", type=float, default=0.5, help="share of right answers")
@@ -74,7 +73,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         parser.add_argument(
             f"--{rate.name.replace('_', '-')}", type=float, help="see extensions/simulator/rates.py"
         )
-    parser.add_argument("settings", nargs="*", help="of the run, as for launch.py")
+    parser.add_argument("settings", nargs="*", help="settings of the run, as for launch.py")
     return parser.parse_intermixed_args(arguments)
 
 

@@ -1,6 +1,7 @@
 """The lengths and times of a simulated run: from a recorded run, the model's shape, or the command line."""
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 from contracts.model_shape import ModelShape
@@ -8,21 +9,19 @@ from extensions.simulator.lengths import Lengths, as_measured, lengths_of
 from extensions.simulator.rates import DEVICES, Rates, by_arithmetic
 from extensions.simulator.recorded import recorded_inputs
 from pipelinerl.config import RunConfig
+from pipelinerl.launcher.checking.gpu_memory import longest_sequence, sequences_held
 
 PROMPT_TOKENS = 200
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a simulated run."""
-
     rates: Rates
     lengths: Lengths
     prompt_tokens: int
     source: str
 
     def described(self) -> str:
-        """Returns the numbers as text."""
         given = ", ".join(f"{field.name} {getattr(self.rates, field.name):.3g}" for field in fields(Rates))
         prompts = f"prompts of {self.prompt_tokens} tokens"
         return "\n".join([f"times {self.source}: {given}", prompts, *self._cut()])
@@ -38,7 +37,7 @@ class Inputs:
 
 
 def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Namespace) -> Inputs:
-    """Returns the inputs that a command asks for. Raises ValueError if one is missing."""
+    """Returns the inputs of a command. Raises ValueError if one is missing."""
     longest = config.sampling.max_tokens
     lengths = lengths_of(given.lengths, longest) if given.lengths else None
     if given.like:
@@ -60,7 +59,7 @@ def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Names
 
 
 def _prompt_tokens(config: RunConfig, given: argparse.Namespace, otherwise: int) -> int:
-    """Returns the command's number, by default `otherwise`. Raises ValueError if it is out of range."""
+    """Returns --prompt-tokens, or `otherwise` by default. Raises ValueError if it is out of range."""
     prompt_tokens = otherwise if given.prompt_tokens is None else given.prompt_tokens
     most = config.sampling.max_prompt_tokens
     if not 1 <= prompt_tokens <= most:
@@ -90,3 +89,17 @@ def _of_shape(
         prompt_tokens + lengths.mean / 2,
     )
     return rates, f"by arithmetic for {given.device}"
+
+
+def memory_warnings(config: RunConfig, shape: ModelShape | None) -> Iterator[str]:
+    """Yields a warning if a server gets more requests than its memory holds sequences of full length."""
+    if shape is None or not config.world.gpus:
+        return
+    held = sequences_held(config, shape)
+    requests = config.inference.requests_at_first
+    if requests > held:
+        yield (
+            f"warning: a server holds the keys and values of {held} sequences of {longest_sequence(config)} "
+            f"tokens, the longest, and gets {requests} requests (inference.concurrency); "
+            "in the simulation all go on"
+        )

@@ -1,4 +1,4 @@
-"""Distributions of the number of tokens of an answer. Pure."""
+"""Distributions of the length of answers, in tokens. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,16 +11,12 @@ DRAWS = 1000  # samples for a mean or a share
 
 @dataclass(frozen=True)
 class Lengths:
-    """A distribution of lengths, truncated at `longest` tokens.
-
-    draw: returns a length before truncation.
-    """
+    """A distribution of lengths, truncated at `longest` tokens. draw: returns a length before truncation."""
 
     draw: Callable[[np.random.Generator], float]
     longest: int
 
     def __call__(self, random: np.random.Generator) -> int:
-        """Returns the number of tokens of one answer."""
         return round(max(1, min(self.draw(random), self.longest)))
 
     @property
@@ -35,10 +31,9 @@ class Lengths:
 
 
 def lengths_of(text: str, longest: int) -> Lengths:
-    """Returns the distribution that a command names, truncated at `longest`.
+    """Returns the distribution `constant:N` or `lognormal:MEDIAN,SIGMA`, truncated at `longest`.
 
-    The forms are `constant:N` and `lognormal:MEDIAN,SIGMA`, where SIGMA is the logarithm's standard
-    deviation. Raises ValueError for another form.
+    SIGMA is the logarithm's standard deviation. Raises ValueError for another text.
     """
     kind, _, numbers = text.partition(":")
     try:
@@ -56,5 +51,4 @@ def lengths_of(text: str, longest: int) -> Lengths:
 
 
 def as_measured(measured: Sequence[int], longest: int) -> Lengths:
-    """Returns the distribution of recorded lengths."""
     return Lengths(lambda random: random.choice(measured), longest)

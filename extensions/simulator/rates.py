@@ -12,10 +12,10 @@ class Rates:
 
     decode_s: time of one token, on a server with one request.
     decode_per_request_s: additional time of a token for each further request on the same server.
-    train_tokens_per_s: tokens per second that one trainer rank trains, prompts included.
+    train_tokens_per_s: tokens per second of one trainer rank, including prompts.
     optimizer_s: time of one optimizer update.
     update_s: time from the end of a step until its weights are live, while the trainer waits.
-    paused_s: the part of `update_s` in which servers are paused.
+    paused_s: part of `update_s` in which servers are paused.
     judging_s: time from an answer to its reward.
     """
 
@@ -45,7 +45,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Device:
-    """An accelerator's data sheet, and the assumed utilisation."""
+    """An accelerator's data sheet, with assumed utilisations."""
 
     flops: float  # dense bfloat16
     memory_bytes_per_s: float

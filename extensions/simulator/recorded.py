@@ -20,10 +20,7 @@ from pipelinerl.streams.run_directory import check_run
 
 @dataclass(frozen=True)
 class Recorded:
-    """The lengths of a recorded run, in tokens, and its rates.
-
-    turns: the largest number of turns in a rollout.
-    """
+    """The rates of a recorded run, and its lengths in tokens. turns: largest number of turns of a rollout."""
 
     lengths: list[int]
     turns: int
@@ -32,10 +29,7 @@ class Recorded:
 
 
 def recorded_inputs(run_dir: Path) -> Recorded:
-    """Returns the run's measurements.
-
-    Raises InvalidInputError if there is no run, and ValueError if it recorded too little.
-    """
+    """Returns the run's measurements. Raises InvalidInputError without a run, ValueError for a short one."""
     check_run(run_dir)
     rollouts, learnt, optimizer, published_s, paused_s = _parts(run_dir).values()
     config = load_config(run_dir)
@@ -60,7 +54,7 @@ def recorded_inputs(run_dir: Path) -> Recorded:
 
 
 def _parts(run_dir: Path) -> dict[str, list]:
-    """Returns the records from which the times are computed, by name. Raises ValueError if one is empty."""
+    """Returns the records for the computation of times, by name. Raises ValueError if one is empty."""
     with recorded_streams(run_dir) as streams:
         rollouts = [rollout for rollout in recorded(streams, "rollouts") if rollout.completions]
     published = _spans(run_dir, "trainer-0", "publish")
@@ -81,7 +75,7 @@ def _parts(run_dir: Path) -> dict[str, list]:
 
 
 def _update_of_optimizer_s(learnt: list[dict], optimizer: list[dict], epochs: int) -> float:
-    """Returns the seconds of one update. The spans of the optimizer contain all epochs but the first."""
+    """Returns the seconds of one update. The optimizer's spans contain all epochs but the first."""
     epoch_s: Counter[int] = Counter()  # step -> seconds of an epoch
     for span in learnt:
         epoch_s[span["step"]] += span["d"]
@@ -90,9 +84,9 @@ def _update_of_optimizer_s(learnt: list[dict], optimizer: list[dict], epochs: in
 
 
 def _decoding(rollouts: list[Rollout], paused_s: float, servers: int) -> tuple[float, float]:
-    """Fits the seconds per token as a line over the number of other requests on the same server.
+    """Fits a line to the seconds per token, over the number of other requests on the same server.
 
-    Returns the seconds with no other request, and the additional seconds for each.
+    Returns the seconds without another request, and the additional seconds per request.
     """
     completions = [c for rollout in rollouts for c in rollout.completions if len(c.token_ids)]
     began = np.array([c.began for c in completions])
@@ -110,7 +104,7 @@ def _decoding(rollouts: list[Rollout], paused_s: float, servers: int) -> tuple[f
 
 
 def _mean_in_flight(began: np.ndarray, ended: np.ndarray) -> np.ndarray:
-    """Returns for each request how many requests were under way, on average, during it."""
+    """Returns the mean number of requests in flight during each request."""
     times = np.concatenate([began, ended])
     order = np.argsort(times)
     times = times[order]

@@ -1,4 +1,4 @@
-"""Makes the records of simulated rollouts, for the preprocessor. Pure computation."""
+"""Makes records of simulated rollouts. Pure computation."""
 
 import numpy as np
 

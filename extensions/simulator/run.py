@@ -1,4 +1,4 @@
-"""The simulated run: finds the next event, and applies its effects. Pure computation."""
+"""The event loop of a simulated run. Pure computation."""
 
 import heapq
 import itertools
@@ -25,9 +25,9 @@ class StalledError(RuntimeError):
 
 
 class SimulatedRun:
-    """A run of `max_steps`, from the time when version 0 is live until the last version is live.
+    """A run of `max_steps`, from when version 0 is live until the last version is live.
 
-    success: the share of attempts that are right; with 0 or 1, no group has a signal.
+    success: share of right attempts; with 0 or 1, all groups have equal rewards.
     """
 
     def __init__(self, config: RunConfig, rates: Rates, lengths: Lengths, success: float, prompt_tokens: int):
@@ -42,12 +42,12 @@ class SimulatedRun:
         self._groups = Groups(config.group_size)
         self._servers = [Server(rates) for _ in range(config.world.servers)]
         self._trainer = Trainer(rates, config.epochs)
-        self._waiting: deque[tuple[int, int]] = deque()  # members of open groups without a place
-        self._judged: list[tuple[float, int, Rollout]] = []  # rollouts, each with the time of its reward
+        self._waiting: deque[tuple[int, int]] = deque()  # members of open groups without a request slot
+        self._judged: list[tuple[float, int, Rollout]] = []  # (time of the reward, number, rollout)
         self._numbers = itertools.count()
         self._next_group = 0
-        self._made = 0  # number of versions made
-        self._live = 0  # version that the servers hold
+        self._made = 0  # newest version
+        self._live = 0  # version of the servers
         self._to_settle = 0  # rollouts of the step whose weights are being published
         self._dropped_in_a_row = 0
         self._now = 0.0
@@ -68,8 +68,8 @@ class SimulatedRun:
     # --- the actor ----------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Starts requests while there are free places, and groups while they are admitted."""
-        while self._admission.gate_open and self._free_places:
+        """Starts requests while slots are free, and groups while they are admitted."""
+        while self._admission.gate_open and self._free_slots:
             if not self._waiting:
                 if self._admission.blocked_by():
                     return
@@ -81,7 +81,7 @@ class SimulatedRun:
             server.start(self._now, group_id, member, self._lengths(self._random))
 
     @property
-    def _free_places(self) -> int:
+    def _free_slots(self) -> int:
         return self._config.requests_in_flight - sum(server.running for server in self._servers)
 
     def _answered(self, server: Server, request: Request) -> None:
@@ -147,7 +147,7 @@ class SimulatedRun:
     # --- the clock ----------------------------------------------------------------------------
 
     def _act(self) -> None:
-        """Advances the clock to the next event, and applies it."""
+        """Advances the clock to the next event, and handles it."""
         if self._trainer.doing is Doing.QUIESCING and not any(server.running for server in self._servers):
             self._publish()
         server = min(self._servers, key=Server.next_end)

@@ -1,7 +1,4 @@
-"""A simulated inference server. All requests have the same speed, which depends on their number.
-
-Pure computation.
-"""
+"""A simulated inference server, whose requests have equal speed, by their number. Pure computation."""
 
 import heapq
 import math
@@ -15,7 +12,7 @@ from extensions.simulator.rates import Rates
 
 @dataclass(frozen=True)
 class Request:
-    """A request on a server. `begin` is the server's token counter at the request's start."""
+    """A request on a server. begin: the server's token counter at the start of the request."""
 
     group_id: int
     member: int
@@ -33,8 +30,8 @@ class Server:
         self._paused = (0.0, 0.0)  # begin and end of the pause
         self._running: list[tuple[float, int, Request]] = []
         self._number = 0
-        self._switches = [(0.0, version)]  # (token counter, version from there on)
-        self.busy_s = 0.0  # seconds summed over the requests
+        self._switches = [(0.0, version)]  # (token counter, version from then on)
+        self.busy_s = 0.0  # sum of the requests' seconds
 
     @property
     def running(self) -> int:
@@ -45,14 +42,13 @@ class Server:
         return self._switches
 
     def start(self, now: float, group_id: int, member: int, tokens: int) -> None:
-        """Begins a request for `tokens` tokens."""
         self.go_to(now)
         request = Request(group_id, member, tokens, self._gained)
         heapq.heappush(self._running, (self._gained + tokens, self._number, request))
         self._number += 1
 
     def next_end(self) -> float:
-        """Returns when the next request ends, if none starts before. Returns infinity without requests."""
+        """Returns the time of the next end of a request, if none starts before; infinity without requests."""
         if not self._running:
             return math.inf
         left = max(0.0, self._running[0][0] - self._gained)
@@ -68,7 +64,6 @@ class Server:
         return heapq.heappop(self._running)[2]
 
     def go_to(self, now: float) -> None:
-        """Advances the requests to the time `now`."""
         if self._running:
             seconds = now - self._now - self._paused_s(now)
             self._gained += seconds / self._rates.token_s(self.running)
@@ -76,7 +71,7 @@ class Server:
         self._now = now
 
     def pause(self, begin: float, until: float) -> None:
-        """Pauses all requests from `begin` to `until`, perhaps in the future. Replaces an earlier pause."""
+        """Pauses all requests from `begin` to `until`, also in the future. Replaces an earlier pause."""
         self._paused = (begin, until)
 
     def _paused_s(self, now: float) -> float:
@@ -85,7 +80,6 @@ class Server:
         return max(0.0, min(now, until) - max(self._now, begin))
 
     def update(self, now: float, version: int) -> None:
-        """Sets the version of the tokens sampled from `now` on."""
         self.go_to(now)
         self._switches.append((self._gained, version))
 

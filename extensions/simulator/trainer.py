@@ -1,4 +1,4 @@
-"""A simulated trainer: it trains rows in order, and publishes after each step. Pure computation."""
+"""A simulated trainer, which trains rows in order and publishes after each step. Pure computation."""
 
 import math
 from collections import deque
@@ -9,8 +9,6 @@ from extensions.simulator.rates import Rates
 
 
 class Doing(Enum):
-    """The trainer's activity."""
-
     WAITING = auto()  # waits for a row
     TRAINING = auto()
     QUIESCING = auto()  # waits until no request is in flight
@@ -18,7 +16,7 @@ class Doing(Enum):
 
 
 class Trainer:
-    """A simulated trainer, which trains each step's rows `epochs` times. `until`: end of its activity."""
+    """A trainer that trains each step's rows `epochs` times. until: end of the current activity."""
 
     def __init__(self, rates: Rates, epochs: int):
         self._rates = rates
@@ -32,13 +30,12 @@ class Trainer:
         self._since = 0.0
 
     def put(self, rows: list[MicroBatchRow], now: float) -> None:
-        """Adds rows to train."""
         self._rows += rows
         if self.doing is Doing.WAITING:
             self.train_next(now)
 
     def train_next(self, now: float) -> None:
-        """Begins the next row, or begins to wait for one."""
+        """Starts to train the next row, or to wait for one."""
         if not self._rows:
             self._row = None
             self.change(Doing.WAITING, now, math.inf)
@@ -54,17 +51,17 @@ class Trainer:
         self.change(Doing.TRAINING, now, now + seconds)
 
     def _closing_s(self, epoch_s: float) -> float:
-        """Returns the seconds of a step beyond its first epoch: all updates, and the other epochs."""
+        """Returns the seconds of a step after its first epoch: all updates, and the other epochs."""
         return self._epochs * self._rates.optimizer_s + (self._epochs - 1) * epoch_s
 
     @property
     def row(self) -> MicroBatchRow:
-        """The row being trained, or just trained."""
+        """The current or last row."""
         assert self._row is not None
         return self._row
 
     def change(self, doing: Doing, now: float, until: float) -> None:
-        """Begins another activity at `now`, which lasts until `until`."""
+        """Starts another activity at `now`, which lasts until `until`."""
         self.seconds[self.doing] += now - self._since
         self.doing = doing
         self._since = now

@@ -1,4 +1,4 @@
-"""The verifier of mathematical answers: math-verify, and rules where it is too generous or too strict."""
+"""The verifier of mathematical answers: math-verify, with rules for cases that it judges wrongly."""
 
 from extensions.math.verifier.verifier import MathVerifier
 

@@ -9,7 +9,7 @@ SUBSCRIPTED = re.compile(r"[\d)]\s*\}?\s*_")
 
 
 def compared(gold: str, given: str, equal: Equal) -> str | None:
-    """Returns the verdict, or None if neither has a base. If only one has, the digits decide."""
+    """Returns the verdict, or None if neither has a base. If only one has a base, the digits are compared."""
     first, second = (BASED.fullmatch(text.replace("\\,", "").replace(" ", "")) for text in (gold, given))
     if not first or not second or not (first[2] or second[2]):
         return None
@@ -22,6 +22,6 @@ def compared(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def subscripted(gold: str, given: str, equal: Equal) -> str | None:
-    """Leaves numbers with another subscript than a base undecided, which math-verify drops as well."""
+    """Leaves numbers with other subscripts undecided, which math-verify drops too."""
     same = re.sub(r"[\s{}]", "", gold) == re.sub(r"[\s{}]", "", given)
     return UNDECIDED if not same and (SUBSCRIPTED.search(gold) or SUBSCRIPTED.search(given)) else None

@@ -1,6 +1,6 @@
-"""Compares numbers exactly, where math-verify compares some of their decimals.
+"""Compares numbers exactly, such that 1/2^120 differs from 0. math-verify compares only some decimals.
 
-So 1/2^120 is not 1/2^121, nor 0. The comparison replaces math-verify's own, also in tuples and sets.
+The comparison replaces math-verify's, also in tuples and sets.
 """
 
 import re
@@ -11,17 +11,17 @@ from math_verify import grader
 from sympy import Basic, MatrixBase, Rational, UnevaluatedExpr
 
 DIGITS = 30
-NO_DIFFERENCE = Rational(1, 10**60)  # sympy evaluates a difference that is 0 to at most 1e-100 of its terms
+NO_DIFFERENCE = Rational(1, 10**60)  # sympy evaluates a zero difference to at most 1e-100 of its terms
 DECIMAL = re.compile(r"([_^]?)(?<![\d.])(\d*\.\d+)(?![\d.])", re.ASCII)
 
 
 def use() -> None:
-    """Lets math-verify compare numbers by this module, in this process."""
+    """Replaces math-verify's comparison of numbers in this process."""
     grader.sympy_numeric_eq = numbers_equal
 
 
 def without_decimals(text: str) -> str:
-    """Returns the LaTeX text with fractions for its decimals, which sympy would round to binary ones."""
+    """Returns the LaTeX text with fractions in place of decimals, which sympy would round to floats."""
     return DECIMAL.sub(_fraction, text)
 
 
@@ -32,10 +32,10 @@ def _fraction(decimal: re.Match[str]) -> str:
 
 
 def numbers_equal(gold: Any, given: Any, float_rounding: int = 0, numeric_precision: int = 0) -> bool:
-    """Returns whether two sympy expressions, or matrices of one shape, have the same value.
+    """Returns True if two sympy expressions, or matrices of one shape, have the same value.
 
-    False also means "not known": math-verify then tries to simplify their difference. The two integers are
-    math-verify's, and without effect.
+    If the result is False, math-verify tries to simplify their difference. The two integers are arguments of
+    math-verify, and ignored.
     """
     if isinstance(gold, MatrixBase) and isinstance(given, MatrixBase):
         same_shape = gold.shape == given.shape

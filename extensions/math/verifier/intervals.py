@@ -1,4 +1,4 @@
-"""Writes inequalities in one variable, and sets built from them, as intervals."""
+"""Converts inequalities in one variable, and sets defined by them, to intervals."""
 
 import re
 
@@ -18,9 +18,9 @@ FLIPPED = str.maketrans("<>", "><")
 
 
 def as_intervals(text: str) -> tuple[str, str]:
-    """Returns the union of intervals that inequalities joined by "and" and "or" mean, and their variable.
+    """Returns the union of intervals of inequalities joined by "and" and "or", and their variable.
 
-    The variable is empty for a set built from them. Other texts are returned as they are.
+    The variable is empty for a set. Other texts are returned unchanged, with an empty variable.
     """
     built = BUILT.fullmatch(text)
     condition = built["condition"].strip() if built else text
@@ -34,7 +34,7 @@ def as_intervals(text: str) -> tuple[str, str]:
 
 
 def _common(text: str) -> str | None:
-    """Returns what inequalities joined by "and" have in common, or None if one of them is anything else."""
+    """Returns the intersection of inequalities joined by "and", or None if a part is no inequality."""
     intervals = [_interval(piece) for piece in AND.split(text)]
     known = [interval for interval in intervals if interval is not None]
     if len(known) < len(intervals):
@@ -47,7 +47,7 @@ def _in_parentheses(intervals: str) -> str:
 
 
 def _interval(text: str) -> str | None:
-    """Returns the interval of "x < 3" or "1 < x \\le 2", or None for anything else."""
+    """Returns the interval of an inequality such as "x < 3" or "1 < x \\le 2", or None for another text."""
     parts = SPLIT.split(text.strip())
     terms = parts[::2]
     signs = [SIGNS[sign] for sign in parts[1::2]]

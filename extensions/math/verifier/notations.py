@@ -1,4 +1,4 @@
-"""Rewrites notations that math-verify misreads, as it reads them: digit groups, exponents, mixed numbers."""
+"""Rewrites notations that math-verify misreads: digit groups, exponents, mixed numbers and others."""
 
 import re
 import unicodedata
@@ -11,7 +11,7 @@ Rewriting = Callable[[re.Match[str]], str]
 
 
 def rewritten(text: str) -> str:
-    """Returns the LaTeX text with the same meaning, in notations that math-verify reads."""
+    """Returns a LaTeX text of the same meaning, in notations that math-verify reads."""
     text = text.strip()
     for pattern, replacement in (*MARKUP, *LANGUAGE, *BRACKETS, *NUMBERS):
         text = pattern.sub(replacement, text)

@@ -1,11 +1,11 @@
-"""Compares percentages: 50% is 0.5, and also 50 where the problem asks for a percentage."""
+"""Compares percentages: 50% equals 0.5, and also 50, because the problem may ask for a percentage."""
 
 import re
 
 from extensions.math.verifier.verdicts import RIGHT, WRONG, Equal
 
 PERCENT = re.compile(r"(?:\\[ ,;]|\s)*\\?%\s*$")
-LARGE = re.compile(r"-?(?:\d{2,}|[2-9])(?:\.\d+)?")  # no probability, so it counts hundredths
+LARGE = re.compile(r"-?(?:\d{2,}|[2-9])(?:\.\d+)?")  # too large for a share, so a percentage
 
 
 def compared(gold: str, given: str, equal: Equal) -> str | None:

@@ -1,7 +1,7 @@
-"""Compares quantities with their units, which math-verify drops before it compares the numbers.
+"""Compares quantities with their units, which math-verify drops.
 
-A unit that one side leaves out is no difference: the problem may name it. Known units are converted. If the
-numbers are equal and other words differ, nobody can tell without the problem: undecided.
+A missing unit is no difference, because the problem may name it. Known units are converted. If the numbers
+are equal and other words differ, the answer is undecided without the problem.
 """
 
 import re
@@ -33,11 +33,7 @@ HEDGES = re.compile(
 
 
 class Quantity(NamedTuple):
-    """A value and its unit.
-
-    value: LaTeX.
-    words: the unit as it is written, without its exponent `power`; empty if there is none.
-    """
+    """A value in LaTeX, and its unit. words: the unit without its exponent `power`; may be empty."""
 
     value: str
     words: str = ""
@@ -72,7 +68,7 @@ def _equal_shares(equal: Equal, gold: str, given: str) -> bool:
 
 
 def angles(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares formulas with degrees in them in radians. math-verify would drop the sign."""
+    """Compares formulas with degrees, converted to radians. math-verify would drop the degree sign."""
     first, second = (DEGREES.sub(r"{(\1 \\cdot \\frac{\\pi}{180})}", text) for text in (gold, given))
     if first == gold and second == given:
         return None
@@ -97,7 +93,7 @@ def _converted(gold: str, of_gold: Unit, given: str, of_given: Unit, equal: Equa
 
 
 def _both(gold: str, given: str) -> tuple[Quantity, Quantity]:
-    """Returns both quantities. A letter without markup is a unit only if it is the other side's."""
+    """Returns both quantities. A letter without markup is a unit only if the other side has it too."""
     first = _quantity(gold)
     second = _quantity(given)
     return _quantity(gold, second.words), _quantity(given, first.words)

@@ -1,4 +1,4 @@
-"""Compares relations and brackets, where math-verify drops signs and takes pairs for sets."""
+"""Compares relations and brackets, of which math-verify drops signs and confuses pairs with sets."""
 
 import re
 
@@ -29,7 +29,7 @@ DERIVATIVE = re.compile(r"\\frac\s*\{d\w*\}\s*\{d\w*\}\s*")
 
 
 def open_relation(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares relations without their left side, such as "> 4", and refuses what ends in an operator."""
+    """Compares relations without a left side, such as "> 4", and refuses answers that end in an operator."""
     if INCOMPLETE.search(given):
         return WRONG
     first = OPEN_SIGN.match(gold)
@@ -42,7 +42,7 @@ def open_relation(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def statement(gold: str, given: str, equal: Equal) -> str | None:
-    """Refuses an answer that states a falsehood of numbers, as 5 = 4, if no equation is asked for."""
+    """Refuses an answer with a false equation of numbers, such as 5 = 4, if the reference is no relation."""
     if ANY_SIGN.search(gold) or "\\approx" in gold:
         return None
     stated = [side.strip() for side in EQUAL.split(EVENT.sub("", given)) if _is_numeric(side)]
@@ -55,7 +55,7 @@ def statement(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def chained(gold: str, given: str, equal: Equal) -> str | None:
-    """Leaves y = 2x = 3x undecided, of which math-verify takes the last side alone."""
+    """Leaves y = 2x = 3x undecided, of which math-verify uses only the last side."""
     sides = EQUAL.split(given)[1:]
     several = len(sides) < 2 or SEVERAL.search(given) or len(sides) < len(EQUAL.split(gold))
     if several or NUMERIC.fullmatch(gold):
@@ -64,7 +64,7 @@ def chained(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def equation(gold: str, given: str, equal: Equal) -> str | None:
-    """Refuses the right-hand side of an equation alone, unless the other side is a name, as in y = 2x."""
+    """Refuses only the right-hand side of an equation, unless its left side is a name, such as in y = 2x."""
     sides = INDEX.sub("", INDEX.sub("", gold)).split("=")
     if len(sides) < 2 or ANY_SIGN.search(given) or re.search(SIGN, gold):
         return None
@@ -75,7 +75,7 @@ def equation(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def value_of(gold: str, given: str) -> str | None:
-    """Returns the value in an answer such as \\angle ABC = 40^\\circ, or None if it is not such an answer."""
+    """Returns the value in an answer such as \\angle ABC = 40^\\circ, or None for other answers."""
     name, sign, value = INDEX.sub("", given).partition("=")
     if not sign or ANY_SIGN.search(gold) or ANY_SIGN.search(value) or NO_NAME.search(name):
         return None
@@ -83,7 +83,7 @@ def value_of(gold: str, given: str) -> str | None:
 
 
 def assigned(gold: str, given: str, equal: Equal) -> str | None:
-    """Leaves (y, x) = (1, 2) undecided where the reference does not say what comes first."""
+    """Leaves (y, x) = (1, 2) undecided if the reference does not give the order."""
     found = ASSIGNED.fullmatch(re.sub(r"\s", "", given))
     if not found or "=" in gold:
         return None
@@ -92,7 +92,7 @@ def assigned(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def repeated(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares lists that say a number more than once, which math-verify takes for sets."""
+    """Compares lists that repeat a number, which math-verify treats as sets."""
     first, second = ([item.strip() for item in text.split(",")] for text in (gold, given))
     if len(first) != len(second) or not all(map(NUMERIC.fullmatch, first + second)):
         return None
@@ -108,7 +108,7 @@ def repeated(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def columns(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares a column with a tuple, in which people write the same vector."""
+    """Compares a column with a tuple of the same vector."""
     first, second = (COLUMN.fullmatch(text) for text in (gold, given))
     if first and _is_group(given):
         return RIGHT if equal(_as_tuple(first[1]), given) else WRONG
@@ -118,7 +118,7 @@ def columns(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def inequalities(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares inequalities in one variable, also joined by "or", as the intervals that they mean."""
+    """Compares inequalities in one variable, also joined by "or", as intervals."""
     first, variable = as_intervals(gold)
     second, other = as_intervals(given)
     if first == gold and second == given:
@@ -128,7 +128,7 @@ def inequalities(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def bracketed(gold: str, given: str, equal: Equal) -> str | None:
-    """Refuses a set for a pair or an interval, and the reverse."""
+    """Refuses a set in place of a pair or an interval, and the reverse."""
     for one, other in ((gold, given), (given, gold)):
         if _is_set(one) and _is_group(other):
             return WRONG
@@ -142,7 +142,7 @@ def _is_set(text: str) -> bool:
 
 
 def _is_group(text: str) -> bool:
-    """Returns whether the text is one pair, tuple or interval, and not a list of them."""
+    """Returns True if the text is one pair, tuple or interval, and not a list of them."""
     found = BRACKETED.fullmatch(text)
     if not found or "," not in found["inside"]:
         return False
@@ -159,5 +159,5 @@ def _as_tuple(column: str) -> str:
 
 
 def _is_numeric(side: str) -> bool:
-    """Returns whether the side of an equation is a number, or a tuple or matrix of numbers."""
+    """Returns True if the side of an equation is a number, or a tuple or matrix of numbers."""
     return NUMERIC.fullmatch(MATRIX.sub("", side)) is not None

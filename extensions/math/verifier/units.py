@@ -1,4 +1,4 @@
-"""The units that people write after numbers, with their dimensions and exact conversion factors."""
+"""Units of measurement, with their dimensions and exact conversion factors."""
 
 import re
 from fractions import Fraction
@@ -55,11 +55,11 @@ POWERS = ((2, r"^(?:square|sq)\.?\s+|\s+squared$"), (3, r"^(?:cubic|cu)\.?\s+|\s
 
 class Unit(NamedTuple):
     dimension: str
-    factor: Fraction  # how many of the dimension's own units it is
+    factor: Fraction  # size in the dimension's base unit
 
 
 def unit_of(words: str, power: int = 1) -> Unit | None:
-    """Returns the unit that the words name, or None for other words. power: an exponent behind them."""
+    """Returns the unit that the words name, or None for other words. power: its exponent."""
     words = words.lower().strip().rstrip(".")
     for raised, pattern in POWERS:
         if re.search(pattern, words):

@@ -1,9 +1,9 @@
-"""Decides whether a boxed answer equals the reference: by rules where math-verify errs, else by it.
+"""Compares a boxed answer with the reference, by math-verify, and by rules for cases in which it errs.
 
-Comparison is strict, because otherwise any two names would be equal. Relations are compared to values, for
-answers such as "x = 4". The library's own timeouts are off, because they would return "wrong" without notice.
-It is told to drop no units, because quantities.py compares them. Its search for an answer in a text is left
-out: where it cannot read "5 \\to 4" or "5 & 4", it would take the number at the end.
+The comparison is strict, because otherwise any two names would be equal. Relations are compared with values,
+for answers such as "x = 4". math-verify's timeouts are off, because they would return "wrong" silently. It
+drops no units, because quantities.py compares them. Its search for an answer in a text is not used. It would
+extract the last number of texts that it cannot parse, such as "5 \\to 4".
 """
 
 import logging
@@ -33,7 +33,7 @@ NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
 OPTIONS = {"strict": True, "allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
-TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|(?P<brace>\{)|(?P<end>\})|\\.", re.DOTALL)  # not escaped ones
+TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|(?P<brace>\{)|(?P<end>\})|\\.", re.DOTALL)  # \\. skips escapes
 
 
 def _named(gold: str, given: str, equal: Equal) -> str | None:
@@ -67,7 +67,7 @@ RULES: tuple[Rule, ...] = (
 
 
 class MathVerifier(Verifier):
-    """A verifier of the last box of a text. A task is the reference answer, as text."""
+    """A verifier of the last box of a text. A task is the text of the reference answer."""
 
     def __init__(self):
         logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that timeouts are off
@@ -84,7 +84,7 @@ class MathVerifier(Verifier):
 
 
 def verdict(reference: str, answer: str) -> str:
-    """Returns the verdict of the first rule that applies, or else math-verify's."""
+    """Returns the verdict of the first rule that applies, or of math-verify."""
     if reference == answer:
         return RIGHT
     gold = rewritten(reference)
@@ -96,10 +96,7 @@ def verdict(reference: str, answer: str) -> str:
 
 
 def equal(reference: str, answer: str) -> bool:
-    """Returns whether math-verify takes the two for equal; False if it raises an error.
-
-    MemoryError and RecursionError are passed on.
-    """
+    """Returns True if math-verify finds the two equal. Raises only MemoryError and RecursionError."""
     if reference == answer:
         return True
     try:
@@ -118,7 +115,7 @@ def _verified(reference: str, answer: str) -> bool:
 
 
 def _parsed(latex: str) -> Any:
-    """Returns the expression that all of the text means, with the imaginary unit in place of the symbol i."""
+    """Returns the expression of the complete text, with the imaginary unit in place of the symbol i."""
     is_real = not should_treat_as_complex(latex)
     value = latex2sympy(latex, is_real=is_real, convert_degrees=False, normalization_config=None)
     value = value.doit() if isinstance(value, Intersection) else value
@@ -126,11 +123,9 @@ def _parsed(latex: str) -> Any:
 
 
 def last_boxed(text: str) -> str | None:
-    """Returns the content of the last closed box, or None if there is no box or it is empty.
-
-    The text is read once, so a text that opens thousands of boxes takes no longer."""
-    opened: list[int | None] = []  # where the content of a box begins; None for a brace
-    last = (0, 0)  # of nested boxes, the outer one closes last
+    """Returns the content of the last closed box, or None if it is missing or empty. Takes linear time."""
+    opened: list[int | None] = []  # start of a box's content; None for a brace
+    last = (0, 0)  # an outer box closes after its inner ones
     for token in TOKEN.finditer(text):
         if token["box"]:
             opened.append(token.end())

@@ -1,7 +1,6 @@
 """Pairs of a reference and an answer that exercise most of math-verify's grammar.
 
-Each worker is forked from a process that has judged them. So the parser's caches are filled, and judging an
-answer takes a third of the time.
+They are judged before workers are forked. With the parser's caches filled, judging takes a third of the time.
 """
 
 PAIRS = (

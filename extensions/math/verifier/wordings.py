@@ -1,4 +1,4 @@
-"""Compares words, names in an order, and letters of multiple choice, which math-verify multiplies."""
+"""Compares words, ordered names, and letters of multiple choice, which math-verify treats as products."""
 
 import re
 
@@ -8,7 +8,7 @@ from extensions.math.verifier.verdicts import RIGHT, UNDECIDED, WRONG, Equal
 MARKUP = re.compile(WORDS + r"\{([^{}]*)\}")
 ITEM = re.compile(r"[^\W\d_]+(?:[-'\s]+[^\W\d_]+)*")
 ARTICLE = re.compile(r"^(?:the|an?) (?=\w)")
-VARIABLES = frozenset("abcdkmnpqrsuvwxyz")  # of a product without signs; other lowercase letters make a word
+VARIABLES = frozenset("abcdkmnpqrsuvwxyz")  # factors of a product; other lowercase letters are of words
 CAPITALS = re.compile(r"(?<![\\a-zA-Z])[A-Z]{2,}")
 DOTS = re.compile(r"\\[lcd]?dots[a-z]?(?![a-zA-Z])|\.\.\.|…")
 CHOICE = re.compile(
@@ -29,18 +29,18 @@ FILLER = re.compile(
 
 
 def without_opening(text: str) -> str:
-    """Returns the text without words such as \\text{The answer is } before it."""
+    """Returns the text without an opening such as \\text{The answer is }."""
     found = OPENING.match(text)
     return text[found.end() :] if found and FILLER.fullmatch(found[1].strip()) else text
 
 
 def hidden(gold: str, given: str, equal: Equal) -> str | None:
-    """Leaves answers with parts that nobody sees undecided."""
+    """Leaves answers with invisible parts undecided."""
     return UNDECIDED if HIDDEN.search(given) else None
 
 
 def chosen(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares letters of multiple choice; either side may also state what the letter stands for."""
+    """Compares letters of multiple choice; either side may also have the text of the choice."""
     first, second = (CHOICE.fullmatch(_spoken(text)) for text in (gold, given))
     if not first or not second:
         return RIGHT if first and first["rest"] and equal(first["rest"], given) else None
@@ -52,7 +52,7 @@ def chosen(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def named(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares words, and lists of them, in which the order counts."""
+    """Compares words, and ordered lists of words."""
     first = _items(gold)
     second = _items(given)
     if first is None or second is None or max(map(len, first + second)) == 1 == len(first) == len(second):
@@ -63,14 +63,14 @@ def named(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def lettered(gold: str, given: str, equal: Equal) -> str | None:
-    """Leaves names of capital letters in another order undecided, as BAC and ABC, and equations of them."""
+    """Leaves reordered names of capital letters undecided, such as BAC and ABC, and their equations."""
     first, second = (sorted(CAPITALS.findall(MARKUP.sub(r"\1", text))) for text in (gold, given))
     reordered = first != second and set("".join(first)) == set("".join(second))
     return UNDECIDED if reordered or _equated(gold, given) else None
 
 
 def dotted(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares texts with dots for what is left out, which math-verify leaves out as well."""
+    """Compares texts with an ellipsis, which math-verify drops."""
     if not DOTS.search(gold) and not DOTS.search(given):
         return None
     first, second = (DOTS.sub("...", SPACES.sub("", text)) for text in (gold, given))
@@ -80,7 +80,7 @@ def dotted(gold: str, given: str, equal: Equal) -> str | None:
 
 
 def connected(gold: str, given: str, equal: Equal) -> str | None:
-    """Compares texts with words between formulas, as in 1 \\text{ to } 2, part by part."""
+    """Compares texts with words between formulas, such as 1 \\text{ to } 2, part by part."""
     first = CONNECTION.split(gold)
     second = CONNECTION.split(given)
     if len(first) == len(second) == 1 and gold.count("'") == given.count("'"):
@@ -96,7 +96,7 @@ def _spoken(text: str) -> str:
 
 
 def _items(text: str) -> list[str] | None:
-    """Returns the words or names that the text lists, or None if there is anything else in it."""
+    """Returns the words or names that the text lists, or None if it contains anything else."""
     items = [item.strip().strip(".!") for item in AND.split(_spoken(text))]
     if not all(ITEM.fullmatch(item) for item in items):
         return None
@@ -104,18 +104,18 @@ def _items(text: str) -> list[str] | None:
 
 
 def _capitals(text: str) -> str | None:
-    """Returns the capital letters of ABC or A, B, C, or None if there is anything else."""
+    """Returns the capital letters of ABC or A, B, C, or None if the text contains anything else."""
     letters = re.sub(r"[,\s]", "", _spoken(text))
     return letters if re.fullmatch("[A-Z]{2,}", letters) else None
 
 
 def _equated(gold: str, given: str) -> bool:
-    """Returns whether an answer as in C = B is asked to be B, or the reverse."""
+    """Returns True if the answer is an equation of capital letters, one of which is the reference."""
     sides = [side.strip() for side in EQUATED.split(_spoken(given))]
     return len(sides) > 1 and _spoken(gold) in sides and all(map(CAPITAL.fullmatch, sides))
 
 
 def _product(text: str) -> bool:
-    """Returns whether letters are more likely variables than a word."""
+    """Returns True if letters are more likely variables than a word."""
     few = len(text) == 2 and not set("eiou") & set(text)
     return text.isalpha() and not text.isupper() and (few or VARIABLES.issuperset(text.lower()))
