@@ -256,7 +256,7 @@ class Island:
         return True
 
     def _has_another_anchor(self, meeting: Meeting) -> bool:
-        """Returns True if most islands have another anchor of this round; that of round 0 is refused later."""
+        """Returns True if most islands have another anchor of this round. Round 0 is refused later."""
         return self.outer.round > 0 and meeting.lineage not in (None, self.outer.lineage)
 
     def _move(self, found: Missed, behind: int, merged: bool) -> None:

@@ -1,11 +1,11 @@
-"""Shows runs in the browser: what a run does, and what its model says, token by token.
+"""Shows runs in the browser: their progress, and the model's answers, token by token.
 
-    python -m extensions.viewer runs/latest          a run, also while it is under way
+    python -m extensions.viewer runs/latest          a run, also while it is live
     python -m extensions.viewer runs                 all runs in a directory
     python -m extensions.viewer runs/latest --export report.html
 
-It listens on this machine alone, and prints the URL to open, which has a token. It only reads the runs: what
-it makes for itself is in RUN_DIR/view, which may be deleted. End it with Ctrl-C.
+The viewer listens only on this machine, and prints the URL to open, which contains a token. It does not
+change the runs, and stores its own files in RUN_DIR/view, which may be deleted. End it with Ctrl-C.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.run_directory import InvalidInputError
 
-NICE = 10  # the run comes first
+NICE = 10  # lower priority than the run's
 
 
 def port(text: str) -> int:
-    """Returns a port that can be listened at; 0 is any."""
+    """Returns a valid port; 0 = any free port."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text} is not a port: 0 to 65535")
     return int(text)
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     os.nice(NICE)
-    gc.freeze()  # what was imported stays: the collector need not look at it, least of all at the end
+    gc.freeze()  # excludes imported objects from collections, which would slow down the end
     try:
         runs = Runs(given.path)
         if (given.export or given.end_with_run) and not runs.is_single:

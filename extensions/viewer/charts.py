@@ -1,6 +1,6 @@
-"""Turns the metrics of a run into the points of charts. Pure: lines in, points out.
+"""Converts the metrics of a run to points of charts. Pure.
 
-A metric that no chart names has a chart of its own, so that those of a new objective are seen at once.
+A metric that no chart names, such as that of a new objective, gets a separate chart.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from extensions.viewer.lines import Line
 
-POINTS = 1000  # of a series, at most
+POINTS = 1000  # largest number of points of a series
 Unit = Literal["share", "number", "seconds"]
 
 
@@ -17,7 +17,7 @@ Unit = Literal["share", "number", "seconds"]
 class Chart:
     """A chart of named series, each of a metric.
 
-    begins: metrics with these beginnings are series too, whose names begin with the words here.
+    begins: prefix of metrics -> prefix of the names of their series.
     """
 
     id: str
@@ -25,10 +25,10 @@ class Chart:
     unit: Unit = "number"
     series: dict[str, str] = field(default_factory=dict)  # metric -> name
     begins: dict[str, str] = field(default_factory=dict)
-    per_step: bool = False  # the metrics are seconds, shown as shares of the step's time
+    per_step: bool = False  # True to show seconds as shares of the step's time
 
     def name_of(self, metric: str) -> str | None:
-        """Returns the name of the metric's series here, or None if it is not in this chart."""
+        """Returns the name of the metric's series, or None if it is not in this chart."""
         if metric in self.series:
             return self.series[metric]
         for begin, words in self.begins.items():
@@ -74,7 +74,7 @@ CHARTS = (
         series={"trainer/logprob_gap_mean_abs": "mean", "trainer/logprob_gap_max_abs": "largest"},
     ),
 )
-OF_PROCESSES = ("trainer", "actor", "preprocessor", "judging")  # whose other metrics have charts too
+OF_PROCESSES = ("trainer", "actor", "preprocessor", "judging")  # processes whose other metrics get charts too
 HIDDEN = ("trainer/alarm_", "trainer/weight_version", "trainer/step_s", "actor/heldout_")
 
 
@@ -102,7 +102,7 @@ def points_of(line: Line) -> Iterator[Point]:
 
 
 class Series:
-    """The points of all charts. What a resumption undid is overwritten by what came after."""
+    """The points of all charts. Points after a resumption replace those that it undid."""
 
     def __init__(self) -> None:
         self._points: dict[str, dict[str, list[tuple[int, float]]]] = {}
@@ -115,7 +115,7 @@ class Series:
             points.append((point.step, point.value))
 
     def answer(self) -> list[dict[str, object]]:
-        """Returns the charts as the viewer sends them: those that are named here first."""
+        """Returns the charts as JSON; the charts of this module come first."""
         named = {chart.id: chart for chart in CHARTS}
         others = [chart for chart in self._points if chart not in named]
         charts = [*CHARTS, *(Chart(name, name) for name in sorted(others))]
@@ -135,11 +135,11 @@ class Series:
         ]
 
     def of(self, chart: str, series: str) -> list[tuple[int, float]]:
-        """Returns the points of a series, the oldest first."""
+        """Returns the points of a series, oldest first."""
         return self._points.get(chart, {}).get(series, [])
 
 
 def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Returns at most POINTS of them, at even distances, the last one included."""
+    """Returns at most POINTS evenly spaced points, including the last one."""
     every = -(-len(points) // POINTS)
     return points if every <= 1 else [*points[:-1:every][: POINTS - 1], points[-1]]

@@ -1,4 +1,4 @@
-"""The card of a data set of rollouts, which tells `datasets` and the hub its splits."""
+"""The card of a data set of rollouts, with its splits for `datasets` and the Hub."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from contracts.support.messages import printable
 class Split(NamedTuple):
     name: str  # name of the split and its directory
     rows: int
-    cut: bool  # whether retention has deleted the oldest records of its stream
+    cut: bool  # True if retention has deleted the oldest records of its stream
 
 
 COLUMNS = {
@@ -57,7 +57,7 @@ The tokens are those that the servers returned. An outcome is that at the time o
 
 
 def write_dataset_card(path: Path, run: str, splits: Sequence[Split], decoded: bool) -> None:
-    """Writes the card. `decoded`: whether the completions have text."""
+    """Writes the card. decoded: True if the completions have text."""
     name = printable(run)
     data_files = [{"split": split.name, "path": f"{split.name}/*.parquet"} for split in splits]
     data = DatasetCardData(

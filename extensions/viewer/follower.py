@@ -1,4 +1,4 @@
-"""Writes the metrics of a run to one tracker, each line once, even if its process is killed."""
+"""Writes the metrics of a run to one tracker, each line exactly once, even if the process is killed."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ class Follower:
     """A follower of a run for one tracker.
 
     Raises PlanError if another process writes this run to the tracker. The progress is saved after each batch
-    of lines, so a killed process may have written a batch that is missing in the progress. When the tracker
-    is opened, its adapter makes sure that such a batch counts once.
+    of lines, so it may lack the last batch of a killed process. When the tracker is opened, its adapter
+    ensures that such a batch counts once.
 
-    name: the tracker's name.
+    `name`: the tracker's name.
     """
 
     def __init__(self, run_dir: Path, name: str):
@@ -26,12 +26,12 @@ class Follower:
         self._tracker = make_tracker(name, run_dir, config)
         self._lines = MetricsLines(run_dir)
         if not self._tracker.is_there(self._progress):
-            self._progress = Progress(self._progress.run_id)  # everything is written again
+            self._progress = Progress(self._progress.run_id)  # writes everything again
         self._lines.seek(self._progress.offsets)
         self._is_open = False
 
     def advance(self) -> None:
-        """Writes the new lines. Opens the tracker only if it lacks something."""
+        """Writes the new lines. Opens the tracker only if there are any."""
         lines = self._lines.read()
         if not self._is_open and (lines or not self._progress.is_closed):
             self._open()
@@ -42,7 +42,7 @@ class Follower:
             lines = self._lines.read()
 
     def close(self) -> str:
-        """Closes the tracker, which then holds every line that was read. Returns how to view them."""
+        """Closes the tracker, which then has every line. Returns how to view them."""
         if self._is_open:
             self._tracker.close()
             self._is_open = False

@@ -1,14 +1,13 @@
-"""Encodes answers as JSON, also where a run's text is no text.
+"""Encodes answers as JSON, with U+FFFD for characters that UTF-8 cannot represent.
 
-Names of files may have bytes that are no text, and JSON that a run wrote may have half of a surrogate pair.
-UTF-8 has no such characters, so pages show U+FFFD for each.
+File names may have undecodable bytes, and a run's JSON may have lone surrogates.
 """
 
 import msgspec
 
 
 def encode_json(value: object) -> bytes:
-    """Returns the value as JSON, in which a number that is not finite is null."""
+    """Returns the value as JSON, with null for numbers that are not finite."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -16,7 +15,7 @@ def encode_json(value: object) -> bytes:
 
 
 def well_formed(text: str) -> str:
-    """Returns the text with U+FFFD for what is no character."""
+    """Returns the text with U+FFFD for lone surrogates."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

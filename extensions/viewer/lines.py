@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from pipelinerl.metrics import MetricsTail
 
-LONGEST_STEP = 2**53  # more than any run makes
-MOST = 1000  # the most lines of one file returned at once
+LONGEST_STEP = 2**53  # more steps than any run has
+MOST = 1000  # lines of one file per call
 
 
 class Line(NamedTuple):
     """One line of a metrics file."""
 
-    process: str  # process that wrote the line
+    process: str  # process that has written the line
     end: int  # end of the line in its file, in bytes
     time: float  # unix seconds
     step: int
@@ -35,12 +35,12 @@ class MetricsLines:
         return dict(self._begins) | {process: tail.position for process, tail in self._tails.items()}
 
     def seek(self, offsets: Mapping[str, int]) -> None:
-        """Continues from these offsets, and from the beginning in other files."""
+        """Continues from these offsets, and from the start of other files."""
         self._begins = offsets
         self._tails.clear()
 
     def read(self) -> list[Line]:
-        """Returns lines completed since the last call, the oldest of each file first."""
+        """Returns lines that were completed since the last call, the oldest of each file first."""
         lines = []
         for path in sorted(self._directory.glob("*.jsonl")):
             process = path.stem
@@ -66,7 +66,7 @@ def _read(process: str, tail: MetricsTail) -> Iterator[Line]:
 
 
 def _is_step(value: object) -> bool:
-    """Returns whether a value is a step that trackers accept: they keep 64 bits."""
+    """Returns True if a value is a step that trackers can store, in 64 bits."""
     return _is_number(value) and abs(value) < LONGEST_STEP
 
 

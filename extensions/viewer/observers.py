@@ -1,6 +1,6 @@
-"""The observers that the configuration names: the viewer's pages, and each tracker of metrics.
+"""The observers of this extension: the viewer's pages, and trackers of metrics.
 
-Built by the launcher, so it must not import a tracker's library.
+Built by the launcher. Must not import a tracker's library.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ class Viewer(Observer):
 
 
 class Tracking(Observer):
-    """The metrics in one tracker. Each tracker has a process, so that they do not fail together."""
+    """The metrics in one tracker. Each tracker has a separate process, so that they do not fail together."""
 
     def __init__(self, tracker: str):
         if why_not := unknown_tracker(tracker):

@@ -3,11 +3,12 @@
     python -m extensions.viewer.parquet runs/latest --out /tmp/rollouts
 
     DIR/README.md               the dataset card; it names the splits
-    DIR/train/00000.parquet     training rollouts, with what became of them
+    DIR/train/00000.parquet     training rollouts, with the outcomes of their groups
     DIR/held_out/00000.parquet  attempts at held-out problems
 
-It copies what is recorded by now, of a run that has ended or is running. DIR appears when it is complete;
-a command that is killed leaves `.DIR.<process>.partial` beside it. It needs pyarrow: the extra `math`.
+It copies the rollouts that are recorded so far; the run may still be running. DIR appears when it is
+complete; a command that is killed leaves `.DIR.<process>.partial` beside it. It needs pyarrow: the extra
+`math`.
 """
 
 import sys
@@ -50,7 +51,8 @@ def export_rollouts(
         for name, stream in STREAMS.items():
             shards = ShardWriter(directory / name, SCHEMA, row_group_bytes, shard_bytes)
             for rollout in recorded(streams, stream):
-                # Groups of evaluations have their own numbers, which are not those of training groups.
+                # Evaluation groups are numbered separately, so their numbers would match unrelated training
+                # groups.
                 row = row_of(rollout, tokenizer, accounts if name == "train" else None)
                 shards.add(row, size_of(rollout))
             shards.close()

@@ -1,4 +1,4 @@
-"""The progress of a tracker, in `RUN_DIR/trackers/<name>.json`, used by one process at a time."""
+"""The progress of a tracker: `RUN_DIR/trackers/<name>.json`, used by one process at a time."""
 
 import fcntl
 import os
@@ -12,16 +12,16 @@ from pipelinerl.errors import PlanError
 
 
 class Progress(msgspec.Struct):
-    """The state from which a process continues another one's work."""
+    """The state from which a new process continues."""
 
     run_id: str  # the run's id in the tracker
-    offsets: dict[str, int] = {}  # bytes of each metrics file that the tracker has, by process
+    offsets: dict[str, int] = {}  # number of bytes of each metrics file that the tracker has, by process
     mark: int | str | None = None  # adapter-specific state of the tracker at these offsets
-    is_closed: bool = False  # whether the tracker was closed properly since it was opened
+    is_closed: bool = False  # the tracker was closed properly since it was opened
 
 
 class ProgressFile:
-    """The file of the progress, which is locked until this process ends.
+    """The progress file, locked until this process ends.
 
     Raises PlanError if another process has locked it.
     """

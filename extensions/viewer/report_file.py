@@ -1,6 +1,6 @@
-"""Writes a run into one HTML file that opens without a server: the pages, and what the API would answer.
+"""Writes a run into one HTML file that works without a server: the pages and the API's answers.
 
-It has all of the run but for most rollouts: of these it has whole groups, at even distances over the run.
+Of the rollouts it has only up to MOST, in whole groups, spread evenly over the run.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ STATIC = Path(__file__).parent / "static"
 MOST = 300  # rollouts
 UPLOT = "vendor/uPlot.esm.js"
 SHEETS = ("vendor/uPlot.min.css", "style.css")
-UNQUOTED = "!'()*"  # which pages do not quote in a path either
+UNQUOTED = "!'()*"  # the pages do not quote them either
 IMPORT = re.compile(r'^import (?:\{[^}]*\}|\w+) from "\./([^"]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 
 
 def write_report(runs: Runs, out: Path) -> str:
-    """Writes the file, and returns a sentence about it. `runs` is of one run."""
+    """Writes the file, and returns a summary sentence. `runs` has one run."""
     if out.is_dir() or not out.parent.is_dir():
         why = "is a directory" if out.is_dir() else "is in no directory that is there"
         raise InvalidInputError(f"--export {out} {why}: name a file")
@@ -51,7 +51,7 @@ def write_report(runs: Runs, out: Path) -> str:
 
 
 def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
-    """Yields what the API answers about the run, by path."""
+    """Yields each API path about the run, with its answer."""
     here = f"api/runs/{quote(run.name, safe=UNQUOTED)}"
     yield here, overview.overview(run) | {"is_live": False}
     yield f"{here}/charts", charts.charts(run)
@@ -77,21 +77,21 @@ def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
 
 
 def _with_neighbours(answers: list[Answer], name: str) -> Iterator[Answer]:
-    """Yields the answers, each with those that are before and after it in the file."""
+    """Yields the answers with links to the previous and the next one in the file."""
     names = [None, *(answer[name] for answer in answers), None]
     for before, answer, after in zip(names, answers, names[2:], strict=False):
         yield answer | {"previous": before, "next": after}
 
 
 def page_of(answers: dict[str, Answer], begin: str) -> str:
-    """Returns the page. begin: the fragment that it opens with."""
+    """Returns the page. `begin`: the initial URL fragment."""
     script = f"if (!location.hash) location.replace({msgspec.json.encode(begin).decode()});\n{script_of()}"
     sheet = "\n".join((STATIC / name).read_text() for name in SHEETS)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(sheet)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    # In JSON "<" stands only within texts: none of them can end the element.
+    # JSON has "<" only within strings. Escaped there, it cannot end the element.
     recorded = encode_json(answers).decode().replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
@@ -115,7 +115,7 @@ def page_of(answers: dict[str, Answer], begin: str) -> str:
 
 
 def script_of() -> str:
-    """Returns all modules as one script, each after those that it imports."""
+    """Returns all JavaScript modules as one script, each after those that it imports."""
     return f"(() => {{\n{''.join(_modules('main.js', set()))}}})();\n"
 
 

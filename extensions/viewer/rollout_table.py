@@ -62,7 +62,7 @@ Row = dict[str, object]
 
 
 def row_of(rollout: Rollout, tokenizer: Tokenizer | None, accounts: GroupAccounts | None) -> Row:
-    """Returns a rollout as a row of SCHEMA. `accounts`: outcomes of training groups; None in evaluations."""
+    """Returns a rollout as a row of SCHEMA. `accounts`: outcomes of training groups; None for evaluations."""
     versions = rollout.versions
     return {
         "run": rollout.run,
@@ -88,7 +88,7 @@ def row_of(rollout: Rollout, tokenizer: Tokenizer | None, accounts: GroupAccount
 
 
 def _outcome(accounts: GroupAccounts, group: int) -> Row:
-    """Returns the columns for the outcome of a group."""
+    """Returns a group's outcome columns."""
     settlement = accounts.settlement_of(group)
     row: Row = {"outcome": "in_flight", "undone_versions": accounts.undone.get(group, [])}
     if settlement is None:

@@ -1,4 +1,4 @@
-"""Finds out whether a run has ended, from files in its directory."""
+"""Checks whether a run has ended, from files in its directory."""
 
 import fcntl
 import time
@@ -6,24 +6,24 @@ from pathlib import Path
 
 from pipelinerl.observers import end_path
 
-# A living launcher holds one of these, unless the streams are on the user's own Redis server.
+# A running launcher holds one of these locks, unless the streams are on the user's own Redis server.
 LOCKS = ("streams/launcher_events/writer.lock", "redis/lock")
-TRY_LOCKS_S = 10.0  # seldom, because a launcher that starts at that moment would find its lock taken
+TRY_LOCKS_S = 10.0  # rarely, because a launcher that starts during the check would find its lock taken
 
 
 def url_path(run_dir: Path) -> Path:
-    """Returns the file in which the viewer of a run under way has its URL, for the launcher."""
+    """Returns the file in which the viewer of a running run tells the launcher its URL."""
     return run_dir / "view" / "url"
 
 
 class RunEnd:
-    """A check for the run's end: its summary exists, its launcher has reported the end, or is gone."""
+    """The check: the run has a summary, or its launcher has reported the end or no longer runs."""
 
     def __init__(self, run_dir: Path):
         self._signs = [run_dir / "summary.json", end_path(run_dir)]
         self._locks = [run_dir / lock for lock in LOCKS]
         self._try_at = 0.0
-        self._is_gone = False  # the launcher, when it was last looked for
+        self._is_gone = False  # result of the last check for the launcher
 
     def has_come(self) -> bool:
         if any(sign.exists() for sign in self._signs):

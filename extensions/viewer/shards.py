@@ -1,4 +1,4 @@
-"""Writes rows into parquet shards of bounded size, in row groups of bounded size."""
+"""Writes rows to parquet shards and row groups of bounded size."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ SHARD_BYTES = 256 << 20  # size of a shard on disk
 
 
 class ShardWriter:
-    """A writer of `<directory>/00000.parquet`, `00001.parquet`, ...; without rows, it makes no directory.
+    """Writes `<directory>/00000.parquet`, `00001.parquet`, ...; without rows, creates no directory.
 
     It buffers the rows of one row group. A shard ends with the row group that exceeds `shard_bytes`.
     """
@@ -28,9 +28,9 @@ class ShardWriter:
         self._shard_bytes = shard_bytes
         self._rows: list[dict[str, object]] = []
         self._bytes = 0  # size of the buffered rows
-        self._shards = 0  # shards begun
+        self._shards = 0  # number of shards begun
         self._writer: pq.ParquetWriter | None = None
-        self.written = 0  # rows written
+        self.written = 0  # number of rows written
 
     def add(self, row: dict[str, object], size: int) -> None:
         """Adds a row of about `size` bytes. Missing columns are null."""

@@ -1,15 +1,15 @@
-"""Reads the spans of a run's processes as they are written, for a window of time."""
+"""Reads the spans of a run's processes within a period, also during the run."""
 
 from pathlib import Path
 
 from extensions.viewer.tracks import Slice
 from pipelinerl.metrics import MetricsTail
 
-PLACES = "places"  # the span that holds means
+PLACES = "places"  # the span whose facts are means
 
 
 class SpanFiles:
-    """The files `RUN_DIR/spans/*.jsonl`, each line read once."""
+    """The files `RUN_DIR/spans/*.jsonl`. Each line is read once."""
 
     def __init__(self, run_dir: Path):
         self._directory = run_dir / "spans"
@@ -24,7 +24,7 @@ class SpanFiles:
             slices += (slice_of(line) for line in tail.read() if is_span(line))
 
     def between(self, began: float, ended: float) -> dict[str, list[Slice]]:
-        """Returns the spans of each process that touch the time, in unix seconds."""
+        """Returns the spans of each process that overlap the period, in unix seconds."""
         return {
             process: [slice_ for slice_ in slices if slice_.ended > began and slice_.began < ended]
             for process, slices in self._slices.items()
@@ -32,12 +32,12 @@ class SpanFiles:
 
 
 def is_span(line: dict) -> bool:
-    """Returns whether a line has a name, a time and a duration, as each has that was written whole."""
+    """Returns whether a line has a name, a time and a duration, i.e. was written completely."""
     times = (line.get("t"), line.get("d"))
     return isinstance(line.get("n"), str) and all(isinstance(value, int | float) for value in times)
 
 
 def slice_of(line: dict) -> Slice:
-    """Returns a line of a span file as a slice."""
+    """Converts a line of a span file to a slice."""
     facts = {name: value for name, value in line.items() if name not in ("n", "t", "d")}
     return Slice(line["n"], line["t"], line["t"] + line["d"], facts)

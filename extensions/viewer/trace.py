@@ -1,10 +1,10 @@
-"""Writes a run as a trace: its requests on the servers, and what each process did when.
+"""Writes a run as a trace: the requests on its servers, and the spans of its processes.
 
     python -m extensions.viewer.trace runs/latest --out trace.json.gz --versions 20 40
 
-Open the file in Perfetto (https://ui.perfetto.dev), which keeps it in your browser. A request is a slice that
-has the name of its rollout. In it are the weight versions that sampled its tokens, spread evenly over its
-time. Without --versions it is the whole run.
+Open the file in Perfetto (https://ui.perfetto.dev), which does not upload it. A request is a slice with the
+name of its rollout. The slices below it are the weight versions that sampled its tokens, by number of tokens.
+Without --versions, the trace is of the whole run.
 """
 
 import sys
@@ -13,25 +13,25 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from contracts.records import Completion, Rollout, VersionSpan
+from contracts.records import Completion, Resumed, Rollout, VersionSpan, WeightsPublished
 from contracts.support.command_line import command_parser
-from extensions.viewer.publications import published_versions, window
 from extensions.viewer.span_files import PLACES, SpanFiles
 from extensions.viewer.trace_file import Counter, Instant, write_trace
 from extensions.viewer.tracks import Slice, Track, nested, rows
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams import StreamError, Streams
-from pipelinerl.streams.events import recorded
+from pipelinerl.streams.events import recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
 SUFFIX = ".json.gz"
-MOST = 200_000  # requests: a browser has room for the slices of so many
+MOST = 200_000  # requests, which fit a browser's memory
+VERSIONS = 4  # default length of a trace, if its last version is not given
 NO_SERVER = "no server"  # of a rollout that had no response
 
 
 class Request(NamedTuple):
-    """A request of a training rollout. spans: of its `tokens`, by the version that sampled them."""
+    """A request of a training rollout. `spans`: the versions that sampled its `tokens`."""
 
     server: str
     began: float
@@ -53,7 +53,7 @@ class Period(NamedTuple):
 
 
 def write_trace_of(streams: Streams, run_dir: Path, out: Path, first: int | None, last: int | None) -> str:
-    """Writes the trace, and returns a sentence about it. Raises InvalidInputError, StreamError or OSError."""
+    """Writes the trace, and returns a summary sentence. Raises InvalidInputError, StreamError or OSError."""
     live = published_versions(streams)
     period = Period(0.0, float("inf"))
     if first is not None:
@@ -78,8 +78,35 @@ def write_trace_of(streams: Streams, run_dir: Path, out: Path, first: int | None
     return f"trace in {out}: {len(requests):,} requests{last_ones}, {slices:,} slices"
 
 
+def published_versions(streams: Streams) -> dict[int, WeightsPublished]:
+    """Returns the last publication of each version, without the versions that a resumption has undone."""
+    live: dict[int, WeightsPublished] = {}
+    for event in recorded_events(streams, ("trainer_events",)):
+        if isinstance(event, Resumed):
+            live = {version: published for version, published in live.items() if version <= event.version}
+        elif isinstance(event, WeightsPublished):
+            live[event.version] = event
+    return live
+
+
+def window(live: dict[int, WeightsPublished], first: int, last: int | None) -> tuple[int, int]:
+    """Returns the first and last version of the trace; `last` is by default VERSIONS after `first`.
+
+    Raises InvalidInputError if they were not published, or not in this order.
+    """
+    if not live:
+        raise InvalidInputError("the run has published no weights yet")
+    newest = max(live)
+    last = min(first + VERSIONS, newest) if last is None else last
+    if first not in live or last not in live or first >= last:
+        raise InvalidInputError(
+            f"there is no time from version {first} to {last}: {min(live)} to {newest} were published"
+        )
+    return first, last
+
+
 def requests_of(streams: Streams, period: Period) -> Iterator[Request]:
-    """Yields the requests of training rollouts, and one for each rollout that had no response."""
+    """Yields the requests of training rollouts, and one for each rollout without a response."""
     for rollout in recorded(streams, "rollouts"):
         if rollout.completions:
             yield from (
@@ -113,14 +140,14 @@ def _facts(rollout: Rollout) -> dict[str, object]:
 
 
 def tracks_of_requests(requests: Iterable[Request]) -> Iterator[Track]:
-    """Yields tracks, each of one server, on which one request follows another."""
+    """Yields tracks, each of one server, without overlaps."""
     for number, row in enumerate(rows(requests), start=1):
         slices = [slice_ for request in row for slice_ in _slices(request)]
         yield Track(row[0].server, f"request {number}", slices)
 
 
 def _slices(request: Request) -> Iterator[Slice]:
-    """Yields the request's slice, and the slices of the versions in it."""
+    """Yields the request's slice, and the slices of its versions."""
     yield Slice(request.name, request.began, request.ended, request.facts)
     token_s = (request.ended - request.began) / max(request.tokens, 1)
     for span in request.spans:
@@ -135,7 +162,7 @@ def tracks_of_spans(spans: dict[str, list[Slice]]) -> Iterator[Track]:
 
 
 def counters_of(spans: dict[str, list[Slice]]) -> Iterator[Counter]:
-    """Yields the means of each second: the places for requests, and those that were taken."""
+    """Yields the means of each second: the number of places for requests, and how many were in use."""
     for process, slices in spans.items():
         for slice_ in slices:
             if slice_.name == PLACES:

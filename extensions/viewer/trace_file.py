@@ -1,4 +1,4 @@
-"""Writes tracks as a trace in Chrome's format, which Perfetto reads. It knows no stream and no run."""
+"""Writes tracks as a trace in Chrome's format, which Perfetto reads. It must not know streams or runs."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ MICROSECONDS = 1e6
 
 
 class Counter(NamedTuple):
-    """Numbers of a process at one time, in unix seconds, which a viewer draws as curves."""
+    """Values of a process at one time, in unix seconds, drawn as curves."""
 
     process: str
     name: str
@@ -22,7 +22,7 @@ class Counter(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """Something that happened at one time, in unix seconds, and concerns every process."""
+    """An event at one time, in unix seconds, that concerns every process."""
 
     name: str
     at: float
@@ -35,7 +35,7 @@ def write_trace(
     instants: Iterable[Instant],
     begin: float,
 ) -> int:
-    """Writes the file, compressed by gzip, and returns the number of slices. begin: time 0 of the trace."""
+    """Writes the file, compressed by gzip, and returns the number of slices. `begin`: time 0 of the trace."""
     slices = 0
     with replaced_atomically(path) as unfinished, gzip.open(unfinished, "wt") as file:
         file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')

@@ -1,10 +1,10 @@
-"""Writes the metrics of a run to trackers, by a process that follows the run from outside.
+"""Writes the metrics of a run to trackers, in a separate process that follows the run.
 
     python -m extensions.viewer.track RUN_DIR --to wandb trackio tensorboard
 
-A tracker then holds each line of RUN_DIR/metrics/*.jsonl once. The command ends when the run has ended, or
-with Ctrl-C. It may be killed and started again, also once the run was resumed or has ended: it goes on where
-it was. What each tracker needs, and what holds for it, is in docs/trackers.md.
+A tracker gets each line of RUN_DIR/metrics/*.jsonl once. The command ends when the run has ended, or with
+Ctrl-C. If it is killed and started again, also after the run has ended or was resumed, it continues where it
+stopped. docs/trackers.md describes each tracker.
 """
 
 import signal
@@ -38,14 +38,14 @@ def main(arguments: list[str] | None = None) -> int:
     except PlanError as error:
         print(f"track: {one_line(error)}", file=sys.stderr)
         return 2
-    except Exception as error:  # a tracker's library may raise any error, for a disk, a setting or a server
+    except Exception as error:  # a tracker's library may raise any error, e.g. of a disk, setting or server
         print(f"track: {type(error).__name__}: {one_line(error)}", file=sys.stderr)
         return 1
     return 0
 
 
 def check(run_dir: Path, names: list[str]) -> None:
-    """Raises PlanError if `run_dir` is no run, or a tracker is unknown or not installed."""
+    """Raises PlanError if `run_dir` has no run, or a tracker is unknown or not installed."""
     for name in names:
         if why_not := unknown_tracker(name) or missing_library(name):
             raise PlanError(why_not)

@@ -1,4 +1,4 @@
-"""Deals what took time to tracks, on which nothing overlaps but what lies within another. Pure.
+"""Distributes requests and spans over tracks, on which they nest but do not overlap otherwise. Pure.
 
 Times are in unix seconds.
 """
@@ -8,11 +8,11 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import NamedTuple, Protocol, TypeVar
 
-EPSILON_S = 1e-5  # that a span may exceed the one around it, whose end another clock call measured
+EPSILON_S = 1e-5  # by which a span may exceed its parent, whose end is measured by another clock call
 
 
 class Timed(Protocol):
-    """Something that a server did."""
+    """A period of work on a server."""
 
     server: str
     began: float
@@ -23,7 +23,7 @@ Request = TypeVar("Request", bound=Timed)
 
 
 class Slice(NamedTuple):
-    """A named time on a track. facts: what a viewer shows of it."""
+    """A named period on a track. `facts`: its details for the viewer."""
 
     name: str
     began: float
@@ -32,7 +32,7 @@ class Slice(NamedTuple):
 
 
 class Track(NamedTuple):
-    """Slices that nest and do not overlap, by their beginnings. process: whose track it is."""
+    """Slices that nest and do not overlap, ordered by their beginnings. `process`: the track's owner."""
 
     process: str
     name: str
@@ -40,11 +40,11 @@ class Track(NamedTuple):
 
 
 def rows(requests: Iterable[Request]) -> list[list[Request]]:
-    """Returns the requests in rows, each the first one that is free. Servers share no row."""
+    """Returns the requests in rows of one server each. A request goes to the first row that is free."""
     found: list[list[Request]] = []
     ordered = sorted(requests, key=lambda request: (request.server, request.began))
     for _, of_server in groupby(ordered, key=lambda request: request.server):
-        free: list[tuple[float, int]] = []  # when its last request ended, and the row
+        free: list[tuple[float, int]] = []  # end of the row's last request, row
         for request in of_server:
             if free and free[0][0] <= request.began:
                 _, row = heappop(free)
@@ -57,7 +57,7 @@ def rows(requests: Iterable[Request]) -> list[list[Request]]:
 
 
 def nested(process: str, slices: Iterable[Slice]) -> list[Track]:
-    """Returns tracks of one process. A slice lies within an earlier one, after it, or on another track."""
+    """Returns tracks of one process. A slice is within an earlier one, after it, or on another track."""
     tracks: list[_Nesting] = []
     for slice_ in sorted(slices, key=lambda slice_: (slice_.began, -slice_.ended)):
         track = next((track for track in tracks if track.has_room_for(slice_)), None)
@@ -71,12 +71,12 @@ def nested(process: str, slices: Iterable[Slice]) -> list[Track]:
 
 
 class _Nesting:
-    """One track while it is filled, in the order of the beginnings."""
+    """One track while it is filled, in the order of beginnings."""
 
     def __init__(self) -> None:
         self.slices: list[Slice] = []
-        self._around: list[float] = []  # ends of the slices that have not ended
-        self._ended = 0.0  # the last end of the others
+        self._around: list[float] = []  # ends of the slices that are still open
+        self._ended = 0.0  # the latest end of the others
 
     def has_room_for(self, slice_: Slice) -> bool:
         while self._around and self._around[-1] <= slice_.began + EPSILON_S:

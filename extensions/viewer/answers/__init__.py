@@ -1,1 +1,1 @@
-"""What the viewer answers: one module for each page, from an open run to JSON. No HTTP in here."""
+"""The answers of the viewer's API: one module per page, from an open run to JSON, without HTTP."""

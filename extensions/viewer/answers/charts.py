@@ -1,4 +1,4 @@
-"""Answers the charts of a run, with the marks of resumptions and alarms."""
+"""The charts of a run, with marks at resumptions and alarms."""
 
 from contracts.records import Resumed
 from extensions.viewer.answers.overview import Answer
@@ -8,7 +8,7 @@ from pipelinerl.health.rules import Alarm as Sign
 
 
 def charts(run: OpenRun) -> Answer:
-    """Returns all charts with their points, the marks on them, and the lags of the last steps."""
+    """Returns all charts with their points and marks, and the lags of the last steps."""
     with run.lock:
         state = run.following.state
         metrics = run.following.metrics

@@ -1,6 +1,6 @@
-"""Answers the files of a run: its configuration without secrets, its summary, its logs and checkpoints.
+"""The files of a run: its configuration without secrets, its summary, its logs and checkpoints.
 
-A file is found by its name in a listing. No name that was asked for becomes part of a path.
+A file is found by its name in a listing, so names from requests are never parts of paths.
 """
 
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ from extensions.viewer.runs.opened import OpenRun
 from pipelinerl.report.secrets import without_secrets
 from pipelinerl.training.checkpoints import Checkpoints
 
-LARGEST = 200_000  # bytes of a text that are shown: the last ones
+LARGEST = 200_000  # last bytes of a text that are shown
 CONFIG = "config.yaml"
 AT_THE_TOP = (CONFIG, "summary.json", "judging.json")
 
 
 class NoSuchFileError(LookupError):
-    """No file of this name is shown."""
+    """There is no file of this name."""
 
 
 def files(run: OpenRun) -> Answer:
-    """Returns the files that are shown, and the checkpoints that are still there."""
+    """Returns the files, and the existing checkpoints."""
     with run.lock:
         checkpoints = list(run.following.state.checkpoints)
     kept = {position.version for position in Checkpoints(run.run_dir).complete_checkpoints()}
@@ -44,7 +44,7 @@ def files(run: OpenRun) -> Answer:
 
 
 def file(run: OpenRun, name: str) -> Answer:
-    """Returns the end of a file's text. Raises NoSuchFileError."""
+    """Returns the last LARGEST bytes of a file's text. Raises NoSuchFileError."""
     path = dict(shown_files(run.run_dir)).get(name)
     if path is None:
         raise NoSuchFileError(f"no file {name} is shown of this run")
@@ -59,7 +59,7 @@ def file(run: OpenRun, name: str) -> Answer:
 
 
 def shown_files(run_dir: Path) -> Iterator[tuple[str, Path]]:
-    """Yields the files that are shown, by name. Links are left out, which may lead out of the run."""
+    """Yields the files by name. Links are left out, because they may lead out of the run."""
     if run_dir.is_symlink():
         return
     for name in AT_THE_TOP:

@@ -1,4 +1,4 @@
-"""Answers one group with its members side by side, and the account of all groups."""
+"""One group with its members, and the accounting of all groups."""
 
 from collections import Counter
 
@@ -12,16 +12,16 @@ from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.drop_reasons import meaning_of
 
-TEXT = 2000  # characters of an answer, and of a prompt, beside others
-BINS = 300  # of the chart by version
+TEXT = 2000  # characters of an answer, and of a prompt, in a group
+BINS = 300  # bins of the chart by version
 
 
 class NoSuchGroupError(LookupError):
-    """No group of this number has started."""
+    """There is no started group of this number."""
 
 
 def group(run: OpenRun, number: int) -> Answer:
-    """Returns a group of training. Raises NoSuchGroupError."""
+    """Returns a training group. Raises NoSuchGroupError."""
     with run.lock:
         accounts = run.following.state.accounts
         started = accounts.started.get(number)
@@ -52,7 +52,7 @@ def group(run: OpenRun, number: int) -> Answer:
 
 
 def story(run: OpenRun, number: int) -> Answer:
-    """Returns what the records tell of a group, which it reads as a whole. Raises NoSuchGroupError."""
+    """Returns the history of a group, read from all records. Raises NoSuchGroupError."""
     history = read_history(run.streams, number)
     if history.started is None:
         raise NoSuchGroupError(f"no group {number} has started in this run")
@@ -60,7 +60,7 @@ def story(run: OpenRun, number: int) -> Answer:
 
 
 def _texts(run: OpenRun, offset: int) -> Answer:
-    """Returns the prompt and the answer of a rollout, both cut."""
+    """Returns the truncated prompt and answer of a rollout."""
     try:
         rollout = run.reader("rollouts").at(offset)
     except StreamError as error:
@@ -73,7 +73,7 @@ def _texts(run: OpenRun, offset: int) -> Answer:
 
 
 def accounting(run: OpenRun) -> Answer:
-    """Returns what became of all groups and their rollouts, and of those started under each version."""
+    """Returns the outcomes of all groups and rollouts, in total and by version at their start."""
     with run.lock:
         accounts = run.following.state.accounts
         summary = accounts.summary()
@@ -115,7 +115,7 @@ def accounting(run: OpenRun) -> Answer:
 
 
 def _count(accounts: GroupAccounts, wide: int) -> tuple[Counter[str], dict[int, Counter[str]]]:
-    """Returns the groups by outcome, and the same for those started under each so many versions."""
+    """Returns the numbers of groups by outcome, in total and by bin of `wide` versions at their start."""
     all_groups: Counter[str] = Counter()
     by_bin: dict[int, Counter[str]] = {}
     for number, started in accounts.started.items():

@@ -1,4 +1,4 @@
-"""Answers the list of runs, and the comparison of two."""
+"""The list of runs, and the comparison of two."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from pipelinerl.config import DamagedConfigError, saved_config
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.report.secrets import without_secrets
 
-DIFFERENCES = 8  # named in the list
+DIFFERENCES = 8  # differences of configurations that the list names
 EMPTY: Answer = dict.fromkeys(
     (
         "step", "max_steps", "heldout_first", "heldout_last", "lag_mean", "generation_tokens_per_s",
@@ -26,15 +26,15 @@ NEVER_COMPARED = {"run_dir", "resume", "plan", "streams.run"}
 
 
 class Listing:
-    """The rows of the list of runs. What an ended run was is read once."""
+    """The rows of the list of runs. Rows of ended runs are cached."""
 
     def __init__(self, runs: Runs):
         self._runs = runs
         self._ends: dict[str, RunEnd] = {}
-        self._ended: dict[str, tuple[int, Answer]] = {}  # name -> time of its summary, and its row
+        self._ended: dict[str, tuple[int, Answer]] = {}  # name -> (time of its summary, row)
 
     def answer(self) -> list[Answer]:
-        """Returns the runs, the newest first, with what differs from the newest one's configuration."""
+        """Returns the runs, newest first, with the differences from the newest one's configuration."""
         directories = self._runs.directories()
         rows = [self._row(name, path) for name, path in directories.items()]
         rows.sort(key=lambda row: row["started_at"] or 0.0, reverse=True)
@@ -54,7 +54,7 @@ class Listing:
         has_ended = self._ends.setdefault(name, RunEnd(path)).has_come()
         try:
             row = _described(name, path, has_ended)
-        except (OSError, KeyError, TypeError, ValueError) as error:  # of files that are damaged
+        except (OSError, KeyError, TypeError, ValueError) as error:  # damaged files
             return EMPTY | {"name": name, "state": f"cannot be read: {one_line(error)}"}
         if summary_time:
             self._ended[name] = (summary_time, row)
@@ -121,7 +121,7 @@ def flattened(value: object, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def differences(first: dict[str, str], second: dict[str, str]) -> list[str]:
-    """Returns the keys whose values differ, or that one of them lacks."""
+    """Returns the keys with different or missing values."""
     return [key for key in {**first, **second} if first.get(key) != second.get(key)]
 
 

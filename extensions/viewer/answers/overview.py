@@ -1,4 +1,4 @@
-"""Answers what a run is at: its state, what bounds it, and the numbers that one looks at first."""
+"""The overview of a run: its state, its bottleneck, and its main numbers."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from pipelinerl.report.evaluation_table import on_set, rows_of
 from pipelinerl.streams.drop_reasons import meaning_of
 
 Answer = dict[str, object]
-Points = Sequence[tuple[int, float]]  # version, and value
+Points = Sequence[tuple[int, float]]  # (version, value)
 
 
 def overview(run: OpenRun) -> Answer:
-    """Returns what the page of the run begins with."""
+    """Returns the content of the run's first page."""
     with run.lock:
         state = run.following.state
         metrics = run.following.metrics
@@ -52,12 +52,12 @@ def state_in_words(is_live: bool, state: RunState) -> str:
 
 
 def indexed(run: OpenRun) -> Answer:
-    """Returns how far the index of the rollouts is."""
+    """Returns the progress of the index of rollouts."""
     return {**run.following.progress._asdict(), "is_complete": run.following.progress.is_complete}
 
 
 def as_id(offsets: dict[str, int]) -> str:
-    """Returns the offsets in the files of metrics as the identifier of an event."""
+    """Returns the offsets in the metrics files as the identifier of an event."""
     return ",".join(f"{quote_from_bytes(os.fsencode(p))}:{offset}" for p, offset in sorted(offsets.items()))
 
 
@@ -70,7 +70,7 @@ def read_summary(run_dir: Path) -> Answer | None:
 
 
 def _bottleneck(run: OpenRun, summary: Answer | None) -> Answer:
-    """Returns what bounds the run: of its last steps while it runs, of all once it has ended."""
+    """Returns the bottleneck over the last steps of a live run, or over all of an ended one."""
     if summary and isinstance(sentence := summary.get("bottleneck"), str):
         return {"finding": sentence.partition(":")[0], "sentence": sentence}
     found = run.following.metrics.bottleneck
@@ -92,7 +92,7 @@ def _tiles(series: Series, newest: dict[str, float]) -> list[Answer]:
 
 
 def _tile(name: str, points: Points, unit: str, note: str | Callable[[Points], str] = "") -> Answer:
-    """Returns the last point of a series with a note, which says of which version it is."""
+    """Returns the last point of a series, with a note that names its version."""
     if not points:
         return {"name": name, "value": None, "format": unit, "note": ""}
     step, value = points[-1]
@@ -134,5 +134,5 @@ def _of_set(state: RunState, name: str) -> Answer:
 
 
 def meaning(reason: str | None) -> str | None:
-    """Returns what a reason for a dropped group means."""
+    """Returns the description of a reason for dropping a group."""
     return meaning_of(reason).full if reason else None

@@ -1,4 +1,4 @@
-"""Splits tokens into pieces of text. A character of several tokens is one piece. Pure."""
+"""Splits tokens into pieces of text, without splitting characters of several tokens. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Piece(NamedTuple):
 def pieces_of(ids: Sequence[int], tokenizer: Tokenizer | None, begin: int, end: int) -> list[Piece]:
     """Returns the pieces of the tokens from `begin` to `end`. Without a tokenizer a piece is a token's id.
 
-    Joined, the pieces of all tokens are their text, but for bytes at the end that are no character yet.
+    The joined pieces of all tokens are their text, except an incomplete character at the end.
     """
     if tokenizer is None:
         return [Piece(f"{ids[index]} ", index, 1) for index in range(begin, end)]

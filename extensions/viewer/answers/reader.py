@@ -1,4 +1,4 @@
-"""Answers one rollout, token by token: which weights sampled it, and what training made of it."""
+"""One rollout, token by token, with the versions that sampled it and its values in training."""
 
 import numpy as np
 
@@ -9,18 +9,18 @@ from extensions.viewer.answers.rollouts import link_of, row_answer
 from extensions.viewer.runs.opened import STREAMS, OpenRun
 from pipelinerl.streams import StreamError
 
-TOKENS = 4000  # of a completion, in one answer
+TOKENS = 4000  # tokens of a completion in one answer
 PROMPT = 20_000  # characters of a prompt
 
 
 class NoSuchRolloutError(LookupError):
-    """No rollout is recorded there."""
+    """There is no rollout at this offset."""
 
 
 def rollout(run: OpenRun, stream: str, offset: int, turn: int | None = None, begin: int = 0) -> Answer:
-    """Returns a rollout with its completions, or more tokens of one of them, from `begin` on.
+    """Returns a rollout with its completions, or further tokens of one of them, from `begin` on.
 
-    stream: `train` or `held-out`. Raises NoSuchRolloutError.
+    `stream`: `train` or `held-out`. Raises NoSuchRolloutError.
     """
     held_out = stream == "held-out"
     row = run.queries.rollout(held_out, offset)
@@ -82,7 +82,7 @@ UNTRAINED: Answer = {"advantages": None, "in_loss": None, "lags": None}
 
 
 def _new_prompt(run: OpenRun, record: Rollout, number: int) -> str:
-    """Returns the text of what a turn adds to the conversation before it."""
+    """Returns the text that precedes a turn's answer, after the previous turn."""
     ids = record.completions[number].prompt_token_ids.tolist()
     if number:
         before = record.completions[number - 1]
@@ -122,7 +122,7 @@ class _Share:
 
     @classmethod
     def find(cls, run: OpenRun, record: Rollout, offset: int) -> "_Share | None":
-        """Returns the rollout's share of the row that begins at the offset, or None if that was deleted."""
+        """Returns the rollout's share of the row at the offset, or None if the row was deleted."""
         try:
             row = run.reader("rows").at(offset)
         except StreamError:
@@ -137,7 +137,7 @@ class _Share:
         return cls(row, found) if found else None
 
     def tokens(self, completion: Completion, versions: np.ndarray, shown: slice) -> Answer:
-        """Returns what training made of a completion's tokens; nulls where it is in no sequence."""
+        """Returns the training values of a completion's tokens; nulls if it is in no sequence."""
         place = self._place(completion)
         if place is None:
             return UNTRAINED
@@ -150,7 +150,7 @@ class _Share:
         }
 
     def _place(self, completion: Completion) -> tuple[TrainingSequence, int] | None:
-        """Returns the sequence that holds the completion's tokens, and where they begin in it."""
+        """Returns the sequence of the completion's tokens, and their start in it."""
         begin = len(completion.prompt_token_ids)
         end = begin + len(completion.token_ids)
         whole = np.concatenate([completion.prompt_token_ids, completion.token_ids])

@@ -1,4 +1,4 @@
-"""Answers lists of rollouts."""
+"""Lists of rollouts."""
 
 import sqlite3
 
@@ -6,12 +6,12 @@ from extensions.viewer.answers.overview import Answer, indexed, meaning
 from extensions.viewer.index.filters import IN_FLIGHT, Filters
 from extensions.viewer.runs.opened import OpenRun
 
-NAMES = ("train", "held-out")  # of the streams, by `held_out`
+NAMES = ("train", "held-out")  # names of the streams, by `held_out`
 DROPPED = "dropped: "
 
 
 def rollouts(run: OpenRun, filters: Filters, after: str | None) -> Answer:
-    """Returns a page. Raises NoSuchCursorError."""
+    """Returns a page of rollouts. Raises NoSuchCursorError."""
     queries = run.queries
     found = queries.page(filters, after)
     outcomes = [] if filters.held_out else [*queries.words("outcome"), IN_FLIGHT]
@@ -30,17 +30,17 @@ def rollouts(run: OpenRun, filters: Filters, after: str | None) -> Answer:
 
 
 def newer(run: OpenRun, held_out: bool, since: int) -> Answer:
-    """Returns how many rollouts have come after the one at the offset `since`."""
+    """Returns the number of rollouts after the one at the offset `since`."""
     return {"new": run.queries.count_since(held_out, since)}
 
 
 def link_of(held_out: bool, offset: int | None) -> str | None:
-    """Returns the name by which a rollout is asked for."""
+    """Returns the path of a rollout in the API."""
     return None if offset is None else f"{NAMES[held_out]}/{offset}"
 
 
 def row_answer(row: sqlite3.Row) -> Answer:
-    """Returns a rollout of the index as lists show it."""
+    """Returns a rollout of the index as a row of a list."""
     outcome, reason = _outcome(row)
     first = row["first_version"]
     return {
@@ -55,7 +55,7 @@ def row_answer(row: sqlite3.Row) -> Answer:
         "tokens": row["tokens"],
         "turns": row["turns"],
         "versions": [] if first is None else [first, row["last_version"]],
-        "lag": None if outcome == IN_FLIGHT else row["lag"],  # of a step that was undone, or is not closed
+        "lag": None if outcome == IN_FLIGHT else row["lag"],  # the lag of an undone or open step
         "advantage": None if outcome == IN_FLIGHT else row["advantage"],
         "outcome": outcome,
         "reason": reason,
@@ -68,7 +68,7 @@ def row_answer(row: sqlite3.Row) -> Answer:
 
 
 def _outcome(row: sqlite3.Row) -> tuple[str | None, str | None]:
-    """Returns the outcome of a rollout's group, and the reason if it was dropped. Held out there is none."""
+    """Returns the outcome of a training rollout's group, and the reason if it was dropped."""
     if row["held_out"]:
         return None, None
     outcome = row["outcome"] or IN_FLIGHT

@@ -1,14 +1,14 @@
-"""Answers what each server of a run has done, the one that does least first."""
+"""The servers of a run with their rates, the slowest first."""
 
 from extensions.viewer.answers.overview import Answer
 from extensions.viewer.index.run_state import Server
 from extensions.viewer.runs.opened import OpenRun
 
-RECENT = 500  # rollouts that the rates are of
+RECENT = 500  # newest rollouts, for the rates
 
 
 def servers(run: OpenRun) -> Answer:
-    """Returns the servers, those that left last."""
+    """Returns the servers; those that have left come last."""
     with run.lock:
         known = list(run.following.state.servers)
         is_live = run.following.is_live
@@ -52,7 +52,7 @@ def _state(server: Server, is_live: bool) -> str:
 
 
 def _rates(run: OpenRun) -> dict[str, float]:
-    """Returns the tokens a second of each server, over the newest rollouts."""
+    """Returns the tokens per second of each server, over the newest rollouts."""
     newest = {*run.queries.newest_offsets(RECENT)}
     completions = [c for _, rollout in run.slim_rollouts(newest) for c in rollout.completions]
     if not completions:

@@ -1,4 +1,4 @@
-"""Answers a window of a run's time: requests on servers by weight version, and what each process did."""
+"""A window of a run's time: requests on servers by weight version, and the processes' activities."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from sqlite3 import Row
@@ -13,9 +13,9 @@ from extensions.viewer.runs.opened import OpenRun
 from extensions.viewer.span_files import PLACES
 from extensions.viewer.tracks import Slice, Track, nested, rows
 
-MOST = 4000  # requests in one answer: the last ones
-VERSIONS = 4  # the last ones, where no window is asked for
-OVERVIEW = 2000  # publications of the overview
+MOST = 4000  # last requests in one answer
+VERSIONS = 4  # last versions in the default window
+OVERVIEW = 2000  # publications in the overview
 Updates = Mapping[int, WeightsPublished]  # by version
 
 
@@ -30,7 +30,7 @@ class Bar(NamedTuple):
 
 
 def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
-    """Returns the window, in unix seconds, by default that of the last versions."""
+    """Returns a window between two times in unix seconds; by default the last versions."""
     with run.lock:
         updates = dict(run.following.state.published)
         run_began = run.following.state.began_at
@@ -58,7 +58,7 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
 
 
 def _last_versions(published: Sequence[WeightsPublished], queries: Queries) -> tuple[float, float]:
-    """Returns the time of the last versions: of as many as one answer has room for, but one at least."""
+    """Returns the time of the last versions: as many as fit in one answer, at least one."""
     if not published:
         return 0.0, 0.0
     for count in range(VERSIONS, 0, -1):
@@ -73,7 +73,7 @@ def _last_versions(published: Sequence[WeightsPublished], queries: Queries) -> t
 def _in_window(
     published: Sequence[WeightsPublished], began: float, ended: float
 ) -> Iterator[WeightsPublished]:
-    """Yields the publications of the window, and the last one before it."""
+    """Yields the publications in the window, and the last one before it."""
     before = [event for event in published if event.at < began]
     yield from before[-1:]
     yield from (event for event in published if began <= event.at <= ended)
@@ -89,7 +89,7 @@ def _publication(event: WeightsPublished) -> Answer:
 
 
 def _bars(run: OpenRun, found: Sequence[Row]) -> Iterator[Bar]:
-    """Yields the requests of these rollouts, but for those whose records were deleted."""
+    """Yields the requests of these rollouts, except deleted ones."""
     by_offset = {row["offset"]: row for row in found}
     for offset, rollout in run.slim_rollouts(by_offset):
         row = by_offset[offset]
@@ -114,10 +114,10 @@ def _bar(bar: Bar, updates: Updates) -> Answer:
 
 
 def _versions(bar: Bar, updates: Updates) -> Iterator[tuple[int, float, float]]:
-    """Yields each version that sampled the request, with the part of the request's time that it has.
+    """Yields each version that sampled the request, with its part of the request's time.
 
-    Tokens are spread evenly over the time, but a version begins while it is published. What is before the
-    first one was spent waiting.
+    Tokens are spread evenly over the time, but a version starts during its publication. The time before the
+    first version is the wait.
     """
     spans = [span for span in bar.completion.spans if span.end > span.start]
     begins: list[float] = []
@@ -133,9 +133,9 @@ def _versions(bar: Bar, updates: Updates) -> Iterator[tuple[int, float, float]]:
 
 
 def _within(share: float, bar: Bar, update: WeightsPublished) -> float:
-    """Returns the share of the request's time that is nearest and in the time of the publication.
+    """Returns the nearest share of the request's time that is within the publication.
 
-    Servers that pull weights change them later, at a time that the record does not tell.
+    Servers that pull weights change them later, at an unrecorded time.
     """
     if update.live is not None:
         return share
@@ -155,7 +155,7 @@ def _processes(spans: dict[str, list[Slice]]) -> Iterator[Answer]:
 
 
 def _nested(track: Track) -> list[Answer]:
-    """Returns the slices of a track with their depths."""
+    """Returns the slices of a track, with their nesting depths."""
     found = []
     around: list[float] = []  # ends of the slices that have not ended
     for slice_ in track.slices:

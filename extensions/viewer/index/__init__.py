@@ -1,6 +1,6 @@
-"""The index of a run's rollouts: a SQLite file of where each is in its stream, and what lists show of it.
+"""The index of a run's rollouts: a SQLite file with their offsets and the columns of lists.
 
-It is built by the viewer, never by the run, and may be deleted at any time.
+Only the viewer builds it, and it may be deleted at any time.
 """
 
 from extensions.viewer.index.filters import Filters, NoSuchCursorError

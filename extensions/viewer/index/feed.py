@@ -1,4 +1,4 @@
-"""Reads the events of a growing run, so that those of a launch come before the `Resumed` that follows it."""
+"""Reads the events of a growing run, with all events of an incarnation before the next `Resumed`."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -9,25 +9,25 @@ from pipelinerl.streams.base import Entry, StreamError
 from pipelinerl.streams.events import EVENT_STREAMS
 from pipelinerl.streams.files import FileStreams
 
-MOST = 5000  # events of one stream that are held at a time
+MOST = 5000  # events of one stream in memory
 
 
 class EventFeed:
-    """A reader of all event streams, each event once."""
+    """A reader of all event streams, which yields each event once."""
 
     def __init__(self, streams: FileStreams):
         self._readers = {name: streams.reader(name) for name in (*EVENT_STREAMS, "launcher_events")}
         self._positions = dict.fromkeys(self._readers, 0)
         self.damage: str | None = None  # what keeps the rest of a stream from being read
-        self.is_at_end = False  # whether the last `read` left nothing that was there
-        self._of_launcher: deque[Record] = deque()  # events that were read and not given yet
+        self.is_at_end = False  # True if the last `read` has yielded all events
+        self._of_launcher: deque[Record] = deque()  # events that were read, but not yielded yet
 
     def read(self) -> Iterator[Record]:
-        """Yields the events since the last call, or a part of them: what follows comes with the next call."""
+        """Yields the events since the last call, or a part of them. The next call yields the others."""
         self.damage = None
         self.is_at_end = False
         chunks = {name: self._chunk(name) for name in EVENT_STREAMS}
-        # The launcher's are read after the others: so whatever follows a resumption is known to do so.
+        # The launcher's events are read last, so that no event after a resumption precedes its `Resumed`.
         self._of_launcher.extend(self._take("launcher_events", self._chunk("launcher_events")))
         while self._of_launcher and not isinstance(self._of_launcher[0], Resumed):
             yield self._of_launcher.popleft()
@@ -43,7 +43,7 @@ class EventFeed:
             yield self._of_launcher.popleft()
 
     def _chunk(self, name: str) -> list[Entry]:
-        """Returns the next events of a stream, those before a damage."""
+        """Returns the next events of a stream, up to a damaged record."""
         chunk: list[Entry] = []
         try:
             for entry in islice(self._readers[name].read(self._positions[name], timeout_s=0), MOST):

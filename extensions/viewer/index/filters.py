@@ -1,4 +1,4 @@
-"""Turns the filters of a list of rollouts into the conditions of a query. Pure: SQL text out."""
+"""Converts the filters of a list of rollouts to SQL conditions. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 IN_FLIGHT = "in flight"
-LARGEST = 2**63  # beyond the integers of SQLite
+LARGEST = 2**63  # above the integers of SQLite
 Whole = Annotated[int, Field(gt=-LARGEST, lt=LARGEST)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Stream = Literal["train", "held-out"]
 
 
 class NoSuchCursorError(ValueError):
-    """A cursor is not one that a page has given."""
+    """A cursor is not from a page."""
 
 
 class Filters(BaseModel):
-    """What a list of rollouts shows, and in which order. Bounds are inclusive; None is no bound."""
+    """The filters and the order of a list of rollouts. Bounds are inclusive; None = no bound."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,7 +32,7 @@ class Filters(BaseModel):
     reward_to: Number | None = None
     length_from: Whole | None = None
     length_to: Whole | None = None
-    mixed: bool = False  # only of groups whose rewards differ
+    mixed: bool = False  # True for only groups of different rewards
     sort: Literal["newest", "longest", "shortest", "best", "worst"] = "newest"
 
     @property
@@ -41,14 +41,14 @@ class Filters(BaseModel):
 
     @property
     def words(self) -> dict[str, str]:
-        """The filters that ask for one word, by the kind of word."""
+        """The filters by a word, by the kind of word."""
         kinds = {"domain": self.domain, "status": self.status, "outcome": self.outcome}
         return {kind: word for kind, word in kinds.items() if word and word != IN_FLIGHT}
 
 
 @dataclass(frozen=True)
 class Order:
-    """The order of a list. column: of the table; rows with equal values are ordered by offset."""
+    """The order of a list by a column of the table. Rows with equal values are ordered by offset."""
 
     column: str
     direction: Literal["ASC", "DESC"]
@@ -59,7 +59,7 @@ class Order:
 
     @property
     def after(self) -> str:
-        """The condition for what comes after a cursor."""
+        """The condition of rows after a cursor."""
         sign = "<" if self.direction == "DESC" else ">"
         return f"({self.column}, rollouts.offset) {sign} (:value, :offset)"
 
@@ -86,7 +86,7 @@ MIXED = (
 
 
 def conditions_of(filters: Filters) -> Iterator[str]:
-    """Yields the conditions, whose parameters are the filters' fields; words are given by their numbers."""
+    """Yields the conditions, whose parameters are the filters' fields, with words as numbers."""
     yield "rollouts.held_out = :held_out"
     for name, condition in BOUNDS.items():
         if getattr(filters, name) is not None:
@@ -100,9 +100,9 @@ def conditions_of(filters: Filters) -> Iterator[str]:
 
 
 def best_index(filters: Filters) -> str | None:
-    """Returns the index that finds the first rows soonest, or None where that depends on the run.
+    """Returns the fastest index for the first rows, or None if that depends on the run.
 
-    SQLite cannot know it, for it does not know how rare a word is.
+    SQLite cannot choose it, because it does not know how rare a word is.
     """
     if filters.sort == "newest":
         return "by_status" if filters.status else "by_outcome" if filters.outcome else None
@@ -110,7 +110,7 @@ def best_index(filters: Filters) -> str | None:
 
 
 def cursor_of(text: str) -> dict[str, float]:
-    """Returns the parameters of `Order.after`. Raises NoSuchCursorError."""
+    """Returns the parameters of `Order.after` in a cursor. Raises NoSuchCursorError."""
     value, _, offset = text.partition(":")
     try:
         cursor = {"value": float(value), "offset": int(offset)}

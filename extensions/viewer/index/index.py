@@ -1,4 +1,4 @@
-"""Builds the index of a run's rollouts, batch by batch, from where it ended."""
+"""Builds the index of a run's rollouts in batches, and continues an existing one."""
 
 import sqlite3
 from collections.abc import Callable
@@ -25,17 +25,17 @@ Decoded = TypeVar("Decoded")
 
 
 class Progress(NamedTuple):
-    """How far the index is. bytes, of_bytes: of the streams of rollouts."""
+    """The progress of the index. bytes, of_bytes: sizes of the indexed and of all rollouts."""
 
-    rollouts: int  # of training
+    rollouts: int  # training rollouts
     held_out: int
     bytes: int
     of_bytes: int
-    is_complete: bool  # whether the last look came to the end of all streams
+    is_complete: bool  # True if the last `advance` reached the end of all streams
 
 
 class Index:
-    """The writer of an index, which also keeps the run's state up to date. Used by one thread at a time."""
+    """The writer of an index, which also updates the run's state. Not thread-safe."""
 
     def __init__(self, path: Path, streams: FileStreams, state: RunState):
         self._readers = {name: streams.reader(name) for name in (*ROLLOUTS, "rows")}
@@ -48,7 +48,7 @@ class Index:
         self.damage: str | None = None  # what keeps the rest of a stream from being read
 
     def _opened(self, path: Path) -> sqlite3.Connection:
-        """Returns the index at `path`; a new one if that is of longer streams than the run's."""
+        """Returns the index at `path`, or a new one if that is of longer streams than the run's."""
         db = open_to_write(path)
         positions = Tables(db).positions()
         if all(self._readers[name].size() >= offset for name, offset in positions.items()):
@@ -68,9 +68,9 @@ class Index:
         return Progress(counts[0], counts[1], done, size, self._is_complete)
 
     def advance(self, lock: AbstractContextManager = NO_LOCK) -> bool:
-        """Takes the next batch of every stream into account. Returns whether there may be more of it.
+        """Indexes the next batch of every stream. Returns True if there may be further records.
 
-        lock: is held while the state changes.
+        lock: acquired while the state changes.
         """
         events = 0
         with lock:
@@ -83,14 +83,14 @@ class Index:
             is_full.append(self._take_rows())
             changed = self._state.take_changed()
             self._tables.set_outcomes({group: self._state.outcome_of(group) for group in changed})
-        events_end = self._feed.is_at_end or not events  # a damaged stream may keep the others waiting
+        events_end = self._feed.is_at_end or not events  # a damaged stream may block the others
         self._is_complete = events_end and not any(is_full)
         if self._is_complete:
             self._tables.tune()
         return not self._is_complete
 
     def _take_rollouts(self, name: str, held_out: int) -> bool:
-        """Returns whether the batch is full, as `_take_rows` does. There may be more then."""
+        """Indexes the next batch of rollouts. Returns True if the batch is full, like `_take_rows`."""
         found, is_full = self._batch(name, rollout_decoder.decode)
         self._tables.add_rollouts(held_out, found, self._state.outcome_of)
         return is_full
@@ -104,7 +104,7 @@ class Index:
     def _batch(
         self, name: str, decode: Callable[[memoryview], Decoded]
     ) -> tuple[list[tuple[Decoded, int]], bool]:
-        """Returns the next records of a stream, each with the offset at which it begins."""
+        """Returns the next records of a stream, each with its offset."""
         reader = self._readers[name]
         begin = self._positions.get(name, 0)
         offset = first = max(begin, reader.first_offset())
@@ -115,9 +115,9 @@ class Index:
                 offset = following
                 if offset - first > BATCH_BYTES:
                     break
-        except StreamTrimmedError:  # the next look begins where the stream does
+        except StreamTrimmedError:  # the next call starts at the first record
             pass
-        except (StreamError, msgspec.MsgspecError) as error:  # also of a record that is being written
+        except (StreamError, msgspec.MsgspecError) as error:  # maybe a record that is being written
             self.damage = f"the stream {name} cannot be read beyond offset {offset}: {error}"
         if offset != begin:
             self._positions[name] = offset

@@ -1,4 +1,4 @@
-"""Finds rollouts in an index, page by page. A page begins after a cursor, never at a number of rows."""
+"""Finds rollouts in an index by page, which starts after a cursor instead of a number of rows."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from extensions.viewer.index.filters import ORDERS, Filters, best_index, conditions_of, cursor_of
 
-PAGE = 50  # rollouts
-NARROW = 0.1  # share of a stream up to which a range of offsets is read as a whole
+PAGE = 50  # rollouts per page
+NARROW = 0.1  # largest share of a stream for which a range of offsets is scanned
 COLUMNS = """
     rollouts.held_out, rollouts.offset, rollouts.rollout_id, rollouts.group_id, problem,
     (SELECT word FROM words WHERE id = domain) AS domain,
@@ -21,17 +21,17 @@ TRAINED = "LEFT JOIN trainings ON trainings.rollout_id = rollouts.rollout_id AND
 
 class Found(NamedTuple):
     rows: list[sqlite3.Row]
-    next: str | None  # the cursor of the next page
+    next: str | None  # cursor of the next page
 
 
 class Queries:
-    """Reads an index through a connection of its own."""
+    """Reads an index through a separate connection."""
 
     def __init__(self, db: sqlite3.Connection):
         self._db = db
 
     def page(self, filters: Filters, after: str | None = None) -> Found:
-        """Returns the next rollouts. Raises NoSuchCursorError for an `after` that no page has given."""
+        """Returns the page after a cursor. Raises NoSuchCursorError."""
         order = ORDERS[filters.sort]
         conditions = list(conditions_of(filters))
         values = filters.model_dump() | {"held_out": filters.held_out}
@@ -44,7 +44,7 @@ class Queries:
         hint, offsets = self._where_to_look(filters)
         if offsets:
             conditions.append("rollouts.offset BETWEEN :first AND :end")
-        # The rows of the page are found first, because only these are joined with the other tables.
+        # The subquery finds the rows of the page, so that only these are joined with other tables.
         rows = self._db.execute(
             f"WITH page AS (SELECT held_out, offset FROM rollouts {hint} WHERE {' AND '.join(conditions)}"
             f" ORDER BY {order.by} LIMIT {PAGE + 1})"
@@ -59,7 +59,7 @@ class Queries:
         return Found(shown, f"{last[order.column.rpartition('.')[2]]!r}:{last['offset']}")
 
     def _where_to_look(self, filters: Filters) -> tuple[str, dict[str, int]]:
-        """Returns which index is read, and between which offsets the rows are, if that is known."""
+        """Returns the index to use, and known bounds of the rows' offsets."""
         name = best_index(filters)
         hint = f"INDEXED BY {name}" if name and self._has_index(name) else ""
         if filters.version_from is None and filters.version_to is None:
@@ -73,7 +73,7 @@ class Queries:
         return "NOT INDEXED" if is_narrow else hint, {"first": first, "end": end}
 
     def _first_end(self, filters: Filters) -> int | None:
-        """Returns the offset before which no rollout has tokens of the versions that are asked for."""
+        """Returns the first offset of rollouts with tokens of the filtered versions, if known."""
         return self._number(
             "SELECT min(first_end) FROM versions WHERE held_out = ? AND version >= ?",
             filters.held_out,
@@ -81,7 +81,7 @@ class Queries:
         )
 
     def _last_start(self, filters: Filters) -> int | None:
-        """Returns the offset after which no rollout has tokens of the versions that are asked for."""
+        """Returns the last offset of rollouts with tokens of the filtered versions, if known."""
         return self._number(
             "SELECT max(last_start) FROM versions WHERE held_out = ? AND version <= ?",
             filters.held_out,
@@ -98,17 +98,17 @@ class Queries:
         return found and found[0]
 
     def rollout(self, held_out: bool, offset: int) -> sqlite3.Row | None:
-        """Returns the rollout whose record begins at the offset."""
+        """Returns the rollout at the offset."""
         return next(self._rollouts("", "rollouts.offset = ?", held_out, offset), None)
 
     def of_group(self, held_out: bool, group: int) -> list[sqlite3.Row]:
-        """Returns the rollouts of a group, in the order in which they ended."""
+        """Returns the rollouts of a group, in the order of their ends."""
         return list(
             self._rollouts("INDEXED BY by_group", "group_id = ? ORDER BY rollouts.offset", held_out, group)
         )
 
     def finished_between(self, began: float, ended: float, most: int) -> list[sqlite3.Row]:
-        """Returns training rollouts under way between two unix times: the `most` that ended last."""
+        """Returns the `most` training rollouts that ended last among those running between two unix times."""
         found = self._db.execute(
             "SELECT offset, rollout_id, (SELECT word FROM words WHERE id = status) AS status"
             " FROM rollouts WHERE held_out = 0 AND finished_at > ? AND started_at < ?"
@@ -118,7 +118,7 @@ class Queries:
         return found.fetchall()
 
     def count_between(self, began: float, ended: float) -> int:
-        """Returns how many training rollouts were under way between two times."""
+        """Returns the number of training rollouts that were running between two times."""
         return self._number(
             "SELECT count(*) FROM rollouts WHERE held_out = 0 AND finished_at > ? AND started_at < ?",
             began,
@@ -126,7 +126,7 @@ class Queries:
         )
 
     def neighbours(self, held_out: bool, offset: int) -> tuple[int | None, int | None]:
-        """Returns the offsets of the rollouts before and after this one in their stream."""
+        """Returns the offsets of the previous and the next rollout in the stream."""
         before = self._number(
             "SELECT max(offset) FROM rollouts WHERE held_out = ? AND offset < ?", held_out, offset
         )
@@ -136,7 +136,7 @@ class Queries:
         return before, after
 
     def newest(self, held_out: bool) -> int:
-        """Returns the offset of the newest rollout, or -1 where there is none."""
+        """Returns the offset of the newest rollout, or -1 if there is none."""
         offset = self._number("SELECT max(offset) FROM rollouts WHERE held_out = ?", held_out)
         return -1 if offset is None else offset
 
@@ -150,13 +150,13 @@ class Queries:
         return [word for (word,) in found]
 
     def servers(self) -> dict[str, sqlite3.Row]:
-        """Returns what each server has done, by its URL."""
+        """Returns the totals of each server, by URL."""
         return {row["url"]: row for row in self._db.execute("SELECT * FROM servers")}
 
     def spread_groups(self, most: int, first: int) -> list[int]:
-        """Returns groups at even distances over the run, of at most so many rollouts together.
+        """Returns evenly spaced groups of the run with at most `most` rollouts in total.
 
-        Where there are any, they are groups whose rewards differ. first: offset from which records are kept.
+        Groups of different rewards are preferred. first: offset of the first kept record.
         """
         found = self._db.execute(
             "SELECT group_id, least < most FROM groups WHERE held_out = 0 AND"

@@ -1,4 +1,4 @@
-"""What the events of a run add up to, launch by launch. `EventFeed` reads them; no I/O in here."""
+"""The state of a run according to its events, which `EventFeed` reads. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -26,18 +26,18 @@ HISTOGRAMS = 100  # steps whose lags are kept
 
 @dataclass
 class Server:
-    """A server of the run. why_left: None while it belongs to the run."""
+    """A server of the run. why_left: None while it is in the run."""
 
     joined: ServerJoined
     why_left: str | None = None
-    version: int | None = None  # that was published to it last
-    paused_s: float | None = None  # by its last update
+    version: int | None = None  # last version published to it
+    paused_s: float | None = None  # pause of its last update
     longest_pause_s: float | None = None
     transfer_s: float | None = None
 
 
 class RunState:
-    """The state of a run after the events that were observed, of which a resumption undoes some."""
+    """The state of a run after the observed events, some of which a resumption undoes."""
 
     def __init__(self) -> None:
         self.accounts = GroupAccounts()
@@ -47,14 +47,14 @@ class RunState:
         self.checkpoints: list[CheckpointSaved] = []
         self.servers: list[Server] = []
         self.steps: deque[StepClosed] = deque(maxlen=HISTOGRAMS)
-        self.began_at: float | None = None  # unix seconds at which the first server was started
-        self.step = 0  # the version that the last step made
+        self.began_at: float | None = None  # start of the first server, in unix seconds
+        self.step = 0  # version of the last step
         self.is_done = False
-        self.dropped: Counter[str] = Counter()  # groups by reason
+        self.dropped: Counter[str] = Counter()  # dropped groups, by reason
         self._changed: set[int] = set()  # groups whose outcome may have changed since `take_changed`
 
     def observe(self, event: Record) -> None:
-        """Takes the next event into account: those of a launch in any order, then its `Resumed`."""
+        """Updates the state with the next event: those of an incarnation in any order, then a `Resumed`."""
         match event:
             case Started() | ActorStopped():
                 self.accounts.observe(event)
@@ -113,7 +113,7 @@ class RunState:
                 yield str(settlement.reason)
 
     def _publish(self, event: WeightsPublished) -> None:
-        self.published.pop(event.version, None)  # one published again is the newest
+        self.published.pop(event.version, None)  # a republished version becomes the newest
         self.published[event.version] = event
         updates = {update.url: update for update in event.updates}
         served = [event.version] * len(event.servers) if event.live is None else event.live

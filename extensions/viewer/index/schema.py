@@ -1,4 +1,4 @@
-"""Opens the SQLite file of an index. A file of another schema is deleted and begun anew."""
+"""Opens the SQLite file of an index. A file of another schema is replaced by a new one."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ CREATE INDEX by_group ON rollouts (held_out, group_id);
 CREATE INDEX by_status ON rollouts (held_out, status);
 CREATE INDEX by_outcome ON rollouts (held_out, outcome);
 """
-# They are made once all is in the tables: that takes a fifth of the time of keeping them up meanwhile.
+# Creating indexes after the tables are filled takes a fifth of the time of updating them meanwhile.
 INDEXES = """
 CREATE INDEX IF NOT EXISTS by_reward ON rollouts (held_out, reward);
 CREATE INDEX IF NOT EXISTS by_tokens ON rollouts (held_out, tokens);
@@ -49,12 +49,12 @@ ANALYZE;
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """Returns a connection to the index at `path`, which is made if it is not there."""
+    """Returns a connection to the index at `path`, which is created if it does not exist."""
     if path.exists() and not _is_current(path):
         delete(path)
     connection = _open(path)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = OFF")  # after a loss of power it is built again
+    connection.execute("PRAGMA synchronous = OFF")  # after a loss of power it is rebuilt
     if not _schema_of(connection):
         connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
     return connection
@@ -67,7 +67,7 @@ def delete(path: Path) -> None:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Returns a connection to an index that is there. Raises sqlite3.OperationalError without one."""
+    """Returns a connection to an existing index. Raises sqlite3.OperationalError if there is none."""
     connection = _open(path, "?mode=ro")
     connection.execute("PRAGMA query_only = ON")
     return connection
@@ -75,7 +75,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commits what the block wrote, or nothing of it where it raises."""
+    """Commits the block's changes, or none of them if it raises."""
     connection.execute("BEGIN")
     try:
         yield

@@ -1,6 +1,6 @@
-"""Decodes what the index holds of a record, without its arrays of tokens.
+"""Decodes the fields of records that the index needs, without arrays of tokens.
 
-The structs have the names and the fields of those in `contracts.records`; other fields are skipped.
+The structs have names and fields of those in `contracts.records`; other fields are skipped.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ class SlimRollout(msgspec.Struct, frozen=True, tag="Rollout", tag_field="record"
 
     @property
     def solved(self) -> float | None:
-        """What `Rollout.success` is, also of a run that recorded it among the metrics."""
+        """`Rollout.success`, or the metric in which older runs recorded it."""
         return self.metrics.get("success") if self.success is None else self.success
 
     @property
@@ -62,21 +62,21 @@ class SlimRow(msgspec.Struct, frozen=True, tag="MicroBatchRow", tag_field="recor
 
 
 class Training(msgspec.Struct, frozen=True):
-    """What became of a rollout in a step. advantage: the mean over its sampled tokens."""
+    """The values of a rollout in a step. `advantage`: mean over its sampled tokens."""
 
     rollout_id: str
     step: int
     advantage: float
-    lag: int | None  # the largest of a token in the loss; None without any
+    lag: int | None  # largest lag of a token in the loss; None without such tokens
 
 
-NO_LAG = -(2**31)  # of a sequence without a token in the loss
+NO_LAG = -(2**31)  # for a sequence without a token in the loss
 rollout_decoder = msgspec.msgpack.Decoder(SlimRollout)
 _row_decoder = msgspec.msgpack.Decoder(SlimRow, ext_hook=decode_array)
 
 
 def trainings_of(payload: memoryview) -> list[Training]:
-    """Returns one for each rollout of an encoded row."""
+    """Returns the Training of each rollout in an encoded row."""
     row = _row_decoder.decode(payload)
     sequences = [s for rank in row.micro_batches for s in rank if len(s.versions)]
     if not sequences:

@@ -1,4 +1,4 @@
-"""Writes the tables of an index. Called within a transaction by `Index`; knows no stream."""
+"""Writes the tables of an index, within a transaction of `Index`. Must not know streams."""
 
 import sqlite3
 from collections import Counter, defaultdict
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from extensions.viewer.index.schema import INDEXES
 from extensions.viewer.index.slim import SlimRollout, Training
 
-Placed = tuple[SlimRollout, int]  # a rollout, and the offset at which its record begins
-Versions = tuple[int, int] | tuple[None, None]  # the oldest and the newest of a rollout
-OutcomeOf = Callable[[int], str | None]  # of a group, by its number
+Placed = tuple[SlimRollout, int]  # (rollout, offset of its record)
+Versions = tuple[int, int] | tuple[None, None]  # (oldest, newest) version of a rollout
+OutcomeOf = Callable[[int], str | None]  # number of a group -> outcome
 
 
 class Words(dict[tuple[str, str], int]):
-    """The numbers of words by kind and word. A new word gets one when it is asked for."""
+    """The numbers of words by kind and word. The first access to a word assigns its number."""
 
     def __init__(self, db: sqlite3.Connection):
         rows = db.execute("SELECT id, kind, word FROM words")
@@ -27,30 +27,30 @@ class Words(dict[tuple[str, str], int]):
 
 
 class Tables:
-    """The tables behind one connection, for writing."""
+    """The writer of the tables of one connection."""
 
     def __init__(self, db: sqlite3.Connection):
         self._db = db
         self._words = Words(db)
         counts = db.execute("SELECT held_out, count(*) FROM rollouts GROUP BY held_out")
-        self.counts = Counter(dict(map(tuple, counts)))  # `held_out` -> rollouts
-        self._measured_at = 0  # rollouts that there were
+        self.counts = Counter(dict(map(tuple, counts)))  # `held_out` -> number of rollouts
+        self._measured_at = 0  # number of rollouts at the last ANALYZE
 
     def positions(self) -> dict[str, int]:
-        """Returns how far each stream is in the index."""
+        """Returns the indexed offset of each stream."""
         return dict(map(tuple, self._db.execute("SELECT stream, offset FROM positions")))
 
     def set_position(self, stream: str, offset: int) -> None:
         self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (stream, offset))
 
     def tune(self) -> None:
-        """Makes the indexes of the lists, and measures the tables anew when they have doubled."""
+        """Creates the indexes of the lists, and analyses the tables again when they have doubled."""
         if self.counts.total() > 2 * self._measured_at:
             self._db.executescript(INDEXES)
             self._measured_at = self.counts.total()
 
     def add_rollouts(self, held_out: int, found: Sequence[Placed], outcome_of: OutcomeOf) -> None:
-        """Adds rollouts, which come in the order of their offsets. outcome_of: known so far."""
+        """Adds rollouts in the order of their offsets. `outcome_of`: the known outcomes."""
         if not found:
             return
         ranges = [rollout.version_range for rollout, _ in found]
@@ -65,7 +65,7 @@ class Tables:
         self.counts[held_out] += len(rows)
 
     def add_trainings(self, offset: int, trainings: Iterable[Training]) -> None:
-        """Adds what became of the rollouts in the row at the offset."""
+        """Adds the values of the rollouts in the row at the offset."""
         self._db.executemany(
             "INSERT OR REPLACE INTO trainings VALUES (?, ?, ?, ?, ?)",
             [(of.rollout_id, offset, of.step, of.advantage, of.lag) for of in trainings],
@@ -105,7 +105,7 @@ class Tables:
         )
 
     def _widen_versions(self, held_out: int, ranges: Sequence[Versions], offsets: Sequence[int]) -> None:
-        """Widens the offsets between which the rollouts of each version are."""
+        """Extends the range of offsets of each version's rollouts."""
         first_end: dict[int, int] = {}
         last_start: dict[int, int] = {}
         for (first_version, last_version), offset in zip(ranges, offsets, strict=True):
@@ -123,7 +123,7 @@ class Tables:
         )
 
     def _widen_groups(self, held_out: int, found: Sequence[Placed]) -> None:
-        """Widens the rewards between which the members of each group are."""
+        """Extends the range of rewards of each group's members."""
         rewards: dict[int, tuple[float, float]] = {}
         for rollout, _ in found:
             least, most = rewards.get(rollout.group_id, (rollout.reward, rollout.reward))

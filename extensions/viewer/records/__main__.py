@@ -5,8 +5,8 @@
     python -m extensions.viewer.records show runs/latest rows --group 17
     python -m extensions.viewer.records group runs/latest 17
 
-`group` tells what happened to a group, over all streams and all launches of the run.
-Reads what is there and ends; it does not follow a live run.
+`group` shows what happened to a group, from all streams and all launches of the run. The command reads the
+records that exist, and ends; it does not follow a live run.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> int:
     except (InvalidInputError, DamagedConfigError, StreamError) as error:
         print(f"extensions.viewer.records: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # `| head` has closed the pipe; nothing must be flushed at exit
+    except BrokenPipeError:  # e.g. `| head` closed the pipe: a flush at exit would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -49,7 +49,7 @@ def parse_arguments() -> argparse.Namespace:
     showing = commands.add_parser("show", help="print the records of a stream")
     showing.set_defaults(command=show_stream)
     telling = commands.add_parser("group", help="tell what happened to a group")
-    telling.set_defaults(command=tell_group)
+    telling.set_defaults(command=show_group)
     for command in (listing, showing, telling):
         command.add_argument("run_dir", type=Path)
     showing.add_argument("stream")
@@ -90,8 +90,8 @@ def show_stream(streams: Streams, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def tell_group(streams: Streams, arguments: argparse.Namespace) -> int:
-    """Prints the story of a group, and returns the exit status."""
+def show_group(streams: Streams, arguments: argparse.Namespace) -> int:
+    """Prints the history of a group, and returns the exit status."""
     history = read_history(streams, arguments.group)
     if history.started is None:
         there = f"groups 0 to {history.groups - 1}" if history.groups else "none yet"

@@ -39,30 +39,30 @@ class Launch:
     started: Started | None = None
     rollouts: list[Rollout] = field(default_factory=list)
     shares: list[RowShare] = field(default_factory=list)
-    packed: bool = False  # whether the row that closes its step was recorded
-    masked: dict[str, str] = field(default_factory=dict)  # rollout of its step -> filter's reason
+    packed: bool = False  # the row that closes its step was recorded
+    masked: dict[str, str] = field(default_factory=dict)  # rollout of its step -> reason of the filter
     settled: list[Settled] = field(default_factory=list)
     resumed: Resumed | None = None
 
 
 class GroupHistory:
-    """The launches of a run with their records about one group, and the groups that share its draw."""
+    """A run's launches, with their records about one group, and the groups with the same draw."""
 
     def __init__(self, group_id: int):
         self.group_id = group_id
         self.launches = [Launch()]
-        self.started: Started | None = None  # None: there is no such group
+        self.started: Started | None = None  # None: no such group
         self.groups = 0  # number of groups started in the run
         self.began = 0.0  # unix seconds of the first record; 0 if no record has a time
         self._draws: dict[int, list[int]] = {}  # draw -> its groups, in the order of their start
 
     @property
     def of_same_draw(self) -> list[int]:
-        """The groups with this group's draw, itself included, in the order of their start."""
+        """The groups with this group's draw, including itself, in the order of their start."""
         return self._draws[self.started.draw]
 
     def observe(self, record: Record) -> None:
-        """Takes the run's next record into account."""
+        """Processes the run's next record."""
         launch = self.launches[-1]
         match record:
             case Started():
@@ -82,7 +82,7 @@ class GroupHistory:
         self.observe_time(record)
 
     def observe_time(self, record: Record | None) -> None:
-        """Updates the run's beginning with the time of a record, if it has one."""
+        """Updates the start time of the run from a record that has a time."""
         match record:
             case Dated(at=at) | Rollout(started_at=at) if at:
                 self.began = min(self.began or at, at)
@@ -98,7 +98,7 @@ class GroupHistory:
 
 
 def read_history(streams: Streams, group_id: int) -> GroupHistory:
-    """Returns the group's history from all streams. `started` is None if there is no such group."""
+    """Returns the group's history from all streams. `started` is None if no such group exists."""
     history = GroupHistory(group_id)
     history.observe_time(next(recorded(streams, "launcher_events"), None))
     for record in recorded_events(streams, STREAMS):

@@ -16,7 +16,7 @@ from extensions.viewer.records.group_words import (
 )
 
 TIME_COLUMN = 14  # characters
-NO_TIME = 0.0  # time of an event that the records do not date
+NO_TIME = 0.0  # of an event without a recorded time
 
 
 class Line(NamedTuple):
@@ -81,7 +81,7 @@ class _Teller:
         )
 
     def _left_out(self, launch: Launch) -> Iterator[str]:
-        """Yields a line for each member that is in no row of the group's step."""
+        """Yields a line for each member without a row in the group's step."""
         in_rows = {sequence.rollout_id for share in launch.shares for sequence in share.sequences}
         masked = {
             member: why for member, why in launch.masked.items() if member.startswith(f"{self._group}-")

@@ -10,12 +10,12 @@ from pipelinerl.streams.drop_reasons import meaning_of
 
 
 def describe_drop(reason: str) -> str:
-    """Returns the reason why a group was dropped, and what it means."""
+    """Returns why a group was dropped: the reason and its meaning."""
     return f"dropped as {reason}: {meaning_of(reason).full}"
 
 
 def describe_left_out(rollout: Rollout | None, reason: str | None) -> str:
-    """Returns why a rollout is in no row of its group's step. `reason`: the filter's reason, if recorded."""
+    """Returns why a rollout has no row in its group's step. `reason`: the filter's reason, if recorded."""
     if reason:
         return f"left out of the loss as {reason}, it counts in the baseline alone"
     if rollout and rollout.failed:
@@ -24,7 +24,7 @@ def describe_left_out(rollout: Rollout | None, reason: str | None) -> str:
 
 
 def describe_end(rollout: Rollout) -> str:
-    """Returns how a rollout ended, on which servers, and which weights sampled it."""
+    """Returns how a rollout ended, its servers, and the weight versions that sampled it."""
     servers = ", ".join(sorted({completion.server for completion in rollout.completions} - {""}))
     versions = ", ".join(map(str, rollout.versions)) or "none"
     reward = "no reward" if rollout.failed else f"reward {rollout.reward:g}"
@@ -36,7 +36,7 @@ def describe_end(rollout: Rollout) -> str:
 
 
 def describe_share(share: RowShare) -> Iterator[str]:
-    """Yields a line about the row, and one about each sequence of the group in it."""
+    """Yields a line about the row, and one for each of the group's sequences in it."""
     masked = (
         f"; on_stale=mask took {share.masked_tokens} tokens out of this row" if share.masked_tokens else ""
     )
@@ -47,9 +47,9 @@ def describe_share(share: RowShare) -> Iterator[str]:
 
 
 def describe_sequence(sequence: TrainingSequence, step: int) -> str:
-    """Returns a sequence's advantages, how many of its tokens are in the loss, and their lag."""
+    """Returns a sequence's advantages, the number of its tokens in the loss, and their lag."""
     sampled = sequence.versions >= 0
-    of_answers = sampled | sequence.loss_mask  # answers of a file are not sampled
+    of_answers = sampled | sequence.loss_mask  # the answers of a dataset are not sampled
     advantages = ", ".join(f"{value:.4g}" for value in np.unique(sequence.advantages[of_answers]))
     in_loss = sequence.tokens_in_loss
     lags = step - sequence.versions[sequence.loss_mask & sampled]

@@ -73,7 +73,7 @@ def text_of(token_ids: np.ndarray, tokenizer: Tokenizer | None) -> str:
 
 
 def describe_row(row: MicroBatchRow) -> str:
-    """Returns a row as text. Lag is that of the tokens in the loss, against the step's initial weights."""
+    """Returns a row as text. Lag: of the tokens in the loss, against the step's initial weights."""
     sequences = [len(rank) for rank in row.micro_batches]
     tokens = [sum(len(sequence.token_ids) for sequence in rank) for rank in row.micro_batches]
     versions = np.concatenate(
@@ -105,9 +105,9 @@ def plain(value: object) -> str:
 
 
 def load_tokenizer(run_dir: Path) -> Tokenizer | None:
-    """Returns the tokenizer of the run's model, or None if it has no model, as with the scripted engine.
+    """Returns the tokenizer of the run's model, or None without a model, e.g. with the scripted engine.
 
-    It is read without transformers, whose import takes seconds.
+    Does not use transformers, whose import takes seconds.
     """
     config = saved_config(run_dir) if (run_dir / "config.yaml").exists() else {}
     file = Path(config.get("model", {}).get("path") or run_dir) / "tokenizer.json"

@@ -1,4 +1,4 @@
-"""The runs that the viewer shows: one, or those in a directory. A run is found by its name in a listing."""
+"""The runs that the viewer shows, by name: one run, or those in a directory."""
 
 import threading
 from pathlib import Path
@@ -7,20 +7,20 @@ from extensions.viewer.json_text import well_formed
 from extensions.viewer.runs.opened import OpenRun
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
-MOST_OPEN = 8  # runs that are followed at a time
+MOST_OPEN = 8  # number of runs followed at a time
 
 
 class NoSuchRunError(LookupError):
-    """There is no run of this name."""
+    """No run has this name."""
 
 
 class Runs:
-    """The runs at a path. Raises InvalidInputError if there are none, and none can come."""
+    """The runs at a path. Raises InvalidInputError if it has none, and cannot get one."""
 
     def __init__(self, path: Path):
         path = path.resolve()
         self.is_single = is_run(path)
-        self.is_closing = False  # so that nobody follows a run any longer
+        self.is_closing = False  # then no run is followed any longer
         self._path = path
         self._open: dict[str, OpenRun] = {}
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class Runs:
             raise InvalidInputError(f"{path} is neither the directory of a run nor one of runs")
 
     def directories(self) -> dict[str, Path]:
-        """Returns the directories of the runs, by name. Links are left out: they name a run twice."""
+        """Returns the directories of the runs, by name, without links, which would list a run twice."""
         if self.is_single:
             return {well_formed(self._path.name): self._path}
         try:
@@ -40,13 +40,13 @@ class Runs:
         return {well_formed(entry.name): entry for entry in found}
 
     def get(self, name: str) -> OpenRun:
-        """Returns the run of this name, which is followed from now on. Raises NoSuchRunError."""
+        """Returns the run of this name, and follows it from now on. Raises NoSuchRunError."""
         with self._lock:
             if name in self._open and not self._open[name].is_there:
                 self._open.pop(name).close()
             if name not in self._open:
                 self._open_run(name)
-            run = self._open[name] = self._open.pop(name)  # the last one is the newest
+            run = self._open[name] = self._open.pop(name)  # to the end, as the most recently used
         run.following.asked()
         return run
 
@@ -66,5 +66,5 @@ class Runs:
 
 
 def is_run(path: Path) -> bool:
-    """Returns whether a run has begun in the directory."""
+    """Returns whether the directory has a run."""
     return (path / "streams").is_dir() or (path / "config.yaml").is_file()

@@ -1,4 +1,4 @@
-"""Follows a run in a thread: what it records goes into an index, a state, metrics and spans."""
+"""Follows a run in a thread, which updates an index, a state, metrics and spans from its records."""
 
 import logging
 import threading
@@ -18,22 +18,22 @@ from pipelinerl.streams import StreamError
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 2.0  # between two looks at a run that somebody watches
-SELDOM_S = 5.0  # at one that has ended
-WATCHED_S = 60.0  # after the last question about it
-FIRST_LOOK_S = 5.0  # longest wait for what a small run has recorded
-END_S = 10.0  # longest wait for the thread
+EVERY_S = 2.0  # between two updates of a live run
+SELDOM_S = 5.0  # between two updates of a run that has ended
+WATCHED_S = 60.0  # for how long a run is followed after its last request
+FIRST_UPDATE_S = 5.0  # longest wait of the first request, for the first update
+END_S = 10.0  # longest wait for the thread's end
 
 
 class Following:
-    """The thread, and what it keeps up to date. `lock` guards `state`, `metrics` and `spans`."""
+    """The thread and the data that it updates. `lock` guards `state`, `metrics` and `spans`."""
 
     def __init__(self, run_dir: Path, directory: OwnDirectory, source: Source):
         self.lock = threading.RLock()
         self.state = RunState()
         self.metrics = RunMetrics(run_dir)
         self.spans = SpanFiles(run_dir)
-        self.problem: str | None = None  # what keeps the viewer from reading all
+        self.problem: str | None = None  # why the viewer could not read everything
         self.progress = Progress(0, 0, 0, 0, is_complete=False)
         self.is_live = True
         self.index_is_there = threading.Event()
@@ -44,7 +44,7 @@ class Following:
         self._asked_at = time.monotonic()
         self._is_asked = threading.Event()
         self._is_closed = threading.Event()
-        self._has_looked = threading.Event()  # at all that there was, or has failed to
+        self._has_read = threading.Event()  # the first update has ended, or failed
         self._is_patient = True
         self._thread = threading.Thread(target=self._follow, name=f"view {run_dir.name}", daemon=True)
 
@@ -56,16 +56,16 @@ class Following:
         return self._is_closed.is_set()
 
     def asked(self) -> None:
-        """Notes that somebody watches the run. The first one waits a little for the first look at it."""
+        """Records a request about the run. The first one waits up to FIRST_UPDATE_S for the first update."""
         self._asked_at = time.monotonic()
         self._is_asked.set()
         if self._is_patient:
             self._is_patient = False
-            self._has_looked.wait(FIRST_LOOK_S)
+            self._has_read.wait(FIRST_UPDATE_S)
 
     def wait_until_read(self) -> None:
-        """Waits until all that is recorded has been read, or until that cannot be."""
-        self._has_looked.wait()
+        """Waits until all records have been read, or reading has failed."""
+        self._has_read.wait()
 
     def close(self) -> None:
         self._is_closed.set()
@@ -77,20 +77,20 @@ class Following:
             index = Index(self._directory.index, self._source.streams, self.state)
             self.index_is_there.set()
             while not self.is_closed:
-                self._look(index)
-                self._has_looked.set()
+                self._update(index)
+                self._has_read.set()
                 self._wait()
             index.close()
-        except Exception as error:  # of the disk, or of records that are damaged: the pages say it
+        except Exception as error:  # e.g. of the disk, or damaged records: shown on the pages
             log.exception("%s is followed no more", self._run_dir)
             self.problem = f"the viewer does not follow this run any more: {one_line(error)}; start it again"
         finally:
             self.index_is_there.set()
-            self._has_looked.set()
+            self._has_read.set()
             self._source.close()
             self._directory.close()
 
-    def _look(self, index: Index) -> None:
+    def _update(self, index: Index) -> None:
         is_live = not self._end.has_come()  # before anything is read
         with self.lock:
             self.metrics.update()

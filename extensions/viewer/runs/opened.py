@@ -1,4 +1,4 @@
-"""A run that the viewer has open: what is known of it, and its records."""
+"""A run that the viewer has open: its state and its records."""
 
 import contextlib
 import threading
@@ -24,7 +24,7 @@ STREAMS = {"train": "rollouts", "held-out": "eval_rollouts"}
 
 
 class OpenRun:
-    """One run, asked by many threads. Raises DamagedConfigError if its configuration is damaged."""
+    """One run, used by many threads. Raises DamagedConfigError if its configuration is damaged."""
 
     def __init__(self, name: str, run_dir: Path):
         self.name = name
@@ -32,7 +32,7 @@ class OpenRun:
         self._inode = run_dir.stat().st_ino
         self._config_time = 0.0
         self._config: dict[str, Any] = {}
-        _ = self.config  # before a directory is made for it
+        _ = self.config  # raises before the run's `view` directory is created
         self._directory = OwnDirectory(run_dir)
         self._source = Source(run_dir, self._directory)
         self.following = Following(run_dir, self._directory, self._source)
@@ -42,7 +42,7 @@ class OpenRun:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The run's configuration, which a resumption may change."""
+        """The run's configuration, read anew because a resumption may change it."""
         path = self.run_dir / "config.yaml"
         if path.exists() and (changed := path.stat().st_mtime) != self._config_time:
             self._config = saved_config(self.run_dir)
@@ -51,7 +51,7 @@ class OpenRun:
 
     @property
     def is_there(self) -> bool:
-        """Whether the directory is still the one that was opened."""
+        """The directory is still the one that was opened."""
         return self.run_dir.is_dir() and self.run_dir.stat().st_ino == self._inode
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class OpenRun:
 
     @property
     def queries(self) -> Queries:
-        """The index, through this thread's own connection."""
+        """The index, through a connection of this thread."""
         if not hasattr(self._local, "queries"):
             self.following.index_is_there.wait()
             self._local.queries = Queries(open_to_read(self._directory.index))
@@ -67,18 +67,15 @@ class OpenRun:
 
     @property
     def streams(self) -> FileStreams:
-        """The run's streams, or the copy of them."""
+        """The run's streams, or their copy."""
         return self._source.streams
 
     def reader(self, stream: str) -> FileReader:
-        """Returns a reader of one of the run's streams, or of the copy of it."""
+        """Returns a reader of one of the run's streams, or of its copy."""
         return self.streams.reader(stream)
 
     def slim_rollouts(self, offsets: Collection[int]) -> Iterator[tuple[int, SlimRollout]]:
-        """Yields the training rollouts at these offsets, which lie close to each other, without their tokens.
-
-        Those whose records were deleted are left out.
-        """
+        """Yields the training rollouts at these nearby offsets, without tokens. Skips deleted records."""
         reader = self.reader("rollouts")
         left = [offset for offset in offsets if offset >= reader.first_offset()]
         offset = min(left, default=0)
@@ -98,7 +95,7 @@ class OpenRun:
         return load_tokenizer(self.run_dir)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of tokens, or their ids where the run has no tokenizer."""
+        """Returns the text of tokens, or their ids if the run has no tokenizer."""
         if self.tokenizer is None:
             return " ".join(map(str, ids))
         return self.tokenizer.decode(list(ids), skip_special_tokens=False)

@@ -1,4 +1,4 @@
-"""The directory for what the viewer makes of a run."""
+"""The directory for the viewer's own files about a run."""
 
 import contextlib
 import fcntl
@@ -11,22 +11,19 @@ from pipelinerl.paths import OWNER_ALONE
 
 
 class OwnDirectory:
-    """`RUN_DIR/view`, used by one viewer at a time, until `close`.
-
-    Where another viewer uses it, or it cannot be written to, it is a temporary directory.
-    """
+    """`RUN_DIR/view`, or a temporary directory if another viewer uses that one, or it is read-only."""
 
     def __init__(self, run_dir: Path):
         self._lock = None
         self.path = run_dir / "view"
         try:
-            if self.path.is_symlink():  # which may lead out of the run
+            if self.path.is_symlink():  # it may lead out of the run
                 raise FileExistsError(self.path)
             self.path.mkdir(OWNER_ALONE, exist_ok=True)
             self._lock = (self.path / "lock").open("a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._let_go()
+            self._unlock()
             self.path = Path(tempfile.mkdtemp(prefix="pipelinerl-view-"))
 
     @property
@@ -40,20 +37,20 @@ class OwnDirectory:
 
     @property
     def positions(self) -> Path:
-        """The file that says how far the streams are copied."""
+        """The file with the positions up to which the streams are copied."""
         return self.path / "streams.json"
 
     def forget_copy(self) -> None:
-        """Deletes the copy, with the index, whose offsets are those of the copy."""
+        """Deletes the copy, and the index, which has the copy's offsets."""
         shutil.rmtree(self.copy, ignore_errors=True)
         delete(self.index)
 
     def close(self) -> None:
         if self._lock is None:
             shutil.rmtree(self.path, ignore_errors=True)
-        self._let_go()
+        self._unlock()
 
-    def _let_go(self) -> None:
+    def _unlock(self) -> None:
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 self._lock.close()

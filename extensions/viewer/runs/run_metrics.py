@@ -1,4 +1,4 @@
-"""Follows the metrics of a run for the viewer: the points of its charts, its alarms, and what bounds it."""
+"""Follows the metrics of a run for the viewer: the points of its charts, its alarms and its bottleneck."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -24,13 +24,13 @@ class RunMetrics:
         self._watch = BottleneckWatch()
         self.series = Series()
         self.alarms: list[Alarm] = []
-        self.newest: dict[str, float] = {}  # the last number of each metric
+        self.newest: dict[str, float] = {}  # the last value of each metric
         self.began_at: float | None = None  # unix seconds of the oldest line
-        self.updated_at: float | None = None  # of the newest one
+        self.updated_at: float | None = None  # unix seconds of the newest line
 
     @property
     def offsets(self) -> dict[str, int]:
-        """The number of bytes read of each file, by process."""
+        """The number of bytes read from each file, by process."""
         return self._lines.offsets
 
     @property
@@ -46,7 +46,7 @@ class RunMetrics:
     def _observe(self, line: Line) -> None:
         self.series.observe(line)
         self.newest |= line.numbers
-        if line.process == "trainer":  # what came after was undone by a resumption
+        if line.process == "trainer":  # a resumption has undone the later steps
             self.alarms = [alarm for alarm in self.alarms if alarm.step <= line.step]
         self.alarms += alarms_of(line)
         self.began_at = min(self.began_at or line.time, line.time)
@@ -57,7 +57,7 @@ class RunMetrics:
 
 
 def alarms_of(line: Line) -> list[Alarm]:
-    """Returns the alarms that begin with a line of the trainer."""
+    """Returns the alarms that begin with this line of the trainer."""
     return [
         Alarm(line.step, name.removeprefix(ALARM))
         for name, value in line.numbers.items()

@@ -1,7 +1,7 @@
-"""The streams of a run as the viewer reads them: in files, also where the run has them on a server.
+"""The streams of a run as files, from which the viewer reads.
 
-What is on a server is copied to `RUN_DIR/view/streams/`, because whoever reads a run's own Redis server keeps
-the run from resuming. A later viewer continues a copy that was complete, and makes another anew.
+Streams on a server are copied to `RUN_DIR/view/streams/`, because a connection to the run's own Redis server
+prevents the run from resuming. A later viewer continues a complete copy, and replaces an incomplete one.
 """
 
 import os
@@ -20,19 +20,19 @@ from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.of_run import recorded_streams
 
 BEFORE_LAUNCHERS = (*EVENT_STREAMS, "rollouts", "eval_rollouts", "rows")
-ONE_SEGMENT = 2**62  # bytes: so that an incomplete copy is cut in one file
+ONE_SEGMENT = 2**62  # bytes: one file per stream, in which an incomplete copy is truncated
 
 
 class Source:
-    """The streams of one run. directory: for the copy, where there is one."""
+    """The streams of one run. `directory`: of the copy, if any."""
 
     def __init__(self, run_dir: Path, directory: OwnDirectory):
-        is_copied = saved_streams(run_dir).target != ResolvedStreams().target  # that of files
+        is_copied = saved_streams(run_dir).target != ResolvedStreams().target  # the default: files
         self._copy = StreamsCopy(run_dir, directory) if is_copied else None
         self.streams = self._copy.streams if self._copy else FileStreams(run_dir / "streams")
 
     def update(self) -> None:
-        """Copies what is new. Raises StreamError or PlanError if the server cannot be read."""
+        """Copies new records. Raises StreamError or PlanError if the server cannot be read."""
         if self._copy:
             self._copy.update()
 
@@ -42,7 +42,7 @@ class Source:
 
 
 class Position(msgspec.Struct):
-    """How far a stream is copied."""
+    """The position up to which a stream is copied."""
 
     source: int = 0  # offset in the run's stream
     copy: int = 0  # offset in the copy
@@ -50,7 +50,7 @@ class Position(msgspec.Struct):
 
 class Positions(msgspec.Struct):
     streams: dict[str, Position] = {}
-    data: list[tuple[str, int, int]] | None = None  # the files of the server, when all of it was copied
+    data: list[tuple[str, int, int]] | None = None  # the server's files when everything was copied
 
 
 class StreamsCopy:
@@ -65,12 +65,12 @@ class StreamsCopy:
         self._positions = self._saved_positions()
 
     def update(self) -> None:
-        """Copies what is new. A server that does not run is started for it, unless its files are the same."""
+        """Copies new records. Starts a stopped server for this, unless its files are unchanged."""
         if self._positions.data is not None and self._server_files() == self._positions.data:
             return
         self._positions.data = None
         with recorded_streams(self._run_dir) as streams:
-            # Before the copying: what comes meanwhile is copied by the next update.
+            # Read before the copying: the next update copies records that are written meanwhile.
             data = self._server_files()
             for name in BEFORE_LAUNCHERS:
                 self._copy(streams, name)
@@ -89,9 +89,9 @@ class StreamsCopy:
         self._save()
 
     def _copy_launchers(self, streams: Streams) -> bool:
-        """Copies the launcher's events. In a `Resumed`, the ends of the streams become those of the copies.
+        """Copies the launcher's events, and converts the stream ends in a `Resumed` to those of the copies.
 
-        Returns whether all could be copied, because the copies of the others reach the ends.
+        Returns False if some must wait, because the copies of other streams do not reach these ends yet.
         """
         position = self._position("launcher_events")
         for entry in self._new(streams, "launcher_events"):
@@ -114,7 +114,7 @@ class StreamsCopy:
         return reader.read(max(self._position(name).source, reader.first_offset()), timeout_s=0)
 
     def _writer(self, name: str) -> StreamWriter:
-        """Returns the writer of a copy, without what was copied after the positions were saved."""
+        """Returns the writer of a copy, truncated to the saved position."""
         if name not in self._writers:
             for segment in (self._own.copy / name).glob("*.records"):
                 os.truncate(segment, self._position(name).copy)
@@ -122,7 +122,7 @@ class StreamsCopy:
         return self._writers[name]
 
     def _saved_positions(self) -> Positions:
-        """Returns how far an earlier viewer copied everything. A copy that is incomplete is made anew."""
+        """Returns the positions of an earlier viewer's copy, or of a new copy if that one is incomplete."""
         if self._own.positions.exists():
             positions = msgspec.json.decode(self._own.positions.read_bytes(), type=Positions)
             if positions.data is not None:
@@ -138,7 +138,7 @@ class StreamsCopy:
         write_atomically(self._own.positions, msgspec.json.encode(self._positions))
 
     def _server_files(self) -> list[tuple[str, int, int]] | None:
-        """Returns name, size and time of each file of the run's own server; None for the user's server."""
+        """Returns name, size and time of each file of the run's own server, or None for the user's server."""
         directory = self._run_dir / "redis" / "appendonlydir"
         if not directory.is_dir():
             return None

@@ -1,1 +1,1 @@
-"""The viewer's server: the application, who may ask it, and the runs that it has open."""
+"""The viewer's server: the application, its access control, and live events."""

@@ -1,4 +1,4 @@
-"""The viewer's application: routes that only read. `extensions.viewer.answers` holds what they answer."""
+"""The viewer's application: read-only routes, whose answers `extensions.viewer.answers` makes."""
 
 import os
 import tempfile
@@ -28,13 +28,13 @@ of_run = APIRouter(prefix="/api/runs/{name}")
 
 
 class RolloutQuery(Filters):
-    """The query of a list of rollouts: filters, and the cursor of a page."""
+    """The query of a list of rollouts: filters and a page cursor."""
 
     after: str | None = None
 
 
 def make_app(runs: Runs) -> FastAPI:
-    """Returns the application for these runs, without its guard."""
+    """Returns the application for these runs, without the guard."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.state.runs = runs
     app.state.listing = Listing(runs)

@@ -1,4 +1,4 @@
-"""Turns what goes wrong in an answer into a line of JSON with a status."""
+"""Converts errors into JSON responses with a status."""
 
 import sqlite3
 from collections.abc import Callable
@@ -35,7 +35,7 @@ STATUSES = {
 
 
 class Json(Response):
-    """A JSON response, in which a number that is not finite is null."""
+    """A JSON response with null for numbers that are not finite."""
 
     media_type = "application/json"
 
@@ -44,7 +44,7 @@ class Json(Response):
 
 
 def add_errors(app: FastAPI) -> None:
-    """Gives the application an answer to each error of STATUSES, and to requests that make no sense."""
+    """Adds handlers for the errors of STATUSES, and for invalid requests."""
     for kind, status in STATUSES.items():
         app.add_exception_handler(kind, _answer(status))
     app.add_exception_handler(RequestValidationError, _refuse)

@@ -1,6 +1,6 @@
-"""Lets only those ask the viewer who have its token, from this machine, and only for reading.
+"""Admits only read requests, from this machine, that have the viewer's token.
 
-What runs show is hostile text, so the headers forbid the browser to run anything but the viewer's own files.
+The texts of a run are untrusted, so headers forbid the browser to run anything but the viewer's own files.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 NAMES = ("127.0.0.1", "localhost", "[::1]")
-TOKEN = "token"  # of the query
+TOKEN = "token"  # query parameter
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -28,12 +28,12 @@ HEADERS = {
 
 
 class Guard:
-    """An ASGI application around another one. token: the secret of the printed URL."""
+    """An ASGI application around another one. `token`: the secret in the printed URL."""
 
     def __init__(self, app: ASGIApp, token: str, port: int):
         self._app = app
         self._token = token
-        self._secret = hashlib.sha256(token.encode()).hexdigest()  # of the cookie
+        self._secret = hashlib.sha256(token.encode()).hexdigest()  # value of the cookie
         self._cookie = f"pipelinerl-view-{port}"  # browsers share cookies between ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +44,7 @@ class Guard:
         await answer(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
-        """Returns the answer to a request that may not be asked, or the one that sets the cookie."""
+        """Returns the response to a refused request, or the one that sets the cookie; else None."""
         headers = Headers(scope=scope)
         if _hostname(headers.get("host", "")) not in NAMES:
             return _plain(f"this viewer answers to {', '.join(NAMES)} alone", 400)
@@ -59,7 +59,7 @@ class Guard:
         return None
 
     def _admit(self, scope: Scope, token: str, rest: list[tuple[str, str]]) -> ASGIApp:
-        """Returns a redirection that sets the cookie, to the same page without the token, if it is right."""
+        """Returns, for a valid token, a redirection to the page without it, which sets the cookie."""
         if not hmac.compare_digest(token.encode(), self._token.encode()):
             return _plain("this is not the viewer's token: it printed another URL", 401)
         path = "/" + quote(scope["path"].lstrip("/"))  # "//name" would lead to another server
@@ -76,7 +76,7 @@ class Guard:
 
 
 def _hostname(host: str) -> str:
-    """Returns the name in a Host header. The port may be that of a tunnel."""
+    """Returns the name in a Host header, without the port, which may be a tunnel's."""
     name, separator, port = host.rpartition(":")
     return name if separator and port.isdigit() else host
 

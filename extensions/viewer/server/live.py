@@ -1,4 +1,4 @@
-"""Sends what is new of a run, as server-sent events. Their identifiers are offsets in files of metrics."""
+"""Sends updates of a run as server-sent events, identified by offsets in the metrics files."""
 
 import asyncio
 import os
@@ -17,14 +17,14 @@ from extensions.viewer.runs.opened import OpenRun
 from extensions.viewer.runs.run_metrics import alarms_of
 
 EVERY_S = 2.0
-PATIENCE = 5  # times of that length, for what follows the run
-LOOKS = 10  # meanwhile, at whether the viewer ends
+PATIENCE = 5  # intervals to wait for the thread that follows the run
+CHECKS = 10  # in each interval, for the end of the viewer
 IDENTIFIER = re.compile(r"[^:,]+:\d{1,18}(,[^:,]+:\d{1,18})*")
-OFTEN_CHANGED = ("updated_at", "stream_from")  # alone they are no news
+OFTEN_CHANGED = ("updated_at", "stream_from")  # a change of only these is not sent
 
 
 def offsets_of(identifier: str) -> dict[str, int]:
-    """Returns the offsets of an event's identifier. One that is none is the beginning of all files."""
+    """Returns the offsets in an event's identifier; none, i.e. all lines are new, if it is invalid."""
     if not IDENTIFIER.fullmatch(identifier):
         return {}
     pairs = (part.rpartition(":") for part in identifier.split(","))
@@ -36,7 +36,7 @@ async def live_events(
 ) -> AsyncIterator[ServerSentEvent]:
     """Yields `points` and `run` events until the run has ended, and then `ended`.
 
-    is_ending: whether the viewer ends, and the events with it.
+    `is_ending`: returns whether the viewer is ending, which also ends the events.
     """
     lines = MetricsLines(run.run_dir)
     lines.seek(offsets)
@@ -64,7 +64,7 @@ async def live_events(
 
 
 async def _follow_up(run: OpenRun, offsets: dict[str, int], is_ending: Callable[[], bool]) -> None:
-    """Waits until other answers have what was read up to these offsets. Pages may ask for them at once."""
+    """Waits until other answers have the data up to these offsets, because pages may request it."""
     for _ in range(PATIENCE):
         with run.lock:
             followed = run.following.metrics.offsets
@@ -74,14 +74,14 @@ async def _follow_up(run: OpenRun, offsets: dict[str, int], is_ending: Callable[
 
 
 async def _wait(is_ending: Callable[[], bool]) -> None:
-    for _ in range(LOOKS):
+    for _ in range(CHECKS):
         if is_ending():
             break
-        await asyncio.sleep(EVERY_S / LOOKS)
+        await asyncio.sleep(EVERY_S / CHECKS)
 
 
 def _new_points(lines: MetricsLines) -> tuple[dict[str, dict[str, list[tuple[int, float]]]], list[Answer]]:
-    """Returns the new points by chart and series, and the marks of new alarms."""
+    """Returns new points by chart and series, and the marks of new alarms."""
     points: dict[str, dict[str, list[tuple[int, float]]]] = {}
     marks: list[Answer] = []
     for line in sorted(lines.read(), key=lambda line: line.time):

@@ -1,4 +1,4 @@
-"""Serves the viewer on this machine until it is told to end, or until the run has ended."""
+"""Serves the viewer on this machine until a signal, or until the run has ended."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,15 @@ from extensions.viewer.server.app import make_app
 from extensions.viewer.server.guard import Guard
 from pipelinerl.paths import OWNER_ALONE
 
-LOOK_S = 1.0
-GRACE_S = 5  # for open requests, once the server ends: streams say that the run has ended
+CHECK_S = 1.0
+GRACE_S = 5  # for open requests when the server ends: event streams send `ended`
 
 
 def serve(runs: Runs, path: Path, port: int, ends_with_run: bool) -> None:
-    """Serves until a signal comes. Raises OSError if the port is taken.
+    """Serves until a signal. Raises OSError if the port is taken.
 
-    ends_with_run: also until the run at `path` ends. The URL is then that of an earlier viewer, if it can be.
+    `ends_with_run`: or until the run at `path` ends. It then reuses the URL of an earlier viewer, if
+    possible.
     """
     file = url_path(path) if ends_with_run else None
     known = _known(file) if file else None
@@ -40,7 +41,7 @@ def serve(runs: Runs, path: Path, port: int, ends_with_run: bool) -> None:
 
 
 class Known(NamedTuple):
-    """What an earlier viewer of the run told the launcher."""
+    """The URL that an earlier viewer of the run wrote for the launcher."""
 
     port: int
     token: str
@@ -55,7 +56,7 @@ def _known(file: Path) -> Known | None:
 
 
 def _listen(port: int) -> socket.socket:
-    # The protocol is named, because asyncio sends small answers at once on such sockets alone.
+    # With an explicit protocol, because asyncio disables Nagle's algorithm only on such sockets.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -77,7 +78,7 @@ def _listen_if_free(port: int) -> socket.socket | None:
 
 
 class Server(uvicorn.Server):
-    """A server that ends its streams of events with a signal, so that none has to be cut off."""
+    """A server that ends its event streams on a signal, so that they need not be aborted."""
 
     def __init__(self, config: uvicorn.Config, runs: Runs):
         super().__init__(config)
@@ -120,11 +121,11 @@ async def _run(server: uvicorn.Server, listening: socket.socket, end: RunEnd | N
 
 @contextlib.asynccontextmanager
 async def _ending(server: uvicorn.Server, end: RunEnd | None) -> AsyncIterator[None]:
-    """Ends the server during the block once the run has ended."""
+    """Ends the server when the run ends during the block."""
 
     async def watch(end: RunEnd) -> None:
         while not end.has_come():
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
         server.should_exit = True
 
     task = asyncio.create_task(watch(end)) if end else None

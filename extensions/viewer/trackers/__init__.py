@@ -14,18 +14,18 @@ CLASSES = {"wandb": "Wandb", "trackio": "Trackio", "tensorboard": "TensorBoard"}
 
 
 def unknown_tracker(name: str) -> str | None:
-    """Returns an error message with the known names if `name` is unknown, else None."""
+    """Returns an error message with the known names if `name` is unknown, or None."""
     return None if name in CLASSES else f"{name!r} is no tracker; there are: {', '.join(CLASSES)}"
 
 
 def missing_library(name: str) -> str | None:
     """Returns how to install the tracker's library, or None if it is installed."""
-    if (spec := find_spec(name)) and spec.origin:  # a directory of that name has no origin
+    if (spec := find_spec(name)) and spec.origin:  # a directory with that name has no origin
         return None
     return f"the tracker {name} is not installed: pip install -e '.[{name}]'"
 
 
 def make_tracker(name: str, run_dir: Path, config: dict) -> Tracker:
-    """Returns the tracker of this name. Only this function imports its library."""
+    """Returns the tracker. Only this function imports its library."""
     # Imported by name, because the launcher imports this module and must not import the libraries.
     return getattr(import_module(f"{__name__}.{name}"), CLASSES[name])(run_dir, config)

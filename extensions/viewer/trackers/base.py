@@ -12,12 +12,12 @@ PROJECT = "pipelinerl"  # default project of runs
 class Tracker(Protocol):
     """One run in one tracker. `write` is not called between `close` and `open`."""
 
-    how_to_see: str  # message that tells how to view the run, valid after `close`
+    how_to_see: str  # how to view the run, for the user; valid after `close`
 
     def __init__(self, run_dir: Path, config: dict): ...
 
     def is_there(self, progress: Progress) -> bool:
-        """Returns whether the tracker still has the data of this progress; a user may have deleted them."""
+        """Returns whether the tracker still has the data of this progress; a user may have deleted it."""
 
     def open(self, progress: Progress) -> None:
         """Resumes the run `progress.run_id`, or begins it.

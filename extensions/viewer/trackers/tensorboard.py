@@ -15,7 +15,7 @@ from extensions.viewer.lines import Line
 from extensions.viewer.progress import Progress
 
 NAME = "events.out.tfevents.pipelinerl"
-VERSION = "brain.Event:2"  # from this version on, a reader keeps all steps, even if they decrease
+VERSION = "brain.Event:2"  # since this version, readers keep all steps, even if they decrease
 
 
 class TensorBoard:
@@ -31,7 +31,7 @@ class TensorBoard:
         self._file = self._path.open("ab")
         self._records = RecordWriter(self._file)
         size = self._path.stat().st_size
-        if not isinstance(progress.mark, int) or size < progress.mark:  # deleted, or lost in a loss of power
+        if not isinstance(progress.mark, int) or size < progress.mark:  # deleted, or lost with the power
             progress.offsets = {}
             progress.mark = 0
         self._file.truncate(progress.mark)

@@ -45,7 +45,7 @@ class Trackio:
                 log_ids=identifiers,
                 run_id=self._run_id,
             )
-        self._config = None  # written once
+        self._config = None  # only the first write includes it
 
     def close(self) -> None:
         """Does nothing, because `write` has stored all lines."""

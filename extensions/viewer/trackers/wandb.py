@@ -1,8 +1,8 @@
 """Weights & Biases: offline, in `RUN_DIR/trackers/wandb/`, unless WANDB_MODE says otherwise.
 
-An offline run is one file, which only the process that began it can write. If that process is killed, a part
-of the file is lost. So the next process writes the run again, from the first line of the metrics, and deletes
-the old file. An online run is resumed by its identifier.
+Only the process that began an offline run can write its file, and if it is killed, a part of the file is
+lost. So the next process writes the run again, from the first line of the metrics, and deletes the old file.
+An online run is resumed by its identifier.
 """
 
 import os
@@ -25,7 +25,7 @@ class Wandb:
     def __init__(self, run_dir: Path, config: dict):
         self._run_dir = run_dir
         self._config = config
-        self._rows = 0  # rows written to an offline run
+        self._rows = 0  # number of rows written to an offline run
         if os.environ.get("WANDB_MODE") == "disabled":
             raise PlanError("WANDB_MODE=disabled writes nowhere: unset it, or leave out wandb")
         self.how_to_see = "wandb sync " + " ".join(shlex.quote(str(path)) for path in self._offline_runs())
@@ -48,7 +48,7 @@ class Wandb:
             mode=os.environ.get("WANDB_MODE", "offline"),
             dir=self._run_dir / "trackers",
             config=self._config,
-            # This process is not a part of the run, so neither its output nor its load belongs to it.
+            # This process is not a part of the run, so W&B must not record its output and load.
             settings=wandb.Settings(console="off", disable_git=True, silent=True, x_disable_stats=True),
         )
         self._run.define_metric("*", step_metric="step")

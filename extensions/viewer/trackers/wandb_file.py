@@ -8,7 +8,7 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 HEADER = 7  # bytes of the file's header, and of each piece's
 BLOCK = 32768
-FULL = 1  # kinds of the pieces of a record; kind 3 is a middle piece
+FULL = 1  # kinds of pieces of a record; kind 3 is a middle piece
 FIRST = 2
 LAST = 4
 
@@ -36,5 +36,5 @@ def records_of(path: Path) -> Iterator[Record]:
 
 
 def rows_of(path: Path) -> int:
-    """Returns how many lines of metrics the file holds."""
+    """Returns the number of metrics lines in the file."""
     return sum(record.HasField("history") for record in records_of(path))
