@@ -1,11 +1,11 @@
-"""Advantages: how much better an attempt was than its group. Rewards [G] -> advantages [G].
+"""Advantages of the rollouts of a group: rewards [G] -> advantages [G].
 
-To add an advantage, write a class like these and a file in `conf/advantage/`. One without a baseline in the
-group has `least_members` 1; another one's advantage in a group of one is 0.
+To add an advantage, write a class like these and a file in `conf/advantage/`. An advantage without a baseline
+in the group has `least_members` 1; any other one is 0 in a group of one rollout.
 
-An advantage may have two attributes more. `components`, a mapping whose keys are names of reward components:
-then it is called with these components, [G, K], in place of the rewards. `over_step`: a function that gets
-the advantages of all turns of a step, [N], and returns the final ones, [N].
+An advantage may have two more attributes. `components` is a mapping whose keys are names of reward
+components; the advantage is then called with these, [G, K], instead of the rewards. `over_step` is a function
+from the advantages [N] of all turns of a step to the final ones, [N].
 """
 
 import math
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class UnfitRewardsError(ValueError):
-    """The advantage is not defined for a group's rewards. The group is counted as dropped for `reason`."""
+    """The advantage is not defined for a group's rewards. The group is dropped with `reason`."""
 
     def __init__(self, reason: str, message: str):
         super().__init__(message)
@@ -38,8 +38,8 @@ class LeaveOneOut:
 class GroupMean:
     """A_i = r_i − mean (Dr. GRPO, arXiv 2503.20783; Kimi k1.5, arXiv 2501.12599, §2.3).
 
-    With `std` it is divided by the group's standard deviation + 1e-4 (GRPO, arXiv 2402.03300, §4.1.2). The
-    deviation is the unbiased one, as torch computes it.
+    With `std` it is divided by the group's unbiased standard deviation + 1e-4 (GRPO, arXiv 2402.03300,
+    §4.1.2).
     """
 
     std: bool
@@ -53,10 +53,11 @@ class GroupMean:
 
 @dataclass(frozen=True)
 class MaxRL:
-    """A_i = (r_i − mean) / mean, for rewards that are not negative (MaxRL, arXiv 2602.02710).
+    """A_i = (r_i − mean) / mean, or 0 if the mean is 0, for rewards that are not negative.
 
-    It approximates maximum likelihood of success: a rare success counts for more. A_i is 0 if the mean is 0.
-    Raises UnfitRewardsError for a negative reward: with a mean close to 0, the advantages have no bound.
+    It approximates maximum likelihood of success, in which rare successes have more weight. Raises
+    UnfitRewardsError for a negative reward, because a mean close to 0 gives unbounded advantages.
+    Source: MaxRL, arXiv 2602.02710.
     """
 
     needs_rewards_from_zero = True
@@ -72,14 +73,14 @@ class MaxRL:
 class PassAtK:
     """A_i of the reward of k attempts together, which is 1 if any of them is right (arXiv 2508.10751).
 
-    A_i = m_i − m. m is the mean reward over all choices of k of the group's n attempts. m_i is that of the
-    choices with i among them. If w attempts are wrong:
+    A_i = m_i − m. m is the mean reward over all choices of k of the group's n attempts, and m_i that over the
+    choices that contain i. If w attempts are wrong:
 
         m = 1 − C(w, k) / C(n, k)
         m_i = 1 if i is right, else 1 − C(w − 1, k − 1) / C(n − 1, k − 1)
 
-    With `std`, A_i is divided by √(m (1 − m)), as in the paper. Rewards must be 0 or 1, otherwise the group
-    is dropped. With fewer than k attempts, A_i is 0.
+    With `std`, A_i is divided by √(m (1 − m)), as in the paper. A_i is 0 with fewer than k attempts. Raises
+    UnfitRewardsError for rewards other than 0 and 1.
     """
 
     needs_rewards_of_0_and_1 = True
@@ -97,7 +98,7 @@ class PassAtK:
             raise UnfitRewardsError("reward_not_0_or_1", f"pass_at_k has no advantage for {rewards.tolist()}")
         n = len(rewards)
         wrong = n - int(is_right.sum())
-        if n < self.k or wrong < self.k:  # every choice is right, or there is none
+        if n < self.k or wrong < self.k:  # there is no choice, or every choice is right
             return np.zeros_like(rewards)
         mean = 1 - math.comb(wrong, self.k) / math.comb(n, self.k)
         mean_of_wrong = 1 - math.comb(wrong - 1, self.k - 1) / math.comb(n - 1, self.k - 1)
@@ -109,10 +110,9 @@ class PassAtK:
 class StepStd:
     """A_i = Ã_i / (standard deviation of Ã over the step + 1e-4), with Ã_i another advantage.
 
-    With Ã_i = r_i − mean of the group it is REINFORCE++-baseline (arXiv 2501.03262) and ScaleRL's (arXiv
-    2510.13786). A group whose rewards differ little does not count for more, as with GRPO's own deviation.
-    The deviation is the unbiased one, over the turns of all rollouts of the step. Rows leave only when their
-    step is full.
+    The deviation is unbiased, over the turns of all rollouts of the step, so rows leave only when their step
+    is full. Unlike with the group's deviation, a group of similar rewards does not get more weight.
+    Source: with Ã_i = r_i − mean, REINFORCE++-baseline, arXiv 2501.03262; ScaleRL, arXiv 2510.13786.
     """
 
     advantage: Callable[[np.ndarray], np.ndarray]  # Ã
@@ -131,7 +131,6 @@ class StepStd:
         return self.advantage(rewards)
 
     def over_step(self, advantages: np.ndarray) -> np.ndarray:
-        """Returns the advantages [N] of a step, divided by their deviation."""
         if len(advantages) == 1:
             return advantages
         return advantages * (1 / (float(advantages.std(ddof=1)) + 1e-4))
@@ -143,11 +142,11 @@ class Gdpo:
 
         Ã_i = Σ_k w_k (r_ik − mean_k) / (std_k + 1e-4)
 
-    r_ik is component k of a rollout's reward; its mean and deviation are those of the group (GDPO, arXiv
-    2601.05242). So a component with small differences counts as much as another one. Deviations are unbiased
-    and have 1e-4 added, as in TRL and in the authors' code for it. The step's are over the turns of all
-    rollouts. Rows leave only when their step is full. A component that `components` does not name does not
-    count. A group that lacks one is dropped.
+    r_ik is component k of a rollout's reward; mean_k and std_k are those of the group. So components with
+    small differences have the same weight as others. Deviations are unbiased, with 1e-4 added as in TRL and
+    in the authors' code. Those of the step are over the turns of all rollouts, so rows leave only when their
+    step is full. Components that are not in `components` are ignored. A group that lacks one is dropped.
+    Source: GDPO, arXiv 2601.05242.
     """
 
     components: Mapping[str, float]  # w_k, by the component's name in the records
@@ -164,12 +163,11 @@ class Gdpo:
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
         if len(rewards) == 1:
             return np.zeros(1, rewards.dtype)
-        exact = rewards.astype(np.float64)  # in which the mean of equal float32 numbers is that number
+        exact = rewards.astype(np.float64)  # the mean of equal float32 numbers is exact
         normalised = (exact - exact.mean(axis=0)) / (exact.std(axis=0, ddof=1) + 1e-4)
         return (normalised @ np.array([*self.components.values()])).astype(rewards.dtype)
 
     def over_step(self, advantages: np.ndarray) -> np.ndarray:
-        """Returns the advantages [N] of a step, with a mean of 0 and a deviation of almost 1."""
         if len(advantages) == 1:
             return np.zeros_like(advantages)
         return (advantages - advantages.mean()) / (float(advantages.std(ddof=1)) + 1e-4)
@@ -177,7 +175,7 @@ class Gdpo:
 
 @dataclass(frozen=True)
 class Constant:
-    """A_i = 1, whatever the rewards, for an objective that compares no attempts."""
+    """A_i = 1, for objectives that compare no attempts."""
 
     least_members = 1
 
@@ -187,7 +185,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Return:
-    """A_i = r_i, for an objective that subtracts a learned value (`objectives/value_baseline.py`)."""
+    """A_i = r_i, for objectives that subtract a learned value (`objectives/value_baseline.py`)."""
 
     needs_values = True
     learned_baseline = True

@@ -1,4 +1,4 @@
-"""Builds the parts that the configuration names by class path (`_target_`)."""
+"""Builds the components that the configuration names by class path (`_target_`)."""
 
 from pkgutil import resolve_name
 from typing import TypeVar
@@ -18,21 +18,21 @@ Options = TypeVar("Options", bound=Section)
 
 
 def instantiate(component: Component, **context: object) -> object:
-    """Returns an instance with the configured options; `context` is what only the run knows (ranks, seed)."""
-    import hydra.utils  # takes long, and not every process builds parts
+    """Returns an instance with the configured options. context: arguments from the run, such as the seed."""
+    import hydra.utils  # slow, and not every process builds components
 
     options = component.model_dump(by_alias=True)
-    # Lists and dicts, not OmegaConf's, which would make configurations of the objects within them.
+    # "all" converts to lists and dicts, because OmegaConf's cannot contain the objects.
     make = hydra.utils.instantiate({"_convert_": "all"} | options | {"_partial_": True})
     return make(**context)
 
 
 def named_class(section: str, component: Component, base: type[Named]) -> type[Named]:
-    """Returns the class of a section's component. Raises PlanError if it is no subclass of `base`."""
+    """Returns the class of a section's component. Raises PlanError unless it is a subclass of `base`."""
     given = f"{section}._target_={component.target}"
     try:
         found = resolve_name(component.target)
-    except Exception as error:  # of a module of one's own, while it is imported
+    except Exception as error:  # any exception of the imported module
         raise PlanError(f"{given} cannot be imported: {one_line(error)}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         raise PlanError(f"{given} is no {base.__name__} ({base.__module__.replace('.', '/')}.py)")
@@ -42,7 +42,7 @@ def named_class(section: str, component: Component, base: type[Named]) -> type[N
 
 
 def typed_options(section: str, component: Component, schema: type[Options]) -> Options:
-    """Returns the options of a section's component. Raises PlanError, which names wrong and unknown ones."""
+    """Returns the options of a section's component. Raises PlanError for wrong and unknown options."""
     try:
         return schema.model_validate(component.options)
     except ValidationError as error:
@@ -71,7 +71,7 @@ def build_sampler(config: RunConfig, domain: Domain) -> Sampler:
 
 
 def needed_capabilities(config: RunConfig, domain: Domain) -> dict[str, str]:
-    """Returns the capabilities that rollouts need of every server, each with what asks for it."""
+    """Returns the capabilities that rollouts need of every server, each with the reason."""
     seeded = {"seed": "sampling.seeded=true needs seeds"} if config.sampling.seeded else {}
     why = "the domain {} needs {} (docs/extend.md)"
     return seeded | {name: why.format(domain.name, name) for name in sorted(domain.needs)}

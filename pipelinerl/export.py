@@ -2,8 +2,8 @@
 
     python -m pipelinerl.export runs/latest --out /tmp/model [--version 40]
 
-One process, on the CPU, whatever the run was trained on. The model card, README.md, says how it was trained.
-(A run exports its last weights by itself, to `checkpoints/final`.)
+Runs in one process on the CPU, and writes a model card, README.md. A run itself exports its last weights, to
+`checkpoints/final`.
 """
 
 import sys
@@ -26,7 +26,7 @@ from pipelinerl.training.checkpoints import Checkpoints
 
 
 def export(run_dir: Path, version: int | None, out: Path) -> None:
-    """Writes a checkpoint of the run, the one of `version` or the newest, as a Hugging Face model.
+    """Writes the checkpoint of `version`, or the newest, as a Hugging Face model to the directory `out`.
 
     Raises PlanError if `out` exists or there is no such checkpoint.
     """
@@ -54,7 +54,7 @@ def export(run_dir: Path, version: int | None, out: Path) -> None:
 
 
 def _results(run_dir: Path) -> list[Evaluated]:
-    """Returns the evaluations of the run. Returns none if its streams cannot be read: export continues."""
+    """Returns the evaluations of the run, or none if its streams cannot be read."""
     try:
         with recorded_streams(run_dir) as streams:
             return valid_results(streams)
@@ -65,9 +65,9 @@ def _results(run_dir: Path) -> list[Evaluated]:
 
 def main() -> None:
     parser = command_parser("pipelinerl.export", __doc__)
-    parser.add_argument("run_dir", type=Path, help="of a run that has checkpoints")
-    parser.add_argument("--out", type=Path, required=True, help="a new directory")
-    parser.add_argument("--version", type=int, help="whose weights; default: the newest checkpoint's")
+    parser.add_argument("run_dir", type=Path, help="directory of a run with checkpoints")
+    parser.add_argument("--out", type=Path, required=True, help="new directory for the model")
+    parser.add_argument("--version", type=int, help="weight version; default: the newest checkpoint")
     options = parser.parse_args()
     try:
         export(options.run_dir, options.version, options.out)

@@ -1,8 +1,8 @@
-"""Filters: which rollouts of a finished group are worth training on. Excluded rollouts are counted by reason.
+"""Filters select the rollouts of a finished group for the loss. Excluded rollouts are counted by reason.
 
-A filter has a `reason` and is a callable: (rollouts [G], advantages: G arrays, each [turns]) -> keep [G].
-A group in which no rollout is kept is dropped for that reason, and replaced. In other groups, the rollouts
-that are not kept stay in the baseline but leave the loss. Your own filter may have its own reason.
+A filter has a `reason`, any word, and is a callable: (rollouts [G], advantages: G arrays [turns]) -> keep
+[G]. A group without a kept rollout is dropped for that reason, and replaced. In other groups, the excluded
+rollouts remain in the baseline.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,7 @@ DECIMALS = 6  # sums of several terms are equal only up to rounding
 
 @dataclass(frozen=True)
 class ZeroAdvantage:
-    """Drops a group whose rewards are all equal, or whose advantages are all 0.
-
-    Sampling continues until other groups fill the step. DAPO (arXiv 2503.14476, §3.2) compares success
-    instead of rewards: `SuccessBand`.
-    """
+    """Drops a group of equal rewards, or with only zero advantages. Other groups fill the step."""
 
     reason = DropReason.ZERO_ADVANTAGE
     compares_members = True
@@ -45,10 +41,10 @@ class ZeroAdvantage:
 
 @dataclass(frozen=True)
 class SuccessBand:
-    """Drops a group unless some of its members are right and others are not: 0 < right members < G.
+    """Drops a group unless 0 < number of right members < G. Other groups fill the step.
 
-    Sampling continues until other groups fill the step (DAPO, arXiv 2503.14476, eq. 11). Unlike
-    `ZeroAdvantage` it does not look at terms of the reward beside success, such as those for length.
+    Unlike `ZeroAdvantage` it ignores other terms of the reward, such as those for length.
+    Source: dynamic sampling of DAPO, arXiv 2503.14476, §3.2, eq. 11.
     """
 
     reason = "success_band"
@@ -61,10 +57,7 @@ class SuccessBand:
 
 @dataclass(frozen=True)
 class Overlong:
-    """Leaves truncated rollouts out of the loss, because their complete answers are not known.
-
-    They reached the token limit or the time limit (DAPO, arXiv 2503.14476, §3.4).
-    """
+    """Excludes truncated rollouts, which reached the token or time limit (DAPO, arXiv 2503.14476, §3.4)."""
 
     reason = DropReason.OVERLONG
 
@@ -74,10 +67,10 @@ class Overlong:
 
 @dataclass(frozen=True)
 class AdvantageRange:
-    """Leaves rollouts out of the loss whose advantage is larger than their rewards allow.
+    """Excludes rollouts whose absolute advantage exceeds a limit, as a check of external values.
 
-    It is a sanity check of values from external sources (INTELLECT-2, arXiv 2505.07291, sanity checks: value
-    bounds). It sees advantages before `StepStd` or `Gdpo` normalises them over the step.
+    The check precedes the normalisation over the step by `StepStd` or `Gdpo`.
+    Source: INTELLECT-2, arXiv 2505.07291, sanity checks, value bounds.
     """
 
     largest: float  # largest absolute advantage

@@ -1,45 +1,44 @@
 """Metrics: one file of JSON lines per process, `RUN_DIR/metrics/<process>.jsonl`.
 
 A line is `{"time": unix seconds, "step": n, <name>: number or null, ...}`. The writing process chooses the
-names, and readers ignore names that they do not know. A number that is not finite is written as null.
+names, and readers ignore unknown names. A number that is not finite is written as null.
 
-    trainer       step = optimizer steps closed. At a step: loss, grad_norm, learning_rate, skipped (1 or 0;
-                  tokens of a skipped step are not among trained_tokens), ess,
-                  ratio_max_abs_log, lag_mean, lag_max, trained_tokens, trained_tokens_per_s; the
-                  objective's own sums, per token; the trainer's own measures; alarm_<name>: 1 when a
-                  warning sign begins;
+    trainer       step = closed training steps. At a step: loss, grad_norm, learning_rate, skipped (1 or 0;
+                  trained_tokens excludes skipped steps), ess, ratio_mean_abs_log, ratio_max_abs_log,
+                  mismatch_k3, entropy, lag_mean, lag_max, masked_tokens (stale),
+                  logprob_gap_at_lag_<lag>, trained_tokens, trained_tokens_per_s; the objective's sums,
+                  per token; the trainer's measures; alarm_<name>: 1 when a warning sign begins;
                   step_s and its parts wait_s, learn_s, optimizer_s, quiesce_s, publish_s, probe_s and
                   save_s: see `pipelinerl.spans`.
                   At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,
                   servers, and publish_<phase>_s for open, gather, send and confirm. At a probe:
                   logprob_gap_mean_abs, logprob_gap_max_abs; probe_unanswered: requests without a token of
-                  that version when the weights had to change; probe_skipped: with relays, servers that
-                  did not serve exactly that version by then.
-                  With relays, at a publication: pack_s, the time until the version before was in the
-                  store; pack_failures, versions that a full disk did not take; servers_behind, how many
-                  versions the slowest server was behind.
+                  that version before the weights changed; probe_skipped: with relays, servers that did
+                  not serve exactly that version until then.
+                  With relays, at a publication: pack_s, the time until the previous version was stored;
+                  pack_failures, versions that were not stored because the disk was full;
+                  servers_behind, the lag of the slowest server in versions.
     actor         step = live weight version. For the rollouts that finished since the previous line:
                   reward_mean, reward_<component>, success_rate, success_<domain> if there are several,
                   length_mean, length_max (sampled tokens), truncated_share, generation_tokens_per_s. For
-                  the time since then, places_s seconds: places_busy, the share of the places for requests
-                  in use; blocked_<word>, the share of the time in which a free place was not taken, for
-                  each word of `BlockedBy`. Shares of the rollouts under way: outside_requests
-                  (without a request), judged_share (waiting for a judgement). Also in_flight,
-                  rollouts_finished.
-                  Every ten seconds: in_flight, including evaluations; rollouts_under_way;
-                  rollouts_finished, and attempts_finished at held-out problems, since the process began.
-                  At an evaluation, with step = the version at its beginning: heldout_success,
+                  the time since then, places_s seconds: places_busy, the share of the request slots in
+                  use; blocked_<word>, the share of the time with an unused slot, for each word of
+                  `BlockedBy`. Shares of the started rollouts: outside_requests (without a request),
+                  judged_share (waiting for a judgement). Also in_flight, rollouts_finished.
+                  Every ten seconds: in_flight, including evaluations; rollouts_under_way; and since the
+                  process started rollouts_finished, and attempts_finished at held-out problems.
+                  At an evaluation, with step = the version at its start: heldout_success,
                   heldout_success_<set> if there are several, heldout_failed, and the range of versions
                   that sampled: heldout_first_version, heldout_last_version.
-    judging       step = answers judged. Every few seconds: waiting, answers; busy_share of the workers' time;
+    judging       step = judged answers. Every few seconds: waiting, answers; busy_share of the workers' time;
                   restarts of the template process. By verifier: seconds_<name>_p50 and _p99 of a
                   judgement, queue_s_<name>_p99 before it; undecided_<why>_<name> since the start.
-    preprocessor  step = step formed. Since the start: dropped_<reason>, groups; masked_<reason>, rollouts of
-                  other groups left out of the loss; zero_advantage_solved and _hopeless, groups with equal
-                  rewards that all members solved, or none; groups; sampled_tokens, useful_tokens
-                  (in the loss) and useful_share; reference_s: seconds of scoring, summed over rows;
-                  reference_version: weight version that scored the last row.
-    run           step = optimizer steps closed. Measurements over the last steps (`pipelinerl.report`), and
+    preprocessor  step = formed steps. Since the start: dropped_<reason>, groups; masked_<reason>, excluded
+                  rollouts of other groups; zero_advantage_solved and _hopeless, groups of equal rewards
+                  that all members solved, or none; groups; sampled_tokens, useful_tokens (in the loss)
+                  and useful_share; reference_s: seconds of scoring, summed over rows; reference_version:
+                  weight version that scored the last row.
+    run           step = closed training steps. Measurements over the last steps (`pipelinerl.report`), and
                   bottleneck_<finding>: 1 for the finding, 0 for the others.
 """
 
@@ -59,15 +58,15 @@ log = logging.getLogger(__name__)
 
 
 class BlockedBy(StrEnum):
-    """The reason why the actor starts no group although a server could take a request."""
+    """The reason why the actor starts no group although a request slot is free."""
 
     SERVERS = "servers"  # there is no server
-    WEIGHTS = "weights"  # no server has weights that may be used
+    WEIGHTS = "weights"  # all servers are held, because their weights must not be used
     GATE = "gate"  # the trainer waits until no request is in flight (`schedule: async`)
     JUDGING = "judging"  # too many rollouts wait for a judgement
     LAG = "lag"  # another group could exceed the lag limit
-    BEHIND = "behind"  # another group could exceed it, because a server serves an older version
-    QUEUE = "queue"  # enough rollouts wait in front of the trainer
+    BEHIND = "behind"  # another group could exceed it, because a server has an older version
+    QUEUE = "queue"  # enough rollouts wait for the trainer
 
 
 def metrics_path(run_dir: Path, process: str) -> Path:
@@ -75,20 +74,18 @@ def metrics_path(run_dir: Path, process: str) -> Path:
 
 
 class LineFile:
-    """A file of appended lines, each passed to the operating system at once.
+    """A file of appended lines, each passed to the operating system immediately.
 
-    Lines that cannot be written are dropped, with one message. The process continues.
+    Lines that cannot be written are dropped, with one warning. what: name of the lines in it.
     """
 
     def __init__(self, path: Path, what: str):
-        """`what` names the lines in the message about dropped lines."""
         self._path = path
         self._what = what
         self._file: io.FileIO | None = None
         self._is_failing = False
 
     def append(self, line: str) -> None:
-        """Appends one line."""
         try:
             if self._file is None:
                 self._file = self._opened()
@@ -119,7 +116,7 @@ class MetricsWriter:
         self._lines = LineFile(metrics_path(Path(run_dir), process), "metrics")
 
     def write(self, step: int, **values: float) -> None:
-        """Writes one line. Values may be anything that `float` accepts, such as one-element tensors."""
+        """Writes one line. Values may be of any type that `float` accepts, such as one-element tensors."""
         numbers = {name: _finite(value) for name, value in values.items()}
         self._lines.append(json.dumps({"time": time.time(), "step": step, **numbers}, allow_nan=False))
 
@@ -128,9 +125,9 @@ class MetricsWriter:
 
 
 class MetricsTail:
-    """A reader of a growing metrics file. Each read yields the lines completed since the last read.
+    """A reader of a growing metrics file. `read` yields the lines that were completed since the last call.
 
-    position: the end, in bytes, of the line that was yielded last.
+    position: the end of the last yielded line, in bytes.
     """
 
     def __init__(self, path: Path, from_end: bool = False, begin: int = 0):
@@ -151,7 +148,7 @@ class MetricsTail:
 
 
 def read_metrics(path: Path) -> Iterator[dict]:
-    """Yields the complete lines of a metrics file, or none if there is no file."""
+    """Yields the complete lines of a metrics file, or none if it does not exist."""
     return MetricsTail(path).read()
 
 

@@ -1,6 +1,6 @@
-"""Makes the model of a run that names none by `model.path`: the interface of `model.made_by`.
+"""The interface of `model.made_by`, a component that makes the model of a run without `model.path`.
 
-The launcher builds a maker while it checks a run, and has it make the model just before the start.
+The launcher builds the component when it checks a run, and calls `make` just before the start.
 """
 
 import abc
@@ -8,18 +8,18 @@ from pathlib import Path
 
 
 class ModelMaker(abc.ABC):
-    """Base class of what makes a model. The constructor receives the configured options."""
+    """Base class of model makers. The constructor receives the configured options."""
 
     @property
     @abc.abstractmethod
     def directory(self) -> Path:
-        """Where the model is, or will be."""
+        """The directory of the model, which may not exist yet."""
 
     @property
     @abc.abstractmethod
     def tokenizer(self) -> Path:
-        """A directory with the model's tokenizer and chat template. It is there before the model is."""
+        """The directory of the model's tokenizer and chat template, which exists before the model."""
 
     @abc.abstractmethod
     def make(self) -> None:
-        """Makes the model in its directory, whole or not at all. Raises PlanError."""
+        """Makes the complete model in its directory, or nothing. Raises PlanError."""

@@ -1,8 +1,8 @@
-"""Normalisations: the weight of one token in the loss of a step. Each sequence carries its weight.
+"""Normalisations: the weights of tokens in the loss of a step.
 
-A normalisation is a callable: (groups being packed, rollouts of the step) -> weights, one array [G] per
-group. `whole_step` is true if it needs all groups of a step at once; then rows leave only when their step is
-full. Below, B is the number of rollouts of the step, failed ones included.
+A normalisation is a callable: (groups being packed, rollouts of the step) -> token weights, one array [G] per
+group. If it needs all groups of a step at once, `whole_step` is True, and rows leave only when their step is
+full. Below, B is the number of rollouts of the step, including failed ones.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ import numpy as np
 class GroupTokens(NamedTuple):
     """A group that is being packed."""
 
-    size: int  # number of members, failed ones included
-    tokens: np.ndarray  # [G] sampled tokens in the loss, for each rollout in the loss
+    size: int  # number of members, including failed ones
+    tokens: np.ndarray  # [G] tokens in the loss of each rollout that is in the loss
 
 
 class Normalisation(Protocol):
@@ -27,10 +27,9 @@ class Normalisation(Protocol):
 
 @dataclass(frozen=True)
 class PerSequence:
-    """1/B: every token of the step weighs the same, and a long rollout more than a short one.
+    """1/B: all tokens have the same weight, so long rollouts have more than short ones.
 
-    A rollout's gradient does not depend on the lengths of other rollouts. (REINFORCE; PipelineRL, arXiv
-    2509.19128.)
+    A rollout's gradient does not depend on the lengths of others. Source: PipelineRL, arXiv 2509.19128.
     """
 
     whole_step = False
@@ -41,9 +40,9 @@ class PerSequence:
 
 @dataclass(frozen=True)
 class PerStepToken:
-    """1/N, where N is the number of the step's tokens in the loss: the mean over tokens.
+    """1/N for N tokens of the step in the loss: the mean over tokens.
 
-    This is DAPO's token-level loss (arXiv 2503.14476, §3.3) as implemented; eq. 12 there is for one group.
+    Source: token-level loss of DAPO, arXiv 2503.14476, §3.3, as implemented; its eq. 12 is for one group.
     """
 
     whole_step = True
@@ -68,10 +67,7 @@ class PerGroupToken:
 
 @dataclass(frozen=True)
 class PerRolloutToken:
-    """The mean over the tokens of each rollout, then over rollouts, as in GRPO (arXiv 2402.03300, eq. 3).
-
-    A token of a short rollout weighs more than a token of a long one.
-    """
+    """The mean over the tokens of each rollout, then over rollouts, as in GRPO (arXiv 2402.03300, eq. 3)."""
 
     whole_step = False
 
@@ -81,7 +77,7 @@ class PerRolloutToken:
 
 @dataclass(frozen=True)
 class PerTokenLimit:
-    """1/(B · L_max): the same for all tokens and all lengths (Dr. GRPO, arXiv 2503.20783, §3.2)."""
+    """1/(B · L_max) for all tokens (Dr. GRPO, arXiv 2503.20783, §3.2)."""
 
     max_tokens: int  # L_max
 

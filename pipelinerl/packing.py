@@ -1,6 +1,6 @@
-"""Packing: finished rollouts -> rows of micro-batches, one micro-batch per data-parallel rank.
+"""Packs rollouts into rows of micro-batches, one per data-parallel rank. Pure state, no I/O.
 
-Pure state, no I/O. All sequences of a rollout are in one micro-batch.
+All sequences of a rollout are in one micro-batch.
 """
 
 from contracts.records import MicroBatchRow, TrainingSequence
@@ -10,7 +10,7 @@ class Fifo:
     """Packs rollouts in order of arrival, each into the micro-batch of the rank with the fewest tokens.
 
     A row is complete when the next rollout fits into none of its micro-batches. A rollout longer than
-    `micro_batch_tokens` gets its own micro-batch; `StepFormation` drops what is longer than one turn may be.
+    `micro_batch_tokens` gets a micro-batch alone.
     """
 
     def __init__(self, micro_batch_tokens: int, ranks: int, first_step: int = 0):
@@ -28,7 +28,7 @@ class Fifo:
         self._masked = 0
 
     def add_rollout(self, sequences: list[TrainingSequence], masked_tokens: int = 0) -> MicroBatchRow | None:
-        """Adds one rollout's sequences. Returns the complete row if the rollout did not fit into it."""
+        """Adds a rollout's sequences. Returns the previous row if the rollout did not fit into it."""
         tokens = sum(len(s.token_ids) for s in sequences)
         emptiest = min(self._tokens)
         row = self._take_row(group_ids=[]) if emptiest and emptiest + tokens > self._budget else None

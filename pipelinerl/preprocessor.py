@@ -1,7 +1,8 @@
-"""The preprocessor: finished groups -> advantages -> filters -> packed rows, streamed as they fill.
+"""The preprocessor forms training steps from finished groups, and writes packed rows as soon as they are
+full.
 
-Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `rollouts`; writes
-`rows` and, for every group that is dropped, a `Settled` with the reason to `preprocessor_events`.
+Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `rollouts`; writes `rows`, and a
+`Settled` with the reason for every dropped group to `preprocessor_events`.
 """
 
 import os
@@ -61,11 +62,11 @@ class Preprocessor:
         self._metrics = MetricsWriter(run_dir, "preprocessor")
         self._spans = Spans(run_dir, "preprocessor")
         self._scored_s = 0.0  # seconds of scoring, summed over rows
-        self._made = resumed.version  # newest version that the trainer has made
-        self._unscored: deque[MicroBatchRow] = deque()  # rows whose scoring has not begun
+        self._made = resumed.version  # newest version of the trainer
+        self._unscored: deque[MicroBatchRow] = deque()  # rows whose scoring has not started
         self._reference = None
         if config.reference:
-            self._reference_version = config.reference.version_at(resumed.version)  # of the last scored row
+            self._reference_version = config.reference.version_at(resumed.version)  # scored the last row
             self._reference = Reference(
                 os.environ[REFERENCE_VARIABLE],
                 token,
@@ -77,7 +78,7 @@ class Preprocessor:
         self._open = OpenWork()
         self._rows.protect(self._rows.end)
         self._counts = GroupCounts()
-        self._dropped_in_a_row = 0  # groups dropped since the last one that was kept
+        self._dropped_in_a_row = 0  # groups dropped since the last kept one
         self._next_metrics = 0.0
 
     def run(self) -> None:
@@ -96,7 +97,7 @@ class Preprocessor:
         return SCORES_POLL_S if self._reference and self._reference.is_busy else POLL_S
 
     def _read(self, timeout_s: float) -> Iterator[Rollout]:
-        """Yields new rollouts. In a resumed run, recorded rollouts of earlier launches come first."""
+        """Yields new rollouts. In a resumed run, the recorded rollouts of replayed groups come first."""
         before = self._ends.get("rollouts", 0)
         self._heartbeat.beat()
         for entry in self._rollouts.read(self._offset, timeout_s):
@@ -114,10 +115,9 @@ class Preprocessor:
         return EventWatch(reader, self._ends.get(name, 0), kind, on_event, self._heartbeat.beat)
 
     def _on_trainer_event(self, event: Record) -> None:
-        """Releases the rows and groups of closed steps, and notes the version that was made.
+        """Releases the rows and groups of closed steps, and records the trainer's version.
 
-        Rows of other steps stay, because the trainer may not have read them. Their groups must still be
-        settled if training ends now.
+        The trainer may not have read the rows of other steps, whose groups must be settled if training ends.
         """
         if isinstance(event, StepClosed):
             self._made = event.version
@@ -130,7 +130,7 @@ class Preprocessor:
             self._score()
 
     def _take_group(self, group: list[Rollout]) -> None:
-        """Adds a complete group to the step that is being formed, or settles it as dropped."""
+        """Adds a complete group to the current step, or settles it as dropped."""
         group_id = group[0].group_id
         self._counts.sampled(group)
         outcome = self._formation.add_group(group)
@@ -145,7 +145,7 @@ class Preprocessor:
             self._take_row(row)
 
     def _take_row(self, row: MicroBatchRow) -> None:
-        """Writes a row, or has it scored first if there is a reference."""
+        """Writes a row, or queues it for scoring if there is a reference."""
         self._counts.train(row)
         self._open.row_formed(row)
         row = msgspec.structs.replace(row, rollouts_offset=self._open.first_rollout(self._offset))
@@ -158,7 +158,7 @@ class Preprocessor:
         self._events.append(ReferenceCondemned(why=why))
 
     def _score(self) -> None:
-        """Begins to score rows while the reference takes more, and appends those that are scored."""
+        """Starts to score rows until the reference is full, and appends the scored rows."""
         while self._reference and self._may_score():
             row = self._unscored.popleft()
             self._reference.begin(row, self._reference_version_of(row))
@@ -171,9 +171,9 @@ class Preprocessor:
             self._append(scored.row)
 
     def _may_score(self) -> bool:
-        """Returns True if the next row can be scored: the reference takes another, and its version exists.
+        """Returns True if the next row can be scored: the reference is not full, and the version exists.
 
-        After a resumption, the reference may still serve a later version, which no longer counts.
+        After a resumption, the reference may still have a newer version, which the run has undone.
         """
         if not self._unscored or self._reference.is_full:
             return False
@@ -192,11 +192,9 @@ class Preprocessor:
             self._write_metrics()
 
     def _count_dropped(self, last: str) -> None:
-        """Counts a dropped group. Raises GaveUpError after `give_up_after` in a row.
+        """Counts a dropped group. Raises GaveUpError after `give_up_after` in a row, without progress.
 
-        Otherwise a solved task, an impossible one or a broken verifier would keep the run going for ever.
-
-        last: details of why this group was dropped, or "".
+        last: details of the reason of this drop, or "".
         """
         self._dropped_in_a_row += 1
         if self._dropped_in_a_row >= self._config.give_up_after:
@@ -228,9 +226,9 @@ class Preprocessor:
         return {"reference_s": self._scored_s, "reference_version": self._reference_version}
 
     def _settle_rest(self, trained_steps: int) -> None:
-        """Settles the groups in untrained rows, in the open step, and in unread rollouts.
+        """Settles the groups of untrained rows, of the open step, and of unread rollouts.
 
-        The actor settles the groups that it had not finished.
+        The actor settles its unfinished groups.
         """
         self._watch("actor_events", ActorStopped).wait()
         left = [*self._open.groups_from(trained_steps), *self._formation.open_groups]
@@ -243,7 +241,7 @@ class Preprocessor:
 
 
 class EventWatch:
-    """Reads an event stream until a record of one kind. `on_event` gets each earlier record."""
+    """Reads an event stream until a record of `kind`, and passes earlier records to `on_event`."""
 
     def __init__(
         self,
@@ -262,7 +260,7 @@ class EventWatch:
         self.event: Record | None = None
 
     def seen(self) -> bool:
-        """Returns True if the record has come. Polls the stream at most every `POLL_S` seconds."""
+        """Returns True if the record has been read. Polls the stream at most every `POLL_S` seconds."""
         if self.event is None and time.monotonic() >= self._next_poll:
             self._poll(timeout_s=0)
             self._next_poll = time.monotonic() + POLL_S

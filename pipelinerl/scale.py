@@ -1,10 +1,10 @@
-"""Changes the number of inference servers of a run that is running.
+"""Changes the number of inference servers of a live run.
 
     python -m pipelinerl.scale RUN_DIR servers=4
 
-The launcher starts servers that are missing as soon as they have a place. They join at the next publication
-of weights. Those beyond the number get no new requests, and end when their last ones have had time to finish.
-A run that is resumed begins with `world.servers` again.
+The launcher starts additional servers as soon as they are placed. They join at the next publication of
+weights. Surplus servers get no new requests, and end after a time to finish their last ones. A resumed run
+starts with `world.servers` again.
 """
 
 import re
@@ -16,7 +16,7 @@ from contracts.support.messages import one_line
 from pipelinerl.launcher.supervising.scaling import request_servers
 
 MOST = 10_000
-ANSWER_S = 60.0  # a shared file system may show a new file to another node as late as this
+ANSWER_S = 60.0  # longest delay of a new file on a shared file system
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,16 +1,16 @@
-"""Spans: the timed activities of a run's processes, one JSON line each, in `RUN_DIR/spans/<process>.jsonl`.
+"""Spans: the timed activities of a run's processes, as JSON lines in `RUN_DIR/spans/<process>.jsonl`.
 
-A line is `{"n": name, "t": unix seconds of the begin, "d": seconds, ...facts}`. A span may contain others. If
-a process is killed, only the spans that had ended are in the file.
+A line is `{"n": name, "t": start in unix seconds, "d": seconds, ...facts}`, written at the span's end. A span
+may contain others.
 
     trainer-<rank>  wait (for the next row), learn (step, tokens: forward, objective and backward of one
                     micro-batch), optimizer, quiesce (`schedule: async`), publish (version), which on rank 0
                     contains open, send (gather_s: its seconds of gathering weights) and confirm;
-                    probe (version: scoring, and waiting for late answers), renew (version: keeping its
-                    weights for the reference and sending them to it), save
+                    probe (version: scoring, and waiting for late answers), renew (version: storing the
+                    weights for the reference and sending them), save
     actor           evaluation (version); each second, places: means of in_flight, capacity,
-                    under_way (rollouts begun) and away (those waiting for a judgement), and the seconds
-                    in which the actor was blocked, by the words of `BlockedBy`
+                    under_way (started rollouts) and away (rollouts that wait for a judgement), and the
+                    seconds with an unused slot, by the words of `BlockedBy`
     preprocessor    score (step, sequences): the reference's work on one row
 """
 
@@ -25,7 +25,6 @@ from pipelinerl.metrics import LineFile
 
 
 def spans_path(run_dir: Path, process: str) -> Path:
-    """Returns the file of the process's spans."""
     return run_dir / "spans" / f"{process}.jsonl"
 
 
@@ -48,7 +47,7 @@ class Spans:
             self.add(name, began, time.monotonic() - since, **facts)
 
     def add(self, name: str, began: float, seconds: float, **facts: object) -> None:
-        """Records a span that has ended. `began` is in unix seconds."""
+        """Records a span that has ended. began: unix seconds."""
         self._seconds[name] += seconds
         line = {"n": name, "t": round(began, 6), "d": round(seconds, 6), **facts}
         self._lines.append(json.dumps(line, allow_nan=False))

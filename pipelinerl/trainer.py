@@ -1,7 +1,7 @@
-"""The trainer: rows -> forward, objective, backward, step -> weights published in flight.
+"""The trainer learns from rows, and publishes each new weight version to the servers.
 
 Run by the launcher, one process per rank: `python -m pipelinerl.trainer --run-dir DIR` with RANK,
-WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Rank 0 alone reads `rows`, writes `trainer_events` and publishes. The
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Only rank 0 reads `rows`, writes `trainer_events` and publishes. The
 other ranks wait for it in the control group (`training.ranks`).
 """
 
@@ -70,7 +70,7 @@ class Trainer:
         self._rank_zero: RankZero | None = None  # on rank 0 alone
         if rank == 0:
             self._rank_zero = self._new_rank_zero(run_dir, streams, resumed, domain, token, manifest)
-        # Every rank must make the same calls, in the same order.
+        # All ranks must make the same calls in the same order.
         self._collective_rank_zero = self._ranks.on_rank_0(self._rank_zero)
 
     def _new_rank_zero(
@@ -82,7 +82,7 @@ class Trainer:
         token: str | None,
         manifest: WeightManifest,
     ) -> RankZero:
-        """Returns the part of rank 0, with the publisher of the configured transport."""
+        """Returns the RankZero with the publisher of the configured transport."""
         config = self._config
         beat = self._heartbeat.beat
         address = os.environ["MASTER_ADDR"]
@@ -107,7 +107,7 @@ class Trainer:
         )
 
     def run(self) -> None:
-        """Publishes the start version, then trains and publishes step by step until the run is done.
+        """Publishes the start version, then trains and publishes step by step until the run is complete.
 
         If the launcher asked for a restart, saves a checkpoint and returns early.
         """
@@ -131,7 +131,7 @@ class Trainer:
             self._save_unsaved()
         if self._collective_rank_zero.is_save_wanted():
             return self._leave()
-        if self._version == self._config.max_steps:  # the run was not solved before
+        if self._version == self._config.max_steps:  # not solved before
             self._progress.ended()
         while self._collective_rank_zero.must_repeat():
             self._send()
@@ -175,7 +175,7 @@ class Trainer:
             self._save()
 
     def _leave(self) -> None:
-        """Saves the version if it has no checkpoint, and ends."""
+        """Saves the version if it has no checkpoint, and closes everything for a restart."""
         self._save_unsaved()
         self._probe.close()
         self._collective_rank_zero.leave()
@@ -193,7 +193,7 @@ class Trainer:
             self._save()
 
     def _save(self) -> None:
-        """Begins to save the version. The backend writes while training continues."""
+        """Starts to save the version. The backend writes while training continues."""
         with self._spans("save", version=self._version):
             self._collective_rank_zero.finish_saving()
             saving = self._worker.save(self._checkpoints.worker(self._version))
@@ -201,7 +201,7 @@ class Trainer:
             self._rank_zero.save(self._version, saving)
 
     def _send(self) -> None:
-        """Publishes the version, and begins a probe of the servers that serve it."""
+        """Publishes the version, and starts a probe of the servers that serve it."""
         publisher = self._rank_zero.publisher if self._rank_zero else None
         with self._spans("publish", version=self._version):
             with self._waiting():
@@ -210,7 +210,7 @@ class Trainer:
         self._probe.begin(self._version, published)
 
     def _renew_reference(self) -> None:
-        """Sends the weights to the reference server if the reference is renewed at this version."""
+        """Sends the weights to the reference server if this version is the new reference."""
         if not self._is_renewal_due():
             return
         with self._spans("renew", version=self._version), self._waiting():
@@ -229,7 +229,7 @@ class Trainer:
         return is_renewed and not is_over and reference.version_at(self._version) == self._version
 
     def _end_probe(self) -> None:
-        """Scores the answers to a probe of the version. Must be called before the weights change."""
+        """Ends a probe of the version. Must be called before the weights change."""
         if not self._probe.is_under_way:
             return
         with self._spans("probe", version=self._version), self._waiting():
@@ -238,7 +238,7 @@ class Trainer:
             self._rank_zero.metrics.write(self._version, **measured)
 
     def _waiting(self, longest_s: float | None = None) -> AbstractContextManager[None]:
-        """Sends heartbeats while the block waits for servers or other ranks, at most for `longest_s`."""
+        """Beats while the block waits for servers or other ranks, at most for `longest_s` seconds."""
         beat = self._heartbeat.of_wait(self._config.world.rank_timeout_s if longest_s is None else longest_s)
         return meanwhile(EVERY_S, beat, "heartbeat")
 

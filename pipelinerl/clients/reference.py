@@ -86,7 +86,6 @@ class Reference:
 
     @property
     def is_full(self) -> bool:
-        """True if the largest number of rows is being scored."""
         return sum(not scored.done() for scored in self._under_way) >= ROWS_UNDER_WAY
 
     @property

@@ -66,7 +66,6 @@ class ServerPool:
 
     @property
     def urls(self) -> list[str]:
-        """The servers that have requests or may get some."""
         return self._routing.urls
 
     def set_limit(self, url: str, limit: int) -> None:
@@ -193,7 +192,6 @@ class ServerPool:
         self._assign()
 
     def has_other(self, url: str) -> bool:
-        """Returns True if a server other than `url` is in service."""
         return self._routing.has_other(url)
 
     # --- weights that may not be used ---------------------------------------------------------

@@ -27,7 +27,6 @@ MISSES = 3  # consecutive missing answers after which a server is left out
 
 @asynccontextmanager
 async def watching(pools: Sequence[ServerPool]) -> AsyncIterator[None]:
-    """Watches the servers of these pools while the block runs."""
     async with in_background(ServerWatch(pools).run()):
         yield
 

@@ -235,7 +235,6 @@ class Verified(Domain):
         return judged_attempt([answer.completion], await self.judged(client, problem, answer.text))
 
     async def judged(self, client: ChatClient, problem: Problem, text: str) -> Judgement:
-        """Returns the judgement of the verifier."""
         (name,) = self.verifiers
         return await client.judged(name, problem.data, text)
 

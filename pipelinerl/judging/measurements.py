@@ -33,7 +33,6 @@ class Measured:
         self._began: float | None = None
 
     def begin(self) -> None:
-        """Records the start of the work on the question."""
         self._began = time.monotonic()
         self._of.queue_s.append(self._began - self._arrived)
 

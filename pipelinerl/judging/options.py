@@ -56,5 +56,4 @@ class JudgingConfig(BaseModel):
 
     @property
     def processes(self) -> int:
-        """The number of workers."""
         return self.workers or max(1, (os.cpu_count() or 2) - 1)

@@ -73,7 +73,6 @@ class GroupAccounts:
 
     @property
     def ended(self) -> bool:
-        """True if the run has ended and every group is settled."""
         return self._finished and self.started.keys() <= self._settled.keys()
 
     def unsettled(self, version: int) -> list[int]:

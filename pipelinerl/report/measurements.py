@@ -62,7 +62,6 @@ class MetricLines:
 
     @property
     def _begin(self) -> float:
-        """The start of the first step, in unix seconds."""
         return self._steps[0]["time"] - self._steps[0]["step_s"]
 
     def measured(self) -> Measurements | None:

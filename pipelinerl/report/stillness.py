@@ -31,7 +31,6 @@ class Stillness:
         return [(name, self._latest.get((process, name))) for name in names]
 
     def sentence(self, now: float, servers_alive: int | None) -> str | None:
-        """Returns the message to print now, or None."""
         if self._has_said or now - self._moved_at < STILL_S:
             return None
         self._has_said = True

@@ -55,7 +55,6 @@ class OccupancySums:
         }
 
     def means(self) -> dict[str, object]:
-        """Returns the means, as facts of a span."""
         means = {name: round(value / self.seconds, 3) for name, value in self.sums.items()}
         return {**means, "blocked": {word: round(seconds, 3) for word, seconds in self.blocked.items()}}
 

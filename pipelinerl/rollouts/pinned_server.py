@@ -41,7 +41,6 @@ class PinnedServer:
         self._left = asyncio.Event()
 
     def leave(self) -> None:
-        """Records that the server has left the run."""
         self._left.set()
 
     async def pool(self, concurrency: int) -> ServerPool:

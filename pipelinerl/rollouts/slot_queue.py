@@ -26,7 +26,6 @@ class SlotQueue:
         self.judging = 0
 
     def put(self, specs: Iterable[RolloutSpec]) -> None:
-        """Adds rollouts that have not started."""
         self._new.extend(specs)
 
     async def yield_slot(self) -> None:
@@ -59,7 +58,6 @@ class SlotQueue:
         return len(self._between_segments)
 
     def pop_new(self) -> RolloutSpec | None:
-        """Returns the next rollout to start, or None."""
         return self._new.popleft() if self._new else None
 
     def resume_one(self) -> bool:

@@ -74,7 +74,6 @@ def recorded(streams: Streams, name: str, begin: int = 0, end: int | None = None
 
 
 def resumptions(streams: Streams) -> Iterator[Resumed]:
-    """Yields every `Resumed` of the run."""
     for entry in streams.reader("launcher_events").read(timeout_s=0):
         if isinstance(entry.record, Resumed):
             yield entry.record

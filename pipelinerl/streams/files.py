@@ -237,7 +237,6 @@ class FileReader(StreamReader):
             yield payload, following
 
     def _available(self, offset: int) -> Iterator[Entry]:
-        """Yields the complete records from the offset on."""
         for payload, following, path in self._payloads(offset):
             yield Entry(_decode(payload, path, offset), following)
             offset = following

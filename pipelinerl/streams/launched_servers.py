@@ -34,7 +34,6 @@ class LaunchedServers:
 
     @property
     def present(self) -> list[Joining]:
-        """The present server instances at the last `refresh`."""
         with self._lock:
             return self._registry.present
 

@@ -1,4 +1,4 @@
-"""Declares a checkpoint complete once its backend has written it, while training continues. Rank 0 only."""
+"""Completes checkpoints while training continues, on rank 0."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -13,9 +13,12 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointSaver:
-    """A saver of one checkpoint at a time. The next `poll` or `finish` raises an error of writing.
+    """A saver of one checkpoint at a time. `poll` and `finish` raise errors of writing.
 
-    A checkpoint for which the disk has no space is left out, and earlier ones stay.
+    A checkpoint for which the disk has no space is skipped, and earlier ones are kept.
+
+    newest: version of the newest complete checkpoint.
+    wait_for: waits until one of the futures is done.
     """
 
     def __init__(
@@ -27,8 +30,6 @@ class CheckpointSaver:
         newest: int = 0,
         wait_for: Callable[[Sequence[Future]], object] = wait,
     ):
-        """newest: version of the newest complete checkpoint.
-        wait_for: waits until one of the futures is done, in the manner of the calling process."""
         self.newest = newest
         self._wait_for = wait_for
         self._sync_streams = sync_streams
@@ -58,7 +59,7 @@ class CheckpointSaver:
         return CheckpointSaved(version=position.version, rollouts_offset=oldest.rollouts_offset)
 
     def poll(self) -> None:
-        """Announces a checkpoint that is complete by now, in the caller's thread, which owns the streams."""
+        """Announces a checkpoint that has been completed, in the caller's thread, which owns the streams."""
         if self._saving and self._saving.done():
             self.finish()
 

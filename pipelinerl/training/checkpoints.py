@@ -1,12 +1,11 @@
-"""The checkpoints of a run on disk: which are complete, and which are kept.
+"""The checkpoints of a run on disk.
 
     RUN_DIR/checkpoints/00000040/worker/          files of the trainer backend
     RUN_DIR/checkpoints/00000040/position.json    written last: the checkpoint is complete
     RUN_DIR/checkpoints/reference/00000020.pt     weights of the reference that rows of step 40 are scored by
 
-A checkpoint holds the offset in `rollouts` from which a resumed run reads. Its other state is in the event
-streams: which groups were started and settled, how many problems were drawn, the sampler's state. Weights of
-the reference are there if it is renewed.
+A checkpoint contains the offset in `rollouts` from which a resumed run reads. The other state is in the event
+streams: started and settled groups, drawn problems, the sampler. Reference weights exist if it is renewed.
 """
 
 import json
@@ -29,7 +28,7 @@ class Position:
     rollouts_offset: int  # offset in `rollouts`, before every rollout of the steps after `version`
 
 
-START = Position(version=0, rollouts_offset=0)  # a run's beginning, which needs no checkpoint
+START = Position(version=0, rollouts_offset=0)  # start of a run, which needs no checkpoint
 
 
 class Checkpoints:
@@ -38,7 +37,7 @@ class Checkpoints:
 
     @property
     def final(self) -> Path:
-        """The directory of the Hugging Face model exported at the run's end."""
+        """The directory of the Hugging Face model that is exported at the end of the run."""
         return self._directory / "final"
 
     def worker(self, version: int) -> Path:
@@ -49,11 +48,10 @@ class Checkpoints:
         return self._directory / f"{version:08d}"
 
     def reference(self, version: int) -> Path:
-        """Returns the file of the weights of the reference that was renewed at `version`."""
+        """Returns the file of the reference's weights from `version`."""
         return self._directory / "reference" / f"{version:08d}.pt"
 
     def discard_references(self, needed: Collection[int]) -> None:
-        """Removes the weights of the reference of all versions but the needed ones."""
         for file in self._directory.glob("reference/*.pt"):
             if int(file.stem) not in needed:
                 file.unlink()
@@ -64,9 +62,9 @@ class Checkpoints:
         return sorted(filter(None, map(_read_position, files)))
 
     def complete(self, position: Position, keep: int) -> Position:
-        """Declares the checkpoint at `position` complete, removes the oldest, returns the oldest one kept.
+        """Completes the checkpoint at `position`, removes the oldest ones, and returns the oldest kept one.
 
-        Its files are on the disk before the declaration, and the declaration before an older one is removed.
+        Its files are on the disk before its `position.json`, and that before an older one is removed.
         """
         sync_tree(self._of(position.version))
         sync(self._directory.parent)
@@ -80,7 +78,7 @@ class Checkpoints:
     def discard_after(self, version: int) -> None:
         """Removes checkpoints and references newer than `version`, incomplete ones, and the final export.
 
-        The resumed run will write its own. A checkpoint whose `position.json` is damaged is incomplete.
+        A checkpoint whose `position.json` is damaged is incomplete.
         """
         shutil.rmtree(self.final, ignore_errors=True)
         for position in self.complete_checkpoints():
@@ -103,12 +101,12 @@ class Checkpoints:
         shutil.rmtree(self._of(version), ignore_errors=True)
 
     def _remove(self, version: int) -> None:
-        (self._of(version) / "position.json").unlink()  # first: then the rest counts as incomplete
+        (self._of(version) / "position.json").unlink()  # first, so that the rest is incomplete
         shutil.rmtree(self._of(version))
 
 
 def _read_position(file: Path) -> Position | None:
-    """Returns the file's content, or None if it is damaged: then its checkpoint is not complete."""
+    """Returns the file's content, or None if it is damaged."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=Position)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Waits for space on a disk before data are written that must not be lost."""
+"""Waits for space on a disk before weights are written that must not be lost."""
 
 import logging
 import shutil
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 POLL_EVERY_S = 1.0
-MARGIN = 1 << 20  # bytes, for other files than the model's
+MARGIN = 1 << 20  # bytes for other files
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 log = logging.getLogger(__name__)
@@ -21,10 +21,7 @@ def size_beside_weights(model: str | None) -> int:
 
 
 def wait_for_space(directory: Path, size: int, on_wait: Callable[[], object]) -> None:
-    """Waits until the directory's disk has space for `size` bytes. A wait is logged once.
-
-    on_wait: is called at each check.
-    """
+    """Waits until the directory's disk has space for `size` bytes. on_wait: called at each check."""
     is_said = False
     while (free := shutil.disk_usage(directory).free) < size + MARGIN:
         if not is_said:

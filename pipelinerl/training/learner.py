@@ -1,8 +1,8 @@
-"""One rank's learning: micro-batches -> forward, objective, backward; a step's updates when it closes.
+"""Learns from the micro-batches of one rank: forward, objective, backward, and the updates of a step.
 
 With several `epochs`, a step makes several updates on the same rollouts (K in PPO's Algorithm 1, arXiv
-1707.06347). The first epoch runs as micro-batches arrive, and the others reuse them. Each micro-batch is kept
-with the log-probabilities and values under the step's initial weights, which the first epoch has computed.
+1707.06347). The first epoch runs as micro-batches arrive. The others reuse them, with the log-probabilities
+and values under the step's initial weights, which the first epoch has computed.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from pipelinerl.training.step_statistics import REPORTED, StepStatistics, check_
 
 class Learner:
     def __init__(self, config: RunConfig, worker: TrainerWorker):
-        """Raises GaveUpError if the worker's period does not suit the epochs."""
+        """Raises GaveUpError if the worker's period conflicts with the epochs."""
         if why := conflict(worker, config.epochs):
             raise GaveUpError(why)
         self._worker = worker
@@ -54,10 +54,10 @@ class Learner:
         return scores
 
     def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
-        """Makes the updates of the step that begins with `version`, and reports the last one.
+        """Makes the updates of the step after `version`. Returns the last update's report and the statistics.
 
-        The step counts as skipped only if all of its updates were skipped. Its measures are those of all
-        updates, and the later one's if two have the same name. Raises ValueError for a reserved name.
+        `skipped` is True if all updates were skipped. `measures` are those of all updates; later ones replace
+        earlier ones of the same name. Raises ValueError if one has a reserved name.
         """
         report = self._worker.step()
         skipped = report.skipped

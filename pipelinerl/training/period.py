@@ -7,9 +7,9 @@ trainers that know their period only once they are initialised.
 
 
 def conflict(trainer: object, epochs: int) -> str | None:
-    """Returns why the trainer's period does not suit `epochs`, or None.
+    """Returns a message if the trainer's period conflicts with `epochs`, or None.
 
-    All epochs of a step are compared with the policy before it, so only AdamW may change it in between.
+    Only AdamW may change the policy within a step, because all epochs use the same proximal policy.
     """
     period = getattr(trainer, "period", None)
     if not period or period % epochs == 0:

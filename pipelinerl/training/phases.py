@@ -37,7 +37,6 @@ class Phases:
             yield item
 
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds of each phase so far."""
         so_far = dict(self._seconds)
         if self._name is not None:
             so_far[self._name] = so_far.get(self._name, 0.0) + self._clock() - self._since

@@ -23,15 +23,17 @@ from pipelinerl.domains.base import Domain
 from pipelinerl.training.probe_requests import AwaitedVersion, ProbeRequests
 from pipelinerl.training.ranks import Ranks
 
-FIRST = 3  # first probes of a trainer process, which are always made and waited for
-LARGEST_SHARE = 0.01  # largest share of the time since the first probe that waits for answers may take
+FIRST = 3  # first probes of a trainer process, which are always made, and whose answers are awaited
+LARGEST_SHARE = 0.01  # largest share of the time since the first probe for waits for answers
 
 
 class Probe:
-    """The probe of one rank. Every rank has one; only rank 0 talks to servers, and decides for all ranks."""
+    """The probe of one rank. Only rank 0 sends requests to servers, and decides for all ranks.
+
+    pulled: True if servers pull weights (`WeightTransport.pulled`).
+    """
 
     def __init__(self, config: RunConfig, domain: Domain, ranks: Ranks, token: str | None, pulled: bool):
-        """pulled: whether servers get weights by themselves (`WeightTransport.pulled`)."""
         self._ranks = ranks
         self._token_fields = config.token_fields  # the probe's sequences have their fill values
         self._schedule = ProbeSchedule(config.probe.every)
@@ -44,7 +46,7 @@ class Probe:
         self.is_under_way = False  # equal on every rank
 
     def begin(self, version: int, published: WeightsPublished | None) -> None:
-        """Begins to probe the servers if a probe is due. Only rank 0 needs `published`."""
+        """Starts a probe if one is due. Only rank 0 needs `published`."""
         self.is_under_way = self._ranks.agree(lambda: self._begin(version, published))
 
     def _begin(self, version: int, published: WeightsPublished) -> bool:
@@ -58,8 +60,8 @@ class Probe:
     def score(self, worker: TrainerWorker, version: int) -> dict[str, float]:
         """Ends the current probe, and returns its metrics. Counts of requests are valid only on rank 0.
 
-        `worker` must still hold the weights of `version`. The schedule decides whether to wait for late
-        answers; otherwise they are left out.
+        `worker` must still have the weights of `version`. The schedule decides about a wait for late answers,
+        which are otherwise left out.
         """
         began = time.monotonic()
         self.is_under_way = False
@@ -74,7 +76,6 @@ class Probe:
         return gap | counts
 
     def close(self) -> None:
-        """Ends the current requests."""
         self._requests.close()
 
     def _collect(self, version: int, sequences: list[TrainingSequence]) -> bool:
@@ -116,9 +117,9 @@ def _as_rollout(completion: Completion) -> Rollout:
 
 
 class ProbeSchedule:
-    """Decides when servers are probed, and whether training waits for late answers. Pure state, no I/O.
+    """Decides when servers are probed, and if training waits for late answers. Pure state; times in seconds.
 
-    every: weight versions between two probes, after a launch's first probes. Times are in seconds.
+    every: weight versions between two probes, after the first probes of the process.
     """
 
     def __init__(self, every: int):
@@ -129,14 +130,10 @@ class ProbeSchedule:
         self._spent_s = 0.0  # seconds of the later probes
 
     def is_due(self, version: int, joinings: Collection[int]) -> bool:
-        """Returns True if a version that is live at these servers is to be probed.
-
-        A new server is probed at its first version.
-        """
+        """Returns True if a version is to be probed on its servers. New servers are always probed."""
         return self._probes < FIRST or version % self._every == 0 or not self._known.issuperset(joinings)
 
     def begin(self, joinings: Collection[int]) -> None:
-        """Records that a probe of these servers begins."""
         self._probes += 1
         self._known.update(joinings)
 
@@ -145,7 +142,6 @@ class ProbeSchedule:
         return self._probes <= FIRST or self._spent_s <= LARGEST_SHARE * (now - self._since)
 
     def end(self, began: float, now: float) -> None:
-        """Records how long the probe delayed training."""
         if self._since is None:
             self._since = now
         else:

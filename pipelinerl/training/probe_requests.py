@@ -1,6 +1,6 @@
-"""The requests of a probe. They run in a thread of their own, so that training continues meanwhile.
+"""The requests of a probe, in a separate thread, so that training continues.
 
-Servers that pull weights by themselves are asked once they serve exactly the version that is probed.
+Servers that pull weights are asked once they serve exactly the probed version.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.training.membership.silent_servers import SilentServers
 
-POLL_S = 0.2  # between two requests for the version that a server serves
-LONGEST_PAUSE = 64  # longest pause before a silent server is asked again, in timeouts
+POLL_S = 0.2  # between two requests for a server's version
+LONGEST_PAUSE = 64  # longest pause before a server that does not answer is asked again, in timeouts
 
 
 @dataclass(frozen=True)
 class AwaitedVersion:
-    """A version of a run that servers pull by themselves. A server may skip it."""
+    """A version of a run that servers pull, and may skip."""
 
     run: str
     version: int
@@ -41,7 +41,7 @@ class ProbeRequests:
     """The requests of one probe at a time, in which each server completes the prompts."""
 
     def __init__(self, token: str | None, timeout_s: float, prompts: Sequence[Prompt], sampling: Sampling):
-        """timeout_s: longest wait for a server. A silent server is asked less and less often."""
+        """timeout_s: longest wait for a server, which is then asked less and less often."""
         self._token = token
         self._timeout_s = timeout_s
         self._prompts = prompts
@@ -49,24 +49,22 @@ class ProbeRequests:
         self._silent: SilentServers[str] = SilentServers(timeout_s, LONGEST_PAUSE * timeout_s)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="probe", daemon=True)
-        self._asked: dict[str, float] = {}  # when each server was asked
+        self._asked: dict[str, float] = {}  # server -> time of its requests
         self._answers: list[Completion] = []
         self._under_way: Future[float] | None = None  # its result is the time when the requests ended
 
     @property
     def servers_asked(self) -> int:
-        """The number of servers that were asked since the probe began."""
         return len(self._asked)
 
     @property
     def count(self) -> int:
-        """The number of requests that were sent since the probe began."""
         return len(self._asked) * len(self._prompts)
 
     def begin(self, servers: Iterable[str], awaited: AwaitedVersion | None = None) -> int:
-        """Sends requests to those servers that are due. Returns the number of servers.
+        """Sends requests to the servers that are due. Returns their number.
 
-        awaited: the version that each must serve before it is asked; None if they all serve it.
+        awaited: the version that a server must serve before it is asked; None if all serve it.
         """
         self.take()
         if not self._thread.is_alive():
@@ -81,11 +79,10 @@ class ProbeRequests:
 
     @property
     def have_ended(self) -> bool:
-        """True if every request has been answered or has failed."""
         return self._under_way is None or self._under_way.done()
 
     def wait(self) -> None:
-        """Waits until the requests have ended, which takes at most the timeout."""
+        """Waits until the requests have ended, at most for the timeout."""
         if self._under_way:
             wait([self._under_way])
 
@@ -100,7 +97,6 @@ class ProbeRequests:
         return answers
 
     def close(self) -> None:
-        """Ends the requests and their thread."""
         self.take()
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(_others_end(), self._loop).result()
@@ -144,6 +140,6 @@ class ProbeRequests:
 
 
 async def _others_end() -> None:
-    """Waits until every other task of the loop has ended, so that cancelled ones close their connections."""
+    """Waits until all other tasks of the loop have ended, so that cancelled ones close their connections."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     await asyncio.gather(*others, return_exceptions=True)

@@ -1,6 +1,6 @@
-"""Ends a run whose gradients stay NaN or infinite. Pure state, no I/O.
+"""Aborts a run whose gradients stay NaN or infinite. Pure state, no I/O.
 
-Every trainer rank has one and reports each step to it, so that all ranks end at the same step.
+Every trainer rank has a Progress and reports each step to it, so that all ranks end at the same step.
 """
 
 import math
@@ -13,7 +13,10 @@ MOST_IN_A_ROW = 3
 
 
 class Progress:
-    """objective: the run's objective, which error messages name. has_begun: True if earlier steps exist."""
+    """The finiteness of the last gradients.
+
+    objective: named in the error message. has_begun: True if earlier steps exist.
+    """
 
     def __init__(self, objective: object, has_begun: bool):
         self._objective = objective

@@ -1,4 +1,4 @@
-"""The part of the trainer that runs on rank 0 alone: rows, events, metrics, publications and checkpoints."""
+"""The part of the trainer that runs only on rank 0: rows, events, metrics, publications and checkpoints."""
 
 import logging
 from collections import Counter
@@ -45,7 +45,7 @@ from pipelinerl.training.step_statistics import TIMED
 from pipelinerl.training.stopping import Stopping
 
 log = logging.getLogger(__name__)
-POLL_S = 1.0  # between two checks of the servers while no row comes
+POLL_S = 1.0  # between two checks of the servers while no row arrives
 
 
 class RankZero:
@@ -61,10 +61,10 @@ class RankZero:
         spans: Spans,
         reference: ReferenceUpdates | None = None,
     ):
-        """`events`: the writer of `trainer_events`.
-        `resumed`: the record with which this trainer process begins.
-        `reference`: updates of the reference server, or None if it is never renewed.
-        `spans`: spans of this rank."""
+        """events: writer of `trainer_events`. resumed: record from which this process starts.
+
+        reference: updates of the reference server, or None if it is never renewed.
+        """
         ends = resumed.ends
         self._config = config
         self._run_dir = run_dir
@@ -111,7 +111,6 @@ class RankZero:
         return TrainingDone(version=version, solved=solved and solved.version)
 
     def wait_for_servers(self) -> None:
-        """Waits until every server is ready, or the time limit for servers has passed."""
         self.publisher.wait_for_servers()
 
     def must_repeat(self) -> bool:
@@ -119,7 +118,6 @@ class RankZero:
         return self.publisher.must_repeat()
 
     def finish_saving(self) -> None:
-        """Waits for a checkpoint that is being written."""
         self.saver.finish()
 
     def is_unsaved(self, version: int) -> bool:
@@ -128,7 +126,7 @@ class RankZero:
         return self.saver.newest < version
 
     def leave(self) -> None:
-        """Ends like `end`, but without `TrainingDone`: training continues in another process."""
+        """Ends like `end`, but without `TrainingDone`, because training continues in another process."""
         self.saver.finish()
         self._close()
 
@@ -136,10 +134,10 @@ class RankZero:
         self.saver.begin(Position(version, self._rollouts_offset), saving)
 
     def next_task(self, version: int) -> MicroBatchRow | PublishWanted | SaveWanted | TrainingDone:
-        """Waits for the next row, for a request to save, or until `version` must be published again.
+        """Waits for the next row, a request to save, or a reason to publish `version` again (PublishWanted).
 
-        Returns `PublishWanted` in the last case, and `TrainingDone` if the run is solved. The evaluation that
-        solves it may come after the last step, because no step closes once every problem is solved.
+        Returns `TrainingDone` if the run is solved. Its evaluation may arrive after the last step, because no
+        step closes once every problem is solved.
         """
         while not self.is_save_wanted():
             self._heartbeat.beat()
@@ -186,7 +184,6 @@ class RankZero:
         return self._save_requests.is_wanted()
 
     def wait_for_space(self, size: int) -> None:
-        """Waits until the run's disk has space for `size` bytes."""
         wait_for_space(self._run_dir, size, self._heartbeat.beat)
 
     # --- the reference, if it is renewed ------------------------------------------------------
@@ -213,7 +210,7 @@ class RankZero:
             with meanwhile(EVERY_S, beat, "heartbeat"):
                 self.reference.tend(self._config.reference.version_at(version))
 
-    # --- its steps ----------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------------
 
     def _record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
         """Writes the step's event, metrics and alarms."""
@@ -267,7 +264,7 @@ class RankZero:
     def _wait_until_quiesced(self, version: int) -> None:
         """Waits until no request is in flight, or a save is wanted.
 
-        There is no time limit here: requests have limits, and the launcher ends an actor that hangs.
+        The wait needs no limit, because requests have limits, and the launcher ends an actor that hangs.
         """
         self._events.append(PublishWanted(version=version))
         with self._spans("quiesce", version=version):

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from contracts.records import Record, decode, encode
 from pipelinerl.training.meanwhile import meanwhile
 
-STILL_WAITING = -1  # sent instead of a number: rank 0 is alive, but has no number yet
+STILL_WAITING = -1  # message that rank 0 is alive, but has no number yet
 SIGNS_PER_TIMEOUT = 4  # number of such messages within a timeout
-LENGTH_BYTES = 8  # length before each record, because all are padded to the longest
+LENGTH_BYTES = 8  # bytes of the length before each record, because all are padded to the longest
 
 
 class Ranks:
@@ -29,10 +29,10 @@ class Ranks:
         heartbeat_timeout_s: float = math.inf,
         beat: Callable[[], object] = lambda: None,
     ):
-        """Must be called after `init_worker`, which makes the default process group.
+        """Must be called after `init_worker`, which creates the default process group.
 
-        timeout_s: how long a rank may be silent. Rank 0 may wait for data for longer.
-        beat: is called while the rank waits, at least `SIGNS_PER_TIMEOUT` times in `heartbeat_timeout_s`.
+        timeout_s: longest time without a message of a rank. Rank 0 may wait for data for longer.
+        beat: called while the rank waits, at least `SIGNS_PER_TIMEOUT` times in `heartbeat_timeout_s`.
         """
         self._beat = beat
         self.rank = rank
@@ -42,7 +42,7 @@ class Ranks:
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
     def scatter(self, make: Callable[[], Sequence[Record]]) -> Record:
-        """Returns each rank's own record. `make` is called only on rank 0, and returns one for each rank."""
+        """Returns the rank's record. make: called only on rank 0; returns a record for each rank."""
         if self._group is None:
             return make()[0]
         if self.rank > 0:
@@ -73,15 +73,13 @@ class Ranks:
         return decision
 
     def on_rank_0(self, target: object | None) -> "OnRank0":
-        """Returns a proxy of an object that exists on rank 0 alone."""
+        """Returns a proxy of an object that exists only on rank 0."""
         return OnRank0(self, target)
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns the elementwise sum over ranks."""
         return self._reduce(values, dist.ReduceOp.SUM)
 
     def maximum(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns the elementwise maximum over ranks."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
     def _received_number(self) -> int:
@@ -95,14 +93,14 @@ class Ranks:
         return int(number)
 
     def _signs_of_life(self) -> contextlib.AbstractContextManager[None]:
-        """Tells the other ranks at intervals that rank 0 is waiting, while the block runs."""
+        """Sends STILL_WAITING to the other ranks at intervals while the block runs."""
 
-        def tell() -> None:
-            # If another rank is gone, the broadcast after the block raises the same error.
+        def send() -> None:
+            # If another rank has ended, the broadcast after the block raises the same error.
             with contextlib.suppress(RuntimeError):
                 self._send_number(STILL_WAITING)
 
-        return meanwhile(self._sign_s, tell, "signs of life")
+        return meanwhile(self._sign_s, send, "signs of life")
 
     def _send_number(self, number: int) -> None:
         dist.broadcast(torch.tensor([number]), src=0, group=self._group)
@@ -115,9 +113,9 @@ class Ranks:
 
 
 class OnRank0:
-    """Calls methods of an object of rank 0 from every rank, which all must make the same calls.
+    """A proxy of an object on rank 0. All ranks must make the same calls in the same order.
 
-    A call returns rank 0's answer on every rank, as a bool. The other ranks wait for it.
+    A call returns rank 0's result on every rank, as a bool.
     """
 
     def __init__(self, ranks: Ranks, target: object | None):

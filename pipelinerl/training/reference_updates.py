@@ -1,7 +1,7 @@
 """Sends new weights to the reference server, on trainer rank 0.
 
-The weights are kept in a file beside the checkpoints. The server therefore gets them in the same way at a
-renewal, after its restart, and when the run resumes. Each update forms a weight group of trainer and server.
+The weights are stored in a file next to the checkpoints, for a renewal, a restart of the server, and a
+resumption. Each update forms a weight group of trainer and server.
 """
 
 import logging
@@ -43,8 +43,8 @@ class _OneServer:
 class ReferenceUpdates:
     """The updates of the reference server.
 
-    url: of the server. address: this machine's address, by which the server reaches it.
-    beat: is called during every wait for an answer.
+    address: address of this machine for the server.
+    beat: called during every wait for an answer.
     """
 
     def __init__(
@@ -69,12 +69,11 @@ class ReferenceUpdates:
         usual = usual_bucket_bytes(manifest.total_bytes, backend)
         self._bucket_bytes = config.weights.bucket_bytes or usual
         self._packer = BucketPacker() if backend == "gloo" else None
-        self._failures = 0  # updates in a row that failed
+        self._failures = 0  # consecutive failed updates
         self._next_poll = 0.0
 
     @property
     def total_bytes(self) -> int:
-        """The size of the weights of one version."""
         return self._manifest.total_bytes
 
     def is_kept(self, version: int) -> bool:
@@ -83,7 +82,7 @@ class ReferenceUpdates:
     def keep(self, version: int, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
         """Writes the weights, in the dtypes of the manifest, to the file of `version`.
 
-        Removes the files that no complete checkpoint needs, so no checkpoint may be being written.
+        Removes the files that no complete checkpoint needs. Must not be called while a checkpoint is written.
         """
         dtypes = {parameter.name: torch_dtype(parameter.dtype) for parameter in self._manifest.parameters}
         kept = {name: tensor.detach().to("cpu", dtypes[name], copy=True) for name, tensor in weights}
@@ -98,8 +97,8 @@ class ReferenceUpdates:
     def tend(self, version: int) -> None:
         """Sends the weights of `version` if the server is ready and serves another version.
 
-        Asks the server at most every `POLL_EVERY_S`. A failed update is repeated after that time. Raises
-        GaveUpError if an update cannot succeed, or after `MOST_FAILURES` failures in a row.
+        Polls the server, and repeats a failed update, at most every `POLL_EVERY_S`. Raises GaveUpError if an
+        update cannot succeed, or after `MOST_FAILURES` consecutive failures.
         """
         if time.monotonic() < self._next_poll:
             return
@@ -113,7 +112,7 @@ class ReferenceUpdates:
         self._next_poll = time.monotonic() + POLL_EVERY_S
 
     def check_soon(self) -> None:
-        """Makes the next `tend` check the server's version at once."""
+        """Makes the next `tend` poll the server immediately."""
         self._next_poll = 0.0
 
     def close(self) -> None:
@@ -121,7 +120,7 @@ class ReferenceUpdates:
         self._servers.close()
 
     def _update(self, info: ContractInfo, version: int) -> Exception | None:
-        """Makes one update. Returns why it failed, or None."""
+        """Makes one update. Returns its error, or None."""
         weights = self._config.weights
         failures = self._groups.form({self._server: info}, rendezvous_s(weights, self._failures > 0))
         if not failures:
@@ -140,11 +139,11 @@ class ReferenceUpdates:
                 self._packer,
             )
         except PeerLostError as error:
-            return PeerLostError(str(error), error.timed_out)  # the original would keep the group alive
+            return PeerLostError(str(error), error.timed_out)  # the original would reference the group
         return self._end(version)
 
     def _end(self, version: int) -> Exception | None:
-        """Waits for the end of an update. Returns why it failed, or None."""
+        """Waits for the end of an update. Returns its error, or None."""
         within_s = broken_end_s(self._config.weights)
 
         async def ended(server: ServerControl) -> None:

@@ -1,4 +1,4 @@
-"""Reads the launcher's requests that the trainer save a checkpoint and end, so that it can be restarted."""
+"""Reads the launcher's requests to save a checkpoint and end, before a restart of the trainer."""
 
 import time
 
@@ -9,7 +9,7 @@ POLL_EVERY_S = 1.0
 
 
 class SaveRequests:
-    """The requests in `launcher_events`. A request is valid only in the launch in which it was made."""
+    """The requests in `launcher_events`. A resumption cancels earlier requests."""
 
     def __init__(self, streams: Streams):
         self._reader = streams.reader("launcher_events")

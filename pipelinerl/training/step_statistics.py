@@ -1,6 +1,6 @@
-"""Statistics of a step's tokens: importance weights, lag, entropy, the objective's own sums.
+"""Statistics of a step's tokens: importance weights, lag, entropy, the objective's sums.
 
-Notation: r = π/μ per token that a server sampled, not truncated.
+Notation: r = π/μ of a token that a server sampled, not truncated.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,7 +11,7 @@ from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.objectives.base import TokenSums, log_ratio, sampled
 from pipelinerl.training.ranks import Ranks
 
-LAG_BUCKETS = 9  # the gap is reported for each lag from 0 to 7, and for all lags from 8 on together
+LAG_BUCKETS = 9  # the gap is reported for each lag from 0 to 7, and for all lags from 8 on
 
 
 TIMED = ("wait", "learn", "optimizer", "quiesce", "publish", "probe", "save")  # spans in a step's metrics

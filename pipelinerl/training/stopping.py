@@ -1,7 +1,4 @@
-"""Decides when a run is solved: held-out success has reached `stop_at` in enough evaluations in a row.
-
-Pure state, no I/O. Trainer rank 0 asks before it reads each row, and records the result in `TrainingDone`.
-"""
+"""Decides when a run is solved: enough consecutive evaluations have reached `stop_at`. Pure state, no I/O."""
 
 from collections.abc import Iterable
 
@@ -12,11 +9,11 @@ from pipelinerl.config import StopAtConfig
 class Stopping:
     """The evaluations of a run, in their order.
 
+    results: the valid evaluations before this process.
     solved: the evaluation that solved the run, or None. Later evaluations do not change it.
     """
 
     def __init__(self, stop_at: StopAtConfig | None, results: Iterable[Evaluated] = ()):
-        """`results`: the valid evaluations of earlier launches of the run."""
         self.solved: Evaluated | None = None
         self._stop_at = stop_at
         self._in_a_row = 0
@@ -24,7 +21,6 @@ class Stopping:
             self.observe(result)
 
     def observe(self, result: Evaluated) -> None:
-        """Adds the next evaluation."""
         if self._stop_at is None or self.solved is not None:
             return
         self._in_a_row = self._in_a_row + 1 if result.success >= self._stop_at.success else 0

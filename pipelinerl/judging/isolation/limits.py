@@ -48,6 +48,5 @@ def _limit(kind: int, soft: int, hard: int) -> None:
 
 
 def address_space() -> int:
-    """Returns the bytes of address space that this process uses."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -50,7 +50,6 @@ class Servers:
         self.refresh()
 
     def refresh(self) -> None:
-        """Reads the run's current servers."""
         self.launched.refresh()
         self.all = [self._control(joining) for joining in self.launched.present]
 

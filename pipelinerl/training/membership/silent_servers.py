@@ -35,5 +35,4 @@ class SilentServers(Generic[Server]):
         return server not in self._pauses or now >= self._asked_again[server]
 
     def forget(self) -> None:
-        """Ends all pauses."""
         self._pauses.clear()

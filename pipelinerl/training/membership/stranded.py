@@ -27,7 +27,6 @@ class Stranded:
         self.reset()
 
     def reset(self) -> None:
-        """Records that the servers are not silent."""
         self._silent_checks = 0
 
     def check(self) -> bool:

@@ -56,7 +56,6 @@ class ConfirmingPublisher(WeightPublisher):
         self.candidates.pinned.discard(url)
 
     def wait_for_servers(self) -> None:
-        """Waits until every server is ready, or has had enough time."""
         self.candidates.wait()
 
     def is_stranded(self) -> bool:
