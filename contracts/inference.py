@@ -200,7 +200,7 @@ class WeightUpdateStatus(Answer):
 
 
 class AbortWeightUpdateRequest(Request):
-    """The body of `POST /abort_weight_update`: cancels an update before its first bucket is sent."""
+    """The body of `POST /abort_weight_update`: cancels an update, unless it is being applied."""
 
     run: Identifier
     epoch: Count

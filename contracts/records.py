@@ -171,7 +171,7 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float
     loss_weight: float  # weight of each token in the step's loss, which is normalised over the step
     token_ids: Array  # [T] int32
-    loss_mask: Array  # [T] bool, true where a token was sampled and is part of the loss
+    loss_mask: Array  # [T] bool, true where a token is part of the loss
     behaviour_logprobs: Array  # [T] float32, 0 where not sampled
     versions: Array  # [T] int32, -1 where not sampled
     advantages: Array  # [T] float32, 0 where not sampled
@@ -241,7 +241,7 @@ class Settled(Dated, frozen=True, kw_only=True):
     rollouts: int
     reason: str | None = None  # a DropReason, or a custom filter's own reason
     why: str = ""  # details of the reason: which rollout, and by how much
-    version: int | None = None  # weight version that the groups' step produced, if they were trained on
+    version: int | None = None  # weight version that the groups' step made, if they were in one
 
 
 class PublishWanted(Record, frozen=True, kw_only=True):

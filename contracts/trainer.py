@@ -279,7 +279,7 @@ class TrainerWorker(abc.ABC):
         """Yields (name, full contiguous tensor) on rank 0, and (name, None) on the other ranks.
 
         At most one layer is gathered at a time. All ranks must iterate in lockstep, to the end. A tensor
-        is valid until the iteration ends.
+        is not overwritten before the end; its memory is free when the caller drops it.
         """
 
     def buffers(self) -> Mapping[str, torch.Tensor]:

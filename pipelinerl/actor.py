@@ -204,7 +204,7 @@ class Actor:
             case WeightsPublished():
                 self._newest = event.version
                 await self._on_published(event)
-            # A step whose version was not published ends with a restart of the workers; it counts until then.
+            # Groups of a version that is not published stay counted: the workers restart.
             case Settled(version=version) if version is None or version <= self._version:
                 self._admission.settle(event.rollouts)
                 self._kept.settled(event.group_ids)
@@ -236,7 +236,7 @@ class Actor:
         servers = [present[number] for number in published.joinings if number in present]
         published = msgspec.structs.replace(published, servers=servers)
         self._version = published.version
-        client = replace(self._client, acquire_slot=self._slots.yield_slot)
+        client = replace(self._client, acquire_slot=self._slots.wait_for_slot)
         self._run_rollout = RolloutRunner(
             published.run,
             self.domain,
@@ -249,13 +249,13 @@ class Actor:
         self.gate.published(published)
         await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
         await self._pool.resume()
-        self._admission.gate_open = True
+        self._admission.paused = False
         self._metrics.write(self._version, self._pool.in_flight, self._occupancy.of_version())
         await self._evaluator.on_published(published)
 
     async def _quiesce(self, version: int) -> None:
         """With `schedule: async`, pauses requests until `version` is live. Reports when none is in flight."""
-        self._admission.gate_open = False
+        self._admission.paused = True
         await asyncio.gather(self._pool.pause(), self._evaluator.pause())
         await self._events.append(Quiesced(version=version))
 
@@ -273,7 +273,7 @@ class Actor:
 
     def _blocked_by(self) -> BlockedBy | None:
         """Returns the reason why no group may start, or None if one may."""
-        self._admission.in_flight = self._pool.capacity
+        self._admission.slots = self._pool.capacity
         self._admission.behind = self.gate.behind
         self._admission.judging = self._judge.waiting if self._judge else 0
         return self._admission.blocked_by()

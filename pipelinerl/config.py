@@ -95,7 +95,9 @@ class RepetitionConfig(Section):
 
 class RolloutConfig(Section):
     retries: Int = Field(2, ge=0, description="Retries of a failed attempt before the rollout fails.")
-    timeout_s: Seconds = Field(description="Longest time of one attempt, including the time in queues.")
+    timeout_s: Seconds = Field(
+        description="Longest time of an attempt; waits for judgements or servers do not count."
+    )
     segment_tokens: Int | None = Field(
         None, ge=1, description="Tokens after which a rollout returns to the request queue; null = never."
     )
@@ -320,7 +322,8 @@ class RunConfig(Section):
     )
     check_parts_s: Seconds = Field(30, description="Longest time of this check for all components.")
     schedule: Literal["pipeline", "async", "conventional"] = Field(
-        "pipeline", description="Weight updates: in flight, between requests, or with max_lag 0."
+        "pipeline",
+        description="When weights go out: in flight, between requests, or in turns with training.",
     )
     batch_size: Int = Field(ge=1, le=MOST_ROLLOUTS, description="Rollouts per training step.")
     group_size: Int = Field(ge=1, description="Rollouts per problem; 1 only if they are not compared.")

@@ -62,7 +62,7 @@ class BlockedBy(StrEnum):
 
     SERVERS = "servers"  # there is no server
     WEIGHTS = "weights"  # all servers are held, because their weights must not be used
-    GATE = "gate"  # the trainer waits until no request is in flight (`schedule: async`)
+    PAUSED = "gate"  # the trainer waits until no request is in flight (`schedule: async`)
     JUDGING = "judging"  # too many rollouts wait for a judgement
     LAG = "lag"  # another group could exceed the lag limit
     BEHIND = "behind"  # another group could exceed it, because a server has an older version

@@ -1,8 +1,9 @@
 """The preprocessor forms training steps from finished groups, and writes packed rows as soon as they are
 full.
 
-Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `rollouts`; writes `rows`, and a
-`Settled` with the reason for every dropped group to `preprocessor_events`.
+Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `rollouts`, and the events of
+trainer and actor. Writes `rows`, and a `Settled` with the reason for every dropped group to
+`preprocessor_events`.
 """
 
 import os

@@ -70,8 +70,8 @@ class Trainer:
         self._rank_zero: RankZero | None = None  # on rank 0 alone
         if rank == 0:
             self._rank_zero = self._new_rank_zero(run_dir, streams, resumed, domain, token, manifest)
-        # All ranks must make the same calls in the same order.
-        self._collective_rank_zero = self._ranks.on_rank_0(self._rank_zero)
+        # A call blocks every rank and returns rank 0's answer. All ranks must make it, in the same order.
+        self._on_all_ranks = self._ranks.on_rank_0(self._rank_zero)
 
     def _new_rank_zero(
         self,
@@ -111,7 +111,7 @@ class Trainer:
 
         If the launcher asked for a restart, saves a checkpoint and returns early.
         """
-        self._collective_rank_zero.wait_for_servers()
+        self._on_all_ranks.wait_for_servers()
         self._send()
         self._renew_reference()
         if not self._transport.pulled:  # otherwise training never waits for a probe
@@ -129,15 +129,15 @@ class Trainer:
                     self._learn(row)
         if self._config.checkpoint.every:
             self._save_unsaved()
-        if self._collective_rank_zero.is_save_wanted():
+        if self._on_all_ranks.is_save_wanted():
             return self._leave()
         if self._version == self._config.max_steps:  # not solved before
             self._progress.ended()
-        while self._collective_rank_zero.must_repeat():
+        while self._on_all_ranks.must_repeat():
             self._send()
         self._end_probe()
         self._probe.close()
-        self._collective_rank_zero.end(self._version)
+        self._on_all_ranks.end(self._version)
         self._export()
         self._worker.close()
 
@@ -165,10 +165,10 @@ class Trainer:
         with self._spans("optimizer", step=self._version), self._waiting(self._worker.longest_wait_s):
             report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
-        if self._collective_rank_zero.close_step(self._version, report, statistics):
+        if self._on_all_ranks.close_step(self._version, report, statistics):
             self._send()
         self._renew_reference()
-        self._collective_rank_zero.settle(self._version, report.skipped)
+        self._on_all_ranks.settle(self._version, report.skipped)
         self._progress.closed(report)
         every = self._config.checkpoint.every
         if every and self._version % every == 0:
@@ -178,24 +178,24 @@ class Trainer:
         """Saves the version if it has no checkpoint, and closes everything for a restart."""
         self._save_unsaved()
         self._probe.close()
-        self._collective_rank_zero.leave()
+        self._on_all_ranks.leave()
         self._worker.close()
 
     def _export(self) -> None:
         size = self._worker.weight_manifest("float32").total_bytes
         size += size_beside_weights(self._config.model.path)
-        self._collective_rank_zero.wait_for_space(size)
+        self._on_all_ranks.wait_for_space(size)
         self._worker.export(self._checkpoints.final)
 
     def _save_unsaved(self) -> None:
         """Saves the version if it has no checkpoint."""
-        if self._collective_rank_zero.is_unsaved(self._version):
+        if self._on_all_ranks.is_unsaved(self._version):
             self._save()
 
     def _save(self) -> None:
         """Starts to save the version. The backend writes while training continues."""
         with self._spans("save", version=self._version):
-            self._collective_rank_zero.finish_saving()
+            self._on_all_ranks.finish_saving()
             saving = self._worker.save(self._checkpoints.worker(self._version))
         if self._rank_zero:
             self._rank_zero.save(self._version, saving)
@@ -206,7 +206,7 @@ class Trainer:
         with self._spans("publish", version=self._version):
             with self._waiting():
                 published = publish(self._worker, self._ranks, publisher, self._version)
-            self._collective_rank_zero.published(published)
+            self._on_all_ranks.published(published)
         self._probe.begin(self._version, published)
 
     def _renew_reference(self) -> None:
@@ -214,13 +214,13 @@ class Trainer:
         if not self._is_renewal_due():
             return
         with self._spans("renew", version=self._version), self._waiting():
-            if self._collective_rank_zero.begin_renewal(self._version):
+            if self._on_all_ranks.begin_renewal(self._version):
                 weights = self._worker.gather_weights()
                 if self._rank_zero:
                     self._rank_zero.reference.keep(self._version, weights)
                 for _ in weights:
                     pass
-            self._collective_rank_zero.renew_reference(self._version)
+            self._on_all_ranks.renew_reference(self._version)
 
     def _is_renewal_due(self) -> bool:
         reference = self._config.reference

@@ -69,7 +69,7 @@ class SimulatedRun:
 
     def _fill(self) -> None:
         """Starts requests while request slots are free, and groups while they are admitted."""
-        while self._admission.gate_open and self._free_slots:
+        while not self._admission.paused and self._free_slots:
             if not self._waiting:
                 if self._admission.blocked_by():
                     return
@@ -125,7 +125,7 @@ class SimulatedRun:
         self._made += 1
         self._to_settle = len(row.group_ids) * self._config.group_size
         if self._config.schedule == "async":
-            self._admission.gate_open = False
+            self._admission.paused = True
             self._trainer.change(Doing.QUIESCING, self._now, math.inf)
         else:
             self._publish()
@@ -140,7 +140,7 @@ class SimulatedRun:
         self._live = self._made
         for server in self._servers:
             server.update(self._now, self._made)
-        self._admission.gate_open = True
+        self._admission.paused = False
         self._admission.settle(self._to_settle)
         self._trainer.train_next(self._now)
 

@@ -60,9 +60,9 @@ class Batcher(ContinuousBatchingManager):
                 max_batch_tokens=max_batch_tokens,
                 max_requests_per_batch=max_batch_tokens,
                 return_logprobs=True,
-                # A new request must not use keys and values of older weights (G3).
+                # A new request must not use keys and values of older weights: guarantee G3.
                 allow_block_sharing=False,
-                # A batch that is prepared before a pause would have a version that is too old (G5).
+                # A batch that is prepared before a pause would have a version that is too old: guarantee G5.
                 use_async_batching=False,
                 use_cuda_graph=False,  # a graph would replay one batch's sampling parameters
                 auto_switch_to_flash=False,

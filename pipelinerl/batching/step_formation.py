@@ -107,7 +107,7 @@ class StepFormation:
         try:
             advantages = self._advantages(good)
         except UnfitRewardsError as error:
-            return Outcome([], error.reason)
+            return Outcome([], error.reason, str(error))
         masked = self._masked_by_filters(good, advantages)
         if isinstance(masked, str):
             return Outcome([], masked)

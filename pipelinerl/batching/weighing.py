@@ -19,7 +19,7 @@ class BufferedRollout(NamedTuple):
 
     sequences: list[TrainingSequence]
     advantages: np.ndarray  # [turns]
-    lengths: list[int]  # sampled tokens of each turn
+    lengths: list[int]  # tokens of each turn, without its prompt
 
 
 class BufferedGroup(NamedTuple):

@@ -47,7 +47,7 @@ class LLMClient:
     judge: client of the judging service, if the domain has verifiers.
     while_judging: context of a wait for a judgement.
     soft_deadline: context of requests that extend earlier tokens; raises TimeoutError at the deadline.
-    newest: returns the newest published version, if that is known.
+    newest: returns the newest version that the trainer has made, if that is known.
     forms: the response formats of the servers; if None, requests are for lists and single completions.
     """
 

@@ -1,4 +1,4 @@
-"""The client of a server's control routes, used by trainer rank 0."""
+"""The client of a server's control routes."""
 
 import json
 

@@ -53,7 +53,7 @@ class Attempt:
     success: bool  # counted by held-out success
     reward_components: dict[str, float] = field(default_factory=dict)  # their sum is `reward`
     turn_rewards: list[float] = field(default_factory=list)  # one per completion, included in `reward`
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)  # recorded; `reward_components` are the run's
 
 
 def judged_attempt(completions: list[Completion], judgement: Judgement) -> Attempt:

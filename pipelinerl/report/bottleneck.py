@@ -81,7 +81,7 @@ AFTER_GENERATION = (BlockedBy.LAG, BlockedBy.QUEUE, BlockedBy.JUDGING, "unread")
 
 
 def _quiescing(m: Measurements) -> Bottleneck | None:
-    gate = m.blocked.get(BlockedBy.GATE, 0.0)
+    gate = m.blocked.get(BlockedBy.PAUSED, 0.0)
     if m.quiesce < PUBLISHES or gate < PUBLISHES or m.quiesce < m.wait:
         return None
     return Bottleneck(

@@ -40,19 +40,19 @@ class Pace:
     def start(self, group_id: int, settled: int) -> None:
         self._settled_at_start[group_id] = settled
 
-    def finish(self, group_id: int, settled: int, in_flight: int) -> None:
-        """Adds a finished group to the average, which starts at `in_flight`."""
+    def finish(self, group_id: int, settled: int, slots: int) -> None:
+        """Adds a finished group to the average, which starts at `slots`."""
         before = self._settled_at_start.pop(group_id)
         if before:
-            average = in_flight if self.rollouts is None else self.rollouts
+            average = slots if self.rollouts is None else self.rollouts
             self.rollouts = average + self._weight * (settled - before - average)
 
 
 class Admission:
     """The counts of rollouts that decide whether another group may start.
 
-    in_flight: the request slots of all servers; updated by the actor.
-    most_judging: the number of rollouts that may wait for a judgement; None = twice `in_flight`.
+    slots: request slots of all servers; updated by the actor.
+    most_judging: the number of rollouts that may wait for a judgement; None = twice `slots`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Admission:
         batch_size: int,
         group_size: int,
         max_lag: int | None,
-        in_flight: int,
+        slots: int,
         most_judging: int | None = None,
     ):
         self._batch_size = batch_size
@@ -68,19 +68,19 @@ class Admission:
         self._limit = None if max_lag is None else (max_lag + 1) * batch_size
         self._pace = Pace(min(1.0, group_size / (REMEMBERED_STEPS * batch_size)))
         self._most_judging = most_judging
-        self.in_flight = in_flight
+        self.slots = slots
         self.started = 0
         self.finished = 0  # rollouts of complete groups
         self.settled = 0
         self.judging = 0  # rollouts that wait for a judgement
         self.behind = 0  # largest lag of a server with requests, in versions
-        self.gate_open = True  # False while `schedule: async` pauses requests
+        self.paused = False  # True while `schedule: async` pauses requests
 
     def blocked_by(self) -> BlockedBy | None:
         """Returns the reason why no group may start, or None if one may."""
-        if not self.gate_open:
-            return BlockedBy.GATE
-        if self.judging > (self._most_judging or 2 * self.in_flight):
+        if self.paused:
+            return BlockedBy.PAUSED
+        if self.judging > (self._most_judging or 2 * self.slots):
             return BlockedBy.JUDGING
         with_another = self.started - self.settled + self._group_size
         if self._limit is not None and with_another > self._limit:
@@ -88,7 +88,7 @@ class Admission:
         if self._limit is not None and with_another > self._limit_behind:
             return BlockedBy.BEHIND
         has_a_step = self.finished - self.settled >= self._batch_size
-        pace = self.in_flight if self._pace.rollouts is None else self._pace.rollouts
+        pace = self.slots if self._pace.rollouts is None else self._pace.rollouts
         if has_a_step and with_another > pace + STEPS_AHEAD * self._batch_size:
             return BlockedBy.QUEUE
         return None
@@ -104,7 +104,7 @@ class Admission:
 
     def finish(self, group_id: int) -> None:
         self.finished += self._group_size
-        self._pace.finish(group_id, self.settled, self.in_flight)
+        self._pace.finish(group_id, self.settled, self.slots)
 
     def settle(self, rollouts: int) -> None:
         self.settled += rollouts

@@ -32,7 +32,7 @@ class ServersLostError(RuntimeError):
 class Evaluator:
     """Starts held-out evaluations when they are due, and records their results.
 
-    attempt: the runner of training rollouts; evaluations use it at temperature 1.
+    attempt: makes attempts; its run, pool and temperature are replaced.
     rollouts, events, metrics, spans: outputs of the evaluations.
     evaluated: versions that were evaluated before this process started.
     spawn: starts a task that runs beside training.

@@ -28,8 +28,8 @@ class SlotQueue:
     def put(self, specs: Iterable[RolloutSpec]) -> None:
         self._new.extend(specs)
 
-    async def yield_slot(self) -> None:
-        """Releases the caller's slot, and waits until the caller has a slot again."""
+    async def wait_for_slot(self) -> None:
+        """Waits for a slot, behind the rollouts that wait already. A caller that has a slot releases it."""
         slot = asyncio.get_running_loop().create_future()
         self._between_segments.append(slot)
         self._on_slot_freed()
@@ -43,7 +43,7 @@ class SlotQueue:
     def leave_slot(self) -> Iterator[None]:
         """Releases the caller's slot for a judgement. The caller has no slot after the block.
 
-        A rollout that continues then awaits `yield_slot`.
+        A rollout that continues then awaits `wait_for_slot`.
         """
         self.judging += 1
         self._on_slot_freed()

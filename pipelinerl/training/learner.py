@@ -48,7 +48,7 @@ class Learner:
         for regulariser in self._regularisers:
             more, further = regulariser(scores, batch)
             loss = loss + more
-            sums = sums | further
+            sums = sums | further  # of two sums with one name, the later one is reported
         self._worker.backward(loss)
         self._statistics.update(scores, batch, loss, sums)
         return scores

@@ -307,7 +307,10 @@ class RankZero:
         )
 
     def settle(self, version: int, skipped: bool) -> None:
-        """Settles the step's groups, once the step's version is live."""
+        """Settles the step's groups.
+
+        If a save is wanted, `version` was not published, and the actor ignores the record.
+        """
         reason = DropReason.NONFINITE if skipped else None
         rollouts = len(self._group_ids) * self._config.group_size
         self._events.append(

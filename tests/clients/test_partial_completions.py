@@ -127,7 +127,7 @@ async def test_new_rollouts_get_a_slot_before_those_between_segments():
     freed = []
     queue = SlotQueue(lambda: freed.append(True))
     queue.put([RolloutSpec(0, "0-0", "a"), RolloutSpec(0, "0-1", "b")])
-    waiting = [asyncio.create_task(queue.yield_slot()) for _ in range(3)]
+    waiting = [asyncio.create_task(queue.wait_for_slot()) for _ in range(3)]
     await asyncio.sleep(0)
     assert queue.between_segments == len(freed) == 3
     waiting[0].cancel()  # it is over, and has not yet left the queue

@@ -54,7 +54,7 @@ def test_a_limit_that_is_raised_starts_rollouts_and_moves_the_bounds_at_once(tmp
                     await asyncio.sleep(0.05)
                 running.cancel()
                 await asyncio.wait({running})
-            return actor._admission.in_flight, actor.pools[0].capacity
+            return actor._admission.slots, actor.pools[0].capacity
 
     bound, capacity = asyncio.run(scenario(FasterWithMore()))
     assert bound >= 1.5 * CONCURRENCY_AT_FIRST and capacity >= bound

@@ -4,7 +4,7 @@ from pipelinerl.rollouts.admission import STEPS_AHEAD, Admission
 
 
 def admission_of(batch_size: int, group_size: int, max_lag: int | None, **limits) -> Admission:
-    return Admission(batch_size, group_size, max_lag, **{"in_flight": 16} | limits)
+    return Admission(batch_size, group_size, max_lag, **{"slots": 16} | limits)
 
 
 @pytest.mark.parametrize("max_lag", [0, 1, 4])
@@ -27,7 +27,7 @@ def test_a_group_that_would_overshoot_waits():
 
 
 def test_what_waits_for_the_trainer_is_bounded_and_what_is_under_way_is_not():
-    admission = admission_of(8, 4, None, in_flight=0)
+    admission = admission_of(8, 4, None, slots=0)
     for group in range(1000):  # the places on the servers bound it, not admission
         assert admission.blocked_by() is None
         admission.start(group)
@@ -41,35 +41,35 @@ def test_a_closed_gate_and_a_queue_of_verdicts_block_by_name():
     admission = admission_of(8, 4, 1, most_judging=6)
     admission.judging = 7
     assert admission.blocked_by() == "judging"
-    admission.gate_open = False
+    admission.paused = True
     assert admission.blocked_by() == "gate"
-    admission.judging, admission.gate_open = 6, True
+    admission.judging, admission.paused = 6, False
     assert admission.blocked_by() is None
 
 
 def test_the_bounds_follow_the_requests_that_the_servers_take_now():
     """Those before the first group that says something of the pace, and where no number is given."""
-    admission = admission_of(8, 4, None, in_flight=16)
+    admission = admission_of(8, 4, None, slots=16)
     admission.judging = 33
     assert admission.blocked_by() == "judging"
-    admission.in_flight = 64
+    admission.slots = 64
     for group in range(1000):
         if not admission.blocked_by():
             admission.start(group)
             if group < 2:
                 admission.finish(group)
     assert admission.started == 64 + STEPS_AHEAD * 8
-    admission.in_flight = 15
+    admission.slots = 15
     assert admission.blocked_by() == "judging"
 
 
 def test_the_pace_that_was_measured_stays_where_servers_take_other_numbers():
-    admission = admission_of(batch_size=4, group_size=4, max_lag=None, in_flight=400)
+    admission = admission_of(batch_size=4, group_size=4, max_lag=None, slots=400)
     for group in range(40):  # each group settles before the next one begins
         admission.start(group)
         admission.finish(group)
         admission.settle(4)
-    admission.in_flight = 4000
+    admission.slots = 4000
     for group in range(40, 1000):
         if not admission.blocked_by():
             admission.start(group)

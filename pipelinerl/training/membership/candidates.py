@@ -142,7 +142,7 @@ class Candidates:
             self._record_condemned(server, f"it failed update after update{last}", replaceable=True)
 
     def _poll(self, patience_s: dict[ServerControl, float]) -> ServerPoll:
-        """Calls `Servers.roll`. Records since when the servers that are not ready have been asked."""
+        """Polls the servers. Notes since when servers are not ready, and which are silent or refuse."""
         now = time.monotonic()
         for server in patience_s:
             self._asked_since.setdefault(server, now)

@@ -120,8 +120,8 @@ class GroupPublisher(ConfirmingPublisher):
         if len(live) < len(endings):
             self._groups.leave()
             out = gone or self._blamed(version, endings, statuses)
-            # Members that lost the broadcast without fault get it again, together with those that have it.
-            if not live or len(live) + len(out) < len(endings):
+            innocent = endings.keys() - live - out
+            if innocent or not live:  # they get the version again, together with the members that have it
                 return None
         self.stranded.published(live)
         size = self._manifest.total_bytes
@@ -141,7 +141,7 @@ class GroupPublisher(ConfirmingPublisher):
         return self._leave_out(blame(endings, self._manifest.total_bytes, timed_out))
 
     def _statuses(self, version: int) -> tuple[dict[ServerControl, WeightUpdateStatus], set[ServerControl]]:
-        """Returns the reported statuses, and the members that failed before the trainer left the group."""
+        """Returns the reported statuses, and the members that did not fail because the trainer left."""
         members = self._groups.members
         early_s = FIRST_S if self._broken else self._weights.live_timeout_s
         early, _ = self.servers.ask(members, lambda s: s.weight_update(version, early_s), together=True)
