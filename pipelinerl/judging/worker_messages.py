@@ -21,7 +21,7 @@ LARGEST_NUMBER = 1e12  # in a judgement; advantages are computed in float32, wit
 MOST_NUMBERS = 64  # largest number of components, and of metrics, of a judgement
 WORDS = 300  # characters of an error that are reported
 WORDS_OF_ALL = ("right", "wrong", "no_answer", "undecided")  # outcomes that all verifiers share
-LIMITS = ("time", "memory", "length", "processes", "output")  # limits that a text may exceed
+REASONS = ("time", "memory", "length", "processes", "output", "meaning")  # why an answer is undecided
 NAME = re.compile(r"[\w./:+\- ]{1,80}", re.ASCII)
 
 
@@ -104,8 +104,8 @@ def checked(judgement: Judgement) -> Judgement:
     if any(len(numbers) > MOST_NUMBERS for numbers in named):
         raise ValueError(f"there are more than {MOST_NUMBERS} components or metrics")
     word, _, why = judgement.outcome.partition(":")
-    if word == "undecided" and why not in LIMITS:
-        raise ValueError("there is no such limit")
+    if word == "undecided" and why not in REASONS:
+        raise ValueError("there is no such reason")
     for name in names_in(judgement):
         if not NAME.fullmatch(name):
             raise ValueError("a name is too long or has other characters than letters, digits and ._/:+-")
