@@ -132,6 +132,8 @@ async def test_forged_names_are_bounded_and_change_no_other_judgement(monkeypatc
         assert (await workers.judged("v", b"", "metrics = {'x0': 1.0}")).metrics == {"x0": 1.0}
         assert await workers.judged("v", b"", "reward = 1") == RIGHT
         assert await workers.judged("v", b"", "reward = 1; outcome = 'a word'") == RIGHT
+        unclear = await workers.judged("v", b"", "outcome = 'undecided:meaning'")
+        assert unclear.outcome == "undecided:meaning"
 
 
 @pytest.mark.asyncio

@@ -254,7 +254,6 @@ async def test_an_outcome_is_worth_what_the_table_says(sources):
         (r"\boxed{5}", "wrong", []),
         ("It is 4.", "no_answer", []),
         (rf"\boxed{{{'1+' * 10000}1}}", "undecided", ["judged_undecided_length"]),
-        (r"\boxed{4, \dots, 8}", "undecided", ["judged_undecided_meaning"]),
     ]:
         attempt = await math.rollout(Says(math, text), problem)
         assert attempt.reward == REWARDS[outcome] and attempt.success == (outcome == "right")
