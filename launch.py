@@ -67,9 +67,10 @@ def main(arguments: list[str]) -> int:
         terminal.print_message("interrupted")
         return terminal.INTERRUPTED
     except Exception as error:
-        if (line := raised_by_users(error)) is None:
+        line = raised_by_users(error)
+        if line is None and not isinstance(error, OSError):
             raise
-        terminal.print_message(line)
+        terminal.print_message(line or one_line(error))
         return 1
 
 

@@ -1,14 +1,15 @@
 """Builds the components that the configuration names by class path (`_target_`)."""
 
 from pkgutil import resolve_name
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from contracts.support.messages import nearest, one_line, problem_line
 from pipelinerl.config import Component, RunConfig, Section
 from pipelinerl.domains.base import Domain
-from pipelinerl.errors import PlanError
+from pipelinerl.errors import PartError, PlanError
+from pipelinerl.errors.part_faults import describe_fault
 from pipelinerl.model_maker import ModelMaker
 from pipelinerl.observers import Observer
 from pipelinerl.samplers.base import Sampler
@@ -33,7 +34,8 @@ def named_class(section: str, component: Component, base: type[Named]) -> type[N
     try:
         found = resolve_name(component.target)
     except Exception as error:  # any exception of the imported module
-        raise PlanError(f"{given} cannot be imported: {one_line(error)}") from error
+        how = "; write module.Class" if "/" in component.target else ""
+        raise PlanError(f"{given} cannot be imported: {one_line(error)}{how}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         raise PlanError(f"{given} is no {base.__name__} ({base.__module__.replace('.', '/')}.py)")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
@@ -43,6 +45,8 @@ def named_class(section: str, component: Component, base: type[Named]) -> type[N
 
 def typed_options(section: str, component: Component, schema: type[Options]) -> Options:
     """Returns the options of a section's component. Raises PlanError for wrong and unknown options."""
+    if not (isinstance(schema, type) and issubclass(schema, Section)):
+        raise PlanError(f"{section}._target_={component.target}: its Options is no pipelinerl.config.Section")
     try:
         return schema.model_validate(component.options)
     except ValidationError as error:
@@ -52,6 +56,15 @@ def typed_options(section: str, component: Component, schema: type[Options]) -> 
             near = nearest(str(problem["loc"][0]), schema.model_fields) if unknown else ""
             problems.append(f"{section}.{problem_line(problem)}{near}")
         raise PlanError("; ".join(problems)) from error
+
+
+def checked_type(section: str, component: Component, method: str, came: object, expected: type) -> Any:
+    """Returns what a method of a user's class returned. Raises PartError if it has another type."""
+    if not isinstance(came, expected):
+        raise PartError(
+            describe_fault(component.target, f"an object of class {expected.__name__}", came, method, section)
+        )
+    return came
 
 
 def build_domain(config: RunConfig) -> Domain:

@@ -58,7 +58,7 @@ def _results(run_dir: Path) -> list[Evaluated]:
     try:
         with recorded_streams(run_dir) as streams:
             return valid_results(streams)
-    except (OSError, StreamError) as error:
+    except (OSError, PlanError, StreamError) as error:
         print(f"export: the card has no held-out success: {one_line(error)}", file=sys.stderr)
         return []
 

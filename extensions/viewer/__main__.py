@@ -18,7 +18,7 @@ from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from extensions.viewer.runs.directory import Runs
 from extensions.viewer.server.serve import serve
-from pipelinerl.config import DamagedConfigError
+from pipelinerl.errors import PlanError
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.run_directory import InvalidInputError
 
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(write_report(runs, given.export))
         else:
             serve(runs, given.path.resolve(), given.port, given.end_with_run)
-    except (InvalidInputError, DamagedConfigError, StreamError, OSError) as error:
+    except (InvalidInputError, PlanError, StreamError, OSError) as error:
         print(f"extensions.viewer: {one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

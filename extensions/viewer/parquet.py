@@ -17,7 +17,7 @@ from contracts.support.command_line import command_parser
 from contracts.support.complete_directory import complete_directory
 from extensions.viewer.dataset_card import Split, write_dataset_card
 from extensions.viewer.records.show import load_tokenizer
-from pipelinerl.config import DamagedConfigError
+from pipelinerl.errors import PlanError
 from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.events import recorded
@@ -71,7 +71,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         splits = export_rollouts(arguments.run_dir, arguments.out)
-    except (InvalidInputError, DamagedConfigError, StreamError, OSError) as error:
+    except (InvalidInputError, PlanError, StreamError, OSError) as error:
         print(f"extensions.viewer.parquet: {error}", file=sys.stderr)
         return 1
     counts = ", ".join(f"{split.name} {split.rows}" for split in splits)

@@ -19,7 +19,7 @@ from extensions.viewer.publications import published_versions, window
 from extensions.viewer.span_files import PLACES, SpanFiles
 from extensions.viewer.trace_file import Counter, Instant, write_trace
 from extensions.viewer.tracks import Slice, Track, nested, rows
-from pipelinerl.config import DamagedConfigError
+from pipelinerl.errors import PlanError
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
@@ -155,7 +155,7 @@ def main() -> int:
         check_run(arguments.run_dir)
         with recorded_streams(arguments.run_dir) as streams:
             print(write_trace_of(streams, arguments.run_dir, arguments.out, *arguments.versions))
-    except (InvalidInputError, DamagedConfigError, StreamError, OSError) as error:
+    except (InvalidInputError, PlanError, StreamError, OSError) as error:
         print(f"extensions.viewer.trace: {error}", file=sys.stderr)
         return 1
     return 0

@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 
 from contracts.support.files import remove_unfinished
 from contracts.support.messages import one_line
+from pipelinerl.components import checked_type
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import terminal
@@ -44,7 +45,8 @@ def _start(prepared: Prepared) -> int:
     with ExitStack() as stack:
         if server := prepared.streams.server:
             stack.enter_context(server)
-        streams = prepared.streams.open()
+        opened = prepared.streams.open()
+        streams = checked_type("streams", config.streams, "open", opened, Streams)
         events = stack.enter_context(closing(launcher_events(streams)))  # a run has one launcher
         remove_scale_requests(run_dir)
         remove_unfinished(run_dir)

@@ -13,6 +13,8 @@ from pydantic import Field
 
 from pipelinerl.components import named_class, typed_options
 from pipelinerl.config import Component, Int, ResolvedRun, RunConfig, Section, saved_streams
+from pipelinerl.errors import PlanError
+from pipelinerl.errors.part_faults import raised_by_users
 from pipelinerl.streams.base import Streams, do_nothing
 from pipelinerl.streams.files import FileStreams
 
@@ -108,4 +110,12 @@ def locate_streams(config: RunConfig, run_dir: Path, address: str) -> StreamsBac
 
 def backend_of(section: Component, run_dir: Path) -> StreamsBackend:
     """Returns the backend of a section. Raises PlanError if its class or options are invalid."""
-    return named_class("streams", section, StreamsBackend)(section, run_dir)
+    named = named_class("streams", section, StreamsBackend)
+    try:
+        return named(section, run_dir)
+    except TypeError as error:
+        if raised_by_users(error):
+            raise
+        raise PlanError(
+            f"streams._target_={section.target}: {error}; a backend is made of (section, run_dir)"
+        ) from error

@@ -15,6 +15,7 @@ from pipelinerl.launcher.checking.components import check_observers
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.observers import Observer
+from pipelinerl.streams.of_run import Files
 from pipelinerl.weight_transport import Group
 from tests.pipeline.runs import MINIATURE, assert_accounted, finish, launch_command, of_kind
 
@@ -62,6 +63,22 @@ class WrongExecutor(LocalExecutor):
         raise KeyError("gpus")
 
 
+class NoExecutor(LocalExecutor):
+    @classmethod
+    def of(cls, config, options):
+        return None
+
+
+class NoStreams(Files):
+    def open(self, on_wait=None):
+        return None
+
+
+class Bare(Files):
+    def __init__(self):
+        pass
+
+
 class WrongTransport(Group):
     def plan_notes(self):
         raise KeyError("gpus")
@@ -98,3 +115,18 @@ def test_an_error_in_a_part_is_one_line_that_names_its_place(capsys, tmp_path, o
     assert launch.main(run) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"launch.py: tests/outside/test_outside.py:\d+ raised KeyError: 'gpus'", line)
+
+
+@pytest.mark.parametrize(
+    ("key", "part", "status", "says"),
+    [
+        ("executor", "NoExecutor", 1, "expected an object of class Executor, but it gave None"),
+        ("streams", "NoStreams", 1, "expected an object of class Streams, but it gave None"),
+        ("streams", "Bare", 2, "a backend is made of (section, run_dir)"),
+    ],
+)
+def test_a_part_of_another_form_is_one_line(capsys, tmp_path, key, part, status, says):
+    run = ["inference=scripted", "trainer=scripted", f"run_dir={tmp_path / 'run'}"]
+    assert launch.main([*run, f"{key}._target_={__name__}.{part}"]) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert part in line and says in line

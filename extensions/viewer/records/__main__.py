@@ -20,7 +20,7 @@ from contracts.support.sizes import describe_bytes
 from extensions.viewer.records.group_history import read_history
 from extensions.viewer.records.group_story import story_lines
 from extensions.viewer.records.show import concerns_group, describe, load_tokenizer
-from pipelinerl.config import DamagedConfigError
+from pipelinerl.errors import PlanError
 from pipelinerl.streams.base import StreamError, Streams
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
@@ -32,7 +32,7 @@ def main() -> int:
         check_run(arguments.run_dir)
         with recorded_streams(arguments.run_dir) as streams:
             return arguments.command(streams, arguments)
-    except (InvalidInputError, DamagedConfigError, StreamError) as error:
+    except (InvalidInputError, PlanError, StreamError) as error:
         print(f"extensions.viewer.records: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `| head` has closed the pipe; nothing must be flushed at exit

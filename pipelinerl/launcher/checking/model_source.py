@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
 from contracts.whole_model import fault_of_kind
-from pipelinerl.components import build_model_maker, instantiate, named_class
+from pipelinerl.components import build_model_maker, checked_type, instantiate, named_class
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.components import checked
@@ -54,7 +54,8 @@ def find_model(config: RunConfig) -> Model:
     maker = checked("model.made_by", lambda: build_model_maker(config))
     if not (name or maker):
         raise PlanError("there is no model: set model.path, or choose one that is made, like model=sums")
-    made = maker and Path(maker.directory).absolute()
+    made = maker and checked_type("model.made_by", config.model.made_by, "directory", maker.directory, Path)
+    made = made and made.absolute()
     directory = Path(name).absolute() if name else made
     if not needs_model(config):
         return Model(str(directory), "not needed")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from contracts.support.token import TOKEN_VARIABLE
-from pipelinerl.components import named_class, typed_options
+from pipelinerl.components import checked_type, named_class, typed_options
 from pipelinerl.config import RunConfig, Section
 
 # Secrets (URLs may have some), variables of Ray's workers, and the launcher's rank in torchrun or SLURM.
@@ -189,7 +189,8 @@ def executor_class(config: RunConfig) -> type[Executor]:
 def executor_of(config: RunConfig) -> Executor:
     """Returns the executor of a run. Raises PlanError for wrong options."""
     named = executor_class(config)
-    return named.of(config, typed_options("executor", config.executor, named.Options))
+    executor = named.of(config, typed_options("executor", config.executor, named.Options))
+    return checked_type("executor", config.executor, "of", executor, Executor)
 
 
 def check_executor(config: RunConfig) -> None:
