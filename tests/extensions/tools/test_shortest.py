@@ -48,7 +48,7 @@ def test_the_command_writes_files_that_recipes_learn_from(tmp_path):
         wait_ready(server.url)
         command = ["-m", "extensions.tools.shortest", "--url", server.url]
         command += ["--out", str(out), "--pairs", str(pairs), "--problems", "12"]
-        settings = ("inference=scripted", "sampling.max_tokens=250", "~domain")
+        settings = ("inference=scripted", "sampling.max_tokens=250", "sampling.temperature=4", "~domain")
         chance = "+domain._target_=tests.scripted_domain.ScriptedDomain"
         made = Forked(*command, *settings, chance)
         said, errors = made.communicate()

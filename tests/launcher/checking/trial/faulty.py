@@ -77,7 +77,7 @@ Text = part(lambda rollouts, version: ["1.0"] * len(rollouts))
 Lists = part(lambda rollouts, version: [r.sampled_tokens for r in rollouts])
 Hanging = part(lambda rollouts, version: threading.Event().wait())
 Exiting = part(lambda rollouts, version: os._exit(0))
-Leaving = part(lambda rollouts, version: sys.exit())
+Leaving = part(lambda rollouts, version: sys.exit(3))
 Crashing = part(lambda rollouts, version: os.abort())
 
 

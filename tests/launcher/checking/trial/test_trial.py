@@ -81,7 +81,7 @@ filters Raising | but it raised KeyError: 'difficulty'
 rewards Nothing | one addition to the reward of each rollout: finite numbers of shape [4], but it gave None
 rewards Nan | but one of them is nan
 rewards Text | but it gave a list of 4
-rewards Leaving | but it ended the process, with status None
+rewards Leaving | but it ended the process, with status 3
 normalisation OneNumber | an array of weights for each
 domain Sums verifier=Empty | abstract method
 domain Sums verifier=Unwritten | a Judgement(reward, success, outcome), but it gave None
