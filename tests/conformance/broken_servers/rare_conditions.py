@@ -91,7 +91,8 @@ class ReleasesOldBlocksIntoTheCache(Blocks):
         blocks = {}
         async for delta in super()._generate(prompt, sampling):
             if not blocks:
-                blocks = {end: self.read.get(tuple(prompt[:end])) for end in self.ends(prompt)}
+                known = self.cache | self.read
+                blocks = {end: known.get(tuple(prompt[:end])) for end in self.ends(prompt)}
             yield delta
         self.cache |= {tuple(prompt[:end]): state for end, state in blocks.items() if state is not None}
 

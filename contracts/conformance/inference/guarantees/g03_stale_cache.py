@@ -23,11 +23,12 @@ async def updates(bench: Bench) -> str:
     receives = await bench.receive_modes()
     modes = [(kv, receive) for kv in await bench.offered("kv_cache") for receive in receives]
     update = _Update(bench, await bench.run())
-    worst = max([await update.crossed(kv_cache, receive) for kv_cache, receive in modes])
-    tried = ", ".join(f"{kv} {receive}" for kv, receive in modes)
+    found = {f"{kv} {receive}": await update.crossed(kv, receive) for kv, receive in modes}
+    worst = max(error for error, _ in found.values())
+    unmet = [mode for mode, (_, has_crossed) in found.items() if not has_crossed]
     return (
-        f"the same prompts, of up to {bench.context} tokens, again after updates ({tried}) are off by "
-        f"{worst:.0e}"
+        f"the same prompts, of up to {bench.context} tokens, again after updates ({', '.join(found)}) are "
+        f"off by {worst:.0e}" + (f"; no request ran during the updates of {', '.join(unmet)}" if unmet else "")
     )
 
 
@@ -49,16 +50,21 @@ class _Update:
         self.bench = bench
         self.trainer = trainer
         self.filled = False
+        self.attempts = itertools.count(1)
 
-    async def crossed(self, kv_cache: str, receive: str) -> float:
-        """Makes updates until one has met a running request of every server. Returns the largest error."""
+    async def crossed(self, kv_cache: str, receive: str) -> tuple[float, bool]:
+        """Makes up to `TRIES` updates, until one has met a running request of every server.
+
+        Returns the largest error, in nats, and whether one has.
+        """
         worst = 0.0
+        has_crossed = False
         for _ in range(TRIES):
             error, has_crossed = await self.across(kv_cache, receive)
             worst = max(worst, error)
             if has_crossed:
                 break
-        return worst
+        return worst, has_crossed
 
     async def across(self, kv_cache: str, receive: str) -> tuple[float, bool]:
         """Returns the largest error, in nats, of requests sent before an update and again after it.
@@ -93,14 +99,18 @@ class _Update:
         for server, sample in found:
             worst = max(worst, await self._second_turn(server, sample, version, how))
         worst = max(worst, await requests.prefixes().check(weights, version, f"{how}, later"))
-        crossed = {server for server, sample in found if min(sample.versions, default=version) < version}
+        crossed = {server for server, sample in found if set(sample.versions) > {version}}
         return worst, len(crossed) == len(bench.servers)
 
     async def _across(self, server: Server, version: int, lane: int, ended: asyncio.Event) -> Sample:
-        """Sends requests in turn. Returns the first that ends with `version` or after `ended`."""
+        """Sends requests in turn. Returns the first that ends with `version` or after `ended`.
+
+        No two requests of a run share a prompt: a server that has cached one would have nothing to compute.
+        """
         context = self.bench.context
-        for attempt in itertools.count(1):
-            prompt = self.bench.reference.prompt(min(MIDDLE, context // 4), seed=-(LANES * attempt + lane))
+        while True:
+            seed = -(LANES * next(self.attempts) + lane)
+            prompt = self.bench.reference.prompt(min(MIDDLE, context // 4), seed=seed)
             tokens = min(HELD, context // 2) * (3 - lane) // 3
             sample = await server.complete(prompt, tokens)
             if ended.is_set() or max(sample.versions, default=version) >= version:
