@@ -70,14 +70,14 @@ class Membership:
             check(request)
             if self._joining and self._joining.formed:
                 await asyncio.wait([self._joining.task])
-            elif update := self._ledger.receiving:
+            elif update := self._ledger.exclusive:
                 await self._wait_for_update(update, request)
             else:
                 break  # no await since the checks
         if self._joining:
             self._joining.task.cancel()
         self._joining = _Join(request, asyncio.create_task(form(request)))
-        self._ledger.join = self._joining.task
+        self._ledger.joining = self._joining.task
         return await self._result_of(self._joining)
 
     async def _result_of(self, join: _Join) -> Any:
@@ -163,7 +163,7 @@ class Membership:
 
     def _clear_joining(self, join: _Join) -> None:
         if self._joining is join:  # not replaced by a newer join
-            self._joining = self._ledger.join = None
+            self._joining = self._ledger.joining = None
 
     async def _change_run(self, request: AnyJoinRequest) -> None:
         if self.run is not None:

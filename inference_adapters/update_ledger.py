@@ -30,7 +30,7 @@ class UpdateLedger:
         self.version = 0  # version of the served weights
         self.lost: str | None = None  # reason why the weights were lost
         self.hold_timed_out = asyncio.Event()  # set if lost weights are not replaced within hold_timeout_s
-        self.join: asyncio.Task[Any] | None = None  # join in progress
+        self.joining: asyncio.Task[Any] | None = None  # join in progress
         self._hold_timeout_s = hold_timeout_s
         self._hold_timer: asyncio.TimerHandle | None = None
         self._totals = totals
@@ -42,7 +42,7 @@ class UpdateLedger:
     # --- served weights and current update --------------------------------------------------------
 
     @property
-    def receiving(self) -> UpdateRecord | None:
+    def exclusive(self) -> UpdateRecord | None:
         """The exclusive update in progress, or None."""
         return self._current if self._current and self._current.is_exclusive else None
 
@@ -61,7 +61,7 @@ class UpdateLedger:
 
     def weights_info(self, run: str | None) -> WeightsInfo:
         """Returns the state of the weights for `/contract`. `run`: the server's current run."""
-        state = "receiving" if self.receiving else "lost" if self.lost else "live"
+        state = "receiving" if self.exclusive else "lost" if self.lost else "live"
         if self._served is None:
             return WeightsInfo(version=self.version, state=state)
         origin = self._served.outcome.run
@@ -88,19 +88,19 @@ class UpdateLedger:
     ) -> None:
         """Starts `work`, the coroutine of an update that was added."""
         record.task = asyncio.create_task(work)
-        record.task.add_done_callback(partial(self._ended, record, on_failure))
+        record.task.add_done_callback(partial(self._on_end, record, on_failure))
 
     async def acquire_exclusive(self, record: UpdateRecord) -> None:
         """Makes the update exclusive. An unrequested one first waits for the join in progress."""
-        while record.is_unrequested and self.join:
-            await asyncio.wait([self.join])
+        while record.is_unrequested and self.joining:
+            await asyncio.wait([self.joining])
         record.applying = True
         self._current = record
 
     def cancel(self, record: UpdateRecord, why: str, superseded: bool = False) -> None:
         """Cancels an update, unless it is being applied."""
         if record.receiving and record.task is None:  # an unrequested version that was not begun
-            self._end(record, why, superseded)
+            self._record_unsuccessful(record, why, superseded)
         else:
             record.cancel(why, superseded)
 
@@ -117,30 +117,30 @@ class UpdateLedger:
 
     # --- end of an update -------------------------------------------------------------------------
 
-    def _ended(
+    def _on_end(
         self, record: UpdateRecord, on_failure: Callable[[], None] | None, task: asyncio.Task[None]
     ) -> None:
         if task.cancelled():
-            self._end(record, record.cancel_reason or "cancelled", record.superseded)
+            self._record_unsuccessful(record, record.cancel_reason or "cancelled", record.superseded)
         elif error := task.exception():
             trace = None if isinstance(error, UpdateError) else error
             reason = reason_of(error)
             log.warning("weight update %d failed: %s", record.outcome.version, reason, exc_info=trace)
             record.is_permanent = isinstance(error, NotFiniteError)
-            self._end(record, reason, isinstance(error, UpdateError) and error.skipped)
+            self._record_unsuccessful(record, reason, isinstance(error, UpdateError) and error.skipped)
         else:
-            self._live(record)
+            self._record_live(record)
             self._count(record)
         if on_failure and record.outcome.state == "failed":
             on_failure()
 
-    def _end(self, record: UpdateRecord, why: str, skipped: bool) -> None:
+    def _record_unsuccessful(self, record: UpdateRecord, why: str, skipped: bool) -> None:
         """Records the end of an unsuccessful update. `skipped`: it is superseded or invalid."""
         record.outcome.error = why
         if skipped:
             record.outcome.state = "skipped"
         else:
-            self._failed(record, why)
+            self._record_failed(record, why)
         self._count(record)
 
     def _count(self, record: UpdateRecord) -> None:
@@ -148,7 +148,7 @@ class UpdateLedger:
         record.task = None
         record.ended.set()
 
-    def _live(self, record: UpdateRecord) -> None:
+    def _record_live(self, record: UpdateRecord) -> None:
         record.outcome.state = "live"
         record.outcome.error = None
         self.version = record.outcome.version
@@ -159,7 +159,7 @@ class UpdateLedger:
         if self._hold_timer:
             self._hold_timer.cancel()
 
-    def _failed(self, record: UpdateRecord, why: str) -> None:
+    def _record_failed(self, record: UpdateRecord, why: str) -> None:
         record.outcome.state = "failed"
         if record.progress.touched and not self.lost:
             self.lost = f"the weights were lost in the update to version {record.outcome.version}: {why}"

@@ -59,7 +59,7 @@ class WeightUpdates:
     async def end_requests(self) -> None:
         """Ends every open request with a response, because the server is closing."""
         await self.membership.end_joining()
-        if update := self.ledger.receiving:
+        if update := self.ledger.exclusive:
             await self.ledger.cancel_and_wait(update, "the server is closing")
         await self.membership.leave_channel("the server is closing")
         if self.loaded:
@@ -139,7 +139,7 @@ class WeightUpdates:
             raise ContractError(
                 ErrorCode.STALE_EPOCH, f"epoch {request.epoch} is not the current one, {epoch}"
             )
-        if update := self.ledger.receiving:
+        if update := self.ledger.exclusive:
             raise ContractError(
                 ErrorCode.UPDATE_IN_PROGRESS, f"version {update.outcome.version} is being received"
             )

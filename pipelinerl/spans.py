@@ -9,8 +9,8 @@ may contain others.
                     probe (version: scoring, and waiting for late answers), renew (version: storing the
                     weights for the reference and sending them), save
     actor           evaluation (version); each second, places: means of in_flight, capacity,
-                    under_way (started rollouts) and away (rollouts that wait for a judgement), and the
-                    seconds with an unused slot, by the words of `BlockedBy`
+                    under_way (started rollouts that do not wait for a slot) and away (those of them that
+                    wait for a judgement), and the seconds with an unused slot, by the words of `BlockedBy`
     preprocessor    score (step, sequences): the reference's work on one row
 """
 

@@ -39,31 +39,36 @@ async def immediately() -> None:
 class LLMClient:
     """A client that samples from the least busy server of the pool.
 
+    Set once in a process:
+
     segments: token budget of each request, if a completion takes several.
-    acquire_slot: waits for a request slot between two segments, and after a judgement.
     decode: decodes sampled tokens; if None, the texts of the segments are concatenated.
     template: the model's chat template; if None, conversations of several turns raise ValueError.
-    attempt: the requests of this attempt.
     judge: client of the judging service, if the domain has verifiers.
+    forms: the response formats of the servers; if None, requests are for lists and single completions.
+    newest: returns the newest version that the trainer has made, if that is known.
+    acquire_slot: waits for a request slot between two segments, and after a judgement.
+
+    Set for each try of an attempt, by the runner:
+
+    attempt: the requests of this try.
     while_judging: context of a wait for a judgement.
     soft_deadline: context of requests that extend earlier tokens; raises TimeoutError at the deadline.
-    newest: returns the newest version that the trainer has made, if that is known.
-    forms: the response formats of the servers; if None, requests are for lists and single completions.
     """
 
     session: aiohttp.ClientSession
     pool: ServerPool
     sampling: Sampling
     segments: SegmentPolicy = SegmentPolicy()
-    acquire_slot: Callable[[], Awaitable[None]] = immediately
     decode: Callable[[np.ndarray], str] | None = None
     template: ChatTemplate | None = None
-    attempt: AttemptRequests | None = None
     judge: JudgingClient | None = None
+    forms: ServerForms | None = None
+    newest: Callable[[], int] | None = None
+    acquire_slot: Callable[[], Awaitable[None]] = immediately
+    attempt: AttemptRequests | None = None
     while_judging: Callable[[], AbstractContextManager[None]] = nullcontext
     soft_deadline: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    newest: Callable[[], int] | None = None
-    forms: ServerForms | None = None
     _requests: int = 0  # number of seeded requests
     _slot_released: bool = False  # True after a judgement, until the next request
 

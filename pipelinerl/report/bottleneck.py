@@ -68,7 +68,7 @@ def bottleneck(measured: Measurements | None) -> Bottleneck:
     return Bottleneck(
         Finding.UNCLEAR if measured.wait >= WAITS else Finding.BALANCED,
         f"the trainer waited {measured.wait:.0%} of the time and learned for {measured.learn:.0%} of it, and "
-        f"{measured.busy:.0%} of the places were taken{_why_free(measured)}",
+        f"{measured.busy:.0%} of the request slots were in use{_why_free(measured)}",
     )
 
 
@@ -153,7 +153,7 @@ def _reference(m: Measurements) -> Bottleneck | None:
     return Bottleneck(
         Finding.REFERENCE,
         f"the trainer waited {m.wait:.0%} of the time while {m.scoring:.1f} rows were at the reference "
-        f"server, and free places were not taken for {_held_back(m):.0%} of it",
+        f"server, and free slots were not used for {_held_back(m):.0%} of it",
         "a faster reference server, or a regulariser without one",
     )
 
@@ -176,7 +176,8 @@ def _generation(m: Measurements) -> Bottleneck | None:
         return None
     return Bottleneck(
         Finding.GENERATION,
-        f"the trainer waited {m.wait:.0%} of the time, and {m.busy:.0%} of the places were taken{_useful(m)}",
+        f"the trainer waited {m.wait:.0%} of the time, "
+        f"and {m.busy:.0%} of the request slots were in use{_useful(m)}",
         _more_to_train(m),
     )
 
@@ -213,5 +214,5 @@ def _why_free(m: Measurements) -> str:
     by_share = sorted(m.blocked.items(), key=lambda item: -item[1])
     words = ", ".join(f"{word} {share:.0%}" for word, share in by_share if share >= 0.01)
     return (
-        f", and for {sum(m.blocked.values()):.0%} of it free places were not taken ({words})" if words else ""
+        f", and for {sum(m.blocked.values()):.0%} of it free slots were not used ({words})" if words else ""
     )

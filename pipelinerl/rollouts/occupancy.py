@@ -22,7 +22,7 @@ class Occupancy:
     in_flight: int  # requests of training rollouts
     capacity: int  # request slots of all servers
     under_way: int  # started rollouts, except those that wait for a slot
-    away: int  # rollouts that wait for a judgement
+    away: int  # those of them that wait for a judgement
     blocked_by: BlockedBy | None
 
 

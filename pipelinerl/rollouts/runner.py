@@ -80,22 +80,14 @@ class RolloutRunner:
 
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
         started_at = time.time()
-        to_judge_s = min(TO_JUDGE_S, TO_JUDGE_SHARE * self.policy.timeout_s)
-        own_failures = 0
+        failures_not_of_servers = 0
         failed_on = None  # URL of a server
         error: Exception | None = None
         for retry in range(self.policy.retries + 1):
-            client = self.client.of_attempt(f"{spec.seed_name} {own_failures}", failed_on)
+            # After a server's failure, the attempt is repeated with the same seed.
+            client = self.client.of_attempt(f"{spec.seed_name} {failures_not_of_servers}", failed_on)
             try:
-                async with asyncio.timeout(self.policy.timeout_s) as timeout:
-                    clock = AttemptClock(timeout)
-                    client = replace(
-                        client,
-                        while_judging=JudgementWait(clock, self.release_slot),
-                        soft_deadline=partial(clock.ending_early, to_judge_s),
-                    )
-                    with client.pool.timing(clock):
-                        attempt = await self.domain.rollout(client, problem)
+                attempt = await self._try_once(client, problem)
                 figures = {"retries": retry, "out_of_time": client.attempt.out_of_time}
                 rollout = self._record(problem, spec, started_at, attempt, figures)
                 if self.failures:
@@ -107,19 +99,28 @@ class RolloutRunner:
                 error = client.attempt.cause_of(failure)
                 failed_on = client.attempt.avoid
                 _, reason = failure_of(error)
-                name = spec.rollout_id
-                # After a server's failure, the attempt is repeated with the same seed.
-                own_failures += not isinstance(error, OF_A_SERVER)
-                log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
-                if isinstance(
-                    error, JudgeError
-                ):  # the client has retried, and a new sample has the same judge
+                failures_not_of_servers += not isinstance(error, OF_A_SERVER)
+                log.warning("rollout %s, try %d failed: %s: %s", spec.rollout_id, retry + 1, reason, error)
+                if isinstance(error, JudgeError):  # the client has retried; a new sample has the same judge
                     break
         if self.failures and not isinstance(error, NOT_OF_THE_DOMAIN):
             self.failures.failed(describe_fault(self.domain, "an Attempt", error, "rollout", "domain"))
         kind, reason = failure_of(error)
         failed = {"status": f"failed:{reason}", "failure": kind, "metrics": {"retries": float(retry)}}
         return self._rollout(problem, spec, started_at, **failed)
+
+    async def _try_once(self, client: LLMClient, problem: Problem) -> Attempt:
+        """Runs the domain under the time limit, which judgements and waits for servers pause."""
+        to_judge_s = min(TO_JUDGE_S, TO_JUDGE_SHARE * self.policy.timeout_s)
+        async with asyncio.timeout(self.policy.timeout_s) as timeout:
+            clock = AttemptClock(timeout)
+            client = replace(
+                client,
+                while_judging=JudgementWait(clock, self.release_slot),
+                soft_deadline=partial(clock.ending_early, to_judge_s),
+            )
+            with client.pool.timing(clock):
+                return await self.domain.rollout(client, problem)
 
     def _rollout(self, problem: Problem, spec: RolloutSpec, started_at: float, **outcome: object) -> Rollout:
         """Returns the record of a rollout that ends now. outcome: further fields."""

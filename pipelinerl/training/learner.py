@@ -53,8 +53,10 @@ class Learner:
         self._statistics.update(scores, batch, loss, sums)
         return scores
 
-    def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
-        """Makes the updates of the step after `version`. Returns the last update's report and the statistics.
+    def close_step(self, step: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
+        """Makes the updates of the step. Returns the last update's report and the statistics.
+
+        step: number of the step, which is the version of its initial weights.
 
         `skipped` is True if all updates were skipped. `measures` are those of all updates; later ones replace
         earlier ones of the same name. Raises ValueError if one has a reserved name.
@@ -73,6 +75,6 @@ class Learner:
         check_names("trainer's measures", measures, REPORTED | statistics.keys())
         self._statistics = StepStatistics()
         self._kept = []
-        if self._reset_every and (version + 1) % self._reset_every == 0:
+        if self._reset_every and (step + 1) % self._reset_every == 0:
             self._worker.reset_optimizer()
         return replace(report, skipped=skipped, measures=measures), statistics

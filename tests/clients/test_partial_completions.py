@@ -39,7 +39,7 @@ def ask(url: str, policy: SegmentPolicy, **options):
     async def scenario():
         await pool.set_servers([url])
         async with open_session(token=None) as session:
-            client = LLMClient(session, pool, GREEDY, policy, turn, **options)
+            client = LLMClient(session, pool, GREEDY, policy, acquire_slot=turn, **options)
             return await client.chat([{"role": "user", "content": "go on"}])
 
     pool = ServerPool(limit=1)

@@ -21,7 +21,7 @@ def test_a_run_of_a_slow_server_is_generation_bound(tmp_path):
     summary = run_to_the_end(run, *SETTINGS, *SLOW_SERVER, *JUDGED, "reference=scripted", KL)
     measured = summary["bottleneck_measured"]
     assert summary["bottleneck"].startswith("generation bound: "), measured
-    assert "of the places were taken" in summary["bottleneck"]
+    assert "of the request slots were in use" in summary["bottleneck"]
     assert list(read_metrics(metrics_path(run, "run")))[-1]["bottleneck_generation"] == 1.0
     shares = ("wait", "learn", "publish", "busy", "outside", "scoring", "judging", "useful")
     assert all(measured[name] > 0 for name in shares), measured

@@ -115,15 +115,15 @@ def test_a_silent_server_that_leaves_in_the_rendezvous_is_not_waited_for(worker,
         one, silent, other = serving_several(stack, 3)
         launcher = Launcher(one.url, silent.url, other.url)
         sender = publisher(worker, launcher=launcher, settings=PATIENT)
-        form = sender._groups.form
+        form = sender._weight_groups.form
 
         def form_without(infos, timeout_s):
             silent.process.send_signal(signal.SIGSTOP)
             launcher.leave(silent.url)
-            sender._groups.form = form
+            sender._weight_groups.form = form
             return form(infos, timeout_s)
 
-        sender._groups.form = form_without
+        sender._weight_groups.form = form_without
         assert publish(worker, ranks, sender, 0).servers == [one.url, other.url]
         silent.process.send_signal(signal.SIGCONT)
         sender.close()

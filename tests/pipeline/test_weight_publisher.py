@@ -169,15 +169,15 @@ def test_a_pinned_server_is_published_to_when_no_other_answers(worker):
 def test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it(worker):
     with serving("inference_adapters.scripted") as survivor, serving("inference_adapters.scripted") as mortal:
         sender = publisher(worker, survivor.url, mortal.url)
-        form = sender._groups.form
+        form = sender._weight_groups.form
 
         def form_without(infos, timeout_s):
-            sender._groups.form = form
+            sender._weight_groups.form = form
             mortal.process.kill()
             mortal.process.wait()
             return form(infos, timeout_s=1)  # nobody comes
 
-        sender._groups.form = form_without
+        sender._weight_groups.form = form_without
         assert publish(worker, Ranks(0, 1, HANG_S), sender, 0).servers == [survivor.url]
         assert_serves(survivor.url, worker, 0)
         sender.close()
@@ -287,7 +287,7 @@ def test_a_server_that_waits_its_time_out_in_a_broken_broadcast_is_waited_for(wo
     with serving("inference_adapters.scripted") as survivor, serving("inference_adapters.scripted") as mortal:
         sender = publisher(worker, survivor.url, mortal.url, settings=quick_to_join)
         sender.open(0)
-        connection = sender._groups.group._group  # one that does not close with the group
+        connection = sender._weight_groups.group._group  # one that does not close with the group
         mortal.process.kill()
         mortal.process.wait()
         sender.send(worker.gather_weights())

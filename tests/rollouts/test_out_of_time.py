@@ -87,7 +87,12 @@ def rollout_of(
             policy = RolloutConfig(retries=0, timeout_s=TIMEOUT_S, segment_tokens=segment_tokens)
             segments = SegmentPolicy(segment_tokens)
             client = LLMClient(
-                session, pool, Sampling("m", 1.0, 8), segments, acquire_slot, template=Continued()
+                session,
+                pool,
+                Sampling("m", 1.0, 8),
+                segments,
+                acquire_slot=acquire_slot,
+                template=Continued(),
             )
             domain = Talk(turns)
             began = asyncio.get_running_loop().time()

@@ -41,7 +41,7 @@ class GroupPublisher(ConfirmingPublisher):
         self._weights = config.weights
         self._manifest = context.manifest
         backend = "nccl" if config.device == "cuda" else "gloo"
-        self._groups = WeightGroups(
+        self._weight_groups = WeightGroups(
             self.run, self.servers, config.weights.master_address or context.address, backend
         )
         self._broken = False  # True if the last broadcast failed
@@ -62,14 +62,14 @@ class GroupPublisher(ConfirmingPublisher):
             failures = self._request_update(version)
             if not failures:
                 return
-            self._abort(version, [s for s in self._groups.members if s not in failures])
+            self._abort(version, [s for s in self._weight_groups.members if s not in failures])
             if to_blame := self._faulty(failures):
                 self._leave_out(Blame(frozenset(to_blame), certain=True))
 
     def _request_update(self, version: int) -> Failures:
         request = WeightUpdateRequest(
             run=self.run,
-            epoch=self._groups.epoch,
+            epoch=self._weight_groups.epoch,
             version=version,
             parameters=list(self._manifest.parameters),
             tied=self._manifest.tied,
@@ -78,7 +78,9 @@ class GroupPublisher(ConfirmingPublisher):
             receive=self._config.inference.receive,
             timeout_s=self._weights.bucket_timeout_s,
         )
-        _, failures = self.servers.ask(self._groups.members, lambda s: s.request_weight_update(request))
+        _, failures = self.servers.ask(
+            self._weight_groups.members, lambda s: s.request_weight_update(request)
+        )
         return failures
 
     def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
@@ -90,10 +92,10 @@ class GroupPublisher(ConfirmingPublisher):
         self._broken = False
         timeout_s = self._weights.bucket_timeout_s
         try:
-            with self._groups.broken_if_one_leaves():
+            with self._weight_groups.broken_if_one_leaves():
                 gathered = self.phases.inside("gather", weights)
                 send_weights(
-                    self._groups.group,
+                    self._weight_groups.group,
                     self._manifest,
                     gathered,
                     self._bucket_bytes,
@@ -102,11 +104,11 @@ class GroupPublisher(ConfirmingPublisher):
                 )
         except PeerLostError as error:
             # Logged as text, because a kept error object would keep the group alive and the others waiting.
-            log.warning("broadcast in epoch %d failed: %s", self._groups.epoch, str(error))
+            log.warning("broadcast in epoch %d failed: %s", self._weight_groups.epoch, str(error))
             self._broken = True
             self._timed_out = error.timed_out
         except BaseException:
-            self._groups.leave()
+            self._weight_groups.leave()
             raise
 
     def confirm(self, version: int) -> WeightsPublished | None:
@@ -114,11 +116,11 @@ class GroupPublisher(ConfirmingPublisher):
         self.phases.begin("confirm")
         statuses, first = self._statuses(version)
         gone = self._departed()
-        endings = {s: self._ending(statuses.get(s), s in first) for s in self._groups.members}
+        endings = {s: self._ending(statuses.get(s), s in first) for s in self._weight_groups.members}
         live = [s for s, ending in endings.items() if ending.state == "live" and s not in gone]
         self.strikes.succeeded(live)
         if len(live) < len(endings):
-            self._groups.leave()
+            self._weight_groups.leave()
             out = gone or self._blamed(version, endings, statuses)
             innocent = endings.keys() - live - out
             if innocent or not live:  # they get the version again, together with the members that have it
@@ -142,7 +144,7 @@ class GroupPublisher(ConfirmingPublisher):
 
     def _statuses(self, version: int) -> tuple[dict[ServerControl, WeightUpdateStatus], set[ServerControl]]:
         """Returns the reported statuses, and the members that did not fail because the trainer left."""
-        members = self._groups.members
+        members = self._weight_groups.members
         early_s = FIRST_S if self._broken else self._weights.live_timeout_s
         early, _ = self.servers.ask(members, lambda s: s.weight_update(version, early_s), together=True)
         gone = self._departed()
@@ -150,7 +152,7 @@ class GroupPublisher(ConfirmingPublisher):
             return early, set(early)
         if gone:  # other members may wait for it, or for each other
             self._abort(version, [s for s in members if s not in gone])
-        self._groups.leave()  # ends the wait of members that wait for the trainer
+        self._weight_groups.leave()  # ends the wait of members that wait for the trainer
         end_s = broken_end_s(self._weights)
         statuses, _ = self.servers.ask(members, lambda s: s.weight_update(version, end_s))
         return statuses, {s for s, status in early.items() if status.state == "failed"}
@@ -158,7 +160,7 @@ class GroupPublisher(ConfirmingPublisher):
     def _departed(self) -> set[ServerControl]:
         """Returns the members of the group that have left the run."""
         self.servers.refresh()
-        gone = set(self._groups.members) - set(self.servers.all)
+        gone = set(self._weight_groups.members) - set(self.servers.all)
         if gone:
             log.warning("left the run: %s", ", ".join(sorted(s.url for s in gone)))
         return gone
@@ -169,12 +171,12 @@ class GroupPublisher(ConfirmingPublisher):
             self.candidates.last_failure = f"{server.url}: {' '.join(status.error.split())}"
 
     def _ending(self, status: WeightUpdateStatus | None, first: bool) -> Ending:
-        if status is None or (status.run, status.epoch) != (self.run, self._groups.epoch):
+        if status is None or (status.run, status.epoch) != (self.run, self._weight_groups.epoch):
             return Ending("silent")
         return Ending(status.state, status.bytes, first)
 
     def close(self) -> None:
-        self._groups.leave()
+        self._weight_groups.leave()
         self.servers.close()
 
     # --- the weight group ---------------------------------------------------------------------
@@ -182,10 +184,10 @@ class GroupPublisher(ConfirmingPublisher):
     def _ensure_group(self) -> None:
         """Forms a group of the chosen candidates, or keeps the current one if they are its members."""
         while True:
-            infos = self.candidates.choose(self._groups.members)
-            if self._groups.group is not None and set(infos) == set(self._groups.members):
+            infos = self.candidates.choose(self._weight_groups.members)
+            if self._weight_groups.group is not None and set(infos) == set(self._weight_groups.members):
                 return
-            failures = self._groups.form(infos, rendezvous_s(self._weights, self.strikes.troubled))
+            failures = self._weight_groups.form(infos, rendezvous_s(self._weights, self.strikes.troubled))
             if not failures:
                 return
             if to_blame := self._faulty(failures):
@@ -202,6 +204,6 @@ class GroupPublisher(ConfirmingPublisher):
         return {} if self._departed() else self.candidates.condemn(failures)
 
     def _abort(self, version: int, accepted: list[ServerControl]) -> None:
-        request = AbortWeightUpdateRequest(run=self.run, epoch=self._groups.epoch, version=version)
+        request = AbortWeightUpdateRequest(run=self.run, epoch=self._weight_groups.epoch, version=version)
         self.servers.ask(accepted, lambda server: server.abort_weight_update(request))
-        self._groups.leave()
+        self._weight_groups.leave()

@@ -14,7 +14,7 @@ def says_the_new_version_while_receiving(options):
 
     def contract(self):
         info = right(self)
-        if update := self.ledger.receiving:
+        if update := self.ledger.exclusive:
             weights = info.weights.model_copy(update={"version": update.outcome.version})
             info = info.model_copy(update={"weights": weights})
         return info
@@ -35,7 +35,7 @@ def tears_an_update_down_for_any_join(options):
     right = Membership.join
 
     async def join(self, request):
-        update = self._ledger.receiving
+        update = self._ledger.exclusive
         if update and request.backend == "gloo":
             await self._ledger.cancel_and_wait(update, "a join")
         return await right(self, request)

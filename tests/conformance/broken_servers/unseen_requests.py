@@ -74,7 +74,7 @@ def leaves_its_group_before_it_checks_a_join(options):
 
     async def join(self, request):
         known = [known.request for known in (self._joining, self._joined) if known]
-        if request not in known and not self._ledger.receiving:
+        if request not in known and not self._ledger.exclusive:
             self._engine.leave_group()
             self.group = None
         return await right(self, request)

@@ -26,9 +26,10 @@ async def updates(bench: Bench) -> str:
     found = {f"{kv} {receive}": await update.crossed(kv, receive) for kv, receive in modes}
     worst = max(error for error, _ in found.values())
     unmet = [mode for mode, (_, has_crossed) in found.items() if not has_crossed]
+    not_met = f"; no request ran during the updates of {', '.join(unmet)}" if unmet else ""
     return (
         f"the same prompts, of up to {bench.context} tokens, again after updates ({', '.join(found)}) are "
-        f"off by {worst:.0e}" + (f"; no request ran during the updates of {', '.join(unmet)}" if unmet else "")
+        f"off by {worst:.0e}{not_met}"
     )
 
 
