@@ -119,7 +119,7 @@ def forgets_what_it_called_off(options):
 
 @mutant("G6", "^409 .*stale_epoch|the same join again", part="joins")
 def forgets_its_join_after_an_update(options):
-    right = UpdateLedger._live
+    right = UpdateLedger._record_live
     members = []
     made = Membership.__init__
 
@@ -132,4 +132,4 @@ def forgets_its_join_after_an_update(options):
         members[0]._joined = None
 
     Membership.__init__ = init
-    UpdateLedger._live = live
+    UpdateLedger._record_live = live

@@ -156,13 +156,13 @@ def says_lost_after_any_failure(options):
 
 @mutant("G7", "/contract says .*version=", part="infinities")
 def counts_the_version_when_it_is_requested(options):
-    right = UpdateLedger._failed
+    right = UpdateLedger._record_failed
 
     def failed(self, update, why):
         right(self, update, why)
         self.version = update.outcome.version
 
-    UpdateLedger._failed = failed
+    UpdateLedger._record_failed = failed
 
 
 @mutant("G7", "requests of .* ended|length|greedy token|abort", part="killed")

@@ -61,19 +61,19 @@ def remembers_the_updates_of_another_run(options):
 
 @mutant("G7", "failed with error None", part="infinities")
 def tells_no_reason_of_a_failure(options):
-    right = UpdateLedger._failed
+    right = UpdateLedger._record_failed
 
     def failed(self, update, why):
         right(self, update, why)
         update.outcome.error = None
 
-    UpdateLedger._failed = failed
+    UpdateLedger._record_failed = failed
 
 
 @mutant("G7", "live with error", part="polls")
 def keeps_the_reason_of_the_last_failure(options):
-    live = UpdateLedger._live
-    failed = UpdateLedger._failed
+    live = UpdateLedger._record_live
+    failed = UpdateLedger._record_failed
 
     def tell(self, update):
         live(self, update)
@@ -83,8 +83,8 @@ def keeps_the_reason_of_the_last_failure(options):
         failed(self, update, why)
         self.reason = why
 
-    UpdateLedger._live = tell
-    UpdateLedger._failed = note
+    UpdateLedger._record_live = tell
+    UpdateLedger._record_failed = note
 
 
 @mutant("G7", "'receiving'", part="slow-trainer")

@@ -105,12 +105,12 @@ class LabelsBeforeApplying(ScriptedEngine):
 
 @mutant("G13", "ended as .*failed", part="following")
 def calls_a_skipped_version_failed(options):
-    right = UpdateLedger._end
+    right = UpdateLedger._record_unsuccessful
 
     def end(self, update, why, skipped):
         right(self, update, why, False)
 
-    UpdateLedger._end = end
+    UpdateLedger._record_unsuccessful = end
 
 
 @mutant("G13", "version 7|/weight_update/7", part="following")

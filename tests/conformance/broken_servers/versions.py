@@ -155,10 +155,10 @@ class KeepsTheLabelUnderLoad(ScriptedEngine):
 
 @mutant("G5", "contract says", part="failed-update")
 def keeps_the_version_of_a_failed_update(options):
-    right = UpdateLedger._failed
+    right = UpdateLedger._record_failed
 
     def failed(self, update, why):
         right(self, update, why)
         self.version = update.outcome.version
 
-    UpdateLedger._failed = failed
+    UpdateLedger._record_failed = failed
