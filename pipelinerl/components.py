@@ -51,11 +51,19 @@ def typed_options(section: str, component: Component, schema: type[Options]) -> 
         return schema.model_validate(component.options)
     except ValidationError as error:
         problems = []
+        hint = ""
         for problem in error.errors():
-            unknown = problem["type"] == "extra_forbidden"
-            near = nearest(str(problem["loc"][0]), schema.model_fields) if unknown else ""
+            near = ""
+            if problem["type"] == "extra_forbidden":
+                near = nearest(str(problem["loc"][0]), schema.model_fields)
+                hint = hint if near else of_another_class(section, component.target)
             problems.append(f"{section}.{problem_line(problem)}{near}")
-        raise PlanError("; ".join(problems)) from error
+        raise PlanError("; ".join(problems) + hint) from error
+
+
+def of_another_class(section: str, target: str) -> str:
+    """Returns what to write if a file in `conf/` has set an option for another class."""
+    return f"; if a file of conf/ set it for another class, write ~{section} +{section}._target_={target}"
 
 
 def checked_type(section: str, component: Component, method: str, came: object, expected: type) -> Any:

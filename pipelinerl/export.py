@@ -22,6 +22,7 @@ from pipelinerl.report.model_card import ModelCardError, write_model_card
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.events import valid_results
 from pipelinerl.streams.of_run import recorded_streams
+from pipelinerl.streams.run_directory import InvalidInputError, check_run
 from pipelinerl.training.checkpoints import Checkpoints
 
 
@@ -70,9 +71,10 @@ def main() -> None:
     parser.add_argument("--version", type=int, help="weight version; default: the newest checkpoint")
     options = parser.parse_args()
     try:
+        check_run(options.run_dir)
         export(options.run_dir, options.version, options.out)
         print(options.out)
-    except (OSError, PlanError, IncompleteModelError) as error:
+    except (OSError, PlanError, IncompleteModelError, InvalidInputError) as error:
         sys.exit(f"export: {error}")
 
 

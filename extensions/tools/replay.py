@@ -33,7 +33,8 @@ from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.streams import Streams
 from pipelinerl.streams.events import recorded_events
-from pipelinerl.streams.of_run import open_streams, recorded_streams
+from pipelinerl.streams.of_run import backend_of, open_streams, recorded_streams
+from pipelinerl.streams.run_directory import InvalidInputError, check_run
 from pipelinerl.training.learner import Learner
 from pipelinerl.training.ranks import Ranks
 
@@ -126,9 +127,11 @@ def main() -> None:
     if options.process == "actor" and not options.url:
         parser.error("actor needs --url")
     try:
+        check_run(options.run_dir)
         config = load_config(options.run_dir)
+        backend_of(config.streams, options.run_dir)
         check_run_dir(options.out)
-    except (OSError, PlanError) as error:
+    except (OSError, PlanError, InvalidInputError) as error:
         sys.exit(f"replay: {error}")
     options.out.mkdir(parents=True)
     config = config.model_copy(update={"streams": ResolvedStreams()})  # streams of the new rollouts

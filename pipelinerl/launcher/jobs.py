@@ -13,7 +13,8 @@ from typing import NamedTuple
 from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import EngineConfig, ResolvedRun, RunConfig
-from pipelinerl.errors import PlanError
+from pipelinerl.errors import PartError, PlanError
+from pipelinerl.errors.part_faults import describe_fault
 from pipelinerl.judging.child import service_command, service_environment
 from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.judging.isolation import clean_environment
@@ -86,11 +87,18 @@ class JobPlanner:
                 command = self._module(role)
                 own = _threads(self._config) | self._streams | self._rendezvous(name, placements)
                 own |= self._scored_by(placements)
-                own |= self.transport.trainer_environment(self.launch(placements))
+                own |= self._environment_of_transport(placements)
         network = {INTERFACE_VARIABLE: placement.interface} if placement.interface else {}
         gpus = {"CUDA_VISIBLE_DEVICES": placement.gpus}
         url = self._url(placement) if role in ("server", "reference") else None
         return Job(name, role, placement, command, self._common | network | gpus | own, url=url)
+
+    def _environment_of_transport(self, placements: Mapping[str, Placement]) -> dict[str, str]:
+        given = self.transport.trainer_environment(self.launch(placements))
+        if isinstance(given, dict) and all(isinstance(text, str) for pair in given.items() for text in pair):
+            return given
+        named = type(self.transport)
+        raise PartError(describe_fault(named, "a dict of str", given, "trainer_environment", "weights"))
 
     def _module(self, name: str) -> tuple[str, ...]:
         return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(self._run_dir))

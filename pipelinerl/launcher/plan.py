@@ -103,7 +103,8 @@ def _processes(jobs: Sequence[Job], server: StreamsServer | None) -> Iterator[st
 
 
 def _model(model: Model) -> str:
-    facts = ["" if model.state == "here" else model.state]
+    states = {"here": "", "on the hub": "no directory here, so from the Hugging Face hub"}
+    facts = [states.get(model.state, model.state)]
     if model.shape:
         parameters = describe_count(model.shape.parameters)
         facts += [f"{parameters} parameters", f"a context of {model.shape.context:,} tokens"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from contracts.support.addresses import LOOPBACK
 from contracts.support.token import token_of
-from pipelinerl.components import build_domain, build_model_maker
+from pipelinerl.components import build_domain
 from pipelinerl.config import ReferenceConfig, ResolvedRun, RunConfig
 from pipelinerl.domains.judges import judging_of
 from pipelinerl.errors import PlanError
@@ -26,7 +26,7 @@ from pipelinerl.launcher.checking.components import (
     warn_of_decay,
 )
 from pipelinerl.launcher.checking.model import check_model, with_absolute_teacher
-from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, model_in
+from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, make_model
 from pipelinerl.launcher.checking.problems import Problems, check_problems, check_same
 from pipelinerl.launcher.checking.trial.start import try_components
 from pipelinerl.launcher.executors.base import (
@@ -133,12 +133,7 @@ def _with_model_here(config: RunConfig, found: Found, may_fork: bool) -> Found:
         return found
 
     def bring() -> Model:
-        if found.model.state == "to be made":
-            maker = build_model_maker(config)
-            maker.make()
-            here = model_in(Path(maker.directory).absolute())
-        else:
-            here = fetch_model(found.model.path)
+        here = make_model(config) if found.model.state == "to be made" else fetch_model(found.model.path)
         check_model(config, here)
         return here
 

@@ -69,8 +69,13 @@ def _raise(number: int, _: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _ignore(number: int, frame: object) -> None:
+    pass
+
+
 def _raise_once(number: int, frame: object) -> NoReturn:
-    ignore_signals()
+    for later in SIGNALS:
+        signal.signal(later, _ignore)  # with SIG_IGN, Python would report one that has already arrived
     _raise(number, frame)
 
 

@@ -45,7 +45,7 @@ def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
     placed = {line.split()[0]: line.split()[2] for line in text.splitlines() if "   GPU " in line}
     servers = {f"server-{i}": str(i) for i in range(4)}
     assert placed == servers | {f"trainer-{i}": str(4 + i) for i in range(4)}
-    assert "Qwen/Qwen2.5-7B, on the hub, 7.6 B parameters, a context of 131,072 tokens" in text
+    assert "Qwen/Qwen2.5-7B, no directory here, so from the Hugging Face hub, 7.6 B parameters" in text
     assert '--hf-overrides {"head_dtype": "float32"}' in text
     assert "expected in flight: 256 sequences" in text and "about 0.25 steps" in text
     assert "a server: 72.0 GiB = weights 14.2 GiB" in text and "a trainer rank: 52" in text

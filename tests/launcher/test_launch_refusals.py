@@ -13,10 +13,12 @@ import yaml
 
 import launch
 from contracts.support.token import TOKEN_VARIABLE
-from pipelinerl.config import save_config
+from pipelinerl.config import Section, save_config
 from pipelinerl.launcher.checking.components import check_master_address, warn_of_decay
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.composing.explain import parse
+from pipelinerl.observers import Observer
+from pipelinerl.streams.of_run import Files
 from pipelinerl.training.checkpoints import Checkpoints, Position
 from trainer_adapters.scripted import ScriptedTrainer
 
@@ -61,6 +63,16 @@ class Needy:
 
 class Periodic(ScriptedTrainer):
     period = 10
+
+
+class Untold(Observer):
+    def command(self, run_dir: Path) -> tuple[str, ...]:
+        return ("no-such-program",)
+
+
+class OneOption(Files):
+    class Options(Section):
+        size: int = 3
 
 
 class OldPacking:
@@ -118,6 +130,9 @@ domain._target_=os.getcwd | domain._target_=os.getcwd is
 world.server=2 | did you mean world.servers?
 observers=[tensorboard,wand] | observers=wand is not one of tensorboard, trackio, viewer, wandb
 observers=wandb observers.wandb.tracker=wand | observers.wandb: 'wand' is no tracker; there are: wandb
++observers.mine._target_=$HERE.Untold | 'no-such-program', which is no program on this machine
+streams._target_=$HERE.OneOption | for another class, write ~streams +streams._target_=tests.
+objective._target_=$HERE.Needy | it has none; if a file of conf/ set it for another class, write ~objective
 +observers.mine._target_=os.getcwd | observers.mine._target_=os.getcwd is no Observer
 view=true | view=true: set observers=viewer, or several, like observers=[viewer,wandb]
 +trackers=[wandb] | +trackers=[wandb]: set observers=wandb, trackio or tensorboard

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contracts.conformance.tiny_model import make_tiny_model
-from pipelinerl.errors import PartError
+from pipelinerl.errors import PartError, PlanError
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.prepare import prepare
 from pipelinerl.model_maker import ModelMaker
@@ -31,6 +31,11 @@ class Broken(Tiny):
         raise KeyError("weights")
 
 
+class Lazy(Tiny):
+    def make(self) -> None:
+        self.directory.mkdir()
+
+
 def made_by(named: type, folder: Path) -> list[str]:
     maker = {"_target_": f"{__name__}.{named.__name__}", "folder": folder}
     letters = ["~domain", "+domain._target_=tests.letters_domain.LettersDomain", "eval.problems=16"]
@@ -43,6 +48,14 @@ def test_it_is_made_once(tmp_path):
         with prepare(compose_config(made_by(Tiny, tmp_path))) as prepared:
             assert prepared.placed.config.model.path == str(tmp_path / "model")
             assert (tmp_path / "made").exists()
+
+
+def test_a_maker_that_makes_nothing_is_named(tmp_path):
+    with (
+        pytest.raises(PlanError, match=r"Lazy: make\(\) left no whole model in .*: no config.json"),
+        prepare(compose_config(made_by(Lazy, tmp_path))),
+    ):
+        pass
 
 
 def test_a_maker_that_breaks_is_named_with_its_line(tmp_path):

@@ -5,6 +5,7 @@ Called by `prepare.py`, by the plan and by the trial.
 
 import os
 import re
+import shutil
 import socket
 import sys
 import traceback
@@ -17,7 +18,7 @@ from typing import TypeVar
 
 from contracts.support.messages import first_line, nearest, one_line
 from pipelinerl.batching.of_run import build_packing
-from pipelinerl.components import build_domain, build_observers, instantiate
+from pipelinerl.components import build_domain, build_observers, checked_type, instantiate, of_another_class
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PartError, PlanError
 from pipelinerl.errors.part_faults import describe_fault
@@ -56,7 +57,9 @@ def check_components(config: RunConfig) -> None:
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
     check_together(config, built)
-    transport_of(config).check()
+    transport = transport_of(config)
+    transport.check()
+    checked_type("weights", config.weights, "needed_capabilities", transport.needed_capabilities(), dict)
     check_demonstrated(config, built)
 
 
@@ -86,8 +89,10 @@ def _check_command(key: str, observer: Observer) -> None:
         raise PartError(describe_fault(observer, "a command, and a file or None", error, role=key)) from error
     if not (file is None or isinstance(file, Path)):
         raise PartError(describe_fault(observer, "a Path or None", file, "announces", key))
-    if not (isinstance(command, tuple) and all(isinstance(word, str) for word in command)):
+    if not (command and isinstance(command, tuple) and all(isinstance(word, str) for word in command)):
         raise PartError(describe_fault(observer, "a command: a tuple of str", command, "command", key))
+    if shutil.which(command[0]) is None and observer.missing() is None:
+        raise PlanError(f"{key}: its command begins with {command[0]!r}, which is no program on this machine")
 
 
 def warn_of_decay(config: RunConfig) -> None:
@@ -155,11 +160,11 @@ def checked(name: str, make: Callable[[], Made]) -> Made:
         return make()
     except Exception as error:
         cause = error.__cause__ or error
-        why = _not_found(str(cause)) or _no_option(cause) or one_line(cause)
+        why = _not_found(str(cause)) or _no_option(name, cause) or one_line(cause)
         raise PlanError(f"{name}: {why}") from error
 
 
-def _no_option(error: BaseException) -> str | None:
+def _no_option(section: str, error: BaseException) -> str | None:
     """Returns a message for an unknown option of a constructor, or None for another error."""
     unknown = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
     if unknown is None:
@@ -169,7 +174,10 @@ def _no_option(error: BaseException) -> str | None:
     classes = [one for one in local if isinstance(one, type) and one.__name__ == unknown[1]]
     options = [name for one in classes[:1] for name in signature(one).parameters if name != "seed"]
     there = f"; it has {', '.join(options) or 'none'}" if classes else ""
-    return f"{unknown[1]} has no option {unknown[2]}{nearest(unknown[2], options)}{there}"
+    near = nearest(unknown[2], options)
+    if classes and not near and section not in LISTS:
+        there += of_another_class(section, f"{classes[0].__module__}.{classes[0].__qualname__}")
+    return f"{unknown[1]} has no option {unknown[2]}{near}{there}"
 
 
 def _not_found(text: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
-from contracts.whole_model import fault_of_kind
+from contracts.whole_model import fault_in_files, fault_of_kind
 from pipelinerl.components import build_model_maker, checked_type, instantiate, named_class
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
@@ -60,7 +60,8 @@ def find_model(config: RunConfig) -> Model:
     if not needs_model(config):
         return Model(str(directory), "not needed")
     if directory.is_dir() and (why := fault_of_kind(directory)):
-        raise PlanError(f"model.path={name} is no whole model: {why}")
+        given = f"model.path={name}" if name else f"{directory}, of model.made_by,"
+        raise PlanError(f"{given} is no whole model: {why}")
     if (directory / "config.json").is_file():
         return model_in(directory)
     given = config.model.shape if config.plan else None
@@ -85,6 +86,20 @@ def needs_model(config: RunConfig) -> bool:
 
 def model_in(directory: Path, hub: str | None = None) -> Model:
     return Model(str(directory), "here", _shape_of(directory), hub)
+
+
+def make_model(config: RunConfig) -> Model:
+    """Calls the configured maker. Raises PlanError if it leaves no whole model in its directory."""
+    maker = build_model_maker(config)
+    maker.make()
+    directory = maker.directory.absolute()
+    whole = (directory / "config.json").is_file()
+    if why := fault_in_files(directory) if whole else "no config.json is there":
+        raise PlanError(
+            f"model.made_by._target_={config.model.made_by.target}: make() left no whole model in "
+            f"{directory}: {why}"
+        )
+    return model_in(directory)
 
 
 def fetch_model(name: str) -> Model:

@@ -128,8 +128,10 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
     yield from (f"problems: {note}" for note in domain.plan_notes())
     if model.state not in ("here", "to be made"):
         return
-    here = model.path if model.state == "here" else str(build_model_maker(config).tokenizer)
-    template = ChatTemplate(here)
+    here = Path(model.path) if model.state == "here" else build_model_maker(config).tokenizer
+    if not here.is_dir():
+        raise PlanError(f"model.made_by._target_={config.model.made_by.target}: no tokenizer is in {here}")
+    template = ChatTemplate(str(here))
     for index in range(min(SHOWN, domain.train_size)):
         problem = domain.train_problem(index)
         if isinstance(problem, Demonstration):

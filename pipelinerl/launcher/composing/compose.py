@@ -62,6 +62,7 @@ def _composed(overrides: list[str]) -> dict:
     paths = [str(conf).replace("\\", "\\\\").replace("'", "\\'") for conf in conf_directories()[1:]]
     others = [f"'file://{path}'" for path in paths]
     overrides = [*overrides, f"hydra.searchpath=[{','.join(others)}]"]
+    _check_own_choices()
     store = ConfigStore.instance()
     store.store("schema", defaults_of(RunConfig))  # under the names in the `defaults` lists of `conf/`
     store.store("schema", defaults_of(EngineConfig), group="inference")
@@ -77,6 +78,16 @@ def _composed(overrides: list[str]) -> dict:
             raise PlanError(f"{file}: its first line must be: # @package _global_")
     _check_paths(composed)
     return composed
+
+
+def _check_own_choices() -> None:
+    """Raises PlanError for a file in the `conf/` of the current directory that Hydra would never read."""
+    own = Path.cwd() / "conf"
+    for conf in conf_directories():
+        for shipped in conf.glob("*/*.yaml") if conf != own else ():
+            file = own / shipped.relative_to(conf)
+            if file.is_file() and file.read_bytes() != shipped.read_bytes():
+                raise PlanError(f"{file}: the project has a choice of that name; give the file another name")
 
 
 def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:

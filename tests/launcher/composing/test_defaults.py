@@ -8,9 +8,10 @@ import yaml
 from hydra.utils import get_class
 
 from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.composing.choices import describe_options
 from pipelinerl.launcher.composing.compose import compose_config, defaults_of
-from pipelinerl.paths import conf_directories
+from pipelinerl.paths import ROOT, conf_directories
 
 
 def leaves(tree: dict, prefix: str = "") -> set[str]:
@@ -38,6 +39,17 @@ def test_a_components_file_and_its_constructor_do_not_contradict_each_other(file
         both = name in given and parameter.default not in (inspect.Parameter.empty, None)
         if both and given[name] != f"${{{name}}}":
             assert parameter.default == given[name], name
+
+
+def test_a_file_that_a_shipped_one_hides_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "conf" / "streams" / "files.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes((ROOT / "conf" / "streams" / "files.yaml").read_bytes())
+    compose_config([])
+    file.write_text("_target_: mine.Streams")
+    with pytest.raises(PlanError, match="files.yaml: the project has a choice of that name"):
+        compose_config([])
 
 
 def test_help_lists_every_key_with_a_sentence_and_every_choice():
