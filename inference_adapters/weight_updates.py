@@ -31,7 +31,8 @@ TOKEN_ENGINE_CAPABILITIES = ("stop_strings", "openai", "arrays", "as_completed")
 class WeightUpdates:
     """The control side of one server. A refused request raises ContractError and changes nothing.
 
-    hold_timeout_s: time after which requests in flight fail if the weights were lost.
+    hold_timeout_s: time after which requests in flight fail if the weights were lost. A run sets it, by
+        `pipelinerl.training.update_times.hold_timeout_s`.
     limits: limits that are reported, and enforced on connections, headers and bodies; by default the
         contract's. All other limits are always the contract's.
     channels: weight channels of the server; by default none.

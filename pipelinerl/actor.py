@@ -128,7 +128,7 @@ class Actor:
         if resumed.sampler:
             self._sampler.load_state_dict(resumed.sampler.state)
             self._draws = resumed.sampler.draws
-        while self._draws < resumed.draws:
+        while self._draws < resumed.draws:  # draws after the recorded state, so that the next one is new
             self._draw(resumed.version)
         checkpoints = self._config.checkpoint.every or resumed.kept_offset is not None
         self._kept = KeptRollouts((resumed.kept_offset or 0) if checkpoints else None)

@@ -112,7 +112,7 @@ class Trainer:
         If the launcher asked for a restart, saves a checkpoint and returns early.
         """
         self._on_all_ranks.wait_for_servers()
-        self._send()
+        self._publish()
         self._renew_reference()
         if not self._transport.pulled:  # otherwise training never waits for a probe
             self._end_probe()
@@ -120,7 +120,7 @@ class Trainer:
         while self._version < self._config.max_steps:
             match self._next_task():
                 case PublishWanted():
-                    self._send()
+                    self._publish()
                 case SaveWanted():
                     return self._leave()
                 case TrainingDone():
@@ -134,7 +134,7 @@ class Trainer:
         if self._version == self._config.max_steps:  # not solved before
             self._progress.ended()
         while self._on_all_ranks.must_repeat():
-            self._send()
+            self._publish()
         self._end_probe()
         self._probe.close()
         self._on_all_ranks.end(self._version)
@@ -165,8 +165,8 @@ class Trainer:
         with self._spans("optimizer", step=self._version), self._waiting(self._worker.longest_wait_s):
             report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
-        if self._on_all_ranks.close_step(self._version, report, statistics):
-            self._send()
+        if self._on_all_ranks.record_step(self._version, report, statistics):
+            self._publish()
         self._renew_reference()
         self._on_all_ranks.settle(self._version, report.skipped)
         self._progress.closed(report)
@@ -200,7 +200,7 @@ class Trainer:
         if self._rank_zero:
             self._rank_zero.save(self._version, saving)
 
-    def _send(self) -> None:
+    def _publish(self) -> None:
         """Publishes the version, and starts a probe of the servers that serve it."""
         publisher = self._rank_zero.publisher if self._rank_zero else None
         with self._spans("publish", version=self._version):

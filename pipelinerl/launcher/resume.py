@@ -2,7 +2,8 @@
 
 A group that was not trained before the checkpoint is *replayed*, which trains it without sampling it again.
 That requires a complete group, sampled only by the checkpoint's weights or older ones. An incomplete group is
-dropped as `interrupted`, and a group with newer weights as `rolled_back`; their problems are drawn again.
+dropped as `interrupted`, and a group with newer weights as `rolled_back`; their problems are drawn again. A
+member that a server, a time limit or a judge failed does not count as complete: the stop may be the cause.
 """
 
 import time

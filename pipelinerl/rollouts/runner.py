@@ -110,7 +110,7 @@ class RolloutRunner:
         return self._rollout(problem, spec, started_at, **failed)
 
     async def _try_once(self, client: LLMClient, problem: Problem) -> Attempt:
-        """Runs the domain under the time limit, which judgements and waits for servers pause."""
+        """Runs the domain under a time limit, which judgements and times without a server pause."""
         to_judge_s = min(TO_JUDGE_S, TO_JUDGE_SHARE * self.policy.timeout_s)
         async with asyncio.timeout(self.policy.timeout_s) as timeout:
             clock = AttemptClock(timeout)

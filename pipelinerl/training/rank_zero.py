@@ -134,8 +134,9 @@ class RankZero:
         self.saver.begin(Position(version, self._rollouts_offset), saving)
 
     def next_task(self, version: int) -> MicroBatchRow | PublishWanted | SaveWanted | TrainingDone:
-        """Waits for the next row, a request to save, or a reason to publish `version` again (PublishWanted).
+        """Waits for the next task of all ranks: a row, a request to save, or to publish `version` again.
 
+        The last one is PublishWanted, which here is in no stream.
         Returns `TrainingDone` if the run is solved. Its evaluation may arrive after the last step, because no
         step closes once every problem is solved.
         """
@@ -169,13 +170,13 @@ class RankZero:
         self._group_ids = row.group_ids
         self._rollouts_offset = row.rollouts_offset
 
-    def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> bool:
+    def record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> bool:
         """Records the step that made `version`. Returns True if it is to be published now.
 
         If a save is requested, the restarted trainer publishes it.
         """
         self.saver.poll()
-        self._record_step(version, report, statistics)
+        self._write_step(version, report, statistics)
         self._apply_actor_events(version)
         return not self.is_save_wanted()
 
@@ -212,7 +213,7 @@ class RankZero:
 
     # --- steps --------------------------------------------------------------------------------
 
-    def _record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
+    def _write_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
         """Writes the step's event, metrics and alarms."""
         in_loss = int(statistics["trained_tokens"])
         tokens = 0 if report.skipped else in_loss  # a skipped step has trained on no token

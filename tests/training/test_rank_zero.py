@@ -32,15 +32,15 @@ def rank_zero(tmp_path) -> RankZero:
 
 def test_what_a_trainer_measures_in_a_step_is_in_its_metrics(rank_zero, tmp_path):
     measured = StepReport(grad_norm=1.0, learning_rate=0.1, skipped=False, measures={"outer_round": 3})
-    rank_zero.close_step(1, StepReport(2.0, 0.1, False), {"trained_tokens": 8.0})
-    rank_zero.close_step(2, measured, {"trained_tokens": 8.0})
+    rank_zero.record_step(1, StepReport(2.0, 0.1, False), {"trained_tokens": 8.0})
+    rank_zero.record_step(2, measured, {"trained_tokens": 8.0})
     first, second = read_metrics(metrics_path(tmp_path, "trainer"))
     assert "outer_round" not in first and first["grad_norm"] == 2.0
     assert second["outer_round"] == 3.0 and second["step"] == 2
 
 
 def test_what_is_in_a_skipped_step_is_not_called_trained(rank_zero, tmp_path):
-    rank_zero.close_step(1, StepReport(float("nan"), 0.1, True), {"trained_tokens": 8.0})
+    rank_zero.record_step(1, StepReport(float("nan"), 0.1, True), {"trained_tokens": 8.0})
     (line,) = read_metrics(metrics_path(tmp_path, "trainer"))
     assert (line["trained_tokens"], line["trained_tokens_per_s"], line["skipped"]) == (0.0, 0.0, 1.0)
     (closed,) = [

@@ -60,8 +60,7 @@ def find_model(config: RunConfig) -> Model:
     if not needs_model(config):
         return Model(str(directory), "not needed")
     if directory.is_dir() and (why := fault_of_kind(directory)):
-        given = f"model.path={name}" if name else f"{directory}, of model.made_by,"
-        raise PlanError(f"{given} is no whole model: {why}")
+        raise PlanError(f"model.path={name or directory} is no whole model: {why}")
     if (directory / "config.json").is_file():
         return model_in(directory)
     given = config.model.shape if config.plan else None

@@ -64,11 +64,14 @@ class WeightPublisher(abc.ABC):
 
     @abc.abstractmethod
     def rollouts_come(self) -> None:
-        """Records that a rollout has arrived, so the servers are not silent."""
+        """Records that a row of rollouts has arrived, so some server samples."""
 
     @abc.abstractmethod
     def open(self, version: int) -> None:
-        """Prepares the publication of a version. Raises NoServersError if there is no server for it."""
+        """Prepares the publication of a version. Waits for a server, and has silent ones replaced.
+
+        Raises NoServersError if no server is left that could be waited for or replaced.
+        """
 
     @abc.abstractmethod
     def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:

@@ -143,7 +143,7 @@ class GroupPublisher(ConfirmingPublisher):
         return self._leave_out(blame(endings, self._manifest.total_bytes, timed_out))
 
     def _statuses(self, version: int) -> tuple[dict[ServerControl, WeightUpdateStatus], set[ServerControl]]:
-        """Returns the reported statuses, and the members that did not fail because the trainer left."""
+        """Returns the statuses, and the members whose end was reported before the trainer left the group."""
         members = self._weight_groups.members
         early_s = FIRST_S if self._broken else self._weights.live_timeout_s
         early, _ = self.servers.ask(members, lambda s: s.weight_update(version, early_s), together=True)
