@@ -21,6 +21,7 @@ COMMANDS = """
 extensions.viewer.records extensions.viewer.track pipelinerl.scale pipelinerl.export
 extensions.viewer.trace extensions.viewer.parquet
 extensions.simulator extensions.tools.difficulty extensions.tools.shortest extensions.tools.merge
+extensions.tools.dequantise
 extensions.demo extensions.tools.replay contracts.conformance contracts.schema
 inference_adapters.transformers inference_adapters.vllm inference_adapters.sglang inference_adapters.scripted
 """  # in the order in which a user needs them
