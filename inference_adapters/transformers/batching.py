@@ -47,6 +47,10 @@ class Router(OutputRouter):
         self.loop.call_soon_threadsafe(state.outbox.fail, error)
 
 
+def _has_sinks(model: PreTrainedModel) -> bool:
+    return any(hasattr(module, "sinks") for module in model.modules())
+
+
 class Batcher(ContinuousBatchingManager):
     """The batching manager. `version`: version of the weights; it changes only while generation is paused."""
 
@@ -77,7 +81,7 @@ class Batcher(ContinuousBatchingManager):
         self.changed_outboxes: set[Outbox] = set()  # outboxes with tokens whose readers are not woken yet
         self._woken = 0.0
         attention_types = group_layers_by_attn_type(model.config.get_text_config())
-        attends_per_request = set(attention_types) == {FULL_ATTENTION}
+        attends_per_request = set(attention_types) == {FULL_ATTENTION} and not _has_sinks(model)
         if attends_per_request:
             model.set_attn_implementation(IMPLEMENTATION)  # the constructor accepts only built-in names
         self.batch_processor = self._create_batch_processor()  # the generation thread reads this attribute

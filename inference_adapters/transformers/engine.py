@@ -12,7 +12,7 @@ from threading import Lock
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from contracts.end_tokens import end_tokens_in
 from contracts.inference import (
@@ -38,7 +38,17 @@ from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.scoring import score
 
+BATCHED = {"full_attention", "sliding_attention"}  # types of layers that continuous batching knows
 CAPABILITIES = ["score", "staged", "truncation", "seed", "stream", "top_logprobs"]
+
+
+def check_batched(model: str) -> None:
+    """Raises ValueError, with a one-line message, for layers that continuous batching does not compute."""
+    config = AutoConfig.from_pretrained(model, local_files_only=True).get_text_config()
+    if other := sorted({*(getattr(config, "layer_types", None) or ())} - BATCHED):
+        raise ValueError(f"{model} has layers of {', '.join(other)}: use inference=vllm")
+    if getattr(config, "attn_logit_softcapping", None) is not None:
+        raise ValueError(f"{model} bounds its attention scores (attn_logit_softcapping): use inference=vllm")
 
 
 class TransformersEngine(TokenizerMixin, EmbeddedEngine):
@@ -55,6 +65,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             raise ValueError("device cuda: torch sees no GPU here")
         self._tokenizer = load_tokenizer(model)
         check_plain_weights(model)
+        check_batched(model)
         self._knows_tools = knows_tools(self._tokenizer)
         self._batcher: Batcher | None = None  # None until `start`
         self._ids = itertools.count()
@@ -109,13 +120,19 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
     def _load(self) -> PreTrainedModel:
         if why := fault_in_files(Path(self.model_path)):
             raise IncompleteModelError(f"{self.model_path}: {why}")
-        options = {"dtype": self.dtype, "attn_implementation": "sdpa", "local_files_only": True}
+        options = {"dtype": self.dtype, "local_files_only": True, "attn_implementation": self._attention()}
         model, report = AutoModelForCausalLM.from_pretrained(
             self.model_path, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
         if why := fault_of_loading(model, report):
             raise IncompleteModelError(f"{self.model_path}: {why}")
         return model.to(self.device).eval().requires_grad_(False)
+
+    def _attention(self) -> str:
+        """Returns the attention of a model's class: eager for one with sinks, which sdpa leaves out."""
+        config = AutoConfig.from_pretrained(self.model_path, local_files_only=True)
+        model_class = AutoModelForCausalLM._model_mapping[type(config)]
+        return "sdpa" if model_class._supports_sdpa else "eager"
 
     async def close(self) -> None:
         if self._batcher is None:

@@ -15,6 +15,7 @@ from contracts.inference import SamplingParameters
 from inference_adapters.transformers.__main__ import main
 from inference_adapters.transformers.engine import TransformersEngine
 from inference_adapters.transformers.sampling import sample
+from tests.trainer_adapters.architectures import tiny_config
 
 pytestmark = pytest.mark.asyncio
 
@@ -115,13 +116,23 @@ async def run_to_end(engine: TransformersEngine, prompt: list[int], max_tokens: 
     return ids, logprob, versions, delta.finish_reason
 
 
-@pytest.mark.parametrize("spoil", ["not a model directory", "no chat template"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "not a model directory",
+        "no chat template",
+        "has layers of linear_attention: use inference=vllm",
+        "bounds its attention scores (attn_logit_softcapping): use inference=vllm",
+    ],
+)
 async def test_a_model_that_cannot_be_served_is_one_line(tmp_path, monkeypatch, spoil):
     path = Path(make_tiny_model(tmp_path))
     if spoil == "not a model directory":
         path = Path(tmp_path, "nothing")
-    else:
+    elif spoil == "no chat template":
         (path / "chat_template.jinja").unlink()
+    else:
+        tiny_config("gemma2" if "bounds" in spoil else "qwen3_5_text").save_pretrained(path)
     monkeypatch.setattr("sys.argv", ["transformers", "--model", str(path), "--port", "0"])
     with pytest.raises(SystemExit, match="^cannot serve: [^\n]*$") as ended:
         main()
