@@ -4,8 +4,12 @@ Load the model with `attn_implementation="packed"`, and call it with `packing=Pa
 operations run on the `[1, U]` distinct tokens of the pack, which `shared_prefixes` finds. On CUDA in half
 precision, attention is torch's variable-length flash kernel. Otherwise sequences are padded on the right in
 groups of similar length, which needs no padding mask because attention is causal.
+
+A sink is a score that takes part in the softmax of a query, and has no value (gpt-oss). It is computed as one
+more key before the first one. A bound c replaces each score x by c tanh(x / c) (Gemma 2).
 """
 
+from collections.abc import Iterable
 from functools import cached_property
 from inspect import signature
 from itertools import pairwise
@@ -14,9 +18,11 @@ import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface
 
+from trainer_adapters.layers.held_packing import held_packing
 from trainer_adapters.shared_prefixes import SharedPrefixes, rows_of
 
 PACKED = "packed"
+ON_CUDA = "attention with {} is not implemented on CUDA ({}); train this model on the CPU, or choose another"
 
 
 class Packing:
@@ -62,6 +68,16 @@ class Packing:
         where[slots[own]] = own
         return self.shared.to_distinct(where)
 
+    def classes_of(self, values: torch.Tensor) -> list[torch.Tensor]:
+        """Returns the `[U, ...]` values of the distinct tokens as `[s, L, ...]` of each length class."""
+        return [
+            rows_of(values, index.flatten()).view(*index.shape, *values.shape[1:]) for index in self.padded
+        ]
+
+    def join(self, classes: Iterable[torch.Tensor]) -> torch.Tensor:
+        """Returns the `[U, ...]` values of the distinct tokens from `[s, L, ...]` of each length class."""
+        return torch.cat([values.flatten(0, 1) for values in classes]).index_select(0, self.restore)
+
 
 def _is_own_slot(index: torch.Tensor) -> torch.Tensor:
     """Returns a mask of `index` that is False at padding positions."""
@@ -78,20 +94,29 @@ def packed_attention(
     packing: Packing | None = None,
     scaling: float,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,  # [H]
     dropout: float = 0.0,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     """Returns causal attention within each sequence, `[1, U, H, V]`.
 
-    Dropout is not applied, because servers, whose log-probabilities are compared, do not apply it. Raises
-    ValueError if the model needs another kind of attention.
+    softcap: bound of the scores. s_aux: a sink of each head. Dropout is not applied, because servers, whose
+    log-probabilities are compared, do not apply it. Raises ValueError if the model needs another kind of
+    attention.
     """
+    packing = packing or held_packing()
+    name = type(module).__name__
     if packing is None:
-        raise ValueError(f"{type(module).__name__} is not given where sequences begin")
-    if unknown := [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]:
-        raise ValueError(f"packed attention does not support {', '.join(unknown)} ({type(module).__name__})")
+        raise ValueError(f"{name} is not given where sequences begin")
+    if kwargs.get("position_bias") is not None or (softcap is not None and s_aux is not None):
+        raise ValueError(f"packed attention does not support position_bias, or sinks with a bound ({name})")
+    if query.is_cuda and (softcap is not None or s_aux is not None):
+        raise ValueError(ON_CUDA.format("sinks" if softcap is None else "bounded scores", name))
     rows = [states[0].transpose(0, 1) for states in (query, key, value)]
-    if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
+    if softcap is not None or s_aux is not None:
+        attended = _padded_otherwise(*rows, packing, scaling, sliding_window, softcap, s_aux)
+    elif query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         attended = _varlen(*rows, packing, scaling, sliding_window)
     else:
         attended = _padded(*rows, packing, scaling, sliding_window)
@@ -135,8 +160,59 @@ def _padded(query, key, value, packing: Packing, scaling: float, window: int | N
             scale=scaling,
             enable_gqa=True,
         )
-        classes.append(attended.transpose(1, 2).reshape(index.numel(), -1))  # [s * L, H * V]
-    return torch.cat(classes).index_select(0, packing.restore).view(*query.shape[:2], value.shape[2])
+        classes.append(attended.transpose(1, 2).flatten(2))  # [s, L, H * V]
+    return packing.join(classes).view(*query.shape[:2], value.shape[2])
+
+
+def _padded_otherwise(
+    query, key, value, packing: Packing, scaling: float, window: int | None, bound: float | None, sinks
+) -> torch.Tensor:
+    classes = []
+    for index in packing.padded:
+        states = [_pad(each, index) for each in (query, key, value)]
+        if sinks is None:
+            attended = _bounded(*states, scaling, window, bound)
+        else:
+            attended = _with_sinks(*states, scaling, window, sinks)
+        classes.append(attended.transpose(1, 2).flatten(2))
+    return packing.join(classes).view(*query.shape[:2], value.shape[2])
+
+
+def _with_sinks(query, key, value, scaling: float, window: int | None, sinks) -> torch.Tensor:
+    """Returns attention [s, H, L, V] with one more key of value 0, whose score is the head's sink.
+
+    The key stands before the first one. Its product with a query is that of one more dimension, in which the
+    query is the sink and all other keys are 0. A first query, whose result is dropped, keeps the mask causal.
+    """
+    of_sinks = (sinks / scaling).to(query.dtype).view(1, -1, 1, 1).expand(*query.shape[:3], 1)
+    query = F.pad(torch.cat([query, of_sinks], dim=3), (0, 0, 1, 0))
+    sink = F.one_hot(torch.tensor(key.shape[3]), key.shape[3] + 1).to(key)
+    key = torch.cat([sink.expand(*key.shape[:2], 1, -1), F.pad(key, (0, 1))], dim=2)
+    length = query.shape[2]
+    mask = None
+    if window is not None and window + 1 < length:
+        mask = _band(length, window, query.device)
+        mask[:, 0] = True
+    attended = F.scaled_dot_product_attention(
+        query,
+        key,
+        F.pad(value, (0, 0, 1, 0)),
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scaling,
+        enable_gqa=True,
+    )
+    return attended[:, :, 1:]
+
+
+def _bounded(query, key, value, scaling: float, window: int | None, bound: float) -> torch.Tensor:
+    """Returns attention [s, H, L, V] with scores c tanh(x / c)."""
+    length = query.shape[2]
+    repeats = query.shape[1] // key.shape[1]
+    key, value = (states.repeat_interleave(repeats, dim=1) for states in (key, value))
+    scores = bound * torch.tanh(query @ key.transpose(2, 3) * (scaling / bound))
+    seen = _band(length, window or length, query.device)
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value
 
 
 def _pad(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -147,6 +223,13 @@ def _pad(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     tokens, heads, size = states.shape
     rows = rows_of(states.reshape(tokens, heads * size), index.flatten())
     return rows.view(*index.shape, heads, size).transpose(1, 2)
+
+
+def causal_mask(rows: int, length: int, window: int | None, like: torch.Tensor) -> torch.Tensor:
+    """Returns a mask [s, 1, L, L] to add to scores, with the dtype and device of `like`."""
+    seen = _band(length, window or length, like.device)
+    mask = torch.zeros(length, length, dtype=like.dtype, device=like.device)
+    return mask.masked_fill(~seen, torch.finfo(like.dtype).min).expand(rows, 1, length, length)
 
 
 def _band(length: int, window: int, device: torch.device) -> torch.Tensor:

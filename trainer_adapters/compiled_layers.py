@@ -3,7 +3,8 @@
 A backend calls it before it shards the layers. This module must not depend on sharding or on output heads.
 
 Each kind of layer is compiled once with a gradient and once without, with dynamic shapes. Attention is not
-compiled, because the data that it reads from a `Packing` differ from pack to pack.
+compiled, because the data that it reads from a `Packing` differ from pack to pack. Layers that read along the
+pack (`layers.kinds`) are refused: their gradients would differ by more than the tolerance of the kit.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,10 +14,15 @@ import torch
 from transformers import AttentionInterface
 
 from trainer_adapters.attention import PACKED, packed_attention
+from trainer_adapters.layers.kinds import read_along
 
 
 def compile_layers(layers: Iterable[torch.nn.Module]) -> None:
-    """Replaces each layer's `forward` by a compiled one."""
+    """Replaces each layer's `forward` by a compiled one. Raises ValueError for layers that read along."""
+    if found := read_along(layers):
+        raise ValueError(
+            f"compile_layers=true cannot be set for a model with {type(found[0]).__name__}; set it to false"
+        )
     AttentionInterface.register(PACKED, torch.compiler.disable(packed_attention))
     for layer in layers:
         # Hooks that shard or checkpoint the layer run outside of `forward`, and are not compiled.

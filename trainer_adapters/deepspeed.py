@@ -18,6 +18,7 @@ from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport, TokenScores
 from trainer_adapters.activation_checkpointing import checkpoint_layers
 from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
+from trainer_adapters.layers.kinds import read_along
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
 from trainer_adapters.start_check import Scores
@@ -120,6 +121,10 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         deepspeed.init_distributed(dist_backend=backend, verbose=False)
         checkpoint_layers(self._scorer.layers, self._activation_checkpointing)
+        if self._zero["stage"] == 3:
+            # They run once per length class, of which ranks have different numbers: gathered once a layer.
+            for module in read_along(self._scorer.layers):
+                deepspeed.utils.set_z3_leaf_module(module, True)
         masters = self._float32_masters()
         self._unrounded = self._kept_in_float32()
         settings = self._settings()

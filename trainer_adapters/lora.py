@@ -17,6 +17,9 @@ from contracts.model_shape import ModelShape
 
 ALL_LINEAR = "all-linear"
 ADAPTER = "default"  # peft's name of a model's only adapter
+# Layers that peft refuses, and the model types in which it does: fused kernels read their weights.
+REFUSED = ("out_proj",)
+WITH_REFUSED = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
 FACTORS = (f".lora_A.{ADAPTER}.weight", f".lora_B.{ADAPTER}.weight")
 
 
@@ -76,13 +79,15 @@ class LoRA:
 
     def unfit(self, config: PretrainedConfig) -> str | None:
         """Returns a message if a model of this config cannot be adapted, else None."""
-        if self.targets == ALL_LINEAR:
-            return None
         with torch.device("meta"):
             return self._unmatched(AutoModelForCausalLM.from_config(config))
 
     def _unmatched(self, model: PreTrainedModel) -> str | None:
         there = list(dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model)))
+        refused = [name for name in there if name in REFUSED and model.config.model_type in WITH_REFUSED]
+        rest = ", ".join(name for name in there if name not in refused)
+        if refused and (self.targets == ALL_LINEAR or refused[0] in self.targets):
+            return f"has layers {refused[0]}, which peft does not adapt: set lora.targets to some of [{rest}]"
         wanted = [] if self.targets == ALL_LINEAR else self.targets
         if unmatched := [name for name in wanted if name not in there]:
             return (

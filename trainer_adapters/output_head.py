@@ -43,12 +43,15 @@ class Head(NamedTuple):
     weight: torch.Tensor  # [vocab, hidden]
     bias: torch.Tensor | None  # [vocab]
     given: torch.dtype  # dtype of the weights before they were converted
+    bound: float | None  # c, if the model replaces a logit x by c tanh(x / c)
 
     @classmethod
-    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None, in_float32: bool) -> "Head":
+    def of(
+        cls, weight: torch.Tensor, bias: torch.Tensor | None, in_float32: bool, bound: float | None
+    ) -> "Head":
         if not in_float32:
-            return cls(weight, bias, weight.dtype)
-        return cls(weight.float(), None if bias is None else bias.float(), weight.dtype)
+            return cls(weight, bias, weight.dtype, bound)
+        return cls(weight.float(), None if bias is None else bias.float(), weight.dtype, bound)
 
     def tf32_suits(self, hidden: torch.Tensor) -> bool:
         """Returns True if states and weights are bfloat16 values that are multiplied in float32."""
@@ -65,7 +68,13 @@ class Head(NamedTuple):
                 torch.mm(states, self.weight.t(), out=out)
             else:
                 torch.addmm(self.bias, states, self.weight.t(), out=out)
+        if self.bound is not None:
+            out.div_(self.bound).tanh_().mul_(self.bound)
         return out.div_(temperature.unsqueeze(1))
+
+    def slope_of_bound(self, logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+        """Returns 1 - tanh(x / c)^2, [C, vocab], from the results of `logits`."""
+        return 1 - (logits * (temperature / self.bound).unsqueeze(1)).square_()
 
 
 class HeadScores(torch.autograd.Function):
@@ -77,6 +86,7 @@ class HeadScores(torch.autograd.Function):
     chunk: number of tokens whose logits exist at the same time.
     entropy: if False, entropies are None.
     in_float32: if True, the head computes in float32, whatever the dtype of its weights.
+    bound: bound of the logits before they are divided by the temperature, or None.
     """
 
     @staticmethod
@@ -90,9 +100,10 @@ class HeadScores(torch.autograd.Function):
         chunk: int,
         entropy: bool,
         in_float32: bool,
+        bound: float | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns the scores. Saves log-probabilities over the vocabulary only if there is one chunk."""
-        head = Head.of(weight, bias, in_float32)
+        head = Head.of(weight, bias, in_float32, bound)
         logprobs = torch.empty_like(temperature)
         log_sums = torch.empty_like(temperature)  # log Σ exp(logits)
         entropies = torch.empty_like(temperature) if entropy else None
@@ -111,7 +122,7 @@ class HeadScores(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias, token_ids, temperature, log_sums, entropies, kept)
         ctx.set_materialize_grads(False)
         ctx.chunk = chunk
-        ctx.in_float32 = in_float32
+        ctx.how = in_float32, bound
         return logprobs, entropies
 
     @staticmethod
@@ -121,7 +132,7 @@ class HeadScores(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         """Returns the gradients of states and head. `of_entropies` is None if the loss does not use them."""
         hidden, weight, bias, token_ids, temperature, log_sums, entropies, kept = ctx.saved_tensors
-        head = Head.of(weight, bias, ctx.in_float32)
+        head = Head.of(weight, bias, *ctx.how)
         if of_logprobs is None:
             of_logprobs = torch.zeros_like(temperature)
         learnt = of_logprobs != 0
@@ -136,6 +147,9 @@ class HeadScores(torch.autograd.Function):
                 log_p = head.logits(hidden[rows], temperature[rows], again).sub_(log_sums[rows].unsqueeze(1))
             else:
                 log_p = kept[rows]
+            steepness = None
+            if head.bound is not None:
+                steepness = head.slope_of_bound(log_p + log_sums[rows].unsqueeze(1), temperature[rows])
             if of_entropies is None:
                 slopes = _slopes_of_logprobs(log_p, token_ids[rows])
                 factor = of_logprobs[rows] / temperature[rows]
@@ -143,10 +157,12 @@ class HeadScores(torch.autograd.Function):
                 by_score = of_logprobs[rows], of_entropies[rows], entropies[rows]
                 slopes = _slopes_of_both(log_p, token_ids[rows], *by_score, other)
                 factor = 1 / temperature[rows]
+            if steepness is not None:
+                slopes.mul_(steepness)
             gradients.add(head, rows, hidden[rows], slopes, factor.unsqueeze(1))
         of_weight = None if gradients.weight is None else gradients.weight.to(weight.dtype)
         of_bias = None if gradients.bias is None else gradients.bias.to(bias.dtype)
-        return gradients.hidden, of_weight, of_bias, None, None, None, None, None
+        return gradients.hidden, of_weight, of_bias, *[None] * 6
 
 
 def _slopes_of_logprobs(log_p: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:

@@ -5,8 +5,9 @@ reference is transformers' forward with eager attention, one sequence at a time.
 scorer omits a part of the model. Every rank scores the same batch, so a difference between ranks means that
 their models differ.
 
-Attention windows are reduced for the comparison, in the model and in the scorer, so that a short sequence
-exceeds them. A window as long as the model's context has no effect and is not changed.
+The limits of attention are windows, numbers of chosen keys, and bounds of scores. For the comparison they
+are reduced, in the model and in the scorer, so that a short sequence reaches them. A window as long as the
+model's context has no effect and is not changed.
 
 In float32 the two differ by the order of sums, by 1e-6 to 1e-4 nats. The tolerance is 1e-3 for every token.
 In bfloat16 each layer rounds to 8 bits, and a router may choose another expert for a token. So the mean over
@@ -26,13 +27,15 @@ from contracts.support.messages import one_line
 from contracts.trainer import PackedBatch
 
 WINDOW = 16  # tokens
+BOUND = 1.0  # of attention scores
 # Lengths of the packed sequences. In three, more than half of the tokens are beyond WINDOW.
 LENGTHS = (52, 7, 1, 44, 40)
 TEMPERATURES = (0.6, 1.0, 1.0, 1.6, 0.6)
 ALIKE = 30  # tokens of the common prefix of the first and the last sequence
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.2}  # nats
 BETWEEN_RANKS = 0.1  # share of the tolerance
-WINDOWS = ("sliding_window", "window_size", "attention_window")
+WINDOWS = ("sliding_window", "window_size", "attention_window", "index_topk")
+BOUNDS = ("attn_logit_softcapping",)
 
 Scores = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]  # as in TokenScores, [T] float32 each
 
@@ -105,7 +108,7 @@ def check_scores(
     name = type(model).__name__
     try:
         batch = check_batch(model).to(device)
-        with torch.no_grad(), _small_windows(model):
+        with torch.no_grad(), _small_limits(model):
             scored = score(batch, False)
             own = score(batch, True)
     except torch.OutOfMemoryError:
@@ -144,22 +147,23 @@ def _difference(scored: Scores, own: Scores, dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def _small_windows(model: PreTrainedModel) -> Iterator[None]:
-    """Reduces every attention window that is shorter than the context to WINDOW."""
+def _small_limits(model: PreTrainedModel) -> Iterator[None]:
+    """Reduces every window that is shorter than the context to WINDOW, and every bound of scores to BOUND."""
     context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or float("inf")
     holders = [*_configs(model), *model.modules()]
-    found = [
-        (holder, name, value)
-        for holder in holders
-        for name in WINDOWS
-        if type(value := vars(holder).get(name)) is int and WINDOW < value < context
-    ]
+    found = []
+    for holder in holders:
+        for name, value in vars(holder).items():
+            if name in WINDOWS and type(value) is int and WINDOW < value < context:
+                found.append((holder, name, value, WINDOW))
+            if name in BOUNDS and value is not None:
+                found.append((holder, name, value, BOUND))
     try:
-        for holder, name, _ in found:
-            setattr(holder, name, WINDOW)
+        for holder, name, _, small in found:
+            setattr(holder, name, small)
         yield
     finally:
-        for holder, name, value in found:
+        for holder, name, value, _ in found:
             setattr(holder, name, value)
 
 

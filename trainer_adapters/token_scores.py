@@ -12,13 +12,17 @@ from contracts.support.messages import first_line
 from contracts.trainer import PackedBatch
 from contracts.whole_model import is_quantised
 from trainer_adapters.attention import PACKED, Packing
+from trainer_adapters.layers.kinds import prepare, unknown_layers, unknown_types
+from trainer_adapters.logit_form import logit_form
 from trainer_adapters.output_head import HeadScores, JoinedScores, default_chunk
 from trainer_adapters.shared_prefixes import SharedPrefixes, rows_of
 from trainer_adapters.start_check import Scores, own_scores
 
-PACKED_LAYERS = {"full_attention", "sliding_attention"}
-# Fields of the text config that transform logits, with their neutral values. `forward` does not apply them.
-LOGIT_TRANSFORMS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
+QUANTISED = (
+    "is quantised (quantization_config): train a bfloat16 copy, which python -m extensions.tools.dequantise "
+    "writes of fp8 and mxfp4"
+)
+NO_LAYERS = "has no list of decoder layers to shard"
 LENGTH_DEPENDENT = {"dynamic", "longrope"}  # types of rotary embedding that depend on sequence length
 
 
@@ -47,11 +51,13 @@ class TokenScorer(torch.nn.Module):
     ):
         super().__init__()
         check_supported(model)
+        prepare(model.get_decoder().layers)
         self.model = model
         head = model.get_output_embeddings()
         self.value_head = ValueHead(head.in_features) if value_head else None
         self.fp32_head = fp32_head
         self.logits_chunk = logits_chunk or default_chunk(head.out_features, head.in_features)
+        self._form = logit_form(model.config)
         self._constant_positions = constant_positions(model.config)
 
     @property
@@ -109,7 +115,8 @@ class TokenScorer(torch.nn.Module):
         The head takes part even without tokens. Otherwise ranks would reduce different sets of gradients.
         """
         head = self.model.get_output_embeddings()
-        how = self.logits_chunk, entropy, self.fp32_head
+        how = self.logits_chunk, entropy, self.fp32_head, self._form.bound
+        temperature = temperature / self._form.factor
         return HeadScores.apply(hidden, head.weight, head.bias, token_ids, temperature, *how)
 
 
@@ -119,36 +126,36 @@ def check_supported(model: PreTrainedModel) -> None:
     if model.config.get_text_config()._attn_implementation != PACKED:
         raise ValueError(f"{name} must be loaded with attn_implementation={PACKED!r}")
     if not hasattr(model.get_decoder(), "layers"):
-        raise ValueError(f"{name} has no list of decoder layers to shard")
-    if unfit := unfit_config(model.config):
+        raise ValueError(f"{name} {NO_LAYERS}")
+    if unfit := unfit_config(model.config) or unfit_layers(model):
         raise ValueError(f"{name} {unfit}")
 
 
 def unfit_config(config: PreTrainedConfig) -> str | None:
     """Returns a message if the config's fields show that scores would be wrong, else None."""
-    text = config.get_text_config()
     if is_quantised(config.to_dict()):
-        return "is quantised (quantization_config): an export would have its codes; choose it in bfloat16"
-    if unfit := set(getattr(text, "layer_types", None) or ()) - PACKED_LAYERS:
-        return f"has {', '.join(sorted(unfit))}: its state would run across a pack's sequences"
-    for field, neutral in LOGIT_TRANSFORMS.items():
-        if getattr(text, field, None) not in (None, neutral):
-            return f"transforms its logits ({field}), which scoring in chunks does not"
-    if getattr(text, "attn_logit_softcapping", None) is not None:
-        return "bounds its attention scores (attn_logit_softcapping), which packed attention does not"
+        return QUANTISED
+    if unfit := unknown_types(config):
+        return f"has {', '.join(unfit)}: such layers would read across a pack's sequences"
     return None
+
+
+def unfit_layers(model: PreTrainedModel) -> str | None:
+    """Returns a message if a decoder layer would read across a pack's sequences, else None."""
+    found = unknown_layers(model.config, model.get_decoder().layers)
+    return found and f"has layers of class {found}, which would read across a pack's sequences"
 
 
 def unfit_model(config: PreTrainedConfig) -> str | None:
     """Returns a message if the model, built on the meta device, cannot be scored, else None."""
     try:
         with torch.device("meta"):
-            decoder = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED).get_decoder()
+            model = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED)
     except Exception as error:  # a model class may raise any error
         if error.args == (PACKED,):
             return "has attention layers of its own, which cannot run packed"
         return f"cannot be made from config.json: {first_line(error)}"
-    return None if hasattr(decoder, "layers") else "has no list of decoder layers to shard"
+    return unfit_layers(model) if hasattr(model.get_decoder(), "layers") else NO_LAYERS
 
 
 def constant_positions(config: PreTrainedConfig) -> int | None:

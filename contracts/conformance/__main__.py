@@ -2,7 +2,7 @@
 
     python -m contracts.conformance inference --url URL ... --model PATH [--only G3] [--part NAME] [--json]
     python -m contracts.conformance trainer --adapter PACKAGE.CLASS [--ranks 2] [--only T2] [--part NAME]
-    python -m contracts.conformance model DIR
+    python -m contracts.conformance model DIR [--kind hybrid]
 
 The exit status is 0 if every declared guarantee holds, 1 if one does not, and 2 if nothing could be checked.
 """
@@ -26,6 +26,7 @@ def main() -> int:
     add_trainer(commands.add_parser("trainer", help="a trainer backend, a class that is importable here"))
     model = commands.add_parser("model", help="write a tiny random model, to serve or to train")
     model.add_argument("directory")
+    model.add_argument("--kind", choices=("plain", "scaled", "hybrid", "sinks"), default="plain")
     model.set_defaults(run=write_model)
     options = parser.parse_args()
     try:
@@ -38,9 +39,9 @@ def main() -> int:
 
 def write_model(options: argparse.Namespace) -> int:
     """Writes a tiny random model and prints its directory."""
-    from contracts.conformance.tiny_model import make_tiny_model
+    from contracts.conformance.tiny_model import KINDS
 
-    print(make_tiny_model(options.directory))
+    print(KINDS[options.kind](options.directory))
     return 0
 
 

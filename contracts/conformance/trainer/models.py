@@ -25,7 +25,13 @@ from transformers import (
     PreTrainedModel,
 )
 
-from contracts.conformance.tiny_model import VOCABULARY, make_scaled_model, make_tiny_model
+from contracts.conformance.tiny_model import (
+    VOCABULARY,
+    make_hybrid_model,
+    make_scaled_model,
+    make_sinks_model,
+    make_tiny_model,
+)
 
 WINDOW = 24  # tokens; some sequences are longer
 SIZES: dict[str, Any] = {
@@ -70,10 +76,6 @@ def _saved(model: PreTrainedModel, path: Path) -> str:
                 parameter.add_(0.1 * torch.randn_like(parameter))
     model.save_pretrained(path)
     return str(path)
-
-
-def _scaled(path: Path) -> str:
-    return make_scaled_model(path)
 
 
 def _with_bias_in_the_head(path: Path) -> str:
@@ -126,7 +128,9 @@ def with_buffers(path: Path) -> str:
 # Special models by their special feature; a trainer scores each correctly, or refuses it.
 SPECIAL_MODELS: dict[str, Callable[[Path], str]] = {
     "has scalars of its layers in buffers": with_buffers,
-    "divides its logits after the head": _scaled,
+    "divides its logits after the head": make_scaled_model,
+    "has layers with a recurrent state": make_hybrid_model,
+    "has sinks in its attention": make_sinks_model,
     "has a head with a bias": _with_bias_in_the_head,
     "has a window of attention": _with_a_window,
     "has learned positions": _with_learned_positions,
