@@ -132,7 +132,7 @@ observers=[tensorboard,wand] | observers=wand is not one of tensorboard, trackio
 observers=wandb observers.wandb.tracker=wand | observers.wandb: 'wand' is no tracker; there are: wandb
 +observers.mine._target_=$HERE.Untold | 'no-such-program', which is no program on this machine
 streams._target_=$HERE.OneOption | for another class, write ~streams +streams._target_=tests.
-objective._target_=$HERE.Needy | it has none; if a file of conf/ set it for another class, write ~objective
+objective._target_=$HERE.Needy | Needy has no options; if a file of conf/ set it for another class, write ~
 +observers.mine._target_=os.getcwd | observers.mine._target_=os.getcwd is no Observer
 view=true | view=true: set observers=viewer, or several, like observers=[viewer,wandb]
 +trackers=[wandb] | +trackers=[wandb]: set observers=wandb, trackio or tensorboard
@@ -332,8 +332,8 @@ NO_TOOLS = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 MODELS = {  # what is done to the model, what is set, and what is said
     "no template": (without_template, [], "has no chat template"),
     "scored wrongly": (
-        lambda model: written(model, "config.json", final_logit_softcapping=30.0),
-        [], "qwen2 transforms its logits (final_logit_softcapping)",
+        lambda model: written(model, "config.json", layer_types=["full_attention", "minimax_m3_sparse"]),
+        [], "qwen2 has minimax_m3_sparse: such layers would read across",
     ),
     "too long": (None, ["sampling.max_tokens=60"], "exceeds the model's context of 64"),
     "long prompts": (None, ["sampling.max_prompt_tokens=5"], "and sampling.max_prompt_tokens is 5; raise it"),

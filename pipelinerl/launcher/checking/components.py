@@ -166,18 +166,22 @@ def checked(name: str, make: Callable[[], Made]) -> Made:
 
 def _no_option(section: str, error: BaseException) -> str | None:
     """Returns a message for an unknown option of a constructor, or None for another error."""
-    unknown = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
-    if unknown is None:
+    found = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    found = found or re.fullmatch(r"(\w+)\(\) takes no arguments()", str(error))
+    if found is None:
         return None
+    name, unknown = found.groups()
     frames = traceback.walk_tb(error.__traceback__)  # the called class is one of their local variables
     local = (value for frame, _ in frames for value in frame.f_locals.values())
-    classes = [one for one in local if isinstance(one, type) and one.__name__ == unknown[1]]
-    options = [name for one in classes[:1] for name in signature(one).parameters if name != "seed"]
-    there = f"; it has {', '.join(options) or 'none'}" if classes else ""
-    near = nearest(unknown[2], options)
+    classes = [one for one in local if isinstance(one, type) and one.__name__ == name]
+    options = [option for one in classes[:1] for option in signature(one).parameters if option != "seed"]
+    near = nearest(unknown, options)
+    says = f"{name} has no option {unknown}{near}" if unknown else f"{name} has no options"
+    if classes and options:
+        says += f"; it has {', '.join(options)}"
     if classes and not near and section not in LISTS:
-        there += of_another_class(section, f"{classes[0].__module__}.{classes[0].__qualname__}")
-    return f"{unknown[1]} has no option {unknown[2]}{near}{there}"
+        says += of_another_class(section, f"{classes[0].__module__}.{classes[0].__qualname__}")
+    return says
 
 
 def _not_found(text: str) -> str | None:

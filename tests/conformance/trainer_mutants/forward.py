@@ -10,8 +10,10 @@ import torch
 from contracts.trainer import PackedBatch, TokenScores, WorkerSpec
 from examples.plain_trainer import PlainTrainer
 from tests.conformance.trainer_mutants.mutants import mutant
-from trainer_adapters import token_scores
+from trainer_adapters import attention, token_scores
 from trainer_adapters.fsdp import FSDPTrainer
+from trainer_adapters.layers import kinds
+from trainer_adapters.logit_form import LogitForm
 
 
 @mutant(
@@ -57,7 +59,27 @@ class ScoresTheFirstToken(FSDPTrainer):
 @mutant("T1", "divides its logits after the head is scored wrongly, without an error", part="special-models")
 class ScoresWhateverTheModel(FSDPTrainer):
     def init_worker(self, spec: WorkerSpec) -> None:
-        token_scores.LOGIT_TRANSFORMS.clear()  # in the process of this rank
+        token_scores.logit_form = lambda config: LogitForm()  # in the process of this rank
+        super().init_worker(spec)
+
+    def _check_scores(self) -> None:
+        pass
+
+
+@mutant("T1", "with a recurrent state is scored wrongly, without an error", part="special-models")
+class RunsARecurrenceAcrossThePack(FSDPTrainer):
+    def init_worker(self, spec: WorkerSpec) -> None:
+        kinds.carry = lambda mixer: None
+        super().init_worker(spec)
+
+    def _check_scores(self) -> None:
+        pass
+
+
+@mutant("T1", "has sinks in its attention is scored wrongly, without an error", part="special-models")
+class LeavesOutSinks(FSDPTrainer):
+    def init_worker(self, spec: WorkerSpec) -> None:
+        attention._padded_otherwise = lambda *arguments: attention._padded(*arguments[:6])
         super().init_worker(spec)
 
     def _check_scores(self) -> None:
