@@ -47,9 +47,12 @@ def calls_in_segments_are_read_as_a_whole(url: str, model: str, token: str) -> N
         "segments": SegmentPolicy(segment_tokens=3),
         "decode": lambda ids: TOKENIZER.decode(ids, skip_special_tokens=True),
     }
-    for rollout in with_a_call(roll_out(url, model, token, **in_segments)):
-        assert rollout.completions[0].segments[:2] == [3, 6]
+    rollouts = with_a_call(roll_out(url, model, token, **in_segments))
+    for rollout in rollouts:
+        call = rollout.completions[0]
+        assert call.segments == [*range(3, len(call.token_ids), 3)]  # a call that slips may be short
         _is_one_conversation(rollout)
+    assert any(len(rollout.completions[0].segments) > 2 for rollout in rollouts)
 
 
 def with_a_call(rollouts: list[Rollout]) -> list[Rollout]:
