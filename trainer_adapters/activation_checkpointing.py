@@ -20,10 +20,11 @@ Checkpointing = bool | Literal["selective"]
 
 aten = torch.ops.aten
 # `aten.bmm` is not included: attention without a fused kernel computes [T, T] scores by it.
+GROUPED = aten._grouped_mm.default
 SAVED = [
     aten.mm.default,
     aten.addmm.default,
-    aten._grouped_mm.default,
+    GROUPED,
     aten._scaled_dot_product_cudnn_attention.default,
     aten._scaled_dot_product_efficient_attention.default,
     aten._scaled_dot_product_flash_attention.default,
@@ -32,12 +33,18 @@ SAVED = [
 ]
 
 
+def _add_in_place(layers: Iterable[torch.nn.Module]) -> bool:
+    """Returns True if experts have biases, which transformers adds to the saved products themselves."""
+    return any(hasattr(module, "gate_up_proj_bias") for layer in layers for module in layer.modules())
+
+
 def checkpoint_layers(layers: Iterable[torch.nn.Module], kind: Checkpointing) -> None:
     """Applies checkpointing of this kind to each layer. Does nothing if `kind` is False."""
     if not kind:
         return
     options = {}
     if kind == "selective":
-        options = {"context_fn": partial(create_selective_checkpoint_contexts, SAVED)}
+        saved = [operation for operation in SAVED if operation is not GROUPED or not _add_in_place(layers)]
+        options = {"context_fn": partial(create_selective_checkpoint_contexts, saved)}
     for layer in layers:
         checkpoint(layer, **options)

@@ -109,8 +109,10 @@ def packed_attention(
     name = type(module).__name__
     if packing is None:
         raise ValueError(f"{name} is not given where sequences begin")
-    if kwargs.get("position_bias") is not None or (softcap is not None and s_aux is not None):
-        raise ValueError(f"packed attention does not support position_bias, or sinks with a bound ({name})")
+    if unknown := [word for word in ("indices", "position_bias") if kwargs.get(word) is not None]:
+        raise ValueError(f"packed attention does not support {', '.join(unknown)} ({name})")
+    if softcap is not None and s_aux is not None:
+        raise ValueError(f"packed attention does not support sinks with a bound ({name})")
     if query.is_cuda and (softcap is not None or s_aux is not None):
         raise ValueError(ON_CUDA.format("sinks" if softcap is None else "bounded scores", name))
     rows = [states[0].transpose(0, 1) for states in (query, key, value)]
@@ -193,16 +195,17 @@ def _with_sinks(query, key, value, scaling: float, window: int | None, sinks) ->
     if window is not None and window + 1 < length:
         mask = _band(length, window, query.device)
         mask[:, 0] = True
+    size = value.shape[3]
     attended = F.scaled_dot_product_attention(
         query,
         key,
-        F.pad(value, (0, 0, 1, 0)),
+        F.pad(value, (0, query.shape[3] - size, 1, 0)),  # fused kernels need values as long as keys
         attn_mask=mask,
         is_causal=mask is None,
         scale=scaling,
         enable_gqa=True,
     )
-    return attended[:, :, 1:]
+    return attended[:, :, 1:, :size]
 
 
 def _bounded(query, key, value, scaling: float, window: int | None, bound: float) -> torch.Tensor:

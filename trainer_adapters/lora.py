@@ -8,6 +8,7 @@ names in the base model. This module must not depend on sharding or optimizers.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import ClassVar
 
 import torch
@@ -80,7 +81,12 @@ class LoRA:
     def unfit(self, config: PretrainedConfig) -> str | None:
         """Returns a message if a model of this config cannot be adapted, else None."""
         with torch.device("meta"):
-            return self._unmatched(AutoModelForCausalLM.from_config(config))
+            model = AutoModelForCausalLM.from_config(config)
+            if why := self._unmatched(model):
+                return why
+            if find_spec("peft") is None:  # `missing` says so
+                return None
+            return self._misadapted(model)
 
     def _unmatched(self, model: PreTrainedModel) -> str | None:
         there = list(dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model)))
@@ -101,10 +107,14 @@ class LoRA:
 
         Raises ValueError if the model has no layer of a target's name.
         """
+        if why := self._unmatched(model) or self._misadapted(model):
+            raise ValueError(f"{type(model).__name__} {why}")
+        model.eval()
+
+    def _misadapted(self, model: PreTrainedModel) -> str | None:
+        """Adds adapters by peft. Returns a message if it adapts other layers than it is asked to."""
         from peft import LoraConfig, inject_adapter_in_model
 
-        if why := self._unmatched(model):
-            raise ValueError(f"{type(model).__name__} {why}")
         targets = [
             name
             for name in _linear_layers(model)
@@ -112,9 +122,13 @@ class LoRA:
         ]
         config = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=targets, task_type="CAUSAL_LM")
         inject_adapter_in_model(config, model, ADAPTER)
-        model.eval()
-        if sorted(adapted_layers(model)) != sorted(f"{name}.weight" for name in targets):
-            raise ValueError(f"{type(model).__name__}: peft adapts other layers than it is asked to")
+        adapted = adapted_layers(model)
+        left_out = {name.rpartition(".")[2] for name in targets if f"{name}.weight" not in adapted}
+        if not left_out and len(adapted) == len(targets):
+            return None
+        rest = dict.fromkeys(name.rpartition(".")[2] for name in targets)
+        good = ", ".join(name for name in rest if name not in left_out)
+        return f"has layers that peft adapts otherwise than asked: set lora.targets to some of [{good}]"
 
 
 def _linear_layers(model: PreTrainedModel) -> list[str]:

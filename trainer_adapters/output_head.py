@@ -73,8 +73,8 @@ class Head(NamedTuple):
         return out.div_(temperature.unsqueeze(1))
 
     def slope_of_bound(self, logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-        """Returns 1 - tanh(x / c)^2, [C, vocab], from the results of `logits`."""
-        return 1 - (logits * (temperature / self.bound).unsqueeze(1)).square_()
+        """Returns 1 - tanh(x / c)^2, [C, vocab], in the memory of the results of `logits`."""
+        return logits.mul_((temperature / self.bound).unsqueeze(1)).square_().neg_().add_(1)
 
 
 class HeadScores(torch.autograd.Function):

@@ -141,8 +141,12 @@ def unfit_config(config: PreTrainedConfig) -> str | None:
 
 
 def unfit_layers(model: PreTrainedModel) -> str | None:
-    """Returns a message if a decoder layer would read across a pack's sequences, else None."""
-    found = unknown_layers(model.config, model.get_decoder().layers)
+    """Returns a message if decoder layers share parameters or would read across a pack's sequences."""
+    layers = model.get_decoder().layers
+    every = [parameter for layer in layers for parameter in layer.parameters()]
+    if len(every) != len(set(every)):
+        return "has layers that share parameters, which cannot be sharded layer by layer"
+    found = unknown_layers(model.config, layers)
     return found and f"has layers of class {found}, which would read across a pack's sequences"
 
 

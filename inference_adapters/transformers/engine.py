@@ -39,12 +39,19 @@ from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.scoring import score
 
 BATCHED = {"full_attention", "sliding_attention"}  # types of layers that continuous batching knows
+WITH_SINKS = {"gpt_oss", "granite_swa", "granitemoe_swa"}  # served by paged eager attention, which has sinks
 CAPABILITIES = ["score", "staged", "truncation", "seed", "stream", "top_logprobs"]
 
 
 def check_batched(model: str) -> None:
     """Raises ValueError, with a one-line message, for layers that continuous batching does not compute."""
-    config = AutoConfig.from_pretrained(model, local_files_only=True).get_text_config()
+    whole = AutoConfig.from_pretrained(model, local_files_only=True)
+    if type(whole) not in AutoModelForCausalLM._model_mapping:
+        raise ValueError(f"{model} is a {whole.model_type}, which has no causal language model")
+    model_class = AutoModelForCausalLM._model_mapping[type(whole)]
+    if not model_class._supports_sdpa and whole.model_type not in WITH_SINKS:
+        raise ValueError(f"{model} has attention that is not batched here: use inference=vllm")
+    config = whole.get_text_config()
     if other := sorted({*(getattr(config, "layer_types", None) or ())} - BATCHED):
         raise ValueError(f"{model} has layers of {', '.join(other)}: use inference=vllm")
     if getattr(config, "attn_logit_softcapping", None) is not None:
@@ -120,19 +127,15 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
     def _load(self) -> PreTrainedModel:
         if why := fault_in_files(Path(self.model_path)):
             raise IncompleteModelError(f"{self.model_path}: {why}")
-        options = {"dtype": self.dtype, "local_files_only": True, "attn_implementation": self._attention()}
+        config = AutoConfig.from_pretrained(self.model_path, local_files_only=True)
+        attention = "eager" if config.model_type in WITH_SINKS else "sdpa"
+        options = {"dtype": self.dtype, "attn_implementation": attention, "local_files_only": True}
         model, report = AutoModelForCausalLM.from_pretrained(
             self.model_path, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
         if why := fault_of_loading(model, report):
             raise IncompleteModelError(f"{self.model_path}: {why}")
         return model.to(self.device).eval().requires_grad_(False)
-
-    def _attention(self) -> str:
-        """Returns the attention of a model's class: eager for one with sinks, which sdpa leaves out."""
-        config = AutoConfig.from_pretrained(self.model_path, local_files_only=True)
-        model_class = AutoModelForCausalLM._model_mapping[type(config)]
-        return "sdpa" if model_class._supports_sdpa else "eager"
 
     async def close(self) -> None:
         if self._batcher is None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from contracts.conformance.tiny_model import make_tiny_model
+from contracts.conformance.tiny_model import make_sinks_model, make_tiny_model
 from contracts.inference import SamplingParameters
 from inference_adapters.transformers.__main__ import main
 from inference_adapters.transformers.engine import TransformersEngine
@@ -114,6 +114,20 @@ async def run_to_end(engine: TransformersEngine, prompt: list[int], max_tokens: 
         logprob += delta.logprobs
         versions += delta.versions
     return ids, logprob, versions, delta.finish_reason
+
+
+async def test_sinks_are_part_of_what_is_sampled(tmp_path):
+    model = make_sinks_model(tmp_path)
+    engine = TransformersEngine(model, "float32", "cpu", 64, 64)
+    await engine.start(0)
+    prompt = [*range(10, 50)]  # longer than the window
+    ids, logprobs, _, _ = await run_to_end(engine, prompt, 12)
+    await engine.close()
+    reference = AutoModelForCausalLM.from_pretrained(model, attn_implementation="eager")
+    with torch.no_grad():
+        logits = reference(input_ids=torch.tensor([prompt + ids])).logits[0, len(prompt) - 1 : -1]
+    expected = (logits / 0.5).log_softmax(1).gather(1, torch.tensor(ids)[:, None]).squeeze(1)
+    assert torch.tensor(logprobs) == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,13 @@ PUBLISHED = {
     **dict.fromkeys(("granite", "granitemoe"), SCALED),
     "bamba": {"mamba_n_heads": 8, "mamba_d_head": 16, "attn_layer_indices": [1, 3]},
     "falcon_h1": {"lm_head_multiplier": 0.3, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16},
-    "granitemoehybrid": {**SCALED, "layer_types": LINEAR, "residual_multiplier": 0.5},
+    "granitemoehybrid": {
+        **SCALED,
+        "layer_types": LINEAR,
+        "residual_multiplier": 0.5,
+        "mamba_n_heads": 8,
+        "mamba_d_head": 16,
+    },
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "kimi_linear": {
         "layer_types": LINEAR,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from trainer_adapters.compiled_layers import compile_layers
 from trainer_adapters.layers import held_packing, kinds
 from trainer_adapters.logit_form import LogitForm
 from trainer_adapters.lora import LoRA
-from trainer_adapters.start_check import check_batch
+from trainer_adapters.start_check import check_batch, check_scores
 from trainer_adapters.token_scores import TokenScorer
 
 FAMILIES = [  # one or more of each row of the table of layers, of attention and of the head
@@ -58,7 +59,7 @@ def assert_alike(packed: dict[str, torch.Tensor], own: dict[str, torch.Tensor]) 
             assert apart <= 1e-4, name
 
 
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("recompute", [False, True, "selective"])
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_gradients_of_a_pack_are_those_of_single_sequences(model_type, recompute):
     """The pack has a common prefix, and sequences of one token and of other lengths."""
@@ -143,6 +144,19 @@ MUTANTS = {
 }
 
 
+@pytest.mark.parametrize("model_type", ["qwen3_5_text", "lfm2", "mamba2"])
+def test_a_leak_between_neighbours_is_found_in_bfloat16_too(model_type, monkeypatch):
+    model = tiny_model(published_config(model_type)).bfloat16()
+    scorer = TokenScorer(model, fp32_head=True, logits_chunk=64)
+    check = partial(check_scores, dtype=torch.bfloat16, device=torch.device("cpu"))
+    check(model, lambda batch, own: scorer(batch, True, own))
+    leaking = tiny_model(published_config(model_type)).bfloat16()
+    monkeypatch.setattr(kinds, "carry", lambda mixer: None)
+    wrong = TokenScorer(leaking, fp32_head=True, logits_chunk=64)
+    with pytest.raises(ValueError, match="with the tokens of other sequences|would be scored wrongly"):
+        check(leaking, lambda batch, own: wrong(batch, True, own))
+
+
 @pytest.mark.parametrize("kind", MUTANTS)
 def test_what_a_scorer_leaves_out_is_found(kind, monkeypatch):
     model_type, wrong = MUTANTS[kind]
@@ -181,11 +195,19 @@ def test_adapters_that_peft_refuses_are_refused_with_those_that_remain():
     assert chosen.unfit(published_config("nemotron_h")) is None
 
 
-def test_sinks_and_bounds_are_refused_on_cuda():
+def test_layers_that_peft_adapts_otherwise_are_refused_with_those_that_it_adapts():
+    lora = LoRA(rank=4, alpha=8.0)
+    says = lora.unfit(published_config("deepseek_v32"))
+    assert says.startswith("has layers that peft adapts otherwise than asked: set lora.targets to some of [")
+    targets = tuple(says.partition("[")[2].removesuffix("]").split(", "))
+    assert LoRA(rank=4, alpha=8.0, targets=targets).unfit(published_config("deepseek_v32")) is None
+
+
+@pytest.mark.parametrize("extra", ["s_aux", "softcap"])
+def test_sinks_and_bounds_are_refused_on_cuda(extra):
     states = torch.zeros(1, 2, 4, 8)
     on_cuda = type("OnCuda", (torch.Tensor,), {"is_cuda": property(lambda self: True)})
     query = states.as_subclass(on_cuda)
-    with pytest.raises(ValueError, match="attention with sinks is not implemented on CUDA"):
-        attention.packed_attention(
-            torch.nn.Linear(1, 1), query, states, states, None, packing=object(), scaling=1.0, s_aux=states
-        )
+    attend = partial(attention.packed_attention, torch.nn.Linear(1, 1), query, states, states, None)
+    with pytest.raises(ValueError, match="attention with .* is not implemented on CUDA"):
+        attend(packing=object(), scaling=1.0, **{extra: 1.0})
