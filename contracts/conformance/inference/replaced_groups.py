@@ -104,7 +104,8 @@ async def takeover_aborts_update(bench: Bench) -> None:
         version = run.version + 1
         staged = "staged" in await bench.offered("capabilities")
         receive = "staged" if staged else "paused"
-        request = run.update_request(version, bench.weights(version), timeout_s=LONG_S, receive=receive)
+        patience_s = 5 * bench.settings.patience_s  # longer than a join waits
+        request = run.update_request(version, bench.weights(version), timeout_s=patience_s, receive=receive)
         await run.request_update(request)
         if staged:  # otherwise a bucket may be applied when it arrives, and the weights be lost
             await run.send(packed(bench.weights(version), request["bucket_bytes"])[:1])

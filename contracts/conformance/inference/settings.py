@@ -7,7 +7,7 @@ machine.
 from dataclasses import dataclass, field
 from typing import Any
 
-PATIENCE = 5  # factor of timeout_s
+PATIENCE = 15  # factor of timeout_s: a busy machine has paused a correct server for 10 s
 
 
 def setting(default: object, help_text: str) -> Any:

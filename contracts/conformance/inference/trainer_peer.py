@@ -58,7 +58,8 @@ class TrainerPeer(GroupPeer):
 
     async def wait_until_live(self, version: int, size: int, reproduce: str) -> None:
         """Waits until the update has ended. Raises GuaranteeError unless it is live, with `size` bytes."""
-        for server, status in zip(self.servers, await self.outcomes(version), strict=True):
+        statuses = await self.outcomes(version, self.settings.patience_s)
+        for server, status in zip(self.servers, statuses, strict=True):
             if (status.state, status.bytes) != ("live", size) or min(status.paused_s, status.transfer_s) < 0:
                 raise GuaranteeError(
                     f"{server}: version {version} ended as {status.model_dump()}",
@@ -87,13 +88,19 @@ class TrainerPeer(GroupPeer):
         for bucket in buckets:
             await asyncio.to_thread(self.group.broadcast, bucket, self.settings.patience_s)
 
-    async def outcomes(self, version: int) -> list[WeightUpdateStatus]:
-        """Waits for the outcome of the update on each server. Raises GuaranteeError if one is late."""
-        return await asyncio.gather(*(self.outcome(server, version) for server in self.servers))
+    async def outcomes(self, version: int, timeout_s: float | None = None) -> list[WeightUpdateStatus]:
+        """Waits for the outcome of the update on each server, as `outcome` does."""
+        return await asyncio.gather(*(self.outcome(server, version, timeout_s) for server in self.servers))
 
-    async def outcome(self, server: Server, version: int) -> WeightUpdateStatus:
-        """Waits for the outcome of the update on one server. Raises GuaranteeError if it is late."""
-        limit = self.settings.timeout_s + self.settings.grace_s
+    async def outcome(
+        self, server: Server, version: int, timeout_s: float | None = None
+    ) -> WeightUpdateStatus:
+        """Waits for the outcome of the update on one server. Raises GuaranteeError if it is late.
+
+        timeout_s: that of the update's request; by default the settings' `timeout_s`.
+        """
+        timeout_s = timeout_s or self.settings.timeout_s
+        limit = timeout_s + self.settings.grace_s
         path = f"/weight_update/{version}?wait_s="
         asked = asyncio.create_task(server.get(f"{path}{limit}"))
         try:
@@ -115,7 +122,7 @@ class TrainerPeer(GroupPeer):
                 f"{server}: GET /weight_update/{version}?wait_s={limit:g}: {status} {body}",
                 f"how version {version} of run {self.run}, epoch {self.epoch} ended, within timeout_s + "
                 f"{self.settings.grace_s:g} s",
-                f"request version {version} with timeout_s {self.settings.timeout_s:g}, and send no more",
+                f"request version {version} with timeout_s {timeout_s:g}, and send no more",
             )
         return found
 
