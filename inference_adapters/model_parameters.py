@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
+
+from contracts.causal_model import causal_config
 
 
 def model_parameters(
@@ -17,9 +19,7 @@ def model_parameters(
 
     The model is created on the meta device, without memory for its weights.
     """
-    config = AutoConfig.from_pretrained(
-        model, revision=revision, trust_remote_code=trust_remote_code, **(overrides or {})
-    )
+    config = causal_config(model, revision=revision, trust_remote_code=trust_remote_code, **(overrides or {}))
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     name_of = {id(p): name for name, p in empty.named_parameters()}

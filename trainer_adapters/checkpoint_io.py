@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 from huggingface_hub import save_torch_state_dict, snapshot_download
 from torch.distributed.tensor import distribute_tensor
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
+from contracts.causal_model import causal_config, load_causal
 from contracts.support.files import is_disk_full
 from contracts.support.messages import one_line
 from contracts.whole_model import IncompleteModelError, fault_in_files, fault_of_loading
@@ -29,7 +30,7 @@ def load_model(path: str, rank: int) -> PreTrainedModel:
     On other ranks the parameters are allocated but not written, so they use no physical memory until
     `scatter_weights` fills the shards. Raises ValueError for an incomplete, quantised or unsupported model.
     """
-    config = AutoConfig.from_pretrained(path)
+    config = causal_config(path)
     if unfit := unfit_config(config) or unfit_model(config):
         raise ValueError(f"{config.model_type} in {path} {unfit}")
     options = {"dtype": torch.float32, "attn_implementation": PACKED}
@@ -45,9 +46,7 @@ def _whole_model(path: str, options: dict[str, object]) -> PreTrainedModel:
     directory = Path(path)  # `path` may also be a repository id of the Hugging Face Hub
     if why := fault_in_files(directory) if directory.is_dir() else None:
         raise IncompleteModelError(f"the model in {path} is not whole: {why}")
-    model, report = AutoModelForCausalLM.from_pretrained(
-        path, output_loading_info=True, ignore_mismatched_sizes=True, **options
-    )
+    model, report = load_causal(path, ignore_mismatched_sizes=True, **options)
     if why := fault_of_loading(model, report):
         raise IncompleteModelError(f"the model in {path} is not whole: {why}")
     return model

@@ -13,8 +13,9 @@ from typing import Literal, get_args
 
 import torch
 import torch.distributed as dist
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
+from contracts.causal_model import causal_config
 from contracts.inference import Parameter
 from contracts.limits import MAX_INTEGER
 from contracts.model_shape import ModelShape
@@ -165,7 +166,7 @@ class HuggingFaceTrainer(TrainerWorker):
         return self._lora.parameters(shape) if self._lora else shape.parameters
 
     def unfit(self, model_path: str) -> str | None:
-        config = AutoConfig.from_pretrained(model_path, local_files_only=True)
+        config = causal_config(model_path, local_files_only=True)
         why = unfit_config(config) or unfit_model(config) or (self._lora and self._lora.unfit(config))
         return why and f"{config.model_type} {why}"
 

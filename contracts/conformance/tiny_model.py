@@ -48,6 +48,17 @@ SIZES: dict[str, Any] = {
 }
 
 
+YARN = {  # as GPT-OSS has it, for half of SIZES' context
+    "rope_type": "yarn",
+    "rope_theta": 10_000.0,
+    "factor": 2.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 1024,
+}
+
+
 def make_tiny_model(
     path: Path, tied: bool = True, context: int = 2048, vocabulary: int = len(VOCABULARY)
 ) -> str:
@@ -68,14 +79,15 @@ def make_scaled_model(path: Path) -> str:
 def make_hybrid_model(path: Path) -> str:
     """Writes a Qwen3.5 with a recurrent layer before one of attention, and returns its path."""
     torch.manual_seed(0)
+    sizes = SIZES | {"initializer_range": 0.1}  # with more, bfloat16 is off by up to 1 nat
     config = Qwen3_5TextConfig(
-        **SIZES,
-        head_dim=32,
+        **sizes,
+        head_dim=64,
         tie_word_embeddings=True,
         layer_types=["linear_attention", "full_attention"],
-        linear_key_head_dim=32,
-        linear_value_head_dim=32,
-        linear_num_key_heads=2,
+        linear_key_head_dim=64,  # the smallest that vLLM has on a CPU
+        linear_value_head_dim=64,
+        linear_num_key_heads=1,
         linear_num_value_heads=2,
     )
     return _saved(Qwen3_5ForCausalLM(config), path)
@@ -90,7 +102,7 @@ def make_sinks_model(path: Path) -> str:
         tie_word_embeddings=False,
         layer_types=["sliding_attention", "full_attention"],
         sliding_window=24,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        rope_parameters=YARN,
         num_local_experts=4,
         num_experts_per_tok=2,
     )

@@ -24,6 +24,7 @@ class DemoModel(NamedTuple):
 
 DEMO_MODELS = {
     "sums": DemoModel(SHIPPED / "sums", f"{RECIPES}.sums.SumsRecipe"),
+    "hybrid": DemoModel(CACHE / "hybrid_model", f"{RECIPES}.hybrid.HybridRecipe"),
     "thinking": DemoModel(CACHE / "thinking_model", f"{RECIPES}.thinking.ThinkingRecipe", begins_with="sums"),
     "guessing": DemoModel(CACHE / "guessing_model", f"{RECIPES}.guessing.GuessingRecipe"),
     "word_problems": DemoModel(CACHE / "word_problems_model", f"{RECIPES}.word_problems.WordProblemsRecipe"),

@@ -16,6 +16,7 @@ from inference_adapters.transformers.outbox import Outbox
 
 if TYPE_CHECKING:
     from inference_adapters.transformers.batching import Batcher
+    from inference_adapters.transformers.row_batching import RowBatcher
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -24,7 +25,7 @@ class Request(RequestState):
 
     sampling: SamplingParameters
     outbox: Outbox
-    batcher: "Batcher"
+    batcher: "Batcher | RowBatcher"
     generator: torch.Generator | None = None  # generator of a request with a seed
     likeliest: list[tuple[int, float]] | None = None  # most likely tokens of the last pass, if requested
 

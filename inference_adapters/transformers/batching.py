@@ -10,7 +10,6 @@ its cache. Check these internals before changing that version.
 
 import asyncio
 import secrets
-import time
 
 from transformers import ContinuousBatchingConfig, GenerationConfig, PreTrainedModel
 from transformers.generation.continuous_batching import ContinuousBatchingManager
@@ -25,11 +24,10 @@ from contracts.support.messages import first_line
 from inference_adapters.ended_engine import end_server
 from inference_adapters.transformers.attention import IMPLEMENTATION
 from inference_adapters.transformers.batched_request import Request
-from inference_adapters.transformers.outbox import Outbox
+from inference_adapters.transformers.outbox import Readers
 from inference_adapters.transformers.runner import Runner
 
 PAGE_TOKENS = 32  # tokens of a cache block; small because requests are short
-FLUSH_S = 0.05  # maximum delay until the event loop is woken for sampled tokens
 
 
 class Router(OutputRouter):
@@ -51,11 +49,12 @@ def _has_sinks(model: PreTrainedModel) -> bool:
     return any(hasattr(module, "sinks") for module in model.modules())
 
 
-class Batcher(ContinuousBatchingManager):
+class Batcher(ContinuousBatchingManager, Readers):
     """The batching manager. `version`: version of the weights; it changes only while generation is paused."""
 
     def __init__(self, model: PreTrainedModel, version: int, max_batch_tokens: int, num_blocks: int):
-        super().__init__(
+        ContinuousBatchingManager.__init__(
+            self,
             model,
             GenerationConfig(do_sample=True),  # no processors: `Runner` samples
             ContinuousBatchingConfig(
@@ -76,10 +75,8 @@ class Batcher(ContinuousBatchingManager):
             ),
         )
         self.version = version
-        self.loop = asyncio.get_running_loop()
+        Readers.__init__(self, asyncio.get_running_loop())
         self.output_router = Router(self.loop)
-        self.changed_outboxes: set[Outbox] = set()  # outboxes with tokens whose readers are not woken yet
-        self._woken = 0.0
         attention_types = group_layers_by_attn_type(model.config.get_text_config())
         attends_per_request = set(attention_types) == {FULL_ATTENTION} and not _has_sinks(model)
         if attends_per_request:
@@ -94,25 +91,14 @@ class Batcher(ContinuousBatchingManager):
         if refusal := self.background_thread_status.can_accept_new_requests():
             request.outbox.fail(RuntimeError(refusal))
 
-    def fail(self, outbox: Outbox, error: Exception) -> None:
-        self.loop.call_soon_threadsafe(outbox.fail, error)
+    @property
+    def fatal_error(self) -> object:
+        return self.background_thread_status.fatal_error
 
     def load(self) -> tuple[int, int]:
         """Returns the numbers of running and of waiting requests."""
         scheduler = self.batch_processor.scheduler
         return len(scheduler.active_requests), len(scheduler.waiting_requests) + self.input_queue.qsize()
-
-    def _wake_readers(self) -> None:
-        """Wakes the readers of new tokens at once if a request has finished, otherwise every `FLUSH_S`.
-
-        Waking a reader takes longer than sampling a token.
-        """
-        now = time.monotonic()
-        if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self.changed_outboxes):
-            changed = self.changed_outboxes
-            self.changed_outboxes = set()
-            self._woken = now
-            self.loop.call_soon_threadsafe(lambda: [outbox.changed.set() for outbox in changed])
 
     def recompute_active(self) -> None:
         """Discards all keys and values. Requests in flight recompute theirs. Call it inside a pause."""
@@ -130,7 +116,7 @@ class Batcher(ContinuousBatchingManager):
             batch_processor.scheduler.block_new_requests = False
         continues = super()._generation_loop_body(batch_processor, bootstrapping)
         if self.changed_outboxes:
-            self._wake_readers()
+            self.wake_readers()
         return continues
 
     def _handle_critical_error(

@@ -12,8 +12,9 @@ from threading import Lock
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from contracts.causal_model import causal_config, load_causal
 from contracts.end_tokens import end_tokens_in
 from contracts.inference import (
     EngineInfo,
@@ -36,8 +37,24 @@ from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_t
 from inference_adapters.transformers.batched_request import Request
 from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher
 from inference_adapters.transformers.outbox import Outbox
+from inference_adapters.transformers.row_batching import RowBatcher
 from inference_adapters.transformers.scoring import score
 
+ROWS = {  # types of models with recurrent layers that `row_batching` was shown to compute
+    "bamba",
+    "falcon_h1",
+    "granitemoehybrid",
+    "jamba",
+    "kimi_linear",
+    "lfm2",
+    "lfm2_moe",
+    "olmo_hybrid",
+    "qwen3_5",
+    "qwen3_5_text",
+    "qwen3_5_moe",
+    "qwen3_5_moe_text",
+    "qwen3_next",
+}
 BATCHED = {"full_attention", "sliding_attention"}  # types of layers that continuous batching knows
 WITH_SINKS = {"gpt_oss", "granite_swa", "granitemoe_swa"}  # served by paged eager attention, which has sinks
 CAPABILITIES = ["score", "staged", "truncation", "seed", "stream", "top_logprobs"]
@@ -45,12 +62,14 @@ CAPABILITIES = ["score", "staged", "truncation", "seed", "stream", "top_logprobs
 
 def check_batched(model: str) -> None:
     """Raises ValueError, with a one-line message, for layers that continuous batching does not compute."""
-    whole = AutoConfig.from_pretrained(model, local_files_only=True)
+    whole = causal_config(model, local_files_only=True)
     if type(whole) not in AutoModelForCausalLM._model_mapping:
         raise ValueError(f"{model} is a {whole.model_type}, which has no causal language model")
     model_class = AutoModelForCausalLM._model_mapping[type(whole)]
     if not model_class._supports_sdpa and whole.model_type not in WITH_SINKS:
         raise ValueError(f"{model} has attention that is not batched here: use inference=vllm")
+    if whole.model_type in ROWS:
+        return
     config = whole.get_text_config()
     if other := sorted({*(getattr(config, "layer_types", None) or ())} - BATCHED):
         raise ValueError(f"{model} has layers of {', '.join(other)}: use inference=vllm")
@@ -74,7 +93,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         check_plain_weights(model)
         check_batched(model)
         self._knows_tools = knows_tools(self._tokenizer)
-        self._batcher: Batcher | None = None  # None until `start`
+        self._batcher: Batcher | RowBatcher | None = None  # None until `start`
         self._ids = itertools.count()
         self._live: set[Outbox] = set()
         # Acquired to change weights and to compute scores, so that a single version computes a score.
@@ -95,8 +114,8 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
 
     def health(self) -> Health:
         if not self._batcher.is_running():
-            reason = self._batcher.background_thread_status.fatal_error
-            return Health(status="unhealthy", reason=f"generation has ended: {reason!r}")
+            reason = f"generation has ended: {self._batcher.fatal_error!r}"
+            return Health(status="unhealthy", reason=reason)
         return super().health()
 
     def process(self) -> ProcessFigures:
@@ -119,20 +138,25 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         self._ends = self._eos_token_ids()
         positions = self._model.config.get_text_config().max_position_embeddings
         self._max_context = min(positions, self.num_blocks * PAGE_TOKENS)
-        # Continuous batching changes the model's attention. Scores need the original, with the same weights.
-        self._scorer = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
-        self._batcher = Batcher(self._model, version, self.max_batch_tokens, self.num_blocks)
+        self._by_rows = self._model.config.model_type in ROWS
+        if self._by_rows:
+            self._scorer = self._model
+            most_tokens = self.num_blocks * PAGE_TOKENS
+            self._batcher = RowBatcher(self._model, version, self.max_batch_tokens, most_tokens)
+        else:
+            # Continuous batching changes the model's attention. Scores need the original, with the same
+            # weights.
+            self._scorer = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
+            self._batcher = Batcher(self._model, version, self.max_batch_tokens, self.num_blocks)
         self._batcher.start()
 
     def _load(self) -> PreTrainedModel:
         if why := fault_in_files(Path(self.model_path)):
             raise IncompleteModelError(f"{self.model_path}: {why}")
-        config = AutoConfig.from_pretrained(self.model_path, local_files_only=True)
+        config = causal_config(self.model_path, local_files_only=True)
         attention = "eager" if config.model_type in WITH_SINKS else "sdpa"
         options = {"dtype": self.dtype, "attn_implementation": attention, "local_files_only": True}
-        model, report = AutoModelForCausalLM.from_pretrained(
-            self.model_path, output_loading_info=True, ignore_mismatched_sizes=True, **options
-        )
+        model, report = load_causal(self.model_path, ignore_mismatched_sizes=True, **options)
         if why := fault_of_loading(model, report):
             raise IncompleteModelError(f"{self.model_path}: {why}")
         return model.to(self.device).eval().requires_grad_(False)
@@ -230,5 +254,11 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
 
     def _score(self, request: ScoreRequest) -> ScoreResponse:
         with self._weights_lock:
-            logprobs = score(self._scorer, request.sequences, request.temperature, self.max_batch_tokens)
+            logprobs = score(
+                self._scorer,
+                request.sequences,
+                request.temperature,
+                self.max_batch_tokens,
+                in_chunks=not self._by_rows,
+            )
             return ScoreResponse(logprobs=logprobs, version=self._batcher.version)

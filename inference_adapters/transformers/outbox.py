@@ -5,12 +5,14 @@ exactly once.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from typing import Literal
 
 from contracts.inference import TokenDelta
 
 FinishReason = Literal["stop", "length", "abort"]
+FLUSH_S = 0.05  # maximum delay until the event loop is woken for sampled tokens
 
 
 class Outbox:
@@ -78,3 +80,27 @@ class Outbox:
             if reason is not None:
                 return
             sent = end
+
+
+class Readers:
+    """The readers of the outboxes of a batcher, in the event loop. The batcher's thread calls the methods."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self.loop = loop
+        self.changed_outboxes: set[Outbox] = set()  # outboxes with tokens whose readers are not woken yet
+        self._woken = 0.0
+
+    def fail(self, outbox: Outbox, error: Exception) -> None:
+        self.loop.call_soon_threadsafe(outbox.fail, error)
+
+    def wake_readers(self) -> None:
+        """Wakes the readers of new tokens at once if a request has finished, otherwise every `FLUSH_S`.
+
+        Waking a reader takes longer than sampling a token.
+        """
+        now = time.monotonic()
+        if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self.changed_outboxes):
+            changed = self.changed_outboxes
+            self.changed_outboxes = set()
+            self._woken = now
+            self.loop.call_soon_threadsafe(lambda: [outbox.changed.set() for outbox in changed])

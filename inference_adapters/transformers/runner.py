@@ -7,7 +7,7 @@ from transformers.generation.continuous_batching.model_runner import ModelRunner
 from transformers.generation.continuous_batching.utils import find_num_key_value_heads
 
 from inference_adapters.transformers.attention import plan_groups
-from inference_adapters.transformers.sampling import likeliest, sample
+from inference_adapters.transformers.sampling import draw
 
 
 class Runner(ModelRunner):
@@ -46,13 +46,6 @@ class Runner(ModelRunner):
         n = len(requests)  # the other rows belong to incomplete prompts
         if n == 0:
             return
-        token_ids, logprobs = sample(
-            scores[0, :n], [r.sampling for r in requests], [r.generator for r in requests]
-        )
-        asking = [row for row, request in enumerate(requests) if request.sampling.top_logprobs]
-        if asking:
-            found = likeliest(scores[0, asking], [requests[row].sampling for row in asking])
-            for row, tokens in zip(asking, found, strict=True):
-                requests[row].likeliest = tokens
+        token_ids, logprobs = draw(scores[0, :n], requests)
         output_ids[0, :n] = token_ids
         output_ids[1, :n] = logprobs.view(torch.int32)  # transformers stores log-probabilities as int32 bits

@@ -4,11 +4,16 @@ transformers' sampling has one mode per batch, so it cannot mix greedy and sampl
 """
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from contracts.inference import SamplingParameters
+
+if TYPE_CHECKING:
+    from inference_adapters.transformers.batched_request import Request
 
 
 def sample(
@@ -36,6 +41,18 @@ def sample(
     token_ids = torch.where(greedy, logits.argmax(-1), token_ids)
     logprobs = log_p.gather(1, token_ids[:, None])[:, 0]
     return token_ids, logprobs.masked_fill(undefined, torch.nan)
+
+
+def draw(logits: Tensor, requests: "Sequence[Request]") -> tuple[Tensor, Tensor]:
+    """Samples the next token of each request, `[N]` of each row. Sets the requests' `likeliest`."""
+    rows = [request.sampling for request in requests]
+    token_ids, logprobs = sample(logits, rows, [request.generator for request in requests])
+    asking = [row for row, sampling in enumerate(rows) if sampling.top_logprobs]
+    if asking:
+        found = likeliest(logits[asking], [rows[row] for row in asking])
+        for row, tokens in zip(asking, found, strict=True):
+            requests[row].likeliest = tokens
+    return token_ids, logprobs
 
 
 def likeliest(logits: Tensor, sampling: list[SamplingParameters]) -> list[list[tuple[int, float]]]:

@@ -1,7 +1,8 @@
 """Computes log-probabilities of given tokens, for `POST /score`.
 
 Sequences are processed in chunks with a KV cache, because the logits of a complete sequence would need more
-memory than the model.
+memory than the model. Models with recurrent layers process them whole: not all continue their states by
+several tokens.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,11 @@ LEAST_FILLED = 0.5  # minimum ratio of a sequence's length to the longest one of
 
 @torch.inference_mode()
 def score(
-    model: PreTrainedModel, sequences: list[list[int]], temperature: float, batch_tokens: int
+    model: PreTrainedModel,
+    sequences: list[list[int]],
+    temperature: float,
+    batch_tokens: int,
+    in_chunks: bool = True,
 ) -> list[list[float]]:
     """Returns log p(token j + 1 | tokens up to j) of every sequence, in nats.
 
@@ -24,26 +29,26 @@ def score(
     """
     logprobs: list[list[float]] = [[] for _ in sequences]
     for batch in _batches(sequences, batch_tokens):
-        scored = _score_batch(model, [sequences[i] for i in batch], temperature)
+        chunk = max(1, LOGITS_TOKENS // len(batch)) if in_chunks else len(sequences[batch[0]])
+        scored = _score_batch(model, [sequences[i] for i in batch], temperature, chunk)
         for i, of_sequence in zip(batch, scored.tolist(), strict=True):
             logprobs[i] = of_sequence[: len(sequences[i]) - 1]
     return logprobs
 
 
-def _score_batch(model: PreTrainedModel, sequences: list[list[int]], temperature: float) -> Tensor:
+def _score_batch(
+    model: PreTrainedModel, sequences: list[list[int]], temperature: float, chunk: int
+) -> Tensor:
     """Returns `[B, T - 1]`, with arbitrary values after the end of a sequence."""
     # Padded on the right: causal attention ignores the padding.
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
     ids = ids.to(model.device)  # [B, T]
-    length = max(1, LOGITS_TOKENS // len(sequences))
     scored = []
     cache = None
-    for given, predicted in zip(
-        ids[:, :-1].split(length, dim=1), ids[:, 1:].split(length, dim=1), strict=True
-    ):
+    for given, predicted in zip(ids[:, :-1].split(chunk, dim=1), ids[:, 1:].split(chunk, dim=1), strict=True):
         output = model(input_ids=given, past_key_values=cache, use_cache=True)
         cache = output.past_key_values
-        log_p = output.logits.float().div_(temperature).log_softmax(-1)  # [B, length, vocabulary]
+        log_p = output.logits.float().div_(temperature).log_softmax(-1)  # [B, chunk, vocabulary]
         scored.append(log_p.gather(2, predicted[:, :, None])[:, :, 0])
     return torch.cat(scored, dim=1)
 

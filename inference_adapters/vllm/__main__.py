@@ -19,6 +19,7 @@ from inference_adapters.serve import add_contract_arguments, arguments, run
 from inference_adapters.vllm import KNOWN_VERSIONS
 
 FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
+TEXT_ALONE = "this server takes text alone"
 SEVERAL = "start more servers instead (world.servers)"
 PROTECTION = "it would not protect the contract's routes; set PIPELINERL_TOKEN, and a proxy for TLS"
 DECIDED = {  # option that the contract fixes -> (value, reason)
@@ -33,7 +34,8 @@ DECIDED = {  # option that the contract fixes -> (value, reason)
     "quantization": (None, SCALES),
     "quantization_config": (None, SCALES),
     "kv_cache_dtype": ("auto", SCALES),
-    "enable_mm_embeds": (False, "text alone is proven"),
+    "enable_mm_embeds": (False, TEXT_ALONE),
+    "language_model_only": (True, TEXT_ALONE),
     "weight_transfer_config": (None, "weights come over the contract's group"),
     "data_parallel_size": (1, SEVERAL),
     "api_key": (None, PROTECTION),

@@ -10,6 +10,7 @@ from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.v1.engine.core import EngineCore
 
 from inference_adapters.threads import daemon_thread
+from inference_adapters.vllm.cpu_gaps import convolve_one_token, stand_in_for_torchvision
 
 BACKEND = "pipelinerl"  # name of the backend in vLLM's --weight-transfer-config
 SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of this adapter's servers
@@ -17,6 +18,9 @@ SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of this adapt
 
 def register() -> None:
     allow_amx()
+    if torch.version.cuda is None:
+        stand_in_for_torchvision()
+        convolve_one_token()
     WeightTransferEngineFactory.register_engine(
         BACKEND, "inference_adapters.vllm.transport", "GroupTransport"
     )

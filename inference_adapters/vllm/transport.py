@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from vllm.distributed.weight_transfer import WeightTransferEngine
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+from vllm.model_executor.models import supports_multimodal
 
 from contracts.inference import Parameter
 from contracts.weights import WeightGroup, nccl_version, parameter_bytes, receive_weights
@@ -35,6 +37,8 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
 
     def __init__(self, config, vllm_config, device, model):
         super().__init__(config, vllm_config, device, model)
+        # An update is of the text alone, also if the model takes pictures.
+        self._text = model.get_language_model() if supports_multimodal(model) else model
         self._group: WeightGroup | None = None
         self._joining = None
         self._transfer: Transfer | None = None
@@ -160,7 +164,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
 
     def start_weight_update(self) -> None:
         with self._transfer.recording_failure():
-            initialize_layerwise_reload(self.model)
+            initialize_layerwise_reload(self._text)
 
     def receive_weights(self, update: TiedWeights) -> None:
         """Copies each bucket into the model on arrival. Returns early if the transfer fails."""
@@ -168,18 +172,36 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             self._copy(self._transfer, update.tied)
 
     def _copy(self, transfer: Transfer, tied: dict[str, str]) -> None:
-        missing = {name for name, _ in self.model.named_parameters()}
+        missing = {name for name, _ in self._text.named_parameters()}
         copied = 0
         while copied < transfer.total_bytes and (bucket := transfer.take()):
             copied += sum(tensor.nbytes for tensor in bucket.values())
-            loaded = self.model.load_weights(with_copies(bucket, tied))
+            loaded = self._text.load_weights(with_copies(bucket, tied))
             missing -= missing if loaded is None else loaded  # not every model reports what it loaded
             if self.device.type == "cuda":
                 torch.cuda.current_stream().synchronize()  # before the bucket's memory is reused
         if missing and not transfer.error and self.model_config.quantization is None:
             raise RuntimeError(f"vLLM found nothing for {sorted(missing)} in what was sent")
+        if kept := _kept_parameters(self._text):
+            raise RuntimeError(
+                f"vLLM has no loader for {kept[0]} ({len(kept)} parameters) of {type(self._text).__name__} "
+                "while it serves, and would keep the old values: use another server"
+            )
 
     def finish_weight_update(self) -> None:
         """Finalizes every layer, even after a failed transfer."""
         with self._transfer.recording_failure():
-            finalize_layerwise_reload(self.model, self.model_config)
+            finalize_layerwise_reload(self._text, self.model_config)
+
+
+def _kept_parameters(model: torch.nn.Module) -> list[str]:
+    """Returns the parameters of layers for which no loader was called. vLLM would keep their old values.
+
+    Some classes, such as vLLM 0.32's GPT-OSS, copy past the loaders that collect an update.
+    """
+    kept = []
+    for path, layer in model.named_modules():
+        info = get_layerwise_info(layer)
+        if info.can_load() and not info.load_numel:
+            kept += [f"{path}.{name}" for name, _ in layer.named_parameters(recurse=False)]
+    return kept

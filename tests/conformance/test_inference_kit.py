@@ -12,7 +12,7 @@ import pytest
 from contracts.conformance.inference.command import add_inference
 from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.inference.reference import Reference
-from contracts.conformance.tiny_model import make_tiny_model
+from contracts.conformance.tiny_model import make_hybrid_model, make_tiny_model
 from contracts.support.token import TOKEN_VARIABLE
 from tests.conformance.broken_servers import TOKEN
 from tests.conformance.kept import assert_kept
@@ -172,3 +172,9 @@ def test_the_transformers_adapter_keeps_everything(tiny, code):
 @pytest.mark.long
 def test_the_transformers_adapter_with_a_head_of_its_own(tmp_path):
     assert_transformers_keeps(CODES, make_tiny_model(tmp_path, tied=False))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("code", CODES)
+def test_the_transformers_adapter_with_recurrent_layers(tmp_path, code):
+    assert_transformers_keeps([code], make_hybrid_model(tmp_path))

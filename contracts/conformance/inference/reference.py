@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
 )
 
+from contracts.causal_model import load_causal
 from contracts.conformance.inference.model_directory import end_of_sequence, tokenizer_of
 
 Weights = Mapping[str, torch.Tensor]
@@ -31,9 +31,8 @@ class Reference:
             raise ValueError(f"{path} is not a Hugging Face model directory: it has no config.json")
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
         self.context: int = config.get_text_config().max_position_embeddings
-        self.model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, trust_remote_code=trust_remote_code
-        ).eval()
+        model, _ = load_causal(path, dtype=torch.float32, trust_remote_code=trust_remote_code)
+        self.model = model.eval()
         self.tokenizer = tokenizer = tokenizer_of(path, trust_remote_code)
         self.ends = end_of_sequence(path, config, tokenizer)
         self.chats = tokenizer is None or tokenizer.chat_template is not None

@@ -1,8 +1,8 @@
 """The reference results: plain Hugging Face on the CPU, float32, eager attention, one sequence at a time."""
 
 import torch
-from transformers import AutoModelForCausalLM
 
+from contracts.causal_model import load_causal
 from contracts.conformance.trainer.rank_programs import Factors, Tensors
 from contracts.conformance.trainer.sequences import objective
 from contracts.conformance.verdicts import GuaranteeError
@@ -18,9 +18,7 @@ class Reference:
 
     def __init__(self, path: str):
         self.path = path
-        self.model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, attn_implementation="eager"
-        )
+        self.model, _ = load_causal(path, dtype=torch.float32, attn_implementation="eager")
 
     @property
     def trains(self) -> str:

@@ -105,17 +105,16 @@ def check_vocabulary(directory: Path, tokenizer: PreTrainedTokenizerBase) -> Non
 def _fault_of_names(directory: Path) -> str | None:
     """Returns missing and unknown tensors, or None. Loads to the "meta" device, which needs no memory."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from contracts.causal_model import causal_config, load_causal
 
     options = {"dtype": torch.float32, "ignore_mismatched_sizes": True, "local_files_only": True}
     try:
-        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        config = causal_config(str(directory), local_files_only=True)
         if is_quantised(config.to_dict()):
             return None  # the trainer says whether it can train it
         with _quiet():
-            model, report = AutoModelForCausalLM.from_pretrained(
-                directory, device_map="meta", output_loading_info=True, **options
-            )
+            model, report = load_causal(str(directory), device_map="meta", **options)
     except Exception as error:  # any error of the model's class
         if UNKNOWN_CLASS in str(error):
             kind = f"{type(config).__name__} ({config.model_type})"

@@ -1,0 +1,172 @@
+"""Batches requests by rows, for models whose layers transformers' continuous batching does not have.
+
+These are recurrences and short convolutions, mixed with attention. The interface is that of
+`batching.Batcher`. The code runs in its own thread unless it says otherwise.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.generation.continuous_batching.requests import RequestStatus
+
+from contracts.support.messages import first_line
+from inference_adapters.ended_engine import end_server
+from inference_adapters.transformers.batched_request import Request
+from inference_adapters.transformers.outbox import Readers
+from inference_adapters.transformers.row_cache import RowCache
+from inference_adapters.transformers.sampling import draw
+
+
+class RowBatcher(Readers):
+    """Runs requests in rows of one cache.
+
+    version: version of the weights; it changes only while generation is paused.
+    most_in_a_step: the most requests in one step. No prompt is begun after so many tokens of prompts.
+    most_tokens: the most tokens that all rows may have together, padding included.
+    """
+
+    def __init__(self, model: PreTrainedModel, version: int, most_in_a_step: int, most_tokens: int):
+        super().__init__(asyncio.get_running_loop())
+        self.version = version
+        self.fatal_error: str | None = None
+        self._most_in_a_step = most_in_a_step
+        self._most_tokens = most_tokens
+        self._cache = RowCache(model)
+        self._running: list[Request] = []  # in the order of the cache's rows
+        self._waiting: deque[Request] = deque()
+        self._turn = threading.Lock()  # held by a step, and by who pauses
+        self._resumed = threading.Event()
+        self._resumed.set()
+        self._work = threading.Event()  # set if there may be something to do
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="generate", daemon=True)
+
+    # --- called by other threads ------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self, hard_stop: bool) -> None:
+        """Ends the thread after the current step."""
+        self._stopped = True
+        self._work.set()
+        self._thread.join()
+
+    def submit(self, request: Request) -> None:
+        """Queues a request. Call it in the event loop."""
+        self._waiting.append(request)
+        self._work.set()
+        if self.fatal_error:
+            request.outbox.fail(RuntimeError(self.fatal_error))
+
+    def cancel_request(self, request_id: str) -> None:
+        """Wakes the thread, which drops requests whose outbox is closed."""
+        self._work.set()
+
+    def load(self) -> tuple[int, int]:
+        """Returns the numbers of running and of waiting requests."""
+        return len(self._running), len(self._waiting)
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Holds generation between two steps."""
+        self._resumed.clear()
+        try:
+            with self._turn:
+                yield
+        finally:
+            self._resumed.set()
+
+    def recompute_active(self) -> None:
+        """Discards all keys and states. Requests in flight recompute theirs. Call it inside a pause."""
+        self._requeue(len(self._running))
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                self._resumed.wait()
+                with self._turn:
+                    self._work.clear()
+                    if self._resumed.is_set():
+                        self._step()
+                    idle = not self._running and not self._waiting
+                if idle:
+                    self._work.wait()
+        except Exception as error:  # of the model or the machine
+            self.fatal_error = f"generation has ended: {type(error).__name__}: {first_line(error)}"
+            self.loop.call_soon_threadsafe(end_server, self.fatal_error)
+
+    def _step(self) -> None:
+        """Samples a token of each running request, then the first token of waiting ones."""
+        self._drop_ended()
+        self._make_room()
+        if self._running:
+            logits = self._cache.decode([request.generated_tokens[-1] for request in self._running])
+            self._deliver(self._running, logits)
+        self._admit()
+        if self.changed_outboxes:
+            self.wake_readers()
+
+    def _admit(self) -> None:
+        """Prefills waiting requests, equal prompts together, until the step has enough tokens."""
+        read = 0
+        while self._waiting and self._resumed.is_set() and read < self._most_in_a_step:
+            prompt = self._waiting[0].initial_tokens
+            rows = self._most_tokens // max(self._cache.width, len(prompt)) - len(self._running)
+            if rows < 1 and self._running:
+                return
+            equal = self._next_equal(max(1, min(rows, self._most_in_a_step - len(self._running))))
+            if equal:
+                self._running += equal
+                self._deliver(equal, self._cache.prefill(prompt, len(equal)))
+                read += len(prompt)
+
+    def _next_equal(self, most: int) -> list[Request]:
+        """Takes the first waiting request and those with its prompt, `most` at most. Drops aborted ones."""
+        prompt = self._waiting[0].initial_tokens
+        equal: list[Request] = []
+        while self._waiting and len(equal) < most and self._waiting[0].initial_tokens == prompt:
+            request = self._waiting.popleft()
+            if not request.outbox.closed:
+                request.status = RequestStatus.DECODING
+                equal.append(request)
+        return equal
+
+    def _deliver(self, requests: list[Request], logits: Tensor) -> None:
+        token_ids, logprobs = draw(logits, requests)
+        for request, token_id, logprob in zip(requests, token_ids.tolist(), logprobs.tolist(), strict=True):
+            request.update_and_check_completion(token_id, logprob)
+
+    def _drop_ended(self) -> None:
+        stay = [
+            i
+            for i, request in enumerate(self._running)
+            if request.status != RequestStatus.FINISHED and not request.outbox.closed
+        ]
+        if len(stay) < len(self._running):
+            self._running = [self._running[i] for i in stay]
+            self._cache.keep(stay)
+
+    def _make_room(self) -> None:
+        """Lets the latest requests wait again if the rows have become too long."""
+        most = max(1, self._most_tokens // (self._cache.width + 1))
+        self._requeue(max(0, len(self._running) - most))
+
+    def _requeue(self, count: int) -> None:
+        """Puts the latest `count` running requests before the waiting ones."""
+        if count:
+            stay = len(self._running) - count
+            again = [request.create_equivalent_initial_request() for request in self._running[stay:]]
+            self._waiting.extendleft(reversed(again))
+            self._running = self._running[:stay]
+            self._cache.keep([*range(stay)])
