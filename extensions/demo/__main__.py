@@ -2,17 +2,18 @@
 
     python -m extensions.demo NAME [--out DIR] [--seed N]
 
-Each is a Qwen2 with 0.8 M parameters in half precision, and takes a few minutes on two cores. An existing
+Each is a Qwen2 or, hybrid, a Qwen3.5 with 0.8 M parameters in half precision, and takes a few minutes on two cores. An existing
 model is kept unless its recipe has changed.
 
 * sums: the demo's model, which ships with the project (extensions/demo/checkpoints/sums). It adds two numbers
   of one or two digits (domain=reasoning_gym), unreliably.
+* hybrid: the sums model with recurrent layers, a Qwen3.5.
 * thinking: adds numbers after thinking of a random length (domain=thinking_sums). It is trained from the
   finished sums model: --from SUMS.
 * guessing: finds a number by binary search, with errors (domain=guessing).
 * word_problems: answers short word problems in a box, without reasoning and seldom right (domain=math).
 
-RL does not teach the first three models their task: supervised training does, until they solve nearly all
+RL does not teach the first four models their task: supervised training does, until they solve nearly all
 held-out problems. They are then trained on plausible wrong solutions, and RL restores their reliability. In
 the minutes of a demo, a sparse reward does not teach an algorithm that a model does not know.
 """

@@ -14,36 +14,10 @@ from importlib.util import find_spec
 
 from contracts.limits import MAX_STOPS, MAX_TOP_LOGPROBS
 from contracts.support.messages import first_line
-from inference_adapters.plain_weights import DRAFTS, SCALES, check_plain_weights
+from inference_adapters.plain_weights import check_plain_weights
 from inference_adapters.serve import add_contract_arguments, arguments, run
 from inference_adapters.vllm import KNOWN_VERSIONS
-
-FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
-TEXT_ALONE = "this server takes text alone"
-SEVERAL = "start more servers instead (world.servers)"
-PROTECTION = "it would not protect the contract's routes; set PIPELINERL_TOKEN, and a proxy for TLS"
-DECIDED = {  # option that the contract fixes -> (value, reason)
-    "generation_config": ("vllm", FROM_THE_MODEL),
-    "override_generation_config": ({}, FROM_THE_MODEL),
-    "logprobs_mode": ("processed_logprobs", "log-probabilities are of the distribution that is sampled from"),
-    "worker_extension_cls": ("inference_adapters.vllm.transport.WeightWorker", "weights come through it"),
-    "speculative_config": (None, DRAFTS),
-    "spec_method": (None, DRAFTS),
-    "spec_model": (None, DRAFTS),
-    "spec_tokens": (None, DRAFTS),
-    "quantization": (None, SCALES),
-    "quantization_config": (None, SCALES),
-    "kv_cache_dtype": ("auto", SCALES),
-    "enable_mm_embeds": (False, TEXT_ALONE),
-    "language_model_only": (True, TEXT_ALONE),
-    "weight_transfer_config": (None, "weights come over the contract's group"),
-    "data_parallel_size": (1, SEVERAL),
-    "api_key": (None, PROTECTION),
-    "ssl_keyfile": (None, PROTECTION),
-    "ssl_certfile": (None, PROTECTION),
-    "uds": (None, "the trainer comes over TCP"),
-    "root_path": (None, "the contract's routes stand at /"),
-}
+from inference_adapters.vllm.decided import DECIDED
 
 
 def main() -> None:

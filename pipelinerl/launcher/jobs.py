@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from contracts.decided import refused_option
 from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import EngineConfig, ResolvedRun, RunConfig
@@ -130,6 +131,8 @@ class JobPlanner:
     def _server_command(self, name: str, role: Role, placements: Mapping[str, Placement]) -> tuple[str, ...]:
         placement = placements[name]
         engine = engine_of(self._config, name)
+        if why := refused_option(engine.module, engine.arguments):
+            raise PlanError(f"{name}: inference.arguments.{why}")
         command = [_interpreter(engine), "-m", engine.module, "--host", self._host(placement)]
         command += ["--port", str(placement.port)]
         if engine.model is None and "model" not in engine.arguments:
