@@ -1,7 +1,7 @@
 """Refuses options that a server's adapter decides, before anything starts.
 
-An adapter that is a package may have a module `decided` with `DECIDED`, a map from an option's name, with
-underscores, to the only value that it may have and the reason.
+An adapter that is a package may have a module `decided` with `DECIDED`. It maps an option's name, with
+underscores, to its only value and the reason.
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,8 @@
 
     python -m extensions.demo NAME [--out DIR] [--seed N]
 
-Each is a Qwen2 or, hybrid, a Qwen3.5 with 0.8 M parameters in half precision, and takes a few minutes on two cores. An existing
-model is kept unless its recipe has changed.
+Each is a Qwen2 or, hybrid, a Qwen3.5 with 0.8 M parameters in half precision, and takes a few minutes on two
+cores. An existing model is kept unless its recipe has changed.
 
 * sums: the demo's model, which ships with the project (extensions/demo/checkpoints/sums). It adds two numbers
   of one or two digits (domain=reasoning_gym), unreliably.

@@ -146,7 +146,7 @@ async def test_a_model_that_cannot_be_served_is_one_line(tmp_path, monkeypatch, 
     elif spoil == "no chat template":
         (path / "chat_template.jinja").unlink()
     else:
-        tiny_config("gemma2" if "bounds" in spoil else "qwen3_5_text").save_pretrained(path)
+        tiny_config("gemma2" if "bounds" in spoil else "minimax").save_pretrained(path)
     monkeypatch.setattr("sys.argv", ["transformers", "--model", str(path), "--port", "0"])
     with pytest.raises(SystemExit, match="^cannot serve: [^\n]*$") as ended:
         main()
