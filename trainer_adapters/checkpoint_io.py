@@ -1,5 +1,6 @@
 """Loads Hugging Face checkpoints in float32, scatters them to all ranks, and exports them with tokenizers."""
 
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import save_torch_state_dict, snapshot_download
 from torch.distributed.tensor import distribute_tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from contracts.causal_model import causal_config, load_causal
@@ -105,6 +106,20 @@ def copy_tokenizer(model_path: str, directory: Path) -> None:
     for pattern in TOKENIZER_FILES:
         for file in source.glob(pattern):
             _copy(file, directory)
+    _name_tokenizer_class(source, directory)
+
+
+def _name_tokenizer_class(source: Path, directory: Path) -> None:
+    """Names the tokenizer's class in its config, if the model's type has changed to that of its text part.
+
+    `AutoTokenizer` may choose by the model's type a class that reads texts differently.
+    """
+    types = [json.loads((each / "config.json").read_bytes())["model_type"] for each in (source, directory)]
+    file = directory / "tokenizer_config.json"
+    if types[0] != types[1] and file.is_file():
+        named = json.loads(file.read_bytes())
+        named["tokenizer_class"] = type(AutoTokenizer.from_pretrained(source)).__name__
+        file.write_text(json.dumps(named, indent=2, ensure_ascii=False))
 
 
 def _copy(file: Path, directory: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    AutoTokenizer,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
     Qwen3_5Config,
@@ -16,7 +17,7 @@ from contracts.whole_model import fault_of_loading
 from inference_adapters.model_parameters import model_parameters
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.model import check_files
-from trainer_adapters.checkpoint_io import save_model
+from trainer_adapters.checkpoint_io import copy_tokenizer, save_model
 
 SIZES = {
     "vocab_size": 98,
@@ -92,6 +93,10 @@ def test_the_text_part_computes_what_the_whole_does_of_text(published, tmp_path)
     exported, told = AutoModelForCausalLM.from_pretrained(tmp_path / "export", output_loading_info=True)
     assert not any(told.values()), told
     assert torch.equal(exported(ids).logits, text(ids).logits)
+
+    copy_tokenizer(str(directory), tmp_path / "export")
+    read, right = (AutoTokenizer.from_pretrained(path) for path in (tmp_path / "export", directory))
+    assert read("Two words: 12.").input_ids == right("Two words: 12.").input_ids
 
 
 def test_a_plan_takes_it_and_names_what_lacks(published):

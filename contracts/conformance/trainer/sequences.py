@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 import torch
 from msgspec.structs import replace
-from transformers import AutoConfig
 
+from contracts.causal_model import causal_config
 from contracts.records import TrainingSequence
 from contracts.trainer import PackedBatch, TokenScores
 
@@ -51,7 +51,7 @@ def make_sequences(model: str, lengths: list[int], seed: int) -> list[TrainingSe
 
     The padding token is left out: its embedding is zero, and a gradient through the norm of zero is noise.
     """
-    config = AutoConfig.from_pretrained(model)
+    config = causal_config(model).get_text_config()
     allowed = np.setdiff1d(np.arange(config.vocab_size), [config.pad_token_id or 0]).astype(np.int32)
     rng = np.random.default_rng(seed)
     return [
