@@ -1,7 +1,10 @@
-"""Refuses options that a server's adapter decides, before anything starts.
+"""Refuses options and models that a server's adapter does not take, before anything starts.
 
-An adapter that is a package may have a module `decided` with `DECIDED`. It maps an option's name, with
-underscores, to its only value and the reason.
+An adapter that is a package may have a module `decided`, with any of these:
+
+* `DECIDED`: maps an option's name, with underscores, to its only value and the reason.
+* `NEVER`: maps an option's name to a value that it must not have and the reason.
+* `check_model(model)`: raises ValueError, with a one-line message, for a model that is not served.
 """
 
 from collections.abc import Mapping
@@ -9,22 +12,42 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 
 def refused_option(module: str, arguments: Mapping[str, object]) -> str | None:
-    """Returns a message if an option is set otherwise than the adapter `module` decides, else None.
+    """Returns a message if an option is set as the adapter `module` does not take it, else None."""
+    adapter = _decided_of(module)
+    for option, value in arguments.items():
+        name = option.replace("-", "_")
+        only, why = getattr(adapter, "DECIDED", {}).get(name, (value, ""))
+        never, why_not = getattr(adapter, "NEVER", {}).get(name, (None, ""))
+        if value is not None and (_text(value) != _text(only) or _text(value) == _text(never)):
+            return f"{option}={value} cannot be set: {why or why_not}"
+    return None
 
-    A module that is no package, or has no module `decided`, is not imported, and refuses nothing.
-    """
+
+def refused_model(module: str, model: str) -> str | None:
+    """Returns a message if the adapter `module` does not serve the model directory, else None."""
+    check = getattr(_decided_of(module), "check_model", None)
+    try:
+        if check and Path(model).is_dir():
+            check(model)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _decided_of(module: str) -> Any:
+    """Returns the module `decided` of an adapter, or None. Nothing else of the adapter is imported."""
     found = None
     with suppress(ModuleNotFoundError):
         found = find_spec(module)
     folders = (found and found.submodule_search_locations) or ()
-    if not any(Path(folder, "decided.py").is_file() for folder in folders):
-        return None
-    decided = import_module(f"{module}.decided").DECIDED
-    for option, value in arguments.items():
-        only, why = decided.get(option.replace("-", "_"), (value, ""))
-        if value not in (None, only):
-            return f"{option}={value} cannot be set: {why}"
-    return None
+    there = any(Path(folder, "decided.py").is_file() for folder in folders)
+    return import_module(f"{module}.decided") if there else None
+
+
+def _text(value: object) -> str:
+    """Returns the value as a command line writes it."""
+    return str(value).lower()

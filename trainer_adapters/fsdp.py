@@ -20,7 +20,7 @@ from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
 from trainer_adapters.activation_checkpointing import checkpoint_layers
 from trainer_adapters.checkpoint_io import scatter_weights
-from trainer_adapters.compiled_layers import compile_layers
+from trainer_adapters.compiled_layers import compile_layers, unfit_to_compile
 from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
@@ -43,6 +43,10 @@ class FSDPTrainer(HuggingFaceTrainer):
                 "a compiled layer decides what it computes again; set true or false"
             )
         self._compile_layers = compile_layers
+
+    def unfit(self, model_path: str) -> str | None:
+        why = super().unfit(model_path)
+        return why or (unfit_to_compile(model_path) if self._compile_layers else None)
 
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
         """Returns the bytes of the sharded state.

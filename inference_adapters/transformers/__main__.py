@@ -23,7 +23,10 @@ def main() -> None:
         "--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu"
     )
     parser.add_argument(
-        "--max-batch-tokens", type=int, default=512, help="most tokens, and requests, in one forward pass"
+        "--max-batch-tokens",
+        type=int,
+        default=512,
+        help="most tokens, and requests, in one forward pass; with recurrent layers, requests alone",
     )
     parser.add_argument(
         "--num-blocks",

@@ -12,7 +12,7 @@ from threading import Lock
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from contracts.causal_model import causal_config, load_causal
 from contracts.end_tokens import end_tokens_in
@@ -36,45 +36,12 @@ from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
 from inference_adapters.transformers.batched_request import Request
 from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher
+from inference_adapters.transformers.decided import ROWS, WITH_SINKS, check_model
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.row_batching import RowBatcher
 from inference_adapters.transformers.scoring import score
 
-ROWS = {  # types of models with recurrent layers that `row_batching` was shown to compute
-    "bamba",
-    "falcon_h1",
-    "granitemoehybrid",
-    "jamba",
-    "kimi_linear",
-    "lfm2",
-    "lfm2_moe",
-    "olmo_hybrid",
-    "qwen3_5",
-    "qwen3_5_text",
-    "qwen3_5_moe",
-    "qwen3_5_moe_text",
-    "qwen3_next",
-}
-BATCHED = {"full_attention", "sliding_attention"}  # types of layers that continuous batching knows
-WITH_SINKS = {"gpt_oss", "granite_swa", "granitemoe_swa"}  # served by paged eager attention, which has sinks
 CAPABILITIES = ["score", "staged", "truncation", "seed", "stream", "top_logprobs"]
-
-
-def check_batched(model: str) -> None:
-    """Raises ValueError, with a one-line message, for layers that continuous batching does not compute."""
-    whole = causal_config(model, local_files_only=True)
-    if type(whole) not in AutoModelForCausalLM._model_mapping:
-        raise ValueError(f"{model} is a {whole.model_type}, which has no causal language model")
-    model_class = AutoModelForCausalLM._model_mapping[type(whole)]
-    if not model_class._supports_sdpa and whole.model_type not in WITH_SINKS:
-        raise ValueError(f"{model} has attention that is not batched here: use inference=vllm")
-    if whole.model_type in ROWS:
-        return
-    config = whole.get_text_config()
-    if other := sorted({*(getattr(config, "layer_types", None) or ())} - BATCHED):
-        raise ValueError(f"{model} has layers of {', '.join(other)}: use inference=vllm")
-    if getattr(config, "attn_logit_softcapping", None) is not None:
-        raise ValueError(f"{model} bounds its attention scores (attn_logit_softcapping): use inference=vllm")
 
 
 class TransformersEngine(TokenizerMixin, EmbeddedEngine):
@@ -91,7 +58,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             raise ValueError("device cuda: torch sees no GPU here")
         self._tokenizer = load_tokenizer(model)
         check_plain_weights(model)
-        check_batched(model)
+        check_model(model)
         self._knows_tools = knows_tools(self._tokenizer)
         self._batcher: Batcher | RowBatcher | None = None  # None until `start`
         self._ids = itertools.count()
@@ -259,6 +226,6 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
                 request.sequences,
                 request.temperature,
                 self.max_batch_tokens,
-                in_chunks=not self._by_rows,
+                continues=not self._by_rows,
             )
             return ScoreResponse(logprobs=logprobs, version=self._batcher.version)

@@ -6,10 +6,13 @@ These are recurrences and short convolutions, mixed with attention. The interfac
 
 import asyncio
 import contextlib
+import logging
+import secrets
 import threading
 from collections import deque
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.generation.continuous_batching.requests import RequestStatus
@@ -21,17 +24,20 @@ from inference_adapters.transformers.outbox import Readers
 from inference_adapters.transformers.row_cache import RowCache
 from inference_adapters.transformers.sampling import draw
 
+log = logging.getLogger(__name__)
+
 
 class RowBatcher(Readers):
     """Runs requests in rows of one cache.
 
     version: version of the weights; it changes only while generation is paused.
-    most_in_a_step: the most requests in one step. No prompt is begun after so many tokens of prompts.
+    most_in_a_step: the most requests that run. In a step no prompt is begun after so many tokens of prompts.
     most_tokens: the most tokens that all rows may have together, padding included.
     """
 
     def __init__(self, model: PreTrainedModel, version: int, most_in_a_step: int, most_tokens: int):
         super().__init__(asyncio.get_running_loop())
+        torch.manual_seed(secrets.randbits(63))  # servers of a run must not sample the same tokens
         self.version = version
         self.fatal_error: str | None = None
         self._most_in_a_step = most_in_a_step
@@ -93,18 +99,27 @@ class RowBatcher(Readers):
 
     def _run(self) -> None:
         try:
-            while not self._stopped:
+            while True:
                 self._resumed.wait()
+                self._work.clear()  # before what it tells of is looked at
+                if self._stopped:
+                    return
                 with self._turn:
-                    self._work.clear()
                     if self._resumed.is_set():
                         self._step()
                     idle = not self._running and not self._waiting
                 if idle:
                     self._work.wait()
         except Exception as error:  # of the model or the machine
-            self.fatal_error = f"generation has ended: {type(error).__name__}: {first_line(error)}"
-            self.loop.call_soon_threadsafe(end_server, self.fatal_error)
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        """Fails all requests, and ends the server."""
+        log.exception("generation has ended")
+        self.fatal_error = f"{type(error).__name__}: {first_line(error)}"
+        for request in [*self._running, *self._waiting]:
+            self.fail(request.outbox, RuntimeError(self.fatal_error))
+        self.loop.call_soon_threadsafe(end_server, f"generation has ended: {self.fatal_error}")
 
     def _step(self) -> None:
         """Samples a token of each running request, then the first token of waiting ones."""
@@ -122,10 +137,11 @@ class RowBatcher(Readers):
         read = 0
         while self._waiting and self._resumed.is_set() and read < self._most_in_a_step:
             prompt = self._waiting[0].initial_tokens
-            rows = self._most_tokens // max(self._cache.width, len(prompt)) - len(self._running)
-            if rows < 1 and self._running:
+            most = min(self._most_in_a_step, self._most_tokens // max(self._cache.width, len(prompt)))
+            free = max(most, 1) - len(self._running)
+            if free < 1:
                 return
-            equal = self._next_equal(max(1, min(rows, self._most_in_a_step - len(self._running))))
+            equal = self._next_equal(free)
             if equal:
                 self._running += equal
                 self._deliver(equal, self._cache.prefill(prompt, len(equal)))

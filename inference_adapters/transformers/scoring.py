@@ -1,8 +1,8 @@
 """Computes log-probabilities of given tokens, for `POST /score`.
 
 Sequences are processed in chunks with a KV cache, because the logits of a complete sequence would need more
-memory than the model. Models with recurrent layers process them whole: not all continue their states by
-several tokens.
+memory than the model. Models with recurrent layers read a whole sequence for each chunk of logits: not all
+continue their states by several tokens.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def score(
     sequences: list[list[int]],
     temperature: float,
     batch_tokens: int,
-    in_chunks: bool = True,
+    continues: bool = True,
 ) -> list[list[float]]:
     """Returns log p(token j + 1 | tokens up to j) of every sequence, in nats.
 
@@ -29,27 +29,32 @@ def score(
     """
     logprobs: list[list[float]] = [[] for _ in sequences]
     for batch in _batches(sequences, batch_tokens):
-        chunk = max(1, LOGITS_TOKENS // len(batch)) if in_chunks else len(sequences[batch[0]])
-        scored = _score_batch(model, [sequences[i] for i in batch], temperature, chunk)
+        scored = _score_batch(model, [sequences[i] for i in batch], temperature, continues)
         for i, of_sequence in zip(batch, scored.tolist(), strict=True):
             logprobs[i] = of_sequence[: len(sequences[i]) - 1]
     return logprobs
 
 
 def _score_batch(
-    model: PreTrainedModel, sequences: list[list[int]], temperature: float, chunk: int
+    model: PreTrainedModel, sequences: list[list[int]], temperature: float, continues: bool
 ) -> Tensor:
     """Returns `[B, T - 1]`, with arbitrary values after the end of a sequence."""
     # Padded on the right: causal attention ignores the padding.
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
     ids = ids.to(model.device)  # [B, T]
+    given = ids[:, :-1]
     scored = []
     cache = None
-    for given, predicted in zip(ids[:, :-1].split(chunk, dim=1), ids[:, 1:].split(chunk, dim=1), strict=True):
-        output = model(input_ids=given, past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
-        log_p = output.logits.float().div_(temperature).log_softmax(-1)  # [B, chunk, vocabulary]
-        scored.append(log_p.gather(2, predicted[:, :, None])[:, :, 0])
+    for place in torch.arange(given.shape[1], device=ids.device).split(
+        max(1, LOGITS_TOKENS // len(sequences))
+    ):
+        if continues:
+            output = model(input_ids=given[:, place], past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+        else:
+            output = model(input_ids=given, use_cache=False, logits_to_keep=place)
+        log_p = output.logits.float().div_(temperature).log_softmax(-1)  # [B, place, vocabulary]
+        scored.append(log_p.gather(2, ids[:, place + 1, None])[:, :, 0])
     return torch.cat(scored, dim=1)
 
 

@@ -12,12 +12,13 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
+from contracts.causal_model import is_text_part
 from contracts.limits import MAX_STOPS, MAX_TOP_LOGPROBS
 from contracts.support.messages import first_line
 from inference_adapters.plain_weights import check_plain_weights
 from inference_adapters.serve import add_contract_arguments, arguments, run
 from inference_adapters.vllm import KNOWN_VERSIONS
-from inference_adapters.vllm.decided import DECIDED
+from inference_adapters.vllm.decided import DECIDED, NEVER, check_model
 
 
 def main() -> None:
@@ -44,6 +45,9 @@ def main() -> None:
     args = _arguments()
     try:
         check_plain_weights(args.model, args.revision, args.hf_overrides)
+        check_model(args.model)
+        if is_text_part(args.model, revision=args.revision, trust_remote_code=args.trust_remote_code):
+            args.language_model_only = True
     except (OSError, ValueError) as error:
         sys.exit(f"cannot serve: {first_line(error)}")
     engine = VllmEngine(args)
@@ -70,6 +74,9 @@ def _arguments() -> argparse.Namespace:
     for name, (value, why) in DECIDED.items():
         if getattr(args, name) != value:
             sys.exit(f"cannot serve: --{name.replace('_', '-')} cannot be set: {why}")
+    for name, (value, why) in NEVER.items():
+        if getattr(args, name) == value:
+            sys.exit(f"cannot serve: --{name.replace('_', '-')}={value} cannot be set: {why}")
     args.weight_transfer_config = WeightTransferConfig(backend=BACKEND)
     args.model = args.model_tag or args.model
     if args.served_model_name:  # besides the model's path, which the pipeline uses

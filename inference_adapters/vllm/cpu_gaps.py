@@ -2,6 +2,7 @@
 
 import sys
 import types
+from importlib.machinery import ModuleSpec
 
 import torch
 from transformers.utils import is_torchvision_available
@@ -22,7 +23,9 @@ def stand_in_for_torchvision() -> None:
     """
     if is_torchvision_available():  # transformers remembers the answer
         return
-    sys.modules.update({name: types.ModuleType(name) for name in TORCHVISION})
+    for name in TORCHVISION:
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__spec__ = ModuleSpec(name, None)  # whoever asks whether there is one reads it
     sys.modules["torchvision.transforms.v2"].functional = sys.modules[TORCHVISION[-1]]
 
 

@@ -1,5 +1,7 @@
 """The options of vLLM that the contract decides: `__main__` refuses them, and so does a plan."""
 
+from transformers import AutoConfig
+
 from inference_adapters.plain_weights import DRAFTS, SCALES
 
 FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
@@ -22,7 +24,6 @@ DECIDED = {  # option that the contract fixes -> (value, reason)
     "quantization_config": (None, SCALES),
     "kv_cache_dtype": ("auto", SCALES),
     "enable_mm_embeds": (False, TEXT_ALONE),
-    "language_model_only": (True, TEXT_ALONE),
     "weight_transfer_config": (None, "weights come over the contract's group"),
     "data_parallel_size": (1, SEVERAL),
     "api_key": (None, PROTECTION),
@@ -45,3 +46,14 @@ DECIDED = {  # option that the contract fixes -> (value, reason)
     "uds": (None, "the trainer comes over TCP"),
     "root_path": (None, "the contract's routes stand at /"),
 }
+NEVER = {"load_format": ("dummy", "it would serve random weights until the first update")}  # (value, reason)
+KEPT = {"gpt_oss": "sinks and experts"}  # model type -> weights that vLLM 0.32 would keep in an update
+
+
+def check_model(model: str) -> None:
+    """Raises ValueError, with a one-line message, for a model of which vLLM would keep weights."""
+    kind = AutoConfig.from_pretrained(model).model_type
+    if kind in KEPT:
+        raise ValueError(
+            f"{model} is a {kind}, whose {KEPT[kind]} vLLM keeps in an update: use another server"
+        )

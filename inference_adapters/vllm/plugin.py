@@ -7,6 +7,7 @@ from multiprocessing.process import BaseProcess
 
 import torch
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
+from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 
 from inference_adapters.threads import daemon_thread
@@ -18,7 +19,7 @@ SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of this adapt
 
 def register() -> None:
     allow_amx()
-    if torch.version.cuda is None:
+    if current_platform.is_cpu() and os.environ.get(SERVER_VARIABLE):
         stand_in_for_torchvision()
         convolve_one_token()
     WeightTransferEngineFactory.register_engine(

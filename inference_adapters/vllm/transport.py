@@ -7,13 +7,13 @@ mismatches the workers' results.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 from vllm.distributed.weight_transfer import WeightTransferEngine
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
-from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+from vllm.model_executor.model_loader.reload.layerwise import SKIP_LOAD_TENSORS, get_layerwise_info
 from vllm.model_executor.models import supports_multimodal
 
 from contracts.inference import Parameter
@@ -37,8 +37,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
 
     def __init__(self, config, vllm_config, device, model):
         super().__init__(config, vllm_config, device, model)
-        # An update is of the text alone, also if the model takes pictures.
-        self._text = model.get_language_model() if supports_multimodal(model) else model
+        self._updated = model  # what an update is of
         self._group: WeightGroup | None = None
         self._joining = None
         self._transfer: Transfer | None = None
@@ -94,6 +93,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         The files are mapped, so the weights need no second copy in memory.
         """
         self._transfer = Transfer(0, buffers_all=True)
+        self._updated = _part_of(self.model, shapes)
         with self._transfer.recording_failure():
             tensors = stored_tensors(version, map(Path, files), shapes)
             self._transfer.total_bytes = sum(tensor.nbytes for tensor in tensors.values())
@@ -119,6 +119,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         """
         manifest = [Parameter(**parameter) for parameter in parameters]
         total = sum(parameter_bytes(p) for p in manifest)
+        self._updated = _part_of(self.model, [parameter.name for parameter in manifest])
         self._transfer = Transfer(total, buffers_all=staged or self.device.type == "cpu")
         buckets = receive_weights(self._group, manifest, bucket_bytes, timeout_s)
         daemon_thread(self._receive, self._transfer, buckets, self._group)
@@ -164,7 +165,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
 
     def start_weight_update(self) -> None:
         with self._transfer.recording_failure():
-            initialize_layerwise_reload(self._text)
+            initialize_layerwise_reload(self._updated)
 
     def receive_weights(self, update: TiedWeights) -> None:
         """Copies each bucket into the model on arrival. Returns early if the transfer fails."""
@@ -172,36 +173,44 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             self._copy(self._transfer, update.tied)
 
     def _copy(self, transfer: Transfer, tied: dict[str, str]) -> None:
-        missing = {name for name, _ in self._text.named_parameters()}
+        missing = {name for name, _ in self._updated.named_parameters()}
         copied = 0
         while copied < transfer.total_bytes and (bucket := transfer.take()):
             copied += sum(tensor.nbytes for tensor in bucket.values())
-            loaded = self._text.load_weights(with_copies(bucket, tied))
+            loaded = self._updated.load_weights(with_copies(bucket, tied))
             missing -= missing if loaded is None else loaded  # not every model reports what it loaded
             if self.device.type == "cuda":
                 torch.cuda.current_stream().synchronize()  # before the bucket's memory is reused
         if missing and not transfer.error and self.model_config.quantization is None:
             raise RuntimeError(f"vLLM found nothing for {sorted(missing)} in what was sent")
-        if kept := _kept_parameters(self._text):
+        if kept := sorted(_kept_parameters(self._updated) - tied.keys()):
             raise RuntimeError(
-                f"vLLM has no loader for {kept[0]} ({len(kept)} parameters) of {type(self._text).__name__} "
-                "while it serves, and would keep the old values: use another server"
+                f"vLLM calls no loader for {kept[0]} ({len(kept)} parameters of "
+                f"{type(self._updated).__name__}) and would keep the old values: use another server"
             )
 
     def finish_weight_update(self) -> None:
         """Finalizes every layer, even after a failed transfer."""
         with self._transfer.recording_failure():
-            finalize_layerwise_reload(self._text, self.model_config)
+            finalize_layerwise_reload(self._updated, self.model_config)
 
 
-def _kept_parameters(model: torch.nn.Module) -> list[str]:
-    """Returns the parameters of layers for which no loader was called. vLLM would keep their old values.
+def _part_of(model: torch.nn.Module, names: Iterable[str]) -> torch.nn.Module:
+    """Returns what parameters of these names are of: the model, or the text model in it."""
+    whole = any("language_model." in name for name in names)
+    return model if whole or not supports_multimodal(model) else model.get_language_model()
+
+
+def _kept_parameters(model: torch.nn.Module) -> set[str]:
+    """Returns the parameters that no loader was called for. vLLM would keep or make up their values.
 
     Some classes, such as vLLM 0.32's GPT-OSS, copy past the loaders that collect an update.
     """
-    kept = []
+    kept = set()
     for path, layer in model.named_modules():
         info = get_layerwise_info(layer)
-        if info.can_load() and not info.load_numel:
-            kept += [f"{path}.{name}" for name, _ in layer.named_parameters(recurse=False)]
+        if info.can_load():
+            loaded = {name for name, _ in info.loaded_weights} | SKIP_LOAD_TENSORS
+            own = layer.named_parameters(recurse=False)
+            kept |= {f"{path}.{name}" for name, tensor in own if name not in loaded and tensor.is_meta}
     return kept

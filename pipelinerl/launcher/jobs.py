@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from contracts.decided import refused_option
+from contracts.decided import refused_model, refused_option
 from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import EngineConfig, ResolvedRun, RunConfig
@@ -133,6 +133,9 @@ class JobPlanner:
         engine = engine_of(self._config, name)
         if why := refused_option(engine.module, engine.arguments):
             raise PlanError(f"{name}: inference.arguments.{why}")
+        served = engine.arguments.get("model", self._config.model.path)
+        if why := refused_model(engine.module, str(served)):
+            raise PlanError(f"{name}: {why}")
         command = [_interpreter(engine), "-m", engine.module, "--host", self._host(placement)]
         command += ["--port", str(placement.port)]
         if engine.model is None and "model" not in engine.arguments:

@@ -15,6 +15,13 @@ def test_an_option_that_the_adapter_decides_is_refused(option):
     assert "vllm" not in sys.modules
 
 
+def test_values_are_compared_as_a_command_line_writes_them():
+    taken = {"data_parallel_size": "1", "enable_lora": "false", "override_generation_config": "{}"}
+    assert refused_option("inference_adapters.vllm", taken | {"load_format": "auto"}) is None
+    refusal = refused_option("inference_adapters.vllm", {"load_format": "dummy"})
+    assert refusal.startswith("load_format=dummy cannot be set: it would serve random weights")
+
+
 @pytest.mark.parametrize(
     "module", ["inference_adapters.transformers", "json", "sys", "nowhere", "nowhere.here"]
 )

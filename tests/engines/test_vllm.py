@@ -95,11 +95,12 @@ def test_what_drafts_quantises_or_fetches_media_is_refused():
     lines = [
         '--speculative-config {"method":"ngram","num_speculative_tokens":2}',
         "-sc.method=ngram", "--spec-method=ngram", "--spec-model=m", "--spec-tokens=3", "-q fp8",
-        "--quantization=fp8", "--kv-cache-dtype=fp8", "--enable-mm-embeds", "--no-language-model-only",
+        "--quantization=fp8", "--kv-cache-dtype=fp8", "--enable-mm-embeds",
         "--mamba-cache-dtype=float32", "--mamba-ssm-cache-dtype=float16", "--watermark=0.5",
         "--enable-mamba-cache-stochastic-rounding", "--logits-processors=a.b", "--enable-lora",
         "--worker-cls=a.b", "--scheduler-cls=a.b", "--tokenizer=other", "--skip-tokenizer-init",
-        "--enable-sleep-mode", "--model-class-overrides={\"a\":\"b\"}", "--max-num-seqs=8",
+        "--enable-sleep-mode", "--load-format=dummy",
+        '--model-class-overrides={"a":"b"}', "--max-num-seqs=8",
     ]  # fmt: skip
     program = Path(__file__).with_name("vllm_refusals.py")
     done = subprocess.run(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from inference_adapters.transformers.engine import ROWS
+from inference_adapters.transformers.decided import ROWS
 from inference_adapters.transformers.row_cache import RowCache
 from tests.trainer_adapters.architectures import published_config, tiny_model
 

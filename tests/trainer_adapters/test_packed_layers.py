@@ -183,7 +183,7 @@ def test_a_packing_that_is_held_for_the_whole_model_is_found(monkeypatch):
 
 def test_they_are_not_compiled():
     scorer = scorer_of("lfm2")
-    with pytest.raises(ValueError, match="compile_layers=true cannot be set for a model with Lfm2ShortConv"):
+    with pytest.raises(ValueError, match="has Lfm2ShortConv, so compile_layers=true cannot be set"):
         compile_layers(scorer.layers)
 
 
