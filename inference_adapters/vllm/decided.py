@@ -1,6 +1,6 @@
 """The options of vLLM that the contract decides: `__main__` refuses them, and so does a plan."""
 
-from transformers import AutoConfig
+from transformers import PreTrainedConfig
 
 from inference_adapters.plain_weights import DRAFTS, SCALES
 
@@ -52,7 +52,7 @@ KEPT = {"gpt_oss": "sinks and experts"}  # model type -> weights that vLLM 0.32 
 
 def check_model(model: str) -> None:
     """Raises ValueError, with a one-line message, for a model of which vLLM would keep weights."""
-    kind = AutoConfig.from_pretrained(model).model_type
+    kind = PreTrainedConfig.get_config_dict(model)[0].get("model_type")
     if kind in KEPT:
         raise ValueError(
             f"{model} is a {kind}, whose {KEPT[kind]} vLLM keeps in an update: use another server"
