@@ -33,10 +33,7 @@ def causal_config(model: str, **options: Any) -> PreTrainedConfig:
 
 
 def is_text_part(model: str, **options: Any) -> bool:
-    """Returns True if the causal language model in `model` is not the class that the checkpoint names.
-
-    options: those of `AutoConfig.from_pretrained`. Raises its errors.
-    """
+    """Returns True if the causal language model in `model` is not the class that the checkpoint names."""
     return _is_whole_of_text_part(AutoConfig.from_pretrained(model, **options))
 
 

@@ -20,7 +20,6 @@ from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
 from trainer_adapters.activation_checkpointing import checkpoint_layers
 from trainer_adapters.checkpoint_io import scatter_weights
-from trainer_adapters.compiled_layers import compile_layers, unfit_to_compile
 from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
@@ -45,8 +44,11 @@ class FSDPTrainer(HuggingFaceTrainer):
         self._compile_layers = compile_layers
 
     def unfit(self, model_path: str) -> str | None:
-        why = super().unfit(model_path)
-        return why or (unfit_to_compile(model_path) if self._compile_layers else None)
+        if not self._compile_layers:
+            return super().unfit(model_path)
+        from trainer_adapters.compiled_layers import unfit_to_compile
+
+        return super().unfit(model_path) or unfit_to_compile(model_path)
 
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
         """Returns the bytes of the sharded state.
@@ -63,6 +65,8 @@ class FSDPTrainer(HuggingFaceTrainer):
 
     def _shard(self) -> None:
         if self._compile_layers:
+            from trainer_adapters.compiled_layers import compile_layers
+
             compile_layers(self._scorer.layers)
         checkpoint_layers(self._scorer.layers, self._activation_checkpointing)
         self._sharded = self._spec.world_size > 1 or self._compute_dtype is not torch.float32
