@@ -20,7 +20,7 @@ def causal_config(model: str, **options: Any) -> PreTrainedConfig:
     options: those of `AutoConfig.from_pretrained`. Raises its errors.
     """
     config: PreTrainedConfig = AutoConfig.from_pretrained(model, **options)
-    if not _is_whole_of_text_part(config):
+    if not is_text_part(model, **options):
         return config
     text: PreTrainedConfig = config.get_text_config()
     written, _ = PreTrainedConfig.get_config_dict(model, **options)
@@ -34,10 +34,7 @@ def causal_config(model: str, **options: Any) -> PreTrainedConfig:
 
 def is_text_part(model: str, **options: Any) -> bool:
     """Returns True if the causal language model in `model` is not the class that the checkpoint names."""
-    return _is_whole_of_text_part(AutoConfig.from_pretrained(model, **options))
-
-
-def _is_whole_of_text_part(config: PreTrainedConfig) -> bool:
+    config: PreTrainedConfig = AutoConfig.from_pretrained(model, **options)
     classes: Any = AutoModelForCausalLM._model_mapping
     causal = classes[type(config)].__name__ if type(config) in classes else None
     return config.model_type in WRAPPED or bool(causal and causal not in (config.architectures or [causal]))
@@ -50,7 +47,7 @@ def load_causal(model: str, **options: Any) -> tuple[PreTrainedModel, dict[str, 
     """
     own = {name: options[name] for name in ("local_files_only", "trust_remote_code") if name in options}
     options["config"] = causal_config(model, **own)
-    wrapped = AutoConfig.from_pretrained(model, **own).model_type in WRAPPED
+    wrapped = PreTrainedConfig.get_config_dict(model)[0].get("model_type") in WRAPPED
     verbosity = logging.get_verbosity()
     if wrapped:
         options["key_mapping"] = TEXT_NAMES

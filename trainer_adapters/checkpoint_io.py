@@ -106,19 +106,23 @@ def copy_tokenizer(model_path: str, directory: Path) -> None:
     for pattern in TOKENIZER_FILES:
         for file in source.glob(pattern):
             _copy(file, directory)
-    _name_tokenizer_class(source, directory)
+    try:
+        _name_tokenizer_class(source, directory)
+    except Exception as error:  # of the tokenizer's class, or a file that is missing
+        if is_disk_full(error):
+            raise
+        log.warning("the export's tokenizer may be loaded as another class: %s", one_line(error))
 
 
 def _name_tokenizer_class(source: Path, directory: Path) -> None:
-    """Names the tokenizer's class in its config, if the model's type has changed to that of its text part.
-
-    `AutoTokenizer` may choose by the model's type a class that reads texts differently.
-    """
+    """Names the tokenizer's class, which `AutoTokenizer` may otherwise choose by a text part's own type."""
     types = [json.loads((each / "config.json").read_bytes())["model_type"] for each in (source, directory)]
     file = directory / "tokenizer_config.json"
-    if types[0] != types[1] and file.is_file():
-        named = json.loads(file.read_bytes())
-        named["tokenizer_class"] = type(AutoTokenizer.from_pretrained(source)).__name__
+    if types[0] == types[1] or not file.is_file():
+        return
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    if tokenizer.is_fast:  # others read files that an export does not have
+        named = json.loads(file.read_bytes()) | {"tokenizer_class": type(tokenizer).__name__}
         file.write_text(json.dumps(named, indent=2, ensure_ascii=False))
 
 
