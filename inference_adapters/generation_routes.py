@@ -4,7 +4,6 @@ This module must not depend on weight groups. `weight_updates` tells it if reque
 timeout of lost weights has passed.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, aclosing
@@ -15,13 +14,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import (
-    GenerationRequest,
-    ScoreRequest,
-    ScoreResponse,
-    TokenDelta,
-    TokenEngine,
-)
+from contracts.inference import GenerationRequest, TokenDelta, TokenEngine
 from inference_adapters.bodies import ChatBody, TextBody
 from inference_adapters.completion_slots import CompletionSlots
 from inference_adapters.completions import Chat, Completion, Form, LogprobsForm, Text
@@ -36,6 +29,7 @@ from inference_adapters.request_checks import (
     check_total,
     sampling_parameters,
 )
+from inference_adapters.score_route import add_score_route
 from inference_adapters.stop_strings import until_stop
 from inference_adapters.streaming import EventStream, LineStream, merged, until_disconnect
 from inference_adapters.weight_updates import WeightUpdates
@@ -119,7 +113,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
             return LineStream(_lines(completion, deltas), stack.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
 
-    _add_score_route(router, engine, slots)
+    add_score_route(router, engine, slots)
     return router
 
 
@@ -181,25 +175,3 @@ async def _events(
         if completion.form.with_usage:
             yield f"data: {json.dumps(completion.usage_chunk())}\n\n"
         yield "data: [DONE]\n\n"
-
-
-def _add_score_route(router: APIRouter, engine: TokenEngine, slots: CompletionSlots) -> None:
-    """Adds `/score` to `router`. A request occupies one slot."""
-    scoring = asyncio.Lock()
-
-    @router.post("/score")
-    async def score(request: ScoreRequest) -> ScoreResponse:
-        if "score" not in engine.info().capabilities:
-            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
-        for token_ids in request.sequences:  # before any sequence is scored
-            if not token_ids:
-                raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty", "sequences")
-            if len(token_ids) > engine.max_context():
-                raise ContractError(
-                    ErrorCode.CONTEXT_LENGTH,
-                    f"sequences: {len(token_ids)} tokens; the context is {engine.max_context()}",
-                    "sequences",
-                )
-        with slots.acquired(1):
-            async with scoring:  # one request at a time, because each fills the engine's batches
-                return await engine.score(request)

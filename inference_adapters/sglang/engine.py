@@ -23,6 +23,8 @@ from contracts.inference import (
     Health,
     ProcessFigures,
     SamplingParameters,
+    ScoreRequest,
+    ScoreResponse,
     TokenDelta,
 )
 from contracts.limits import KvCacheMode
@@ -31,6 +33,7 @@ from contracts.weights import nccl_version
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.ended_engine import end_server
 from inference_adapters.model_parameters import model_parameters
+from inference_adapters.scoring import score_by_one_version
 from inference_adapters.sglang.options import SPARE, Options, environment
 from inference_adapters.sglang.sent_requests import SentRequests
 from inference_adapters.sglang.server_process import SglangError, SglangServer
@@ -38,6 +41,7 @@ from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
 
 log = logging.getLogger(__name__)
+CAPABILITIES = ["score", "staged", "stream", "top_logprobs"]
 WATCH_EVERY_S = 0.25
 WEIGHTS_S = 300.0  # timeout for SGLang to load a model's weights
 SHARED_MEMORY = "/dev/shm"
@@ -74,7 +78,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=["staged", "stream", "top_logprobs", *(["tools"] if self._knows_tools else [])],
+            capabilities=[*CAPABILITIES, *(["tools"] if self._knows_tools else [])],
         )
 
     def health(self) -> Health:
@@ -197,6 +201,11 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
     ) -> AsyncGenerator[TokenDelta, None]:
         check_ids(prompt_token_ids, self._options.vocabulary)
         return self._requests.generate(prompt_token_ids, sampling)
+
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        for token_ids in request.sequences:
+            check_ids(token_ids, self._options.vocabulary, "sequences")
+        return await score_by_one_version(request, self._requests.score, lambda: self._requests.weights)
 
 
 def _serialized_handles(tensors: Mapping[str, torch.Tensor]) -> str:

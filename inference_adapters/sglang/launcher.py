@@ -29,3 +29,6 @@ if __name__ == "__main__":
 else:  # one of SGLang's workers
     die_with_parent()
     install_cpu_stubs()
+    from inference_adapters.sglang import prompt_scores
+
+    prompt_scores.register()

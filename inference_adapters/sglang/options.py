@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoConfig
 
-from contracts.causal_model import is_text_part
 from inference_adapters.plain_weights import DRAFTS, SCALES, check_plain_weights
+from inference_adapters.sglang.decided import check_model
 from inference_adapters.tokenizer_mixin import check_model_directory
 
 SPARE = 8  # tokens of a context that SGLang reserves
@@ -62,9 +62,7 @@ class Options:
                 raise ValueError(f"{option} cannot be set: {why}")
         check_model_directory(args.model)
         check_plain_weights(args.model)
-        if is_text_part(args.model):
-            why = "has pictures, and SGLang takes no update of its text part: use inference=vllm"
-            raise ValueError(f"{args.model} {why}")
+        check_model(args.model)
         config = AutoConfig.from_pretrained(args.model).get_text_config()
         context = min(config.max_position_embeddings, args.context_length or config.max_position_embeddings)
         return cls(args.model, args.tensor_parallel_size, context, config.vocab_size, tuple(others))

@@ -35,6 +35,7 @@ DECIDED = {  # option that the contract fixes -> (value, reason)
     "watermark": (0.0, SAMPLED),
     "watermark_config": (None, SAMPLED),
     "logits_processors": (None, SAMPLED),
+    "kv_sharing_fast_prefill": (False, "scores of given tokens would be wrong"),
     "enable_lora": (False, "an update replaces the model's own weights, and an adapter would change them"),
     "worker_cls": ("auto", REPLACED),
     "scheduler_cls": (None, REPLACED),

@@ -6,6 +6,7 @@
 import asyncio
 from argparse import Namespace
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import vllm
@@ -22,15 +23,20 @@ from contracts.inference import (
     InferenceEngine,
     InitProcessGroupRequest,
     ProcessFigures,
+    ScoreRequest,
+    ScoreResponse,
     UpdateProgress,
     WeightUpdateRequest,
 )
 from inference_adapters.ended_engine import end_server
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.resident_memory import resident_bytes_of_family
+from inference_adapters.scoring import score_by_one_version
 from inference_adapters.threads import in_daemon_thread
+from inference_adapters.tokenizer_mixin import check_ids
 from inference_adapters.totals import Totals
 from inference_adapters.vllm.engine_client import EngineClient
+from inference_adapters.vllm.scoring import score
 from inference_adapters.vllm.serving import Serving
 from inference_adapters.vllm.tools import capabilities_of_tools
 from inference_adapters.vllm.weight_calls import WeightCalls
@@ -106,8 +112,12 @@ class VllmEngine(InferenceEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=[*CAPABILITIES, *capabilities_of_tools(self.args)],
+            capabilities=[*self._scores(), *CAPABILITIES, *capabilities_of_tools(self.args)],
         )
+
+    def _scores(self) -> list[str]:
+        # `prompt_scores` extends the first model runner. The second one is chosen where Triton is installed.
+        return [] if self._llm.vllm_config.use_v2_model_runner else ["score"]
 
     async def _stop_with_engine(self) -> None:
         """Ends this server when vLLM's engine has ended."""
@@ -142,6 +152,12 @@ class VllmEngine(InferenceEngine):
             if self._watching:
                 self._watching.cancel()
                 await asyncio.to_thread(self._llm.shutdown)
+
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        for token_ids in request.sequences:
+            check_ids(token_ids, self.vocabulary(), "sequences")
+        work = score_by_one_version(request, partial(score, self._llm), lambda: self._llm.generation)
+        return await self._unless_engine_ends(work)
 
     async def abort_requests(self) -> None:
         await self._llm.abort_all()

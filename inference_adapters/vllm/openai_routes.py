@@ -7,6 +7,7 @@ without the contract's fields.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -19,6 +20,7 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters.completion_slots import CompletionSlots
 from inference_adapters.model_routes import model_routes
+from inference_adapters.score_route import add_score_route
 from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
 from inference_adapters.vllm.engine_client import CurrentRequest, current_request
@@ -96,6 +98,8 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             stack.enter_context(slots.acquired(prompts * (asked.n or 1)))
             work = engine.serving.completion(asked, request)
             return await answer(request, stack, work, note, finish)
+
+    add_score_route(router, engine, slots, partial(_ended_when_lost, engine, updates))
 
     def common(answer: dict, body: dict) -> dict:
         usage = bool(body.get("stream_options", {}).get("include_usage"))

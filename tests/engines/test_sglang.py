@@ -36,6 +36,11 @@ def test_weights_and_updates_in_flight(server, model):
     assert_kept(check_inference([server.url], model, token=TOKEN, only=["G1", "G2"]))
 
 
+@pytest.mark.parametrize("guarantee", ["G4", "G5"])
+def test_scores(server, model, guarantee):
+    assert_kept(check_inference([server.url], model, token=TOKEN, only=[guarantee], part="scores"))
+
+
 @pytest.mark.parametrize("part", ["alternatives", "openai", "stop-strings"])
 def test_answers_have_every_form(server, model, part):
     assert_kept(check_inference([server.url], model, token=TOKEN, only=["G9"], part=part))
@@ -44,6 +49,7 @@ def test_answers_have_every_form(server, model, part):
 def test_what_it_declares(server):
     declared = contract(server.url, TOKEN)
     assert set(declared["capabilities"]) == {
+        "score",
         "arrays",
         "as_completed",
         "staged",

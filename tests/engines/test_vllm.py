@@ -48,14 +48,20 @@ def test_weights_and_updates_in_flight(server, model):
     assert_kept(check_inference([server], model, token=TOKEN, only=["G1", "G2"]))
 
 
+@pytest.mark.parametrize("guarantee", ["G4", "G5"])
+def test_scores(server, model, guarantee):
+    assert_kept(check_inference([server], model, token=TOKEN, only=[guarantee], part="scores"))
+
+
 @pytest.mark.parametrize("part", ["alternatives", "openai", "stop-strings"])
 def test_answers_have_every_form(server, model, part):
     assert_kept(check_inference([server], model, token=TOKEN, only=["G9"], part=part))
 
 
-def test_it_declares_all_but_score(server):
+def test_what_it_declares(server):
     declared = contract(server, TOKEN)["capabilities"]
     assert set(declared) == {
+        "score",
         "staged",
         "truncation",
         "seed",

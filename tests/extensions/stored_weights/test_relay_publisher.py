@@ -187,6 +187,8 @@ def test_only_the_newest_versions_are_kept(worker, ranks, url, place, monkeypatc
         for version in range(4):
             publish(worker, ranks, sender, version)
             change(worker)
+            wait_until_served(url, version, sender.run)
+            wait_for(lambda: not sender._followers.targets)  # a version that is pulled is kept
             wait_for(lambda: not sender._packer.is_busy)
         assert stored_versions(place.directory, sender.run) == [2, 3]
 

@@ -88,6 +88,10 @@ class _Across:
         self.trainer = trainer
         self.speed = speed
 
+    async def _limit_s(self) -> float:
+        """Returns the seconds within which a short completion is answered unless generation is paused."""
+        return FACTOR * await short_answer_s(self.bench) + self.speed.limit_s
+
     async def updates(
         self, kv_cache: str, receive: str, count: int, together: int
     ) -> tuple[list[Sample], float]:
@@ -113,11 +117,12 @@ class _Across:
                 for _ in range(count):
                     await publish()
                 return
-            limit_s = FACTOR * await short_answer_s(bench) + self.speed.limit_s
+            limit_s = await self._limit_s()
             for _ in range(count):
                 times = [await resumed()]
                 while times[-1] > limit_s and len(times) < TRIES:
                     times.append(await resumed())
+                    limit_s = max(limit_s, await self._limit_s())  # the machine may have become busy
                 check_resumed(times, limit_s, f"publish version {self.trainer.version}, {kv_cache} {receive}")
 
         def check(server: Server, sample: Sample) -> float:
