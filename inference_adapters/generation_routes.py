@@ -113,7 +113,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
             return LineStream(_lines(completion, deltas), stack.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
 
-    add_score_route(router, engine, slots)
+    add_score_route(router, engine, slots, updates.ledger.hold_timed_out)
     return router
 
 

@@ -1,15 +1,16 @@
 """The route `/score` of an engine that computes log-probabilities of given tokens."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import EngineInfo, ScoreRequest, ScoreResponse
 from inference_adapters.completion_slots import CompletionSlots
+from inference_adapters.streaming import until_disconnect
 
 
 class Scorer(Protocol):
@@ -19,20 +20,24 @@ class Scorer(Protocol):
 
     def max_context(self) -> int: ...
 
-    def score(self, request: ScoreRequest) -> Awaitable[ScoreResponse]: ...
+    def score(self, request: ScoreRequest) -> Coroutine[Any, Any, ScoreResponse]: ...
 
 
 def add_score_route(
-    router: APIRouter,
-    engine: Scorer,
-    slots: CompletionSlots,
-    while_scoring: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    router: APIRouter, engine: Scorer, slots: CompletionSlots, hold_timed_out: asyncio.Event
 ) -> None:
-    """Adds `/score` to `router`. A request occupies one slot."""
+    """Adds `/score` to `router`. A request occupies one slot.
+
+    hold_timed_out: set if lost weights have not come back in time, for which requests wait.
+    """
     scoring = asyncio.Lock()
 
-    @router.post("/score")
-    async def score(request: ScoreRequest) -> ScoreResponse:
+    async def in_turn(request: ScoreRequest) -> ScoreResponse:
+        async with scoring:  # one request at a time, because each fills the engine's batches
+            return await _unless(hold_timed_out, engine.score(request))
+
+    @router.post("/score", response_model=ScoreResponse)
+    async def score(request: ScoreRequest, http: Request) -> ScoreResponse | Response:
         if "score" not in engine.info().capabilities:
             raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
         for token_ids in request.sequences:  # before any sequence is scored
@@ -45,6 +50,18 @@ def add_score_route(
                     "sequences",
                 )
         with slots.acquired(1):
-            # One request at a time, because each fills the engine's batches.
-            async with scoring, while_scoring():
-                return await engine.score(request)
+            return await until_disconnect(http.receive, in_turn(request)) or Response()
+
+
+async def _unless(lost: asyncio.Event, scoring: Coroutine[Any, Any, ScoreResponse]) -> ScoreResponse:
+    """Returns the scores. Cancels them and raises ContractError once `lost` is set."""
+    work = asyncio.create_task(scoring)
+    waiting = asyncio.create_task(lost.wait())
+    try:
+        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
+        return work.result()
+    finally:
+        work.cancel()
+        waiting.cancel()

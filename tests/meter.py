@@ -9,6 +9,7 @@ import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,21 +118,21 @@ def loop_s() -> float:
 
 def cpu_s_of_tree() -> float:
     """Returns the CPU seconds of this process and its descendants, with those that were waited for."""
-    used: dict[int, int] = {}
-    children: dict[int, list[int]] = defaultdict(list)
-    for entry in os.listdir("/proc"):
-        if not entry.isdecimal():
-            continue
-        try:
-            stat = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:  # it has ended
-            continue
-        used[int(entry)] = sum(map(int, stat[11:15]))
-        children[int(stat[1])].append(int(entry))
+    ticks = 0
     tree = [os.getpid()]
     for process in tree:
-        tree += children[process]
-    return sum(used.get(process, 0) for process in tree) / TICKS_PER_S
+        with suppress(OSError):  # it has ended
+            stat = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += sum(map(int, stat[11:15]))
+            threads = os.listdir(f"/proc/{process}/task")
+            tree += [child for thread in threads for child in _children(process, thread)]
+    return ticks / TICKS_PER_S
+
+
+def _children(process: int, thread: str) -> list[int]:
+    with suppress(OSError):  # the thread has ended
+        return [*map(int, Path(f"/proc/{process}/task/{thread}/children").read_text().split())]
+    return []
 
 
 def _folder(name: str) -> str:

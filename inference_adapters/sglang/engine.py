@@ -205,7 +205,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         for token_ids in request.sequences:
             check_ids(token_ids, self._options.vocabulary, "sequences")
-        return await score_by_one_version(request, self._requests.score, lambda: self._requests.weights)
+        return await score_by_one_version(request, self._requests.score, lambda: self._requests.pauses)
 
 
 def _serialized_handles(tensors: Mapping[str, torch.Tensor]) -> str:

@@ -1,7 +1,7 @@
 """Makes SGLang's workers score prompts at the request's temperature, by hooks of SGLang's own plugins.
 
-SGLang's log-probabilities of a prompt ignore the temperature. Only a request that scores its prompt has
-log-probabilities of it, and nobody reads the token that such a request samples.
+SGLang's log-probabilities of a prompt ignore the temperature. A request that is read again after a retraction
+has some too, so the logits from which a token is sampled are left as they are.
 """
 
 from collections.abc import Callable
@@ -21,25 +21,29 @@ def register() -> None:
 
 
 def with_temperatures(original: Callable, kind: type, batch: ForwardBatch) -> LogitsMetadata:
-    """Adds each request's temperature to a prefill's metadata: 1 if it does not score its prompt."""
+    """Adds the temperature of each request to the metadata of a prefill with log-probabilities."""
     metadata = original(kind, batch)
     if metadata.extend_return_logprob:
-        scored = torch.tensor(metadata.extend_logprob_pruned_lens_cpu, device=batch.seq_lens.device) > 0
-        metadata.temperature = torch.where(scored, batch.sampling_info.temperatures[:, 0], 1.0)
+        metadata.temperature = batch.sampling_info.temperatures  # [requests, 1]
     return metadata
 
 
 def at_temperatures(
     original: Callable, processor: object, *, get_logits_fn: Callable, **inputs: object
-) -> object:
-    """Divides the logits of a prefill by its temperatures, before SGLang computes log-probabilities."""
-    temperatures = inputs["logits_metadata"].temperature[inputs["token_to_seq_idx"], None]  # [rows, 1]
+) -> tuple[object, torch.Tensor]:
+    """Returns SGLang's log-probabilities of a prefill at its temperatures, and the logits to sample from."""
+    temperatures = inputs["logits_metadata"].temperature[inputs["token_to_seq_idx"]]  # [rows, 1]
+    sampled = inputs["sample_indices"]
+    to_sample_from = []
     done = 0
 
     def divided(states: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
         nonlocal done
         began = done
         done += len(states)
-        return get_logits_fn(states, *args, **options) / temperatures[began:done]
+        logits = get_logits_fn(states, *args, **options)
+        to_sample_from.append(logits[sampled[(sampled >= began) & (sampled < done)] - began])
+        return logits.div_(temperatures[began:done])
 
-    return original(processor, get_logits_fn=divided, **inputs)
+    scores, _ = original(processor, get_logits_fn=divided, **inputs)
+    return scores, torch.cat(to_sample_from)

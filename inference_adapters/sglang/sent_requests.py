@@ -42,13 +42,15 @@ class SentRequests:
         self._unanswered: set[_Request] = set()  # requests without a token: SGLang may not have started them
         self._open = asyncio.Event()
         self._open.set()
-        self.weights = 0  # number of updates; not the version, because a resumed run reuses versions
+        self.pauses = 0  # number of calls of `hold`
+        self._weights = 0  # number of updates; not the version, because a resumed run reuses versions
         self._aborted = 0  # number of calls of `abort_all`
         self._cancelling = asyncio.Semaphore(CANCELLED_AT_A_TIME)
         self.queued = 0  # requests that wait here for the end of an update
 
     async def hold(self) -> None:
         """Queues new requests, and withdraws those without a token. Call it before pausing SGLang."""
+        self.pauses += 1
         self._open.clear()
         unanswered = list(self._unanswered)
         for request in unanswered:
@@ -57,15 +59,12 @@ class SentRequests:
 
     def release(self) -> None:
         """Sends the queued requests. Later requests do not use keys and values cached before."""
-        self.weights += 1
+        self._weights += 1
         self._open.set()
 
     async def abort_all(self) -> None:
         """Aborts all requests. Raises SglangError if SGLang has ended."""
         self._aborted += 1
-        if not self._open.is_set():  # wakes the requests that are queued here
-            self._open.set()
-            self._open.clear()
         await self._sglang.post("/abort_request", abort_all=True)
 
     async def generate(
@@ -101,34 +100,24 @@ class SentRequests:
         except SglangError as error:
             raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
 
-    async def score(self, token_ids: list[int], temperature: float) -> Scores:
-        """Scores a sequence. Raises ContractError if it was aborted or SGLang fails."""
+    async def score(self, token_ids: list[int], temperature: float) -> Scores | None:
+        """Scores a sequence. Returns None if it was aborted. Raises ContractError if SGLang fails."""
         sampling = SamplingParameters(max_tokens=1, temperature=temperature)
-        aborted = self._aborted
+        await self._opened()
+        request = _Request()
+        answer: dict = {}
         try:
-            while True:
-                await self._opened()
-                answer = None
-                if self._aborted == aborted:
-                    answer = await self._answer(_Request(), token_ids, sampling)
-                if self._aborted > aborted:
-                    why = "the weights were lost and did not come back in time"
-                    raise ContractError(ErrorCode.WEIGHTS_LOST, why)
-                if answer is not None:
-                    return _scores(answer)
+            async with contextlib.aclosing(self._events(request, token_ids, sampling, 0)) as events:
+                async for event in events:
+                    answer = event
+                    request.finished = True
+            delta = read_delta(answer, 0) if answer and not request.withdrawn else ABORTED
         except SglangError as error:
             raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
-
-    async def _answer(
-        self, request: _Request, prompt: list[int], sampling: SamplingParameters
-    ) -> dict | None:
-        """Returns the event of a request for one token and its prompt's scores. None if it was withdrawn."""
-        answer = None
-        async with contextlib.aclosing(self._events(request, prompt, sampling, scores_from=0)) as events:
-            async for event in events:
-                answer = event
-                request.finished = True
-        return None if request.withdrawn else answer
+        if delta.finish_reason == "abort":
+            return None
+        scores = [logprob for logprob, _, _ in answer["meta_info"]["input_token_logprobs"][1:]]
+        return Scores(scores, delta.versions[0])
 
     async def _opened(self) -> None:
         self.queued += 1
@@ -158,7 +147,7 @@ class SentRequests:
             logprob_start_len=scores_from,
             top_logprobs_num=sampling.top_logprobs,
             stream=True,
-            extra_key=str(self.weights),  # separates cache entries of different weights
+            extra_key=str(self._weights),  # separates cache entries of different weights
         )
         try:
             async with contextlib.aclosing(events):
@@ -203,12 +192,6 @@ def read_delta(event: dict, given: int, likeliest: int = 0) -> TokenDelta:
         finish_reason=reason and reason["type"],
         top_logprobs=[_pairs(entry) for entry in meta["output_top_logprobs"][:new]] if likeliest else (),
     )
-
-
-def _scores(event: dict) -> Scores:
-    delta = read_delta(event, 0)
-    scores = [logprob for logprob, _, _ in event["meta_info"]["input_token_logprobs"][1:]]
-    return Scores(scores, delta.versions[0])
 
 
 def _pairs(entry: list | None) -> list[tuple[int, float]]:

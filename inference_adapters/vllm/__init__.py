@@ -5,4 +5,6 @@ engine client, and `openai_routes` vLLM's OpenAI API. In worker processes, `tran
 `plugin` registers it with vLLM.
 """
 
+SCORED_LAST = "pipelinerl_scored_last"  # in extra_args: the token to score after a prompt
+SCORED_AT = "pipelinerl_scored_at"  # in extra_args: the temperature of the scores
 KNOWN_VERSIONS = "0.32"  # supported vLLM versions: the adapter depends on their weight-transfer lifecycle

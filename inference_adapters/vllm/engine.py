@@ -112,10 +112,10 @@ class VllmEngine(InferenceEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=[*self._scores(), *CAPABILITIES, *capabilities_of_tools(self.args)],
+            capabilities=[*self._score_capability(), *CAPABILITIES, *capabilities_of_tools(self.args)],
         )
 
-    def _scores(self) -> list[str]:
+    def _score_capability(self) -> list[str]:
         # `prompt_scores` extends the first model runner. The second one is chosen where Triton is installed.
         return [] if self._llm.vllm_config.use_v2_model_runner else ["score"]
 

@@ -7,7 +7,6 @@ without the contract's fields.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, aclosing, asynccontextmanager
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -99,7 +98,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             work = engine.serving.completion(asked, request)
             return await answer(request, stack, work, note, finish)
 
-    add_score_route(router, engine, slots, partial(_ended_when_lost, engine, updates))
+    add_score_route(router, engine, slots, updates.ledger.hold_timed_out)
 
     def common(answer: dict, body: dict) -> dict:
         usage = bool(body.get("stream_options", {}).get("include_usage"))

@@ -9,15 +9,15 @@ from vllm.v1.outputs import LogprobsTensors
 from vllm.v1.worker.gpu_input_batch import CachedRequestState
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-LAST = "pipelinerl_score_last"  # in a request's extra_args: the token that is scored after the prompt
-TEMPERATURE = "pipelinerl_score_temperature"
+from inference_adapters.vllm import SCORED_AT, SCORED_LAST
+
 LOGITS_TOKENS = 512  # tokens that have logits at the same time
 
 vllms_own = GPUModelRunner._get_prompt_logprobs_dict
 
 
 def install() -> None:
-    """Makes the workers of this process score prompts so."""
+    """Replaces vLLM's scoring of prompts in this process."""
     GPUModelRunner._get_prompt_logprobs_dict = prompt_logprobs
 
 
@@ -29,7 +29,7 @@ def prompt_logprobs(
     hidden_states: `[tokens of the step, d]`. scheduled: request -> its number of tokens in this step.
     """
     everything = runner.num_prompt_logprobs
-    scored = [name for name in everything if LAST in _arguments(runner.requests[name])]
+    scored = [name for name in everything if SCORED_LAST in _arguments(runner.requests[name])]
     runner.num_prompt_logprobs = {name: k for name, k in everything.items() if name not in scored}
     found = vllms_own(runner, hidden_states, scheduled)
     for name in scored:
@@ -59,13 +59,14 @@ def _score_step(
     scores = request.in_progress_prompt_logprobs_cpu
     began = request.num_computed_tokens
     row = int(runner.query_start_loc.np[runner.input_batch.req_id_to_index[request.req_id]])
-    following = torch.tensor([*prompt[1:], arguments[LAST]])
+    following = torch.tensor([*prompt[1:], arguments[SCORED_LAST]])
     for part in torch.arange(count).split(LOGITS_TOKENS):
         logits = runner.model.compute_logits(hidden_states[row + part[0] : row + part[-1] + 1])
-        log_p = logits.float().div_(arguments[TEMPERATURE]).log_softmax(-1)  # [part, vocabulary]
+        logits = logits.float().div_(arguments[SCORED_AT])  # [part, vocabulary]
         places = began + part
         given = following[places, None]
         scores.logprob_token_ids[places] = given.to(scores.logprob_token_ids.dtype)
-        scores.logprobs[places] = log_p.gather(1, given.to(log_p.device)).cpu()
-        scores.selected_token_ranks[places] = 0  # nobody asks
+        chosen = logits.gather(1, given.to(logits.device))
+        scores.logprobs[places] = (chosen - logits.logsumexp(-1, keepdim=True)).cpu()
+        scores.selected_token_ranks[places] = 0  # ranks are not reported
     return began + count == len(prompt)

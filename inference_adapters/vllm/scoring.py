@@ -4,17 +4,17 @@ from uuid import uuid4
 
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-from contracts.errors import ContractError, ErrorCode
 from inference_adapters.scoring import Scores
+from inference_adapters.vllm import SCORED_AT, SCORED_LAST
 from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.errors import refusal
-from inference_adapters.vllm.prompt_scores import LAST, TEMPERATURE
 
 
-async def score(llm: EngineClient, token_ids: list[int], temperature: float) -> Scores:
-    """Reads all tokens but the last, and scores each that follows. Raises ContractError if vLLM fails.
+async def score(llm: EngineClient, token_ids: list[int], temperature: float) -> Scores | None:
+    """Reads all tokens but the last, and scores each that follows. Returns None if the request was aborted.
 
-    So a sequence may fill the context, although vLLM samples a token after its prompt.
+    Raises ContractError if vLLM fails. vLLM samples a token after its prompt, so a sequence that fills the
+    context must not be the prompt as a whole.
     """
     sampling = SamplingParams(
         max_tokens=1,
@@ -23,7 +23,7 @@ async def score(llm: EngineClient, token_ids: list[int], temperature: float) -> 
         detokenize=False,
         skip_reading_prefix_cache=True,
         output_kind=RequestOutputKind.FINAL_ONLY,
-        extra_args={LAST: token_ids[-1], TEMPERATURE: temperature},
+        extra_args={SCORED_LAST: token_ids[-1], SCORED_AT: temperature},
     )
     prompt = {"prompt_token_ids": token_ids[:-1] or token_ids}
     try:
@@ -32,6 +32,6 @@ async def score(llm: EngineClient, token_ids: list[int], temperature: float) -> 
         raise refusal(error) from error
     sampled = outputs[-1].outputs[0]
     if sampled.finish_reason == "abort":
-        raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
+        return None
     scores = outputs[-1].prompt_logprobs.logprobs[: len(token_ids) - 1]
     return Scores(scores, int(sampled.weight_versions[0].version))

@@ -36,9 +36,9 @@ def test_weights_and_updates_in_flight(server, model):
     assert_kept(check_inference([server.url], model, token=TOKEN, only=["G1", "G2"]))
 
 
-@pytest.mark.parametrize("guarantee", ["G4", "G5"])
-def test_scores(server, model, guarantee):
-    assert_kept(check_inference([server.url], model, token=TOKEN, only=[guarantee], part="scores"))
+@pytest.mark.parametrize(("guarantee", "part"), [("G4", "scores"), ("G5", "scores"), ("G4", "recomputed")])
+def test_scores_and_temperatures(server, model, guarantee, part):
+    assert_kept(check_inference([server.url], model, token=TOKEN, only=[guarantee], part=part))
 
 
 @pytest.mark.parametrize("part", ["alternatives", "openai", "stop-strings"])

@@ -29,7 +29,7 @@ Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 
 @contextlib.asynccontextmanager
 async def in_flight(
-    bench: Bench, count: int, max_tokens: int, in_lines: bool = False
+    bench: Bench, count: int, max_tokens: int, in_lines: bool = False, temperature: float | None = 1.0
 ) -> AsyncIterator[Tasks]:
     """Runs `count` completions on each server, and yields while they are being generated.
 
@@ -40,7 +40,8 @@ async def in_flight(
     tasks: Tasks = []
     for server in bench.servers:
         for i, prompt in enumerate(prompts):
-            asked = server.complete(prompt, max_tokens, in_lines=in_lines and i % 2 == 1, temperature=1)
+            lines = in_lines and i % 2 == 1
+            asked = server.complete(prompt, max_tokens, in_lines=lines, temperature=temperature)
             tasks.append((server, asyncio.create_task(asked)))
     async with cancelling([task for _, task in tasks]):
         for server in bench.servers:

@@ -22,3 +22,20 @@ class DrawsFromAnotherDistribution(ScriptedEngine):
             return super().sample(logits, sampling, generator)
         token_id, _ = super().sample(logits, replace(sampling, temperature=1.0), generator)
         return token_id, float(torch.log_softmax(logits / sampling.temperature, -1)[token_id])
+
+
+@mutant("G4", "of which .* are older: log-probability", part="recomputed")
+class DividesTwiceAfterARecompute(ScriptedEngine):
+    """The first token of each request in flight is sampled at the squared temperature."""
+
+    _twice = 0  # tokens to be sampled so
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, kv_cache)
+        self._twice = len(self._sequences) if kv_cache == "recompute" else 0
+
+    def sample(self, logits, sampling, generator):
+        if self._twice:
+            self._twice -= 1
+            sampling = replace(sampling, temperature=sampling.temperature**2)
+        return super().sample(logits, sampling, generator)

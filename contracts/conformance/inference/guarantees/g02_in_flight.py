@@ -19,6 +19,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
+BUSY = 3.0  # largest factor by which a machine that became busy raises a limit
 SEVERAL = 3  # updates during one request
 HOLD_S = 2.5  # pause between two buckets
 LONG_HOLD_S = 65.0  # pause that exceeds usual timeouts of proxies
@@ -117,12 +118,14 @@ class _Across:
                 for _ in range(count):
                     await publish()
                 return
-            limit_s = await self._limit_s()
+            idle_s = await self._limit_s()
             for _ in range(count):
+                limit_s = idle_s
                 times = [await resumed()]
                 while times[-1] > limit_s and len(times) < TRIES:
                     times.append(await resumed())
-                    limit_s = max(limit_s, await self._limit_s())  # the machine may have become busy
+                    # The machine may have become busy.
+                    limit_s = max(limit_s, min(await self._limit_s(), BUSY * idle_s))
                 check_resumed(times, limit_s, f"publish version {self.trainer.version}, {kv_cache} {receive}")
 
         def check(server: Server, sample: Sample) -> float:

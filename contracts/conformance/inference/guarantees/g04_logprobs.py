@@ -14,6 +14,7 @@ from contracts.conformance.inference.mixed_batch import (
     mixed,
     send_together,
 )
+from contracts.conformance.inference.recomputed import check_recomputed
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.sampling import Sampling
@@ -92,12 +93,21 @@ async def scores(bench: Bench) -> str:
     return f"scores are off by {worst:.0e}"
 
 
+async def recomputed(bench: Bench) -> str:
+    """Checks the temperature of requests that are read again for an update."""
+    if "recompute" not in await bench.offered("kv_cache"):
+        raise NotDeclaredError("recompute is not offered")
+    tokens = await check_recomputed(bench, await bench.run())
+    return f"{tokens} tokens after an update with recompute are of their temperature"
+
+
 PARTS = {
     "alone": alone,
     "batches": batches,
     "seeds": seeds,
     "independence": independence,
     "scores": scores,
+    "recomputed": recomputed,
 }
 
 
