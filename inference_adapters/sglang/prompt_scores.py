@@ -1,7 +1,7 @@
 """Makes SGLang's workers score prompts at the request's temperature, by hooks of SGLang's own plugins.
 
 SGLang's log-probabilities of a prompt ignore the temperature. A request that is read again after a retraction
-has some too, so the logits from which a token is sampled are left as they are.
+has some too. So the logits from which a token is sampled are not divided.
 """
 
 from collections.abc import Callable
