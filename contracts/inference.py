@@ -64,8 +64,9 @@ class EngineInfo(Answer):
     accepts_dtypes: list[str] = Field(description="dtypes it casts from, e.g. float32, bfloat16")
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
-        description="score, staged, truncation, seed, stop_strings, tools, forced_calls, stream, "
-        "top_logprobs, arrays, as_completed, openai, metrics, relay, shared, delta; clients ignore others"
+        description="score, score_top, staged, truncation, seed, stop_strings, tools, forced_calls, "
+        "stream, top_logprobs, arrays, as_completed, openai, metrics, relay, shared, delta; clients ignore "
+        "others"
     )
 
 
@@ -283,16 +284,20 @@ class ScoreRequest(Request):
 
     sequences: list[TokenIds] = Field(min_length=1, max_length=MAX_SEQUENCES, fail_fast=True)
     temperature: Temperature = Field(1.0, gt=0)
+    top_logprobs: LogprobsCount = Field(0, description="of each position; above 0 needs `score_top`")
 
 
 class ScoreResponse(Answer):
     """The response to `POST /score`.
 
     `logprobs[i][j]` is log p(sequences[i][j+1] | sequences[i][:j+1]) in nats: one fewer than the ids.
+    `top_token_ids[i][j]` are the likeliest ids there, and `top_logprobs[i][j]` their log-probabilities.
     """
 
     logprobs: list[list[float]]
     version: int
+    top_token_ids: list[list[list[int]]] = Field([], description="if `top_logprobs` is above 0")
+    top_logprobs: list[list[list[float]]] = Field([], description="if `top_logprobs` is above 0")
 
 
 # --- the engine -------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ def add_score_route(
     async def score(request: ScoreRequest, http: Request) -> ScoreResponse | Response:
         if "score" not in engine.info().capabilities:
             raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
+        if request.top_logprobs and "score_top" not in engine.info().capabilities:
+            why = "top_logprobs: this server does not offer score_top"
+            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, why, "top_logprobs")
         for token_ids in request.sequences:  # before any sequence is scored
             if not token_ids:
                 raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty", "sequences")

@@ -1,7 +1,10 @@
-"""Scores sequences by one version, for engines that read prompts beside generation and its updates."""
+"""Scores of sequences as an engine returns them, and of a request by one version.
+
+The latter is for engines that read prompts beside generation and its updates.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from contracts.errors import ContractError, ErrorCode
@@ -12,14 +15,26 @@ AT_A_TIME = 64  # sequences in the engine, so that others do not wait for a whol
 
 
 class Scores(NamedTuple):
-    """The log-probabilities of a sequence's ids but the first, and the version at the last."""
+    """The log-probabilities of a sequence's ids but the first, and the version at the last.
+
+    top: the likeliest ids in the place of each, with their log-probabilities. Empty unless asked for.
+    """
 
     logprobs: list[float]
     version: int
+    top: Sequence[list[tuple[int, float]]] = ()
 
 
-Score = Callable[[list[int], float], Coroutine[Any, Any, Scores | None]]
-"""Scores a sequence at a temperature. None if it was aborted."""
+Score = Callable[[list[int], float, int], Coroutine[Any, Any, Scores | None]]
+"""Scores a sequence at a temperature, with so many of the likeliest ids. None if it was aborted."""
+
+
+def score_response(request: ScoreRequest, scores: Sequence[Scores]) -> ScoreResponse:
+    answer = ScoreResponse(logprobs=[one.logprobs for one in scores], version=scores[0].version)
+    if request.top_logprobs:
+        answer.top_token_ids = [[[i for i, _ in pairs] for pairs in one.top] for one in scores]
+        answer.top_logprobs = [[[logprob for _, logprob in pairs] for pairs in one.top] for one in scores]
+    return answer
 
 
 async def score_by_one_version(
@@ -35,7 +50,7 @@ async def score_by_one_version(
         before = updates()
         scores = await _score_all(request, score)
         if updates() == before and all(scores):
-            return ScoreResponse(logprobs=[one.logprobs for one in scores], version=scores[0].version)
+            return score_response(request, scores)
     raise ContractError(
         ErrorCode.OVERLOADED,
         f"sequences: {TRIES} times, an update came while {len(scores)} were scored; send fewer at a time",
@@ -47,7 +62,7 @@ async def _score_all(request: ScoreRequest, score: Score) -> list[Scores | None]
 
     async def score_one(token_ids: list[int]) -> Scores | None:
         async with places:
-            scores = await score(token_ids, request.temperature)
+            scores = await score(token_ids, request.temperature, request.top_logprobs)
         if scores and len(scores.logprobs) != len(token_ids) - 1:
             why = f"the engine scored {len(scores.logprobs)} of {len(token_ids) - 1} tokens"
             raise ContractError(ErrorCode.ENGINE_FAILED, why)

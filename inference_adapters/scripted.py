@@ -27,6 +27,7 @@ from contracts.inference import (
 )
 from contracts.limits import KvCacheMode
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
+from inference_adapters.scoring import Scores, score_response
 from inference_adapters.serve import arguments, run
 
 EOS = 0
@@ -91,7 +92,7 @@ class ScriptedEngine(EmbeddedEngine):
             backends=["gloo"],
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=["score", "staged", "truncation", "seed", "stream", "top_logprobs"],
+            capabilities=["score", "score_top", "staged", "truncation", "seed", "stream", "top_logprobs"],
         )
 
     def process(self) -> ProcessFigures:
@@ -240,13 +241,20 @@ class ScriptedEngine(EmbeddedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         async with self._changed:
             await self._changed.wait_for(lambda: not self._paused)
-        logprobs = []
         for token_ids in request.sequences:
             _check_ids(token_ids, "sequences")
-            log_p = torch.log_softmax(self._logits(self._states(token_ids)) / request.temperature, -1)
-            chosen = torch.tensor(token_ids[1:], dtype=torch.long)
-            logprobs.append(log_p[:-1].gather(1, chosen[:, None])[:, 0].tolist())
-        return ScoreResponse(logprobs=logprobs, version=self._version)
+        scores = [self.scores_of(ids, request.temperature, request.top_logprobs) for ids in request.sequences]
+        return score_response(request, scores)
+
+    def scores_of(self, token_ids: list[int], temperature: float, top: int) -> Scores:
+        """Returns the scores of one sequence."""
+        states = self._states(token_ids)[:-1]
+        log_p = torch.log_softmax(self._logits(states) / temperature, -1)
+        chosen = torch.tensor(token_ids[1:], dtype=torch.long)
+        best = log_p.topk(min(top, VOCABULARY))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        likeliest = [[*zip(*position, strict=True)] for position in pairs]
+        return Scores(log_p.gather(1, chosen[:, None])[:, 0].tolist(), self._version, likeliest)
 
 
 def _check_ids(token_ids: Sequence[int], param: str = "prompt") -> None:

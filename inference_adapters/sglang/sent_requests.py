@@ -100,9 +100,9 @@ class SentRequests:
         except SglangError as error:
             raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
 
-    async def score(self, token_ids: list[int], temperature: float) -> Scores | None:
+    async def score(self, token_ids: list[int], temperature: float, top: int) -> Scores | None:
         """Scores a sequence. Returns None if it was aborted. Raises ContractError if SGLang fails."""
-        sampling = SamplingParameters(max_tokens=1, temperature=temperature)
+        sampling = SamplingParameters(max_tokens=1, temperature=temperature, top_logprobs=top)
         await self._opened()
         request = _Request()
         answer: dict = {}
@@ -116,8 +116,10 @@ class SentRequests:
             raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
         if delta.finish_reason == "abort":
             return None
-        scores = [logprob for logprob, _, _ in answer["meta_info"]["input_token_logprobs"][1:]]
-        return Scores(scores, delta.versions[0])
+        found = answer["meta_info"]
+        scores = [logprob for logprob, _, _ in found["input_token_logprobs"][1:]]
+        likeliest = [_pairs(entry) for entry in found["input_top_logprobs"][1:]] if top else ()
+        return Scores(scores, delta.versions[0], likeliest)
 
     async def _opened(self) -> None:
         self.queued += 1

@@ -32,6 +32,7 @@ from contracts.weights import nccl_version, torch_dtype
 from contracts.whole_model import IncompleteModelError, fault_in_files, fault_of_loading
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.plain_weights import check_plain_weights
+from inference_adapters.scoring import Scores, score_response
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
 from inference_adapters.transformers.batched_request import Request
@@ -41,7 +42,7 @@ from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.row_batching import RowBatcher
 from inference_adapters.transformers.scoring import score
 
-CAPABILITIES = ["score", "staged", "truncation", "seed", "stream", "top_logprobs"]
+CAPABILITIES = ["score", "score_top", "staged", "truncation", "seed", "stream", "top_logprobs"]
 
 
 class TransformersEngine(TokenizerMixin, EmbeddedEngine):
@@ -221,11 +222,13 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
 
     def _score(self, request: ScoreRequest) -> ScoreResponse:
         with self._weights_lock:
-            logprobs = score(
+            scored = score(
                 self._scorer,
                 request.sequences,
                 request.temperature,
                 self.max_batch_tokens,
                 continues=not self._by_rows,
+                top=request.top_logprobs,
             )
-            return ScoreResponse(logprobs=logprobs, version=self._batcher.version)
+            version = self._batcher.version
+            return score_response(request, [Scores(logprobs, version, top) for logprobs, top in scored])

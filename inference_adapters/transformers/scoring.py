@@ -6,6 +6,7 @@ continue their states by several tokens.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,13 @@ LOGITS_TOKENS = 512  # tokens of a batch that have logits at the same time
 LEAST_FILLED = 0.5  # minimum ratio of a sequence's length to the longest one of its batch
 
 
+class Scored(NamedTuple):
+    """The log-probabilities of a sequence, and at each the likeliest ids with theirs."""
+
+    logprobs: list[float]
+    top: list[list[tuple[int, float]]]
+
+
 @torch.inference_mode()
 def score(
     model: PreTrainedModel,
@@ -22,28 +30,31 @@ def score(
     temperature: float,
     batch_tokens: int,
     continues: bool = True,
-) -> list[list[float]]:
-    """Returns log p(token j + 1 | tokens up to j) of every sequence, in nats.
+    top: int = 0,
+) -> list[Scored]:
+    """Returns log p(token j + 1 | tokens up to j) of every sequence, in nats, and `top` of the likeliest ids.
 
     A batch has at most `batch_tokens` tokens, padding included, or a single sequence.
     """
-    logprobs: list[list[float]] = [[] for _ in sequences]
+    found = [Scored([], []) for _ in sequences]
     for batch in _batches(sequences, batch_tokens):
-        scored = _score_batch(model, [sequences[i] for i in batch], temperature, continues)
-        for i, of_sequence in zip(batch, scored.tolist(), strict=True):
-            logprobs[i] = of_sequence[: len(sequences[i]) - 1]
-    return logprobs
+        logprobs, likeliest = _score_batch(model, [sequences[i] for i in batch], temperature, continues, top)
+        for i, of_sequence, pairs in zip(batch, logprobs.tolist(), likeliest, strict=True):
+            length = len(sequences[i]) - 1
+            found[i] = Scored(of_sequence[:length], pairs[:length])
+    return found
 
 
 def _score_batch(
-    model: PreTrainedModel, sequences: list[list[int]], temperature: float, continues: bool
-) -> Tensor:
-    """Returns `[B, T - 1]`, with arbitrary values after the end of a sequence."""
+    model: PreTrainedModel, sequences: list[list[int]], temperature: float, continues: bool, top: int
+) -> tuple[Tensor, list[list[list[tuple[int, float]]]]]:
+    """Returns `[B, T - 1]`, with arbitrary values after the end of a sequence, and the likeliest of each."""
     # Padded on the right: causal attention ignores the padding.
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
     ids = ids.to(model.device)  # [B, T]
     given = ids[:, :-1]
     scored = []
+    likeliest: list[list[list[tuple[int, float]]]] = [[] for _ in sequences]
     cache = None
     for place in torch.arange(given.shape[1], device=ids.device).split(
         max(1, LOGITS_TOKENS // len(sequences))
@@ -55,7 +66,13 @@ def _score_batch(
             output = model(input_ids=given, use_cache=False, logits_to_keep=place)
         log_p = output.logits.float().div_(temperature).log_softmax(-1)  # [B, place, vocabulary]
         scored.append(log_p.gather(2, ids[:, place + 1, None])[:, :, 0])
-    return torch.cat(scored, dim=1)
+        if top:
+            best = log_p.topk(top)
+            for pairs, tokens, values in zip(
+                likeliest, best.indices.tolist(), best.values.tolist(), strict=True
+            ):
+                pairs += [[*zip(*position, strict=True)] for position in zip(tokens, values, strict=True)]
+    return torch.cat(scored, dim=1), likeliest
 
 
 def _batches(sequences: list[list[int]], batch_tokens: int) -> Iterator[list[int]]:

@@ -117,7 +117,7 @@ class VllmEngine(InferenceEngine):
 
     def _score_capability(self) -> list[str]:
         # `prompt_scores` extends the first model runner. The second one is chosen where Triton is installed.
-        return [] if self._llm.vllm_config.use_v2_model_runner else ["score"]
+        return [] if self._llm.vllm_config.use_v2_model_runner else ["score", "score_top"]
 
     async def _stop_with_engine(self) -> None:
         """Ends this server when vLLM's engine has ended."""

@@ -36,7 +36,7 @@ def prompt_logprobs(
         request = runner.requests[name]
         complete = False
         if name in scheduled:  # otherwise it was preempted
-            complete = _score_step(runner, request, hidden_states, scheduled[name])
+            complete = _score_step(runner, request, hidden_states, scheduled[name], everything[name])
         if complete:
             found[name] = request.in_progress_prompt_logprobs_cpu
         else:
@@ -49,13 +49,16 @@ def _arguments(request: CachedRequestState) -> dict:
 
 
 def _score_step(
-    runner: GPUModelRunner, request: CachedRequestState, hidden_states: torch.Tensor, count: int
+    runner: GPUModelRunner, request: CachedRequestState, hidden_states: torch.Tensor, count: int, top: int
 ) -> bool:
-    """Scores the tokens that follow the `count` ones of this step. Returns whether they were the last."""
+    """Scores the tokens that follow the `count` ones of this step. Returns whether they were the last.
+
+    top: how many of the likeliest tokens are scored beside each.
+    """
     arguments = _arguments(request)
     prompt = request.prompt_token_ids
     if request.in_progress_prompt_logprobs_cpu is None:
-        request.in_progress_prompt_logprobs_cpu = LogprobsTensors.empty_cpu(len(prompt), 1)
+        request.in_progress_prompt_logprobs_cpu = LogprobsTensors.empty_cpu(len(prompt), 1 + top)
     scores = request.in_progress_prompt_logprobs_cpu
     began = request.num_computed_tokens
     row = int(runner.query_start_loc.np[runner.input_batch.req_id_to_index[request.req_id]])
@@ -64,9 +67,10 @@ def _score_step(
         logits = runner.model.compute_logits(hidden_states[row + part[0] : row + part[-1] + 1])
         logits = logits.float().div_(arguments[SCORED_AT])  # [part, vocabulary]
         places = began + part
-        given = following[places, None]
-        scores.logprob_token_ids[places] = given.to(scores.logprob_token_ids.dtype)
-        chosen = logits.gather(1, given.to(logits.device))
-        scores.logprobs[places] = (chosen - logits.logsumexp(-1, keepdim=True)).cpu()
+        given = following[places, None].to(logits.device)
+        token_ids = torch.cat([given, logits.topk(top).indices], dim=1)
+        logprobs = logits.gather(1, token_ids) - logits.logsumexp(-1, keepdim=True)
+        scores.logprob_token_ids[places] = token_ids.cpu().to(scores.logprob_token_ids.dtype)
+        scores.logprobs[places] = logprobs.cpu()
         scores.selected_token_ranks[places] = 0  # ranks are not reported
     return began + count == len(prompt)

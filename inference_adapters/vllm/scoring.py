@@ -10,7 +10,7 @@ from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.errors import refusal
 
 
-async def score(llm: EngineClient, token_ids: list[int], temperature: float) -> Scores | None:
+async def score(llm: EngineClient, token_ids: list[int], temperature: float, top: int) -> Scores | None:
     """Reads all tokens but the last, and scores each that follows. Returns None if the request was aborted.
 
     Raises ContractError if vLLM fails. vLLM samples a token after its prompt, so a sequence that fills the
@@ -18,7 +18,7 @@ async def score(llm: EngineClient, token_ids: list[int], temperature: float) -> 
     """
     sampling = SamplingParams(
         max_tokens=1,
-        prompt_logprobs=0,
+        prompt_logprobs=top,
         flat_logprobs=True,
         detokenize=False,
         skip_reading_prefix_cache=True,
@@ -33,5 +33,8 @@ async def score(llm: EngineClient, token_ids: list[int], temperature: float) -> 
     sampled = outputs[-1].outputs[0]
     if sampled.finish_reason == "abort":
         return None
-    scores = outputs[-1].prompt_logprobs.logprobs[: len(token_ids) - 1]
-    return Scores(scores, int(sampled.weight_versions[0].version))
+    found = outputs[-1].prompt_logprobs  # of each position the given token, then the likeliest ones
+    pairs = list(zip(found.token_ids, found.logprobs, strict=True))
+    rows = [pairs[at : at + 1 + top] for at in range(0, len(pairs), 1 + top)][: len(token_ids) - 1]
+    version = int(sampled.weight_versions[0].version)
+    return Scores([row[0][1] for row in rows], version, [row[1:] for row in rows])

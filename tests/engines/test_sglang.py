@@ -50,6 +50,7 @@ def test_what_it_declares(server):
     declared = contract(server.url, TOKEN)
     assert set(declared["capabilities"]) == {
         "score",
+        "score_top",
         "arrays",
         "as_completed",
         "staged",

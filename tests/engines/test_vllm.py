@@ -62,6 +62,7 @@ def test_what_it_declares(server):
     declared = contract(server, TOKEN)["capabilities"]
     assert set(declared) == {
         "score",
+        "score_top",
         "staged",
         "truncation",
         "seed",

@@ -21,7 +21,7 @@ class Engine:
         self.calls = itertools.count()
         self.updates = 0
 
-    async def score(self, token_ids: list[int], temperature: float) -> Scores:
+    async def score(self, token_ids: list[int], temperature: float, top: int) -> Scores:
         scores = Scores([self.updates * temperature], self.updates)
         self.updates += next(self.calls) in self.during
         return scores
@@ -45,8 +45,8 @@ async def test_too_many_updates_are_said():
 
 async def test_all_are_scored_again_if_one_was_aborted():
     class Aborting(Engine):
-        async def score(self, token_ids, temperature):
-            return None if next(self.calls) == 0 else await super().score(token_ids, temperature)
+        async def score(self, token_ids, temperature, top):
+            return None if next(self.calls) == 0 else await super().score(token_ids, temperature, top)
 
     answered = await answer(Aborting(during=range(0)))
     assert (answered.logprobs, answered.version) == ([[0.0], [0.0]], 0)
@@ -54,7 +54,7 @@ async def test_all_are_scored_again_if_one_was_aborted():
 
 async def test_the_error_of_one_is_that_of_all():
     class Failing(Engine):
-        async def score(self, token_ids, temperature):
+        async def score(self, token_ids, temperature, top):
             raise ContractError(ErrorCode.WEIGHTS_LOST, "lost")
 
     with pytest.raises(ContractError, match="lost"):

@@ -41,10 +41,12 @@ def test_scores_are_those_of_one_plain_pass_and_no_logits_of_a_whole_sequence_ex
     model.get_decoder().register_forward_pre_hook(
         lambda _, __, given: passed.append(given["input_ids"].numel()), with_kwargs=True
     )
-    scored = scoring.score(model, sequences, temperature=0.8, batch_tokens=200)
-    assert [len(of_sequence) for of_sequence in scored] == [length - 1 for length in LENGTHS]
-    for of_sequence, plain in zip(scored, expected, strict=True):
-        assert of_sequence == pytest.approx(plain, abs=1e-4)
+    scored = scoring.score(model, sequences, temperature=0.8, batch_tokens=200, top=VOCABULARY)
+    assert [len(one.logprobs) for one in scored] == [length - 1 for length in LENGTHS]
+    for one, ids, plain in zip(scored, sequences, expected, strict=True):
+        assert one.logprobs == pytest.approx(plain, abs=1e-4)
+        chosen = [dict(pairs)[i] for pairs, i in zip(one.top, ids[1:], strict=True)]
+        assert chosen == pytest.approx(plain, abs=1e-4)
     assert max(with_logits) <= 8
     assert sum(passed) < 1.5 * sum(LENGTHS)  # little padding, and every token is passed once
 
@@ -54,5 +56,5 @@ def test_many_short_sequences_have_no_more_logits_at_a_time(monkeypatch):
     model, with_logits = qwen2(), []
     model.lm_head.register_forward_hook(lambda _, __, logits: with_logits.append(logits[..., 0].numel()))
     scored = scoring.score(model, [[1, 2]] * 30 + [[1]], temperature=1.0, batch_tokens=200)
-    assert [len(of_sequence) for of_sequence in scored] == [1] * 30 + [0]
+    assert [len(one.logprobs) for one in scored] == [1] * 30 + [0]
     assert max(with_logits) == 8

@@ -39,3 +39,19 @@ class DividesTwiceAfterARecompute(ScriptedEngine):
             self._twice -= 1
             sampling = replace(sampling, temperature=sampling.temperature**2)
         return super().sample(logits, sampling, generator)
+
+
+@mutant("G4", "the likeliest ids of /score are off", part="scores")
+class ScoresTheLikeliestAtTemperatureOne(ScriptedEngine):
+    def scores_of(self, token_ids, temperature, top):
+        likeliest = super().scores_of(token_ids, 1.0, top).top
+        return super().scores_of(token_ids, temperature, top)._replace(top=likeliest)
+
+
+@mutant("G4", "or others are likelier", part="scores")
+class LeavesTheGivenTokenOutOfTheLikeliest(ScriptedEngine):
+    def scores_of(self, token_ids, temperature, top):
+        more = super().scores_of(token_ids, temperature, top + 1)
+        places = zip(token_ids[1:], more.top, strict=True)
+        others = [[pair for pair in pairs if pair[0] != given][:top] for given, pairs in places]
+        return more._replace(top=others)

@@ -21,6 +21,7 @@ from contracts.conformance.inference.sampling import Sampling
 from contracts.conformance.inference.scores import check_scores
 from contracts.conformance.inference.seeds import check_seeds, check_without_seeds
 from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.top_scores import check_top_scores
 from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 ALONE = (0.0, 0.6, 1.0, 1.7)  # temperatures of requests that are sent alone
@@ -90,6 +91,9 @@ async def scores(bench: Bench) -> str:
         raise NotDeclaredError("score is not offered")
     await bench.run()
     worst = max([await check_scores(bench, server, bench.weights(1), 1) for server in bench.servers])
+    if "score_top" in await bench.offered("capabilities"):
+        tops = [await check_top_scores(bench, server, bench.weights(1)) for server in bench.servers]
+        worst = max(worst, *tops)
     return f"scores are off by {worst:.0e}"
 
 
