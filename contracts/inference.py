@@ -65,8 +65,7 @@ class EngineInfo(Answer):
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
         description="score, score_top, staged, truncation, seed, stop_strings, tools, forced_calls, "
-        "stream, top_logprobs, arrays, as_completed, openai, metrics, relay, shared, delta; clients ignore "
-        "others"
+        "stream, top_logprobs, arrays, as_completed, openai, metrics, relay, shared, delta. Ignore others"
     )
 
 
@@ -237,9 +236,7 @@ class GenerationRequest(Request):
     )
     stop: StopString | StopStrings | None = Field(None, description="needs `stop_strings`")
     stream_options: StreamOptions | None = Field(None, description="needs `openai`, and `stream`")
-    arrays: bool = Field(
-        False, description="needs `arrays`, and `logprobs: true`; ids and log-probabilities as base64"
-    )
+    arrays: bool = Field(False, description="needs `arrays` and `logprobs: true`; numbers come as base64")
     as_completed: bool = Field(
         False, description="needs `as_completed`, without `stream`; each choice is sent when complete"
     )
@@ -250,9 +247,7 @@ class ChatCompletionRequest(GenerationRequest):
 
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     logprobs: bool = False
-    top_logprobs: int | None = Field(
-        None, ge=0, le=MAX_TOP_LOGPROBS, description="needs `logprobs`, and above 0 `top_logprobs`"
-    )
+    top_logprobs: LogprobsCount | None = Field(None, description="needs `logprobs`; above 0 `top_logprobs`")
     max_completion_tokens: int | None = Field(None, ge=1, lt=2**31, description="OpenAI's newer name")
     tools: list[dict[str, Any]] | None = Field(
         None, max_length=MAX_MESSAGES, fail_fast=True, description="needs `tools`"
@@ -288,10 +283,10 @@ class ScoreRequest(Request):
 
 
 class ScoreResponse(Answer):
-    """The response to `POST /score`.
+    """The response to `POST /score`: one log-probability fewer than the ids, in nats.
 
-    `logprobs[i][j]` is log p(sequences[i][j+1] | sequences[i][:j+1]) in nats: one fewer than the ids.
-    `top_token_ids[i][j]` are the likeliest ids there, and `top_logprobs[i][j]` their log-probabilities.
+    `logprobs[i][j]` is log p(sequences[i][j+1] | sequences[i][:j+1]), and `top_token_ids[i][j]` with
+    `top_logprobs[i][j]` are the likeliest ids there.
     """
 
     logprobs: list[list[float]]
