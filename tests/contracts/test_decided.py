@@ -1,8 +1,9 @@
+import json
 import sys
 
 import pytest
 
-from contracts.decided import refused_option
+from contracts.decided import refused_model, refused_option
 from inference_adapters.vllm.decided import DECIDED
 
 
@@ -27,3 +28,17 @@ def test_values_are_compared_as_a_command_line_writes_them():
 )
 def test_other_modules_refuse_nothing(module):
     assert refused_option(module, {"quantization": "fp8"}) is None
+
+
+@pytest.mark.parametrize(
+    ("server", "kind", "architecture", "why"),
+    [
+        ("vllm", "gpt_oss", "GptOssForCausalLM", "whose sinks and experts vLLM keeps in an update"),
+        ("sglang", "qwen3_5", "Qwen3_5ForConditionalGeneration", "has pictures, and SGLang takes no update"),
+        ("transformers", "gemma2", "Gemma2ForCausalLM", "bounds its attention scores"),
+    ],
+)
+def test_a_model_that_a_server_does_not_take_is_refused(tmp_path, server, kind, architecture, why):
+    config = {"model_type": kind, "architectures": [architecture]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert why in refused_model(f"inference_adapters.{server}", str(tmp_path))
