@@ -38,6 +38,11 @@ def refused_model(module: str, model: str) -> str | None:
     return None
 
 
+def takes_model(module: str) -> bool:
+    """Returns True if the adapter `module` serves the directory that its option `--model` names."""
+    return hasattr(_decided_of(module), "check_model")
+
+
 def _decided_of(module: str) -> Any:
     """Returns the module `decided` of an adapter, or None. Nothing else of the adapter is imported."""
     found = None

@@ -11,7 +11,7 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.inference import ScoreRequest, ScoreResponse
 
 TRIES = 4
-AT_A_TIME = 64  # sequences in the engine, so that others do not wait for a whole request
+AT_A_TIME = 16  # sequences in the engine, so that others do not wait for a whole request
 
 
 class Scores(NamedTuple):

@@ -126,7 +126,7 @@ class EngineConfig(Section):
     package: str | None = Field(
         None, description="Package that must be importable if the engine has no interpreter of its own."
     )
-    model: str | None = Field(None, description="Served model (--model); null = model.path.")
+    model: str | None = Field(None, description="Name of the model of a server without --model.")
     arguments: dict[str, Any] = Field(default_factory=dict, description="More options: --KEY VALUE.")
 
 

@@ -8,7 +8,7 @@ import copy
 import itertools
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 import torch
 import transformers
@@ -218,9 +218,13 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         for token_ids in request.sequences:
             check_ids(token_ids, self._vocabulary(), "sequences")
-        return await in_daemon_thread(self._score, request)
+        left = Event()  # set when nobody waits any more
+        try:
+            return await in_daemon_thread(self._score, request, left)
+        finally:
+            left.set()
 
-    def _score(self, request: ScoreRequest) -> ScoreResponse:
+    def _score(self, request: ScoreRequest, left: Event) -> ScoreResponse:
         with self._weights_lock:
             scored = score(
                 self._scorer,
@@ -229,6 +233,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
                 self.max_batch_tokens,
                 continues=not self._by_rows,
                 top=request.top_logprobs,
+                stopped=left.is_set,
             )
             version = self._batcher.version
             return score_response(request, [Scores(logprobs, version, top) for logprobs, top in scored])

@@ -5,7 +5,7 @@ memory than the model. Models with recurrent layers read a whole sequence for ea
 continue their states by several tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -14,6 +14,10 @@ from transformers import PreTrainedModel
 
 LOGITS_TOKENS = 512  # tokens of a batch that have logits at the same time
 LEAST_FILLED = 0.5  # minimum ratio of a sequence's length to the longest one of its batch
+
+
+class StoppedError(Exception):
+    """Nobody waits for the scores."""
 
 
 class Scored(NamedTuple):
@@ -31,14 +35,18 @@ def score(
     batch_tokens: int,
     continues: bool = True,
     top: int = 0,
+    stopped: Callable[[], bool] = bool,
 ) -> list[Scored]:
     """Returns log p(token j + 1 | tokens up to j) of every sequence, in nats, and `top` of the likeliest ids.
 
-    A batch has at most `batch_tokens` tokens, padding included, or a single sequence.
+    A batch has at most `batch_tokens` tokens, padding included, or a single sequence. Raises
+    StoppedError soon after `stopped` returns True.
     """
     found = [Scored([], []) for _ in sequences]
     for batch in _batches(sequences, batch_tokens):
-        logprobs, likeliest = _score_batch(model, [sequences[i] for i in batch], temperature, continues, top)
+        logprobs, likeliest = _score_batch(
+            model, [sequences[i] for i in batch], temperature, continues, top, stopped
+        )
         for i, of_sequence, pairs in zip(batch, logprobs.tolist(), likeliest, strict=True):
             length = len(sequences[i]) - 1
             found[i] = Scored(of_sequence[:length], pairs[:length])
@@ -46,7 +54,12 @@ def score(
 
 
 def _score_batch(
-    model: PreTrainedModel, sequences: list[list[int]], temperature: float, continues: bool, top: int
+    model: PreTrainedModel,
+    sequences: list[list[int]],
+    temperature: float,
+    continues: bool,
+    top: int,
+    stopped: Callable[[], bool],
 ) -> tuple[Tensor, list[list[list[tuple[int, float]]]]]:
     """Returns `[B, T - 1]`, with arbitrary values after the end of a sequence, and the likeliest of each."""
     # Padded on the right: causal attention ignores the padding.
@@ -59,6 +72,8 @@ def _score_batch(
     for place in torch.arange(given.shape[1], device=ids.device).split(
         max(1, LOGITS_TOKENS // len(sequences))
     ):
+        if stopped():
+            raise StoppedError
         if continues:
             output = model(input_ids=given[:, place], past_key_values=cache, use_cache=True)
             cache = output.past_key_values

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from contracts.decided import refused_model, refused_option
+from contracts.decided import refused_model, refused_option, takes_model
 from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import EngineConfig, ResolvedRun, RunConfig
@@ -131,8 +131,11 @@ class JobPlanner:
     def _server_command(self, name: str, role: Role, placements: Mapping[str, Placement]) -> tuple[str, ...]:
         placement = placements[name]
         engine = engine_of(self._config, name)
+        key = REFERENCE if name == REFERENCE else "inference"
         if why := refused_option(engine.module, engine.arguments):
-            raise PlanError(f"{name}: inference.arguments.{why}")
+            raise PlanError(f"{name}: {key}.arguments.{why}")
+        if engine.model and takes_model(engine.module):
+            raise PlanError(f"{key}.model would leave out --model: set +{key}.arguments.model={engine.model}")
         served = engine.arguments.get("model", self._config.model.path)
         if why := refused_model(engine.module, str(served)):
             raise PlanError(f"{name}: {why}")

@@ -58,3 +58,12 @@ def test_many_short_sequences_have_no_more_logits_at_a_time(monkeypatch):
     scored = scoring.score(model, [[1, 2]] * 30 + [[1]], temperature=1.0, batch_tokens=200)
     assert [len(one.logprobs) for one in scored] == [1] * 30 + [0]
     assert max(with_logits) == 8
+
+
+def test_it_stops_once_nobody_waits(monkeypatch):
+    monkeypatch.setattr(scoring, "LOGITS_TOKENS", 8)
+    model, passed = qwen2(), []
+    model.get_decoder().register_forward_pre_hook(lambda *_: passed.append(1))
+    with pytest.raises(scoring.StoppedError):
+        scoring.score(model, [[1, 2] * 20], 1.0, batch_tokens=200, stopped=lambda: len(passed) == 2)
+    assert len(passed) == 2

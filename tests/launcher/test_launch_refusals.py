@@ -106,6 +106,7 @@ objective=ppo_clip +objective.epsilon_lo=0.1 | PpoClip has no option epsilon_lo;
 +objective=gspo | write objective=NAME, without the plus
 hydra.run.dir=here | Hydra only composes
 reference=null | reference is one of scripted, sglang, transformers, vllm
+reference=transformers reference.model=other | reference.model would leave out --model: set +reference.arg
 filters._target_=mine.Filter | filters is a list, which is written whole
 "filters=[{_target_: pipelinerl.filters.ZeroAdvantag}]" | did you mean ZeroAdvantage?
 stop_at=1 | stop_at: must be a mapping

@@ -91,7 +91,7 @@ def _check_renewal(config: RunConfig, terms: Sequence[object]) -> None:
     if not any(map(_needs_reference, terms)):
         raise PlanError(
             f"{given}: no term of the loss needs a reference; add "
-            "pipelinerl.objectives.kl.KlToReference to regularisers, or set reference=null"
+            "pipelinerl.objectives.kl.KlToReference to regularisers, or leave reference out"
         )
 
 
