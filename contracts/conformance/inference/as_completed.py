@@ -19,6 +19,7 @@ SEED = 23
 LONG = 96  # tokens of the longest choice
 LATE = 0.75  # share of the time until the longest choice has arrived
 TRIES = 5
+TIMELY = 2  # how many of them must arrive in time; on a busy machine, one may by chance
 DRAWS = 20  # requests tried to get choices of very different lengths
 
 
@@ -120,10 +121,10 @@ async def check_lines_arrive(bench: Bench, server: Server) -> bool:
             at = {length: at - began for (at, _), length in zip(lines, lengths, strict=True)}
             parts.append(at[min(lengths)] / at[max(lengths)])
             tokens = min(2 * tokens, bench.context - 32)
-        if len(parts) == TRIES or (parts and parts[-1] < LATE):
+        if len(parts) == TRIES or sum(part < LATE for part in parts) == TIMELY:
             break
     expect(
-        not parts or min(parts) < LATE,
+        sum(part < LATE for part in parts) >= min(TIMELY, len(parts)),
         f"a choice that ends early arrived after {min(parts, default=0.0):.0%} of the time of the longest",
         "each choice is sent when it is complete, not with the last one",
         f"{server}: complete a prompt of 6 tokens with n {most} and a stop token, time the lines",

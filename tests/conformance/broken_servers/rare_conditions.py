@@ -93,8 +93,10 @@ class ReleasesOldBlocksIntoTheCache(Blocks):
             if not blocks:
                 known = self.cache | self.read
                 blocks = {end: known.get(tuple(prompt[:end])) for end in self.ends(prompt)}
+            if delta.finish_reason:
+                old = {tuple(prompt[:end]): state for end, state in blocks.items() if state is not None}
+                self.cache |= old
             yield delta
-        self.cache |= {tuple(prompt[:end]): state for end, state in blocks.items() if state is not None}
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, kv_cache)
