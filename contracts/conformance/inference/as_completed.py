@@ -16,7 +16,7 @@ from contracts.conformance.verdicts import GuaranteeError
 CHOICES = 4
 TYPE = "application/x-ndjson"
 SEED = 23
-LONG = 96  # tokens of the longest choice
+LONG = 256  # tokens of the longest choice
 LATE = 0.75  # share of the time until the longest choice has arrived
 TRIES = 5
 TIMELY = 2  # how many of them must arrive in time; on a busy machine, one may by chance

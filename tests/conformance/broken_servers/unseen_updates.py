@@ -230,7 +230,7 @@ class StopsOnlyWhenNoPromptWaits(ScriptedEngine):
         self.unread += 1
         try:
             async with self._reader:
-                await asyncio.sleep(0.002 + len(prompt) * 2e-5)
+                await asyncio.sleep(0.01 + len(prompt) * 2e-5)
         finally:
             self.unread -= 1
         async for delta in super()._generate(prompt, sampling):
