@@ -30,6 +30,7 @@ Score = Callable[[list[int], float, int], Coroutine[Any, Any, Scores | None]]
 
 
 def score_response(request: ScoreRequest, scores: Sequence[Scores]) -> ScoreResponse:
+    """Returns the response to `request` with the scores of its sequences."""
     answer = ScoreResponse(logprobs=[one.logprobs for one in scores], version=scores[0].version)
     if request.top_logprobs:
         answer.top_token_ids = [[[i for i, _ in pairs] for pairs in one.top] for one in scores]

@@ -82,7 +82,7 @@ def _score_batch(
         log_p = output.logits.float().div_(temperature).log_softmax(-1)  # [B, place, vocabulary]
         scored.append(log_p.gather(2, ids[:, place + 1, None])[:, :, 0])
         if top:
-            best = log_p.topk(top)
+            best = log_p.topk(min(top, log_p.shape[-1]))
             for pairs, tokens, values in zip(
                 likeliest, best.indices.tolist(), best.values.tolist(), strict=True
             ):

@@ -16,6 +16,7 @@ async def score(llm: EngineClient, token_ids: list[int], temperature: float, top
     Raises ContractError if vLLM fails. vLLM samples a token after its prompt, so a sequence that fills the
     context must not be the prompt as a whole.
     """
+    top = min(top, llm.model_config.get_vocab_size())
     sampling = SamplingParams(
         max_tokens=1,
         prompt_logprobs=top,

@@ -11,6 +11,7 @@ from inference_adapters import scripted
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
+LONELY_S = 1.0  # after which a prompt is processed if no other has come
 WRONG = "greedy token|log-probability"
 
 
@@ -218,19 +219,21 @@ class IgnoresThatItsCacheIsInUse(Radix):
 
 @mutant("G8", "did not end|failed|no answer|receiving", part="arrivals")
 class StopsOnlyWhenNoPromptWaits(ScriptedEngine):
-    """An update waits until no prompt is left to process; prompts are processed one after the other."""
+    """An update waits until no prompt is left to process; one is processed when the next has come."""
 
     unread = 0
 
     async def start(self, version):
         await super().start(version)
-        self._reader = asyncio.Lock()
+        self._newest = asyncio.Event()
 
     async def _generate(self, prompt, sampling):
         self.unread += 1
         try:
-            async with self._reader:
-                await asyncio.sleep(0.01 + len(prompt) * 2e-5)
+            self._newest.set()
+            self._newest = come = asyncio.Event()
+            asyncio.get_running_loop().call_later(LONELY_S, come.set)
+            await come.wait()
         finally:
             self.unread -= 1
         async for delta in super()._generate(prompt, sampling):
