@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import EngineInfo, ScoreRequest, ScoreResponse
 from inference_adapters.completion_slots import CompletionSlots
-from inference_adapters.streaming import until_disconnect
+from inference_adapters.streaming import until, until_disconnect, weights_lost
 
 
 class Scorer(Protocol):
@@ -34,7 +34,10 @@ def add_score_route(
 
     async def in_turn(request: ScoreRequest) -> ScoreResponse:
         async with scoring:  # one request at a time, because each fills the engine's batches
-            return await _unless(hold_timed_out, engine.score(request))
+            scores = await until(hold_timed_out.wait(), engine.score(request))
+        if scores is None:
+            raise weights_lost()
+        return scores
 
     @router.post("/score", response_model=ScoreResponse)
     async def score(request: ScoreRequest, http: Request) -> ScoreResponse | Response:
@@ -54,17 +57,3 @@ def add_score_route(
                 )
         with slots.acquired(1):
             return await until_disconnect(http.receive, in_turn(request)) or Response()
-
-
-async def _unless(lost: asyncio.Event, scoring: Coroutine[Any, Any, ScoreResponse]) -> ScoreResponse:
-    """Returns the scores. Cancels them and raises ContractError once `lost` is set."""
-    work = asyncio.create_task(scoring)
-    waiting = asyncio.create_task(lost.wait())
-    try:
-        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
-        return work.result()
-    finally:
-        work.cancel()
-        waiting.cancel()

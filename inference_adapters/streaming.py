@@ -41,8 +41,7 @@ async def merged(
 
     async def fail_at_timeout() -> None:
         await hold_timed_out.wait()
-        message = "the weights were lost and did not come back in time"
-        arrived.put_nowait(ContractError(ErrorCode.WEIGHTS_LOST, message))
+        arrived.put_nowait(weights_lost())
 
     tasks = [asyncio.create_task(pump(index, source)) for index, source in enumerate(sources)]
     tasks.append(asyncio.create_task(fail_at_timeout()))
@@ -59,15 +58,25 @@ async def merged(
             task.cancel()
 
 
+def weights_lost() -> ContractError:
+    """Returns the error of a request that has waited for lost weights."""
+    return ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
+
+
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
     """Returns the result of `work`, or None if the client disconnects first, which cancels `work`."""
-    disconnect = asyncio.create_task(_disconnected(receive))
+    return await until(_disconnected(receive), work)
+
+
+async def until(end: Coroutine[Any, Any, Any], work: Coroutine[Any, Any, Any]) -> Any:
+    """Returns the result of `work`, or None if `end` returns first, which cancels `work`."""
+    ended = asyncio.create_task(end)
     task = asyncio.create_task(work)
     try:
-        await asyncio.wait([task, disconnect], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, ended], return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        disconnect.cancel()
+        ended.cancel()
         task.cancel()
         await asyncio.wait([task])
 

@@ -20,7 +20,7 @@ from contracts.errors import ContractError, ErrorCode
 from inference_adapters.completion_slots import CompletionSlots
 from inference_adapters.model_routes import model_routes
 from inference_adapters.score_route import add_score_route
-from inference_adapters.streaming import EventStream, until_disconnect
+from inference_adapters.streaming import EventStream, until_disconnect, weights_lost
 from inference_adapters.vllm.engine import VllmEngine
 from inference_adapters.vllm.engine_client import CurrentRequest, current_request
 from inference_adapters.vllm.errors import json_object, parsed, refusal
@@ -183,4 +183,4 @@ async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncI
     finally:
         task.cancel()
     if updates.ledger.hold_timed_out.is_set():
-        raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
+        raise weights_lost()

@@ -29,7 +29,7 @@ Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 
 @contextlib.asynccontextmanager
 async def in_flight(
-    bench: Bench, count: int, max_tokens: int, in_lines: bool = False, temperature: float | None = 1.0
+    bench: Bench, count: int, max_tokens: int, in_lines: bool = False, temperature: float = 1.0
 ) -> AsyncIterator[Tasks]:
     """Runs `count` completions on each server, and yields while they are being generated.
 

@@ -24,7 +24,7 @@ class DrawsFromAnotherDistribution(ScriptedEngine):
         return token_id, float(torch.log_softmax(logits / sampling.temperature, -1)[token_id])
 
 
-@mutant("G4", "of which .* are older: log-probability", part="recomputed")
+@mutant("G4", "labelled 2: log-probability", part="recomputed")
 class DividesTwiceAfterARecompute(ScriptedEngine):
     """The first token of each request in flight is sampled at the squared temperature."""
 
