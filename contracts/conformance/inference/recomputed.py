@@ -27,6 +27,6 @@ def _check(bench: Bench, server: Server, sample: Sample, version: int) -> int:
     newer = range(sample.versions.index(version) if version in sample.versions else tokens, tokens)
     weights = bench.weights(version)
     expected = bench.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids, TEMPERATURE)
-    where = f"{server}: publish version {version}, recompute, while requests run at temperature {TEMPERATURE:g}"
+    where = f"{server}: publish version {version}, recompute; requests run at temperature {TEMPERATURE:g}"
     bench.check_positions(sample, expected, where, newer)
     return len(newer)
