@@ -86,6 +86,8 @@ def _check(shape: ModelShape, variants: Sequence[Variant], dry: bool) -> list[st
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder), shape, torch.bfloat16, device_of(dry))
         for variant in variants:
+            if dry and variant.compiled:  # a processor's compiler is slow, and shows nothing about a GPU's
+                continue
             free_memory()  # that of the trainer before
             try:
                 lines += [f"{variant}: {line}" for line in _measure(model, shape, variant, lengths, dry)]
