@@ -16,7 +16,8 @@ import torch
 from contracts.conformance.trainer.recording_worker import RecordingWorker, import_adapter
 from contracts.trainer import WorkerSpec
 
-OTHERS_S = 10.0  # a rank that refused its model waits this long for the others
+ENDINGS = ("partial", "result", "error")  # files that a rank writes once it needs no other
+OTHERS_S = 10.0  # a rank that needs no other waits this long for them
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def run_rank(
             os._exit(0)
         result = program(worker, spec, *args)
         torch.save(result, folder / f"{spec.rank}.partial")
+        _outlast_others(folder, spec.world_size)
         worker.close()
         (folder / f"{spec.rank}.partial").rename(folder / f"{spec.rank}.result")
         os._exit(0)  # ends all threads: work that close() has not finished is lost
@@ -73,9 +75,9 @@ def _start(worker: RecordingWorker, spec: WorkerSpec, may_refuse: bool) -> Refus
 
 
 def _outlast_others(folder: Path, ranks: int) -> None:
-    """Waits for the other ranks: one that has not refused yet may still be connecting to this one."""
+    """Waits for the other ranks: one that has not refused or run yet may still be connecting to this one."""
     deadline = time.monotonic() + OTHERS_S
-    endings = [[folder / f"{rank}.result", folder / f"{rank}.error"] for rank in range(ranks)]
+    endings = [[folder / f"{rank}.{kind}" for kind in ENDINGS] for rank in range(ranks)]
     while time.monotonic() < deadline and not all(any(f.exists() for f in ending) for ending in endings):
         time.sleep(0.02)
 
