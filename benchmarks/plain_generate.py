@@ -20,9 +20,10 @@ from benchmarks.arguments import positive_int, refuse
 from contracts.records import Completion
 from contracts.support.command_line import command_parser
 from contracts.tool_calls import parse_tool_calls
-from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig, load_config
+from pipelinerl.conversations.base import Conversation
+from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Answer, opened
 from pipelinerl.domains.judges import judge_of
 from pipelinerl.judging.client import JudgingClient
@@ -39,7 +40,7 @@ class GenerateClient:
         self._judge = judge
         self._model = AutoModelForCausalLM.from_pretrained(checkpoint)
         self._tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-        self._template = ChatTemplate(str(checkpoint))
+        self._template = TemplateConversations(str(checkpoint))
         self._max_tokens = max_tokens
 
     @torch.no_grad()
@@ -50,7 +51,8 @@ class GenerateClient:
         tools: list[dict] | None = None,
     ) -> Answer:
         if after:
-            prompt = self._template.prompt_after(after.completion, messages)
+            parsed = self._template.parse(after.completion, tools)
+            prompt = self._template.extend(Conversation([]), after.completion, parsed, messages)
         else:
             prompt = self._tokenizer.apply_chat_template(
                 messages, tools=tools, add_generation_prompt=True, return_dict=False

@@ -80,7 +80,7 @@ class Actor:
         self._judge = build_judge(config.judging)
         self._failures = FirstFailures("rollouts")
         self._newest = 0  # newest version that the trainer has made
-        client = build_client(config, session, self._pool, self._judge)
+        client = build_client(config, session, self._pool, self.domain, self._judge)
         self._client = replace(client, newest=lambda: self._newest)
         streams = open_streams(config, run_dir)
         self._stream_thread = StreamThread()

@@ -92,7 +92,11 @@ def build_sampler(config: RunConfig, domain: Domain) -> Sampler:
 
 
 def needed_capabilities(config: RunConfig, domain: Domain) -> dict[str, str]:
-    """Returns the capabilities that rollouts need of every server, each with the reason."""
+    """Returns the capabilities that rollouts need of every server, each with the reason.
+
+    Servers need no tools if the model has a tokenizer: the pipeline then renders prompts and parses calls.
+    """
+    needs = domain.needs if config.inference.model else domain.needs - {"tools"}
     seeded = {"seed": "sampling.seeded=true needs seeds"} if config.sampling.seeded else {}
     why = "the domain {} needs {} (docs/extend.md)"
-    return seeded | {name: why.format(domain.name, name) for name in sorted(domain.needs)}
+    return seeded | {name: why.format(domain.name, name) for name in sorted(needs)}

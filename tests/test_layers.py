@@ -18,8 +18,8 @@ def test_import_rules():
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
     ("contracts",): 4_200,
-    ("pipelinerl",): 25_500,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 41_000,
+    ("pipelinerl",): 26_200,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 41_700,
 }
 
 

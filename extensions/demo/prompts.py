@@ -6,7 +6,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from contracts.records import Completion
-from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.conversations.base import Conversation
+from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Answer
 
 
@@ -15,11 +16,12 @@ class Prompts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, directory: Path):
         self.tokenizer = tokenizer
-        self._template = ChatTemplate(str(directory))
+        self._template = TemplateConversations(str(directory))
 
     def of(self, messages: list[dict[str, str]], after: Answer | None = None) -> list[int]:
         if after is not None:
-            return self._template.prompt_after(after.completion, messages)
+            parsed = self._template.parse(after.completion)
+            return self._template.extend(Conversation([]), after.completion, parsed, messages)
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
     def ended(self, text: str) -> list[int]:

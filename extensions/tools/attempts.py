@@ -91,7 +91,7 @@ class Attempts:
         async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
             await _check_ready(session, url)
             async with judge_of(domain, config.judging) as judge, opened(domain):
-                client = build_client(config, session, pool, judge)
+                client = build_client(config, session, pool, domain, judge)
                 runner = RolloutRunner(self.name, domain, client, config.rollout)
                 work = itertools.product(range(self.problems), range(self.attempts))
                 await asyncio.gather(*(self._work_off(work, runner) for _ in range(pool.capacity)))

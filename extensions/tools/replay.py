@@ -51,7 +51,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
         judge_of(domain, config.judging) as judge,
         opened(domain),
     ):
-        client = build_client(config, session, pool, judge)
+        client = build_client(config, session, pool, domain, judge)
         attempt = RolloutRunner("replay", domain, client, config.rollout, config.token_fields)
         terms = [instantiate(component) for component in config.rewards]
         for group_id in range(groups):

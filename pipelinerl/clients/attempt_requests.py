@@ -29,12 +29,14 @@ class AttemptRequests:
 
     avoid: URL of the server that failed last. The next request uses another one, if one is in service.
     out_of_time: True if the attempt's time ended a completion early.
+    malformed_calls: tool calls that could not be parsed.
     """
 
     def __init__(self, pool: ServerPool, avoid: str | None = None):
         self._pool = pool
         self.avoid = avoid
         self.out_of_time = False
+        self.malformed_calls = 0
         self._began: float | None = None  # loop time of the first request
         self._unanswered: ServerUnavailableError | None = None  # last failure of the unanswered request
         self._cut_off: list[tuple[str, float]] = []  # (server, seconds that it had a cancelled request)

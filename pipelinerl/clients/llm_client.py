@@ -5,9 +5,9 @@ Every response is checked against the contract. A server's failure may end an at
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -18,12 +18,12 @@ import numpy as np
 from contracts.records import Completion
 from contracts.tool_calls import parse_tool_calls
 from pipelinerl.clients.attempt_requests import AttemptRequests
-from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.completions import Asked, Prompt, Sampling, complete
 from pipelinerl.clients.faults import InvalidResponseError
 from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next, without_tokens
 from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.conversations.base import Conversation, Conversations, Messages, Option, Tools
 from pipelinerl.domains.base import Answer
 from pipelinerl.judging.client import JudgeError, JudgingClient
 from pipelinerl.judging.wire import Judgement
@@ -43,7 +43,8 @@ class LLMClient:
 
     segments: token budget of each request, if a completion takes several.
     decode: decodes sampled tokens; if None, the texts of the segments are concatenated.
-    template: the model's chat template; if None, conversations of several turns raise ValueError.
+    conversations: renders prompts and parses answers; if None, the servers do, and conversations of several
+        turns raise ValueError.
     judge: client of the judging service, if the domain has verifiers.
     forms: the response formats of the servers; if None, requests are for lists and single completions.
     newest: returns the newest version that the trainer has made, if that is known.
@@ -51,6 +52,7 @@ class LLMClient:
 
     Set for each try of an attempt, by the runner:
 
+    options: options of the chat template.
     attempt: the requests of this try.
     while_judging: context of a wait for a judgement.
     soft_deadline: context of requests that extend earlier tokens; raises TimeoutError at the deadline.
@@ -61,7 +63,8 @@ class LLMClient:
     sampling: Sampling
     segments: SegmentPolicy = SegmentPolicy()
     decode: Callable[[np.ndarray], str] | None = None
-    template: ChatTemplate | None = None
+    conversations: Conversations | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
     judge: JudgingClient | None = None
     forms: ServerForms | None = None
     newest: Callable[[], int] | None = None
@@ -72,15 +75,19 @@ class LLMClient:
     _requests: int = 0  # number of seeded requests
     _slot_released: bool = False  # True after a judgement, until the next request
 
-    def of_attempt(self, name: str, avoid: str | None = None) -> "LLMClient":
+    def of_attempt(
+        self, name: str, avoid: str | None = None, options: Mapping[str, Option] | None = None
+    ) -> "LLMClient":
         """Returns a client for a single attempt, whose seeds depend on `name` and the request's number.
 
-        avoid: URL of the server on which the previous attempt failed.
+        avoid: URL of the server on which the previous attempt failed. options: the problem's options of the
+        chat template, over the client's.
         """
         sampling = self.sampling
         if sampling.seed is not None:
             sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {name}"))
-        return replace(self, sampling=sampling, attempt=AttemptRequests(self.pool, avoid))
+        options = {**self.options, **(options or {})}
+        return replace(self, sampling=sampling, options=options, attempt=AttemptRequests(self.pool, avoid))
 
     async def chat(
         self,
@@ -94,7 +101,7 @@ class LLMClient:
         turn. At the soft deadline, the answer ends as at the token limit. Raises RequestRefusedError or a
         ServerFaultError.
         """
-        prompt = await self._prompt(messages, after, tools)
+        asked, prompt = await self._asked(messages, after, tools)
         first = self._first(prompt, tools if prompt is messages else None)
         answer = await (self._before_deadline(first) if after else first)
         if answer is None:
@@ -108,24 +115,26 @@ class LLMClient:
             texts.append(more.text)
             completion = self.segments.stopped(joined(completion, more.completion))
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
+        if self.conversations:
+            return await asyncio.to_thread(self._parsed, asked, completion, text, tools)
         calls = answer.tool_calls
-        if tools and self.template:  # the same parser for all servers, which parse no calls of later turns
-            text, calls = parse_tool_calls(await asyncio.to_thread(self.template.text, completion))
-        elif tools and completion.segments:
+        if tools and completion.segments:
             text, calls = parse_tool_calls(text)
         return Answer(text, completion, calls)
 
     async def completion_of(self, messages: list[dict[str, str]], answer: str) -> Completion:
         """Returns a given answer as a completion. Raises ValueError without a tokenizer."""
-        if self.template is None:
+        if self.conversations is None:
             raise ValueError("an answer in text needs the model's tokenizer; give its token ids instead")
-        return await asyncio.to_thread(self.template.answered, messages, answer)
+        asked = Conversation(messages, options=self.options)
+        return await asyncio.to_thread(self.conversations.answered, asked, answer)
 
     async def prompt_of(self, messages: list[dict[str, str]]) -> list[int]:
         """Returns the token ids of a conversation's prompt. Raises ValueError without a tokenizer."""
-        if self.template is None:
+        if self.conversations is None:
             raise ValueError("a prompt for the reference needs the model's tokenizer")
-        return await asyncio.to_thread(self.template.prompt, messages)
+        asked = Conversation(messages, options=self.options)
+        return await asyncio.to_thread(self.conversations.render, asked)
 
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
         """Returns the judgement of a verifier of the domain on `text`. Raises JudgeError."""
@@ -135,22 +144,38 @@ class LLMClient:
             self._slot_released = True
             return await self.judge.judged(verifier, task, text)
 
-    async def _prompt(
-        self, messages: list[dict[str, str]], after: Answer | None, tools: list[dict] | None
-    ) -> Prompt:
-        if after is None:
-            if self.template:  # a server would parse text that spells special tokens as such tokens
-                ids = await asyncio.to_thread(self.template.prompt_of_special, messages, tools)
-                return messages if ids is None else ids
-            return messages
-        if self.template is None:
+    async def _asked(
+        self, messages: Messages, after: Answer | None, tools: Tools
+    ) -> tuple[Conversation, Prompt]:
+        """Returns the conversation to answer, and its prompt: token ids, or messages for the server."""
+        if self.conversations is None and after is not None:
             raise ValueError(
                 "a conversation of several turns needs the model's tokenizer, to keep its tokens"
             )
+        asked = Conversation(messages, tools, self.options)
         # Loading a tokenizer takes seconds, in which a blocked event loop would lose connections.
-        return await asyncio.to_thread(
-            self.template.prompt_after, after.completion, messages, after.tool_calls
-        )
+        if after is not None:
+            return await asyncio.to_thread(self._continued, after, asked)
+        if self.conversations is None or not asked.is_text:  # pictures are the servers' to render
+            return asked, messages
+        return asked, await asyncio.to_thread(self.conversations.render, asked)
+
+    def _continued(self, after: Answer, new: Conversation) -> tuple[Conversation, list[int]]:
+        """Returns the conversation after an answer with the messages of `new`, and its prompt."""
+        before = after.asked or replace(new, messages=[])
+        parsed = after.parsed or self.conversations.parse(after.completion, new.tools)
+        asked = before.then(parsed, new.messages)
+        prompt = self.conversations.extend(before, after.completion, parsed, new.messages)
+        if prompt is None and not before.is_text:
+            raise ValueError("a conversation with pictures cannot be rendered again")
+        return asked, self.conversations.render(asked) if prompt is None else prompt
+
+    def _parsed(self, asked: Conversation, completion: Completion, text: str, tools: Tools) -> Answer:
+        """Returns the answer, parsed in the same way for all servers, which parse no calls of token ids."""
+        parsed = self.conversations.parse(completion, tools, None if tools else text)
+        if self.attempt:
+            self.attempt.malformed_calls += parsed.malformed
+        return Answer(parsed.text, completion, parsed.calls, asked, parsed)
 
     async def _first(self, prompt: Prompt, tools: list[dict] | None) -> Answer:
         if self._slot_released:

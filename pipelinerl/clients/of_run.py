@@ -6,13 +6,14 @@ from functools import partial
 import aiohttp
 import numpy as np
 
-from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.clients.conversations import build_conversations
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.run_sampling import training_sampling
 from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig
+from pipelinerl.domains.base import Domain
 from pipelinerl.judging.client import JudgingClient
 
 
@@ -20,11 +21,14 @@ def build_client(
     config: RunConfig,
     session: aiohttp.ClientSession,
     pool: ServerPool,
+    domain: Domain,
     judge: JudgingClient | None = None,
 ) -> LLMClient:
     """Returns the client of training rollouts."""
     segments = SegmentPolicy.of(config.rollout)
-    template = None if config.inference.model else ChatTemplate(str(config.model.path))
+    conversations = None
+    if config.inference.model is None:
+        conversations = build_conversations(config.model, "tools" in domain.needs)
     decode = build_decoder(config)
     return LLMClient(
         session,
@@ -32,7 +36,8 @@ def build_client(
         training_sampling(config),
         segments,
         decode=decode,
-        template=template,
+        conversations=conversations,
+        options=config.model.template or {},
         judge=judge,
         forms=ServerForms(session),
     )

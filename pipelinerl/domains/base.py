@@ -3,6 +3,8 @@
 A new domain is one file with a subclass of `Domain`, one config file, and one test.
 """
 
+from __future__ import annotations
+
 import abc
 import asyncio
 import hashlib
@@ -11,11 +13,14 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from contracts.records import Completion
 from contracts.tool_calls import ToolCall
 from pipelinerl.judging.wire import Judgement
+
+if TYPE_CHECKING:
+    from pipelinerl.conversations.base import Conversation, Option, Parsed
 
 log = logging.getLogger(__name__)
 OPEN_S = 300.0  # longest time to open a domain, which may start sandboxes or fetch data
@@ -30,18 +35,27 @@ class Problem:
     data: Any = None  # input of the judge, any object
     domain: str | None = None  # name of the part of a mixture, or of the data set, that it is from
     tools: list[dict] | None = None  # tools that the model may call, in the format of OpenAI's API
+    template: Mapping[str, Option] | None = None  # options of the chat template
 
 
 @dataclass(frozen=True)
 class Answer:
     """One completion of the model under training, as text and as tokens.
 
-    If it calls tools, `text` is the text before the calls. The tokens contain the calls as sampled.
+    If it calls tools, `text` is the text before the calls. The tokens contain the calls as sampled. A thought
+    is in `text` if the model writes it as text. asked, parsed: what the client needs for the next turn.
     """
 
     text: str
     completion: Completion
     tool_calls: Sequence[ToolCall] = ()
+    asked: Conversation | None = None
+    parsed: Parsed | None = None
+
+    @property
+    def thought(self) -> str:
+        """The thought alone; "" if there is none, or the model has no tokenizer."""
+        return self.parsed.thought if self.parsed else ""
 
 
 @dataclass(frozen=True)
@@ -82,9 +96,10 @@ class ChatClient(Protocol):
     ) -> Answer:
         """Returns the answer to a conversation; with `after`, to the messages that follow that answer.
 
-        The prompt keeps all tokens up to `after` unchanged. If `tools` are given, the conversation's first
-        turn shows them to the model, and calls in the answer are parsed. An answer that exceeds the attempt's
-        time ends as at the token limit; it has no token if no time was left after `after`.
+        The prompt keeps all tokens up to `after` unchanged, unless the chat template removes a thought
+        (`model.old_thoughts`). If `tools` are given, the conversation's first turn shows them to the model,
+        and calls in the answer are parsed. An answer that exceeds the attempt's time ends as at the token
+        limit; it has no token if no time was left after `after`.
         """
         ...
 
@@ -237,68 +252,3 @@ class Verified(Domain):
     async def judged(self, client: ChatClient, problem: Problem, text: str) -> Judgement:
         (name,) = self.verifiers
         return await client.judged(name, problem.data, text)
-
-
-class Wrapped(Domain):
-    """Base class of a domain that wraps another one, to which every method delegates."""
-
-    def __init__(self, domain: Domain):
-        self._domain = domain
-        self.name = domain.name
-        self.needs = domain.needs
-        self.informs_reference = domain.informs_reference
-        self.demonstrated = domain.demonstrated
-
-    @property
-    def fetches(self) -> bool:
-        return self._domain.fetches
-
-    @property
-    def makes(self) -> bool:
-        return self._domain.makes
-
-    @property
-    def train_size(self) -> int:
-        return self._domain.train_size
-
-    @property
-    def heldout_size(self) -> int:
-        return self._domain.heldout_size
-
-    @property
-    def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
-        return self._domain.verifiers
-
-    @property
-    def parts(self) -> dict[str, range]:
-        return self._domain.parts
-
-    def difficulty(self, index: int) -> float:
-        return self._domain.difficulty(index)
-
-    def longest_problems(self, count: int) -> list[int]:
-        return self._domain.longest_problems(count)
-
-    def longest_heldout(self, count: int) -> list[int]:
-        return self._domain.longest_heldout(count)
-
-    def digest(self) -> str:
-        return self._domain.digest()
-
-    def plan_notes(self) -> Iterator[str]:
-        return self._domain.plan_notes()
-
-    def train_problem(self, index: int) -> Problem:
-        return self._domain.train_problem(index)
-
-    def heldout_problem(self, index: int) -> Problem:
-        return self._domain.heldout_problem(index)
-
-    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        return await self._domain.rollout(client, problem)
-
-    async def open(self) -> None:
-        await self._domain.open()
-
-    async def close(self) -> None:
-        await self._domain.close()

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.records import Completion, unsampled
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, Wrapped, digest_of
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, digest_of
 from pipelinerl.domains.demonstration_rows import Row, read_rows
+from pipelinerl.domains.wrapped import Wrapped
 
 REWARDS = {1: [1.0], 2: [1.0, -1.0]}  # number of answers -> the reward of each; the preferred one is first
 

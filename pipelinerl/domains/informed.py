@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from contracts.records import Completion
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, Wrapped
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+from pipelinerl.domains.wrapped import Wrapped
 
 PLACEHOLDERS = ("{prompt}", "{told}")
 PLACEHOLDER = re.compile("|".join(map(re.escape, PLACEHOLDERS)))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from pipelinerl.domains.base import Domain, Problem, Wrapped, digest_of
+from pipelinerl.domains.base import Domain, Problem, digest_of
+from pipelinerl.domains.wrapped import Wrapped
 
 
 class Selection(Wrapped):

@@ -8,7 +8,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, Wrapped
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+from pipelinerl.domains.wrapped import Wrapped
 
 
 class TargetLength(Wrapped):

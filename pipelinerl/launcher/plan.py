@@ -38,7 +38,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield f"run directory: {run_dir}"
     yield f"model: {_model(model)}"
     if model.state == "here":
-        yield from describe_template(model.path)
+        yield from describe_template(config, model.path)
     yield from describe_problems(config, model)
     yield f"streams: {streams.place or streams.target}"
     yield from _reservations(config, prepared.placed.executor)

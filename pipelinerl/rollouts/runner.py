@@ -85,10 +85,13 @@ class RolloutRunner:
         error: Exception | None = None
         for retry in range(self.policy.retries + 1):
             # After a server's failure, the attempt is repeated with the same seed.
-            client = self.client.of_attempt(f"{spec.seed_name} {failures_not_of_servers}", failed_on)
+            seed_name = f"{spec.seed_name} {failures_not_of_servers}"
+            client = self.client.of_attempt(seed_name, failed_on, problem.template)
             try:
                 attempt = await self._try_once(client, problem)
                 figures = {"retries": retry, "out_of_time": client.attempt.out_of_time}
+                if problem.tools:
+                    figures["malformed_calls"] = client.attempt.malformed_calls
                 rollout = self._record(problem, spec, started_at, attempt, figures)
                 if self.failures:
                     self.failures.succeeded()

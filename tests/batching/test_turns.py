@@ -7,6 +7,8 @@ from inference_adapters.scripted import ScriptedEngine
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.conversations.base import Conversation, Parsed
+from pipelinerl.conversations.thoughts import parsed
 from pipelinerl.domains.base import Answer
 from tests.inference_adapters.servers import serving, wait_ready
 
@@ -14,7 +16,7 @@ CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "1 + 1"}
 
 
 def test_every_turn_reads_a_call_alike():
-    """The first is answered as a chat, with calls; the second, whose prompt is token ids, with text."""
+    """A chat is answered with calls; prompts of token ids, in the first turn and later, with text."""
     with serving("tests.inference_adapters.echo_engine") as server:
         wait_ready(server.url)
         answers = asyncio.run(told_to_call(server.url))
@@ -25,27 +27,28 @@ def test_every_turn_reads_a_call_alike():
         assert len(answer.completion.token_ids) == len(f"So: {CALL}") + 1
 
 
+class Echoed:
+    """Conversations of the echo engine, whose answer is its prompt: each prompt is the last message."""
+
+    def render(self, conversation) -> list[int]:
+        return ScriptedEngine().encode(conversation.messages[-1]["content"])
+
+    def parse(self, completion, tools, text) -> Parsed:
+        return parsed(ScriptedEngine().decode(completion.token_ids.tolist()), False, bool(tools))
+
+    def extend(self, asked, completion, answer, messages) -> list[int]:
+        return self.render(Conversation(messages))
+
+
 async def told_to_call(url: str) -> list[Answer]:
-    class OnlyWhatIsNew:
-        special = False
-
-        def prompt_of_special(self, messages, tools):
-            return ScriptedEngine().encode(f"As text. {CALL}") if self.special else None
-
-        def prompt_after(self, completion, messages, calls):
-            return ScriptedEngine().encode(messages[-1]["content"])
-
-        def text(self, completion):
-            return ScriptedEngine().decode(completion.token_ids.tolist())
-
-    messages, pool = [{"role": "user", "content": f"So: {CALL}"}], ServerPool(limit=1)
+    messages = [{"role": "user", "content": f"So: {CALL}"}]
+    pool = ServerPool(limit=1)
     await pool.set_servers([url])
     async with open_session(token=None) as session:
-        template = OnlyWhatIsNew()
-        client = LLMClient(session, pool, Sampling("scripted", 1.0, 200), template=template)
-        first = await client.chat(messages, tools=[TOOL])
-        second = await client.chat(messages, after=first, tools=[TOOL])
-        template.special = True  # then the server must not tokenize the text
-        third = await client.chat(messages, tools=[TOOL])
-        assert (third.text, len(third.tool_calls)) == ("As text. ", 1)
-        return [first, second]
+        answers = []
+        for conversations in (None, Echoed()):  # a server parses, or the client
+            sampling = Sampling("scripted", 1.0, 200)
+            client = LLMClient(session, pool, sampling, conversations=conversations)
+            answers.append(await client.chat(messages, tools=[TOOL]))
+        answers.append(await client.chat(messages, after=answers[-1], tools=[TOOL]))
+        return answers

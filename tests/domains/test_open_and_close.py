@@ -6,8 +6,9 @@ import logging
 import pytest
 
 from pipelinerl.domains import base
-from pipelinerl.domains.base import Wrapped, opened
+from pipelinerl.domains.base import opened
 from pipelinerl.domains.mixture import Mixture
+from pipelinerl.domains.wrapped import Wrapped
 from tests.samplers.domains import Labelled
 
 

@@ -9,13 +9,13 @@ from contracts.records import Rollout
 from contracts.tool_calls import parse_tool_calls
 from extensions.demo.domains.calculator import Calculator, result_of
 from pipelinerl.batching.sequences import training_sequences
-from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.completions import Asked, Sampling, complete
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
+from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Answer
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.limits import HANG_S
@@ -96,8 +96,9 @@ def roll_out(url: str, model: str, token: str, **options: object) -> list[Rollou
         pool = ServerPool(limit=8)
         await pool.set_servers([url])
         async with open_session(token=token) as session:
+            conversations = TemplateConversations(model)
             client = LLMClient(
-                session, pool, Sampling(model, 1.0, 40), template=ChatTemplate(model), **options
+                session, pool, Sampling(model, 1.0, 40), conversations=conversations, **options
             )
             attempt = RolloutRunner("r", DOMAIN, client, RolloutConfig(retries=0, timeout_s=HANG_S))
             specs = [RolloutSpec(index, f"{index}", f"{index}") for index in range(ROLLOUTS)]

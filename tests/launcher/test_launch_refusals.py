@@ -340,7 +340,7 @@ MODELS = {  # what is done to the model, what is set, and what is said
     "long prompts": (None, ["sampling.max_prompt_tokens=5"], "and sampling.max_prompt_tokens is 5; raise it"),
     "no tools": (
         lambda model: (model / "chat_template.jinja").write_text(NO_TOOLS),
-        ["domain=calculator"], "the domain calculator needs tools",
+        ["domain=calculator"], "the domain needs tools",
     ),
     "tokenizer": (
         lambda model: (model / "tokenizer.json").write_text("{"), [], "has no usable tokenizer",

@@ -85,8 +85,9 @@ async def evaluating(
     writers = [ThreadWriter(streams.writer(name), thread) for name in ("eval_rollouts", "actor_events")]
     told = RolloutMetrics(tmp_path), Spans(tmp_path, "actor")
     async with open_session(token=None) as session:
-        client = build_client(config, session, ServerPool(1))
-        attempt = RolloutRunner("", build_domain(config), client, config.rollout)
+        domain = build_domain(config)
+        client = build_client(config, session, ServerPool(1), domain)
+        attempt = RolloutRunner("", domain, client, config.rollout)
         yield Evaluator(config, attempt, *writers, *told, evaluated, spawn)
 
 

@@ -14,6 +14,7 @@ from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
+from pipelinerl.conversations.base import Parsed
 from pipelinerl.domains.base import Attempt, ChatClient, Problem
 from pipelinerl.filters import Overlong
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
@@ -59,12 +60,15 @@ class Talk(OneQuestion):
 
 
 class Continued:
-    """A chat template that adds one token a turn."""
+    """Conversations whose prompts are one token, and grow by one a turn."""
 
-    def prompt_of_special(self, messages, tools) -> None:
-        return None
+    def render(self, conversation) -> list[int]:
+        return [9]
 
-    def prompt_after(self, completion, messages, calls) -> list[int]:
+    def parse(self, completion, tools, text) -> Parsed:
+        return Parsed(text, text)
+
+    def extend(self, asked, completion, answer, messages) -> list[int]:
         return [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist(), 9]
 
 
@@ -92,7 +96,7 @@ def rollout_of(
                 Sampling("m", 1.0, 8),
                 segments,
                 acquire_slot=acquire_slot,
-                template=Continued(),
+                conversations=Continued(),
             )
             domain = Talk(turns)
             began = asyncio.get_running_loop().time()

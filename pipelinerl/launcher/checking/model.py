@@ -15,11 +15,13 @@ from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
 from contracts.whole_model import fault_in_files, fault_of_loading, fault_of_ties, is_quantised
 from pipelinerl.batching.of_run import longest_rollout
-from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.clients.conversations import build_conversations
 from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import ReferenceConfig, RunConfig
+from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.conversations import check_conversations
 from pipelinerl.launcher.checking.gpu_memory import check_fits
 from pipelinerl.launcher.checking.model_source import LONGEST_REASON, Model
 from pipelinerl.launcher.checking.problems import Limits, check_answers, check_prompts
@@ -50,9 +52,11 @@ def check_model(config: RunConfig, model: Model) -> None:
             ) from error
         check_vocabulary(Path(model.path), tokenizer)
         domain = build_domain(config)
-        check_template(config, tokenizer, domain, model.path)
-        template = ChatTemplate(model.path, tokenizer)
-        check_prompts(config, template, domain)
+        template = TemplateConversations(model.path, tokenizer)
+        check_template(config, template, domain)
+        conversations = build_conversations(config.model, "tools" in domain.needs, model.path, tokenizer)
+        check_conversations(config, conversations, template, domain)
+        check_prompts(config, conversations, template, domain)
         check_teacher(config.reference, tokenizer, model.path)
         if isinstance(domain, Demonstrations) and model.shape:
             shape = model.shape

@@ -13,17 +13,19 @@ import msgspec
 from contracts.end_tokens import end_tokens_in
 from contracts.records import Completion, unsampled
 from contracts.support.files import replaced_atomically
-from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.clients.shown_tokens import shown
 from pipelinerl.components import build_domain, build_model_maker, build_sampler
 from pipelinerl.config import RunConfig
+from pipelinerl.conversations.base import Conversation, Conversations
+from pipelinerl.conversations.shown_tokens import shown
+from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.domains.demonstrations import Demonstration
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.components import checked
+from pipelinerl.launcher.checking.conversations import check_options, check_same_prompt
 from pipelinerl.launcher.checking.model_source import Model
-from pipelinerl.launcher.checking.template import prompt_of
+from pipelinerl.launcher.checking.template import asked_of, prompt_of
 from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.samplers.base import Sampler
 
@@ -95,12 +97,17 @@ def _check_held_out(config: RunConfig, domain: Domain) -> None:
 # --- prompts --------------------------------------------------------------------------------------
 
 
-def check_prompts(config: RunConfig, template: ChatTemplate, domain: Domain) -> None:
-    """Raises PlanError for prompts longer than `sampling.max_prompt_tokens`."""
-    prompts = {
-        problem.problem_id: prompt_of(config, template, problem) for problem in _measured(config, domain)
-    }
-    lengths = {problem_id: len(prompt) for problem_id, prompt in prompts.items()}
+def check_prompts(
+    config: RunConfig, conversations: Conversations, template: TemplateConversations, domain: Domain
+) -> None:
+    """Raises PlanError for prompts longer than `sampling.max_prompt_tokens`, or not the template's."""
+    problems = list(_measured(config, domain))
+    check_options(config, template, problems)
+    lengths = {}
+    for problem in problems:
+        lengths[problem.problem_id] = len(prompt_of(config, template, problem))
+        what = f"problem {problem.problem_id}"
+        check_same_prompt(config, conversations, template, asked_of(config, problem), what)
     limit = config.sampling.max_prompt_tokens
     longer = [problem_id for problem_id, length in lengths.items() if length > limit]
     if longer:
@@ -131,7 +138,7 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
     here = Path(model.path) if model.state == "here" else build_model_maker(config).tokenizer
     if not here.is_dir():
         raise PlanError(f"model.made_by._target_={config.model.made_by.target}: no tokenizer is in {here}")
-    template = ChatTemplate(str(here))
+    template = TemplateConversations(str(here))
     for index in range(min(SHOWN, domain.train_size)):
         problem = domain.train_problem(index)
         if isinstance(problem, Demonstration):
@@ -140,11 +147,14 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
             for completion in completions:
                 yield f"  answer: {_first(template, completion.token_ids.tolist())}"
             continue
-        yield f"{problem.problem_id}: {_first(template, prompt_of(config, template, problem))}"
+        prompt = prompt_of(config, template, problem)
+        yield f"{problem.problem_id}: {_first(template, prompt)}"
+        if index == 0:
+            yield f"  sent as: {_begin_of(' '.join(map(str, prompt)))}"
         yield f"  expected: {_begin_of(repr(problem.data))}"
 
 
-def _first(template: ChatTemplate, tokens: Sequence[int]) -> str:
+def _first(template: TemplateConversations, tokens: Sequence[int]) -> str:
     return _begin_of(shown(template.renderer.tokenizer, tokens))
 
 
@@ -164,7 +174,7 @@ class Limits(NamedTuple):
     line: int | None  # of all answers of a row, each with its prompt
 
 
-def check_answers(rows: Sequence[Row], template: ChatTemplate, limits: Limits) -> None:
+def check_answers(rows: Sequence[Row], template: TemplateConversations, limits: Limits) -> None:
     """Raises PlanError for unknown token ids, rows that are too long, and texts that cannot be rendered.
 
     An answer in token ids must have an end token, so that the model learns to end its answers.
@@ -208,8 +218,8 @@ def _check_lengths(number: int, answers: Sequence[int], limits: Limits) -> None:
         )
 
 
-def answers_of(row: Row, template: ChatTemplate) -> list[Completion]:
+def answers_of(row: Row, template: TemplateConversations) -> list[Completion]:
     """Returns the answers of a row as completions. The first of two is the preferred one."""
     if row.prompt_token_ids:
         return [unsampled(row.prompt_token_ids, tokens) for tokens in row.tokens]
-    return [template.answered(row.conversation, text) for text in row.texts]
+    return [template.answered(Conversation(row.conversation), text) for text in row.texts]

@@ -150,7 +150,8 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
         if of_backend and value["_target_"] == OmegaConf.select(run, f"{key}._target_"):
             continue  # it keeps its options
         if key == "model":  # null options keep the values that the launcher resolved
-            value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
+            known = {name: option for name, option in value.items() if name in run[key]}
+            value = {name: run[key][name] if option is None else option for name, option in known.items()}
         OmegaConf.update(run, key, value, merge=False, force_add=True)
     for key, value in before.items():
         if OmegaConf.select(run, key) != value:

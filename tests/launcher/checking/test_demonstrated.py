@@ -6,7 +6,7 @@ import pytest
 
 import launch
 from extensions.demo.tokenizer import byte_tokenizer
-from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.demonstration_rows import Row
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.problems import Limits, check_answers
@@ -19,13 +19,17 @@ KEEPS_THE_LAST_ONLY = """\
 
 
 @pytest.fixture
-def template(tmp_path) -> ChatTemplate:
+def template(tmp_path) -> TemplateConversations:
     byte_tokenizer(256).save_pretrained(tmp_path)
-    return ChatTemplate(str(tmp_path))
+    return TemplateConversations(str(tmp_path))
 
 
 def refusal(
-    template: ChatTemplate, *rows: Row, vocabulary: int = 300, context: int = 64, line: int | None = None
+    template: TemplateConversations,
+    *rows: Row,
+    vocabulary: int = 300,
+    context: int = 64,
+    line: int | None = None,
 ) -> str:
     with pytest.raises(PlanError) as error:
         check_answers(rows, template, Limits(vocabulary, context, line))
@@ -88,5 +92,5 @@ def test_a_template_that_cannot_render_an_answer(tmp_path):
     tokenizer = byte_tokenizer(256)
     tokenizer.chat_template = KEEPS_THE_LAST_ONLY
     tokenizer.save_pretrained(tmp_path)
-    words = refusal(ChatTemplate(str(tmp_path)), text("4"))
+    words = refusal(TemplateConversations(str(tmp_path)), text("4"))
     assert words.startswith("domain: row 1 cannot be rendered: the chat template of")

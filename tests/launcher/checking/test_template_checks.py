@@ -4,13 +4,12 @@ import pytest
 
 from contracts.conformance.tiny_model import make_tiny_model
 from extensions.demo.tokenizer import CHAT_TEMPLATE, byte_tokenizer
-from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain
+from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Problem
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.template import check_template, describe_template, prompt_of
 from pipelinerl.launcher.composing.compose import compose_config
-from tests.tool_model import TEMPLATE as TOOLS
 
 USER = {"role": "user", "content": "x"}
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
@@ -19,7 +18,6 @@ ALTERNATING = (
     "{% if messages[1:] and messages[0].role == messages[1].role %}{{ raise_exception('turns') }}{% endif %}"
 )
 NO_PROMPT = CHAT_TEMPLATE.replace("if add_generation_prompt", "if false")
-NO_RESULTS = TOOLS.replace("\\n' ~ message.content ~ '", "")
 
 
 @pytest.mark.parametrize(
@@ -35,12 +33,6 @@ NO_RESULTS = TOOLS.replace("\\n' ~ message.content ~ '", "")
         ("math", NO_PROMPT, "itself would have to begin its turn with '<|assistant|>'"),
         ("math", "{{ raise_exception('no') }}", "refuses: no"),
         ("reasoning_gym", WITHOUT.replace("ROLE", "'user'"), "leaves out the user message"),
-        ("calculator", CHAT_TEMPLATE, "needs tools"),
-        (
-            "calculator",
-            NO_RESULTS,
-            "when a tool's result follows a call",
-        ),
     ],
 )
 def test_a_template_that_does_not_suit_the_domain(tmp_path, domain, template, words):
@@ -48,7 +40,7 @@ def test_a_template_that_does_not_suit_the_domain(tmp_path, domain, template, wo
     tokenizer = byte_tokenizer(64)
     tokenizer.chat_template = template
     with pytest.raises(PlanError) as error:
-        check_template(config, tokenizer, build_domain(config), str(tmp_path))
+        check_template(config, TemplateConversations(str(tmp_path), tokenizer), build_domain(config))
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -56,7 +48,7 @@ def test_a_template_without_a_system_role_suits_a_domain_without_one(tmp_path):
     config = compose_config(["domain=reasoning_gym"])
     tokenizer = byte_tokenizer(64)
     tokenizer.chat_template = NO_SYSTEM + CHAT_TEMPLATE
-    check_template(config, tokenizer, build_domain(config), str(tmp_path))
+    check_template(config, TemplateConversations(str(tmp_path), tokenizer), build_domain(config))
 
 
 @pytest.mark.parametrize(
@@ -75,14 +67,16 @@ def test_a_problem_that_a_template_does_not_show(tmp_path, template, messages, w
     tokenizer = byte_tokenizer(64)
     tokenizer.chat_template = template
     with pytest.raises(PlanError) as error:
-        prompt_of(compose_config([]), ChatTemplate(str(tmp_path), tokenizer), Problem("p/1", messages))
+        prompt_of(
+            compose_config([]), TemplateConversations(str(tmp_path), tokenizer), Problem("p/1", messages)
+        )
     assert words in str(error.value)
 
 
 def test_a_plan_shows_what_the_template_writes_and_where_answers_end(tmp_path):
     path = make_tiny_model(tmp_path)
     byte_tokenizer(64).save_pretrained(path)
-    prompt, answered, following, ends = describe_template(path)
+    prompt, answered, following, ends = describe_template(compose_config([]), path)
     assert prompt == "chat template: [<|user|>]the problem[<|assistant|>]"
     assert answered == "  answered: the answer[<|end|>]"
     assert following == "  next turn: [<|user|>]the next message[<|assistant|>]"

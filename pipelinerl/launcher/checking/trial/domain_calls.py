@@ -13,7 +13,8 @@ import numpy as np
 
 from contracts.records import Completion, unsampled
 from pipelinerl.config import RunConfig
-from pipelinerl.domains.base import Answer, Attempt, Domain, Problem, Wrapped
+from pipelinerl.domains.base import Answer, Attempt, Domain, Problem
+from pipelinerl.domains.wrapped import Wrapped
 from pipelinerl.errors.part_faults import Happened, described
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.worker_messages import checked

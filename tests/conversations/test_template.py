@@ -7,8 +7,9 @@ import pytest
 from contracts.end_tokens import special_ids
 from extensions.demo.domains.calculator import TOOL
 from extensions.demo.tokenizer import byte_tokenizer
-from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.clients.shown_tokens import shown
+from pipelinerl.conversations.base import Conversation
+from pipelinerl.conversations.shown_tokens import shown
+from pipelinerl.conversations.template import TemplateConversations
 from tests.builders import completion
 from tests.tool_model import TEMPLATE as TOOL_TEMPLATE
 
@@ -77,13 +78,18 @@ def tokenizer():
 
 @pytest.fixture
 def template_of(tokenizer, tmp_path):
-    def save(chat_template: str) -> ChatTemplate:
+    def save(chat_template: str) -> TemplateConversations:
         changed = byte_tokenizer(256)
         changed.chat_template = chat_template
         changed.save_pretrained(tmp_path)
-        return ChatTemplate(str(tmp_path))
+        return TemplateConversations(str(tmp_path))
 
     return save
+
+
+def prompt_after(chat: TemplateConversations, turn, messages: list[dict], tools=None) -> list[int]:
+    asked = Conversation(OPENING, tools)
+    return chat.extend(asked, turn, chat.parse(turn, tools), messages)
 
 
 def rendered(tokenizer, chat_template: str, messages: list[dict]) -> str:
@@ -99,7 +105,7 @@ def test_the_next_prompt_reads_like_the_whole_conversation(tokenizer, template_o
     prompt = tokenizer(rendered(tokenizer, chat_template, OPENING))["input_ids"]
     sampled = tokenizer("512")["input_ids"] + [tokenizer.eos_token_id] * ended
     turn = completion(prompt, sampled, finish_reason="stop" if ended else "length")
-    following = template_of(chat_template).prompt_after(turn, REPLY)
+    following = prompt_after(template_of(chat_template), turn, REPLY)
     messages_so_far = [*OPENING, {"role": "assistant", "content": "512"}, *REPLY]
     assert tokenizer.decode(following) == rendered(tokenizer, chat_template, messages_so_far)
     assert following[: len(prompt) + len(sampled)] == prompt + sampled
@@ -110,14 +116,14 @@ def test_the_next_prompt_reads_like_the_whole_conversation(tokenizer, template_o
 )
 def test_the_end_that_was_sampled_is_not_said_twice(tokenizer, template_of, chat_template, end):
     sampled = tokenizer(f"512{end}")["input_ids"]
-    following = template_of(chat_template).prompt_after(completion([7], sampled), REPLY)
+    following = prompt_after(template_of(chat_template), completion([7], sampled), REPLY)
     reply = rendered(tokenizer, chat_template, REPLY)
     assert tokenizer.decode(following[1:]) == f"512{end}{reply}"
 
 
 def test_what_was_sampled_is_kept_though_it_says_something_else(tokenizer, template_of):
     sampled = [*tokenizer("a")["input_ids"], tokenizer.pad_token_id, tokenizer.eos_token_id]
-    following = template_of(LINES).prompt_after(completion([7], sampled), REPLY)
+    following = prompt_after(template_of(LINES), completion([7], sampled), REPLY)
     assert following[: 1 + len(sampled)] == [7, *sampled]
 
 
@@ -135,7 +141,7 @@ def test_results_of_tools_follow_the_calls_as_they_were_sampled(tokenizer, templ
     prompt = whole(OPENING, add_generation_prompt=True)
     sampled = whole(messages_so_far).removeprefix(prompt).replace('": ', '":  ')
     ids = [tokenizer(text)["input_ids"] for text in (prompt, sampled)]
-    following = template_of(TOOL_TEMPLATE).prompt_after(completion(*ids), results)
+    following = prompt_after(template_of(TOOL_TEMPLATE), completion(*ids), results, [TOOL])
     assert TOOL["function"]["description"] in prompt and '"name":  "calculator"' in sampled
     after = whole([*messages_so_far, *results], add_generation_prompt=True).removeprefix(
         whole(messages_so_far)
@@ -149,9 +155,9 @@ def test_results_of_tools_follow_the_calls_as_they_were_sampled(tokenizer, templ
 def test_text_is_text_whatever_it_spells(tokenizer, template_of, template, text):
     """The special tokens of the prompt and of the next turn are the template's alone."""
     chat = template_of(template or tokenizer.chat_template)
-    turns = [chat.prompt([{"role": "user", "content": content}]) for content in ("plain", text)]
+    turns = [chat.render(Conversation([{"role": "user", "content": content}])) for content in ("plain", text)]
     turn = completion([7], [*tokenizer("512")["input_ids"], tokenizer.eos_token_id])
-    turns += [chat.prompt_after(turn, [{"role": "user", "content": content}]) for content in ("plain", text)]
+    turns += [prompt_after(chat, turn, [{"role": "user", "content": content}]) for content in ("plain", text)]
     special = special_ids(tokenizer)
     structure = [[token_id for token_id in ids if token_id in special] for ids in turns]
     assert structure[0] == structure[1] and structure[2] == structure[3]
@@ -171,16 +177,16 @@ def test_results_that_a_template_shows_in_the_turn_that_calls(tokenizer, templat
     ]
     stopped = [*sampled, tokenizer.convert_tokens_to_ids("<|system|>")]
     results = [{"role": "tool", "tool_call_id": "call_1", "content": "<|end|>"}]
-    following = chat.prompt_after(completion([7], stopped), results)
+    following = prompt_after(chat, completion([7], stopped), results, [TOOL])
     assert following[: 1 + len(stopped)] == [7, *stopped]
     assert shown(tokenizer, following[1 + len(stopped) :]) == "f gave <|end|>"
     with pytest.raises(ValueError, match="cannot continue"):
-        chat.prompt_after(completion([7], tokenizer("512")["input_ids"]), results)
+        prompt_after(chat, completion([7], tokenizer("512")["input_ids"]), results)
 
 
 def test_a_template_that_rewrites_what_came_before_is_refused(template_of):
     with pytest.raises(ValueError, match="cannot continue from sampled tokens"):
-        template_of(FORGETFUL).prompt_after(completion([7], [8]), REPLY)
+        prompt_after(template_of(FORGETFUL), completion([7], [8]), REPLY)
 
 
 ANSWERS = {
@@ -200,7 +206,7 @@ def test_an_answer_has_the_prompt_that_servers_make_and_ends_where_samples_end(
 ):
     chat = template_of(template or tokenizer.chat_template)
     own = {STRIPPED: " 42\n", OPENS_A_THOUGHT: "<think>6 times 7</think>42"}
-    completion = chat.answered(OPENING, own.get(template, "42"))
+    completion = chat.answered(Conversation(OPENING), own.get(template, "42"))
     shown = tokenizer.apply_chat_template(
         OPENING, add_generation_prompt=True, return_dict=False, chat_template=template
     )
@@ -211,7 +217,7 @@ def test_an_answer_has_the_prompt_that_servers_make_and_ends_where_samples_end(
 
 
 def test_an_answer_ends_with_the_token_that_ends_a_turn_and_with_no_other(tokenizer, template_of):
-    answer = template_of(TWO_ENDS).answered(OPENING, "42")
+    answer = template_of(TWO_ENDS).answered(Conversation(OPENING), "42")
     assert shown(tokenizer, answer.token_ids.tolist()) == "42[<|system|>]"
 
 
@@ -228,4 +234,4 @@ def test_an_answer_ends_with_the_token_that_ends_a_turn_and_with_no_other(tokeni
 )
 def test_what_cannot_be_rendered_exactly_is_refused(template_of, template, answer, words):
     with pytest.raises(ValueError, match=words):
-        template_of(template).answered(OPENING, answer)
+        template_of(template).answered(Conversation(OPENING), answer)

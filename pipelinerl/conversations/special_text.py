@@ -1,7 +1,8 @@
 """Prevents text that spells a special token from being tokenized as that token, which would forge a turn.
 
 A problem, a tool's answer or a call may contain the characters `<|im_end|>`. They are separated by a private
-character, at which the rendered text is split before it is tokenized. Used by `ChatTemplate`.
+character, at which the rendered text is split before it is tokenized. Used by
+`TemplateConversations` and other implementations of `Conversations`.
 """
 
 import re

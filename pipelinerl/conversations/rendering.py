@@ -1,12 +1,14 @@
 """Renders conversations by a model's chat template and tokenizes them, without special tokens in texts.
 
-Used by `ChatTemplate` and the launcher's checks. Must not know turns or sampled tokens.
+Used by `TemplateConversations` and the launcher's checks. Must not know turns or sampled tokens.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from contracts.end_tokens import end_tokens_in, special_ids, turn_end_ids
 from contracts.support.messages import one_line
 from contracts.tool_calls import for_template
-from pipelinerl.clients.special_text import pattern_of, private_characters, separated, special_texts
+from pipelinerl.conversations.base import Messages, Option, Tools
+from pipelinerl.conversations.options import template_arguments
+from pipelinerl.conversations.special_text import pattern_of, private_characters, separated, special_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-Messages = Sequence[dict[str, Any]]
-Tools = list[dict] | None
 
 
 class Renderer:
@@ -56,6 +57,11 @@ class Renderer:
             raise ValueError(f"no file in {self.path} names a token that ends an answer")
         return ends[0]
 
+    @property
+    def template_text(self) -> str:
+        """The template of conversations with tools; a tokenizer may have several."""
+        return self.tokenizer.get_chat_template(tools=[{}])
+
     def private(self, *used: Any) -> Iterator[str]:
         """Yields characters that are neither in the template nor in a text within `used`."""
         return private_characters(self.tokenizer.chat_template, *used)
@@ -64,13 +70,25 @@ class Renderer:
         """Returns `value` with `mark` between the characters of special tokens; `ids` removes the mark."""
         return separated(value, self.special, mark)
 
-    def render(self, messages: Messages, tools: Tools = None, opens: bool = True) -> str:
-        """Returns the text of a conversation; with `opens`, including the start of the next answer."""
+    def render(
+        self,
+        messages: Messages,
+        tools: Tools = None,
+        opens: bool = True,
+        options: Mapping[str, Option] | None = None,
+    ) -> str:
+        """Returns the text of a conversation; with `opens`, including the start of the next answer.
+
+        Most templates write the arguments of calls as objects, and some only as the text of JSON.
+        """
+        given = {"tools": tools, "tokenize": False, "add_generation_prompt": opens}
+        given |= template_arguments(options or {})
         try:
-            return self.tokenizer.apply_chat_template(
-                for_template(messages), tools=tools, tokenize=False, add_generation_prompt=opens
-            )
+            return self.tokenizer.apply_chat_template(for_template(messages), **given)
         except Exception as error:  # templates raise errors of any class to refuse messages
+            if any(message.get("tool_calls") for message in messages):
+                with suppress(Exception):
+                    return self.tokenizer.apply_chat_template(with_arguments_as_text(messages), **given)
             raise ValueError(f"the chat template of {self.path} refuses: {one_line(error)}") from error
 
     def ids(self, text: str, mark: str) -> list[int]:
@@ -85,6 +103,22 @@ class Renderer:
 
     def _tokenized(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def with_arguments_as_text(messages: Messages) -> list[dict[str, Any]]:
+    """Returns the messages with the arguments of calls as JSON."""
+    return [
+        message | {"tool_calls": [_with_text(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
+
+
+def _with_text(call: dict[str, Any]) -> dict[str, Any]:
+    arguments = call["function"]["arguments"]
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return call | {"function": call["function"] | {"arguments": text}}
 
 
 def said(text: str) -> dict[str, Any]:

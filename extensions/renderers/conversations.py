@@ -1,0 +1,140 @@
+"""Converts between messages and tokens by a renderer of the library `renderers`."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from renderers import RendererConfig, create_renderer
+from renderers.base import ParsedResponse, ParsedToolCall, Renderer, ToolCallParseStatus
+
+from contracts.records import Completion
+from contracts.support.messages import one_line, problem_line
+from contracts.tool_calls import FunctionCall, ToolCall, for_template
+from extensions.renderers.marked_tokenizer import MarkedTokenizer
+from pipelinerl.conversations.base import Conversation, Messages, Option, Parsed, Tools
+from pipelinerl.conversations.options import CLOCK
+from pipelinerl.conversations.template import TemplateConversations
+from pipelinerl.conversations.thoughts import BEGIN
+
+PARSED = {ToolCallParseStatus.OK, ToolCallParseStatus.UNKNOWN_TOOL}
+DATE = "conversation_start_date"  # gpt-oss' option for what its template's clock tells
+
+
+class RendererConversations:
+    """A renderer of the library `renderers`, by its name, such as `qwen3.5`. Thread-safe.
+
+    The methods raise ValueError if the renderer refuses the messages or the options.
+
+    template: the model's own chat template. keeps_thoughts: as for `TemplateConversations`.
+    """
+
+    def __init__(self, name: str, template: TemplateConversations, keeps_thoughts: bool = False):
+        self._name = name
+        self._template = template
+        self._keeps_thoughts = keeps_thoughts
+        self._one_at_a_time = threading.RLock()
+        self._tokenizer = MarkedTokenizer(template.renderer)
+        self._renderers: dict[str, Renderer] = {}  # by their options
+
+    @property
+    def stops(self) -> Sequence[int]:
+        return self._renderer({}).get_stop_token_ids()
+
+    def render(self, conversation: Conversation) -> list[int]:
+        with self._one_at_a_time:
+            messages = self._shown(conversation.messages)
+            renderer = self._renderer(conversation.options)
+            return self._checked(
+                lambda: renderer.render_ids(messages, tools=conversation.tools, add_generation_prompt=True)
+            )
+
+    def parse(self, completion: Completion, tools: Tools = None, text: str | None = None) -> Parsed:
+        with self._one_at_a_time:
+            tokens = completion.token_ids.tolist()
+            found = self._checked(
+                lambda: self._renderer({}).parse_response(
+                    tokens, tools=tools, prompt_ids=completion.prompt_token_ids.tolist()
+                )
+            )
+            decoded = text if text is not None else self._tokenizer.decode(tokens, skip_special_tokens=True)
+            return self._parsed(found, decoded, bool(tools))
+
+    def extend(
+        self, asked: Conversation, completion: Completion, answer: Parsed, messages: Messages
+    ) -> list[int] | None:
+        with self._one_at_a_time:
+            thought = answer.thought or answer.thinks or asked.thoughts_of_this_turn
+            renderer = self._renderer(asked.options, keeps=self._keeps_thoughts or not thought)
+            so_far = [completion.prompt_token_ids.tolist(), completion.token_ids.tolist()]
+            new = self._shown(messages, answer)
+            bridge = self._checked(lambda: renderer.bridge_to_next_turn(*so_far, new, tools=asked.tools))
+            ids = list(bridge.token_ids) if bridge else []
+            before = [*so_far[0], *so_far[1]]
+            return ids if ids[: len(before)] == before else None
+
+    def answered(self, asked: Conversation, answer: str) -> Completion:
+        return self._template.answered(asked, answer)
+
+    def _renderer(self, options: Mapping[str, Option], keeps: bool = False) -> Renderer:
+        key = json.dumps([dict(options), keeps], sort_keys=True)
+        if key not in self._renderers:
+            self._renderers[key] = self._checked(lambda: self._made(options, keeps))
+        return self._renderers[key]
+
+    def _made(self, options: Mapping[str, Option], keeps: bool) -> Renderer:
+        given = {DATE if name == CLOCK else name: value for name, value in options.items()}
+        retention = {"thinking_retention": "all"} if keeps else {}
+        for more in (retention, {}):  # some renderers keep thoughts by an option of their own
+            try:
+                config = TypeAdapter(RendererConfig).validate_python({"name": self._name, **given, **more})
+                break
+            except ValidationError as error:
+                why = problem_line(error.errors()[0])
+                if not more:
+                    raise ValueError(f"model.renderer={self._name}: {why}") from error
+        return create_renderer(self._tokenizer, config)
+
+    def _shown(self, messages: Messages, answer: Parsed | None = None) -> list[dict[str, Any]]:
+        """Returns the messages with the names of the tools that results are from, and marked texts."""
+        earlier = [answer.message] if answer else []
+        names = {
+            call["id"]: call["function"]["name"]
+            for message in [*earlier, *messages]
+            for call in message.get("tool_calls") or []
+        }
+        named = []
+        for message in for_template(messages):
+            name = names.get(message.get("tool_call_id"))
+            named.append(message | {"name": name} if name and "name" not in message else message)
+        self._template.spells_special(named)  # warns
+        return self._tokenizer.marked(named)
+
+    def _parsed(self, found: ParsedResponse, decoded: str, with_calls: bool) -> Parsed:
+        attempts = found.tool_calls if with_calls else []
+        malformed = sum(attempt.status not in PARSED for attempt in attempts)
+        calls = [] if malformed else [_call(attempt) for attempt in attempts]
+        text = found.content
+        if BEGIN in str(self._template.renderer.tokenizer.chat_template):  # the thought is text too
+            text = decoded.partition(attempts[0].raw)[0] if calls and attempts[0].raw in decoded else decoded
+        thinks = found.reasoning_complete is False
+        return Parsed(text, found.content, found.reasoning_content or "", thinks, calls, malformed)
+
+    def _checked(self, call: Any) -> Any:
+        try:
+            return call()
+        except ValueError:
+            raise
+        except Exception as error:  # the library raises errors of any class
+            raise ValueError(f"the renderer {self._name} refuses: {one_line(error)}") from error
+
+
+def _call(attempt: ParsedToolCall) -> ToolCall:
+    arguments = attempt.arguments if attempt.arguments is not None else {}
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    name = attempt.id or f"call_{uuid.uuid4().hex}"
+    return ToolCall(id=name, function=FunctionCall(name=attempt.name, arguments=text))

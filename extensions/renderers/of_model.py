@@ -1,0 +1,59 @@
+"""Finds the renderer of a model: by its name, or the first one that renders as the model's template does."""
+
+from collections.abc import Iterator, Mapping
+from typing import get_args
+
+from pipelinerl.conversations.base import Option
+from pipelinerl.conversations.probes import difference, fault_of_tools, probes
+from pipelinerl.conversations.template import TemplateConversations
+from pipelinerl.errors import PlanError
+
+INSTALL = "install it: pip install 'pipelinerl[renderers]'"
+NO_FAMILY = {"auto", "custom", "default"}  # the last one cannot continue from sampled tokens
+
+
+def renderer_of_model(
+    name: str | None, template: TemplateConversations, options: Mapping[str, Option], keeps_thoughts: bool
+):
+    """Returns the `RendererConversations` with this name; without one, the first that suits the template.
+
+    Raises PlanError if there is none, or the library is not installed.
+    """
+    try:
+        from extensions.renderers.conversations import RendererConversations
+    except ImportError as error:
+        raise PlanError(f"model.renderer needs the library renderers ({error}); {INSTALL}") from error
+    names = sorted(_names(), reverse=True)  # of one family, the newest first
+    if name is not None:
+        if name not in names:
+            known = ", ".join(sorted(names))
+            raise PlanError(f"model.renderer={name} is none of auto, template, {known}")
+        return RendererConversations(name, template, keeps_thoughts)
+    for candidate in names:
+        found = RendererConversations(candidate, template, keeps_thoughts)
+        if _suits(found, template, options):
+            return found
+    raise PlanError(
+        f"the domain needs tools, and the chat template in {template.path} writes calls neither as "
+        "<tool_call>{...}</tool_call>, in tokens that are not special, nor as any renderer does; take "
+        "another model, or name a renderer by model.renderer"
+    )
+
+
+def _names() -> Iterator[str]:
+
+    from renderers import RendererConfig
+
+    for config in get_args(get_args(RendererConfig)[0]):
+        name = config.model_fields["name"].default
+        if name not in NO_FAMILY:
+            yield name
+
+
+def _suits(found, template: TemplateConversations, options: Mapping[str, Option]) -> bool:
+    try:
+        return not any(difference(found, template, asked) for asked in probes(True, options)) and not (
+            fault_of_tools(found, template, options)
+        )
+    except ValueError:
+        return False

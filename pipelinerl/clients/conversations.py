@@ -1,0 +1,37 @@
+"""Builds what converts between a model's messages and tokens, from the configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contracts.tool_templates import knows_tools
+from pipelinerl.components import instantiate
+from pipelinerl.config import ModelConfig
+from pipelinerl.conversations.base import Conversations
+from pipelinerl.conversations.template import TemplateConversations
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def build_conversations(
+    model: ModelConfig,
+    with_tools: bool,
+    path: str | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Conversations:
+    """Returns the conversations of a model: by its own template, or by the renderer that the run names.
+
+    `auto` is the template, unless the domain needs tools and the template's calls are not Hermes'. Raises
+    ValueError if no renderer suits the model.
+
+    path, tokenizer: of the model; by default, the tokenizer is loaded from `model.path` at first use.
+    """
+    keeps = {"keeps_thoughts": model.old_thoughts == "keep"}
+    template = TemplateConversations(path or str(model.path), tokenizer, **keeps)
+    if model.renderer == "template" or model.renderers is None:
+        return template
+    if model.renderer == "auto" and (not with_tools or knows_tools(template.renderer.tokenizer)):
+        return template
+    name = None if model.renderer == "auto" else model.renderer
+    return instantiate(model.renderers, name=name, template=template, options=model.template or {}, **keeps)

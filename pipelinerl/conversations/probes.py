@@ -1,0 +1,76 @@
+"""Tries if conversations can be converted to tokens and back, on a few made-up ones, before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from contracts.records import unsampled
+from contracts.tool_calls import FunctionCall, ToolCall
+from contracts.tool_templates import NAME
+from pipelinerl.conversations.base import Conversation, Conversations, Option, Parsed
+from pipelinerl.conversations.shown_tokens import shown
+from pipelinerl.conversations.template import TemplateConversations
+
+USER = {"role": "user", "content": "the problem"}
+NEXT = {"role": "user", "content": "the next message"}
+CALL = ToolCall(id="call_1", function=FunctionCall(name=NAME, arguments='{"argument": "value"}'))
+CALLED = Parsed("", "", calls=[CALL])
+RESULT = {"role": "tool", "tool_call_id": CALL.id, "name": NAME, "content": "the result"}
+PARAMETERS = {"type": "object", "properties": {"argument": {"type": "string"}}}
+FUNCTION = {"name": NAME, "description": "a tool", "parameters": PARAMETERS}
+TOOLS = [{"type": "function", "function": FUNCTION}]
+
+
+def probes(with_tools: bool, options: Mapping[str, Option]) -> Iterator[Conversation]:
+    """Yields made-up conversations of one turn and of several."""
+    yield Conversation([USER], None, options)
+    yield Conversation([USER], None, options).then(Parsed("", "the answer", "the thought"), [NEXT])
+    if with_tools:
+        yield Conversation([USER], TOOLS, options)
+        yield Conversation([USER], TOOLS, options).then(CALLED, [RESULT])
+
+
+def difference(
+    conversations: Conversations, template: TemplateConversations, asked: Conversation
+) -> str | None:
+    """Returns the two prompts as text if they differ, or None. A conversation that the template refuses
+    differs in nothing."""
+    try:
+        expected = template.render(asked)
+    except ValueError:
+        return None
+    found = conversations.render(asked)
+    if found == expected:
+        return None
+    tokenizer = template.renderer.tokenizer
+    return f"{shown(tokenizer, found)} where the template writes {shown(tokenizer, expected)}"
+
+
+def fault_of_tools(
+    conversations: Conversations, template: TemplateConversations, options: Mapping[str, Option]
+) -> str | None:
+    """Returns why calls of tools cannot be made and answered, or None."""
+    asked = Conversation([USER], TOOLS, options)
+    renderer = template.renderer
+    try:
+        prompt = conversations.render(asked)
+        whole = renderer.render(asked.then(CALLED, [RESULT]).messages, TOOLS, opens=False, options=options)
+        sampled = renderer.ids(whole, next(renderer.private()))[len(prompt) :]
+        completion = unsampled(prompt, sampled[: _end(sampled, conversations) + 1])
+        answer = conversations.parse(completion, TOOLS)
+        if [call.function for call in answer.calls] != [CALL.function]:
+            text = shown(renderer.tokenizer, completion.token_ids.tolist())
+            return f"a call of the template is not parsed as a call: {text}"
+        if conversations.extend(asked, completion, answer, [RESULT]) is None:
+            return "a tool's result cannot follow the sampled tokens of a call"
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _end(sampled: list[int], conversations: Conversations) -> int:
+    """Returns the index of the first token that ends an answer."""
+    found = [i for i, token in enumerate(sampled) if token in conversations.stops]
+    if not found:
+        raise ValueError("no token ends the template's calls")
+    return found[0]

@@ -1,0 +1,133 @@
+"""Converts between messages and tokens by the model's own chat template.
+
+The tokens between two answers are rendered alone, and appended to the sampled ids. If each turn rendered the
+complete conversation, the same text could have other token ids than the sampled ones.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from contracts.end_tokens import end_tokens_in
+from contracts.records import Completion
+from pipelinerl.conversations.answered import answered
+from pipelinerl.conversations.base import Conversation, Messages, Option, Parsed, Tools
+from pipelinerl.conversations.continued import tokens_after
+from pipelinerl.conversations.rendering import Renderer
+from pipelinerl.conversations.special_text import found_in
+from pipelinerl.conversations.thoughts import BEGIN, CLOSING, parsed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+MOST_KEPT = 64  # prompts, because the rollouts of a group share one
+LONGEST_BEGIN = 16  # tokens at the end of a prompt that begin a thought
+ASKED = {"role": "user", "content": "question"}  # placeholder
+
+
+class TemplateConversations:
+    """The chat template of a model's tokenizer, which is loaded at first use. Thread-safe.
+
+    Calls are in Hermes' format (`contracts.tool_calls`), thoughts in `<think>`. Texts that spell special
+    tokens remain text.
+
+    keeps_thoughts: True if a user's message follows the earlier thoughts, even if the template strips them.
+    """
+
+    def __init__(
+        self, path: str, tokenizer: PreTrainedTokenizerBase | None = None, keeps_thoughts: bool = False
+    ):
+        self.path = path
+        self.renderer = Renderer(path, tokenizer)
+        self._keeps_thoughts = keeps_thoughts
+        self._one_at_a_time = threading.RLock()
+        self._logged: set[str] = set()  # special tokens of which a warning has been logged
+        self._prompts: OrderedDict[str, list[int]] = OrderedDict()  # by their conversation
+        self._strips: dict[str, bool] = {}  # by the options
+
+    @cached_property
+    def stops(self) -> Sequence[int]:
+        return end_tokens_in(self.path, self.renderer.tokenizer)
+
+    def render(self, conversation: Conversation) -> list[int]:
+        with self._one_at_a_time:
+            name = json.dumps([conversation.messages, conversation.tools, dict(conversation.options)])
+            if name not in self._prompts:
+                self._prompts[name] = self._rendered(conversation)
+                if len(self._prompts) > MOST_KEPT:
+                    self._prompts.popitem(last=False)
+            return list(self._prompts[name])
+
+    def parse(self, completion: Completion, tools: Tools = None, text: str | None = None) -> Parsed:
+        with self._one_at_a_time:
+            tokenizer = self.renderer.tokenizer
+            if text is None:
+                text = tokenizer.decode(completion.token_ids.tolist(), skip_special_tokens=True)
+            begin = tokenizer.decode(completion.prompt_token_ids[-LONGEST_BEGIN:].tolist())
+            return parsed(text, begin.rstrip().endswith(BEGIN), bool(tools))
+
+    def extend(
+        self, asked: Conversation, completion: Completion, answer: Parsed, messages: Messages
+    ) -> list[int] | None:
+        with self._one_at_a_time:
+            if self._must_begin_again(asked, answer, messages):
+                return None
+            so_far = [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist()]
+            if answer.thinks and completion.finish_reason != "stop":
+                so_far += self.renderer.ids(CLOSING, next(self.renderer.private()))
+            return so_far + tokens_after(self.renderer, asked, completion, answer, messages, self.stops)
+
+    def answered(self, asked: Conversation, answer: str) -> Completion:
+        with self._one_at_a_time:
+            return answered(self.renderer, asked, answer)
+
+    def spells_special(self, messages: Messages) -> bool:
+        """Returns True if a message spells a special token, and logs the first one."""
+        found = found_in(messages, self.renderer.special)
+        if found and found not in self._logged:
+            self._logged.add(found)
+            log.warning("a message contains %s, which the model is given as plain text", found)
+        return found is not None
+
+    def strips_thoughts(self, options: Mapping[str, Option]) -> bool:
+        """Returns True if the template removes a thought that a user's message follows."""
+        name = json.dumps(dict(options), sort_keys=True)
+        if name not in self._strips:
+            private = self.renderer.private()
+            thought = next(private)
+            answer = Parsed("", next(private), thought)
+            messages = [ASKED, self._shown(answer.message), ASKED]
+            self._strips[name] = thought not in self.renderer.render(messages, options=options)
+        return self._strips[name]
+
+    def _rendered(self, conversation: Conversation) -> list[int]:
+        messages = [self._shown(message) for message in conversation.messages]
+        self.spells_special(messages)
+        mark = next(self.renderer.private(messages))
+        shown = self.renderer.separated(messages, mark)
+        text = self.renderer.render(shown, conversation.tools, options=conversation.options)
+        return self.renderer.ids(text, mark)
+
+    def _shown(self, message: dict) -> dict:
+        """Returns the message with its thought in the text, if the template does not read it elsewhere."""
+        thought = message.get("reasoning_content")
+        if not thought or "reasoning_content" in str(self.renderer.tokenizer.chat_template):
+            return message
+        content = f"<think>\n{thought}{CLOSING}{message['content']}"
+        return {name: value for name, value in message.items() if name != "reasoning_content"} | {
+            "content": content
+        }
+
+    def _must_begin_again(self, asked: Conversation, answer: Parsed, messages: Messages) -> bool:
+        if self._keeps_thoughts or not asked.is_text:
+            return False
+        if all(message["role"] != "user" for message in messages):
+            return False
+        return bool(answer.thought or asked.thoughts_of_this_turn) and self.strips_thoughts(asked.options)

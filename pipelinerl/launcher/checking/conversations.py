@@ -1,0 +1,133 @@
+"""Checks how conversations become tokens, and tokens calls: options, clock, renderer, end tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from contracts.end_tokens import end_tokens_in
+from pipelinerl.config import RunConfig
+from pipelinerl.conversations.base import Conversation, Conversations, Option
+from pipelinerl.conversations.options import CLOCK, options_of, stopped_clock
+from pipelinerl.conversations.probes import difference, fault_of_tools, probes
+from pipelinerl.conversations.shown_tokens import shown
+from pipelinerl.conversations.template import TemplateConversations
+from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.errors import PlanError
+
+DAYS = ("2001-02-03", "2014-05-26")
+
+
+def check_conversations(
+    config: RunConfig, conversations: Conversations, template: TemplateConversations, domain: Domain
+) -> None:
+    """Checks what does not depend on the domain's problems, which a plan does not fetch. Raises PlanError."""
+    options = config.model.template or {}
+    with_tools = "tools" in domain.needs
+    _check_clock(template, options)
+    for asked in probes(with_tools, options):
+        check_same_prompt(config, conversations, template, asked, "a conversation")
+    if with_tools and (why := fault_of_tools(conversations, template, options)):
+        raise PlanError(
+            f"the domain {domain.name} needs tools; with model.renderer={config.model.renderer} and the chat "
+            f"template in model.path={template.path}, {why}"
+        )
+    _check_stops(conversations, template)
+
+
+def check_options(config: RunConfig, template: TemplateConversations, problems: Sequence[Problem]) -> None:
+    """Raises PlanError for an option of the chat template that changes no prompt."""
+    options = config.model.template or {}
+    asked = [
+        *probes(True, options),
+        *(Conversation(problem.messages, problem.tools, options) for problem in problems),
+    ]
+    _check_each(template, options, asked, "model.template.")
+    for problem in problems:
+        own = problem.template or {}
+        both = {**options, **own}
+        shown_with = [*probes(True, both), Conversation(problem.messages, problem.tools, both)]
+        _check_each(template, own, shown_with, f"problem {problem.problem_id}: template option ")
+
+
+def check_same_prompt(
+    config: RunConfig,
+    conversations: Conversations,
+    template: TemplateConversations,
+    asked: Conversation,
+    what: str,
+) -> None:
+    """Raises PlanError if a prompt differs from the one of the model's own template."""
+    try:
+        own = isinstance(conversations, TemplateConversations)
+        different = None if own else difference(conversations, template, asked)
+    except ValueError as error:
+        raise PlanError(f"model.renderer={config.model.renderer}: {error}") from error
+    if different:
+        raise PlanError(
+            f"model.renderer={config.model.renderer} renders {what} differently from the model's chat "
+            f"template: {different}; set model.renderer=template, or another one"
+        )
+
+
+def _check_clock(template: TemplateConversations, options: Mapping[str, Option]) -> None:
+    if CLOCK in options:
+        try:
+            stopped_clock(str(options[CLOCK]))
+        except ValueError as error:
+            raise PlanError(f"model.template: {error}") from error
+        return
+    for asked in probes(True, options):
+        try:
+            days = [
+                template.render(Conversation(asked.messages, asked.tools, {**options, CLOCK: day}))
+                for day in DAYS
+            ]
+        except ValueError:  # the template refuses the conversation
+            continue
+        if days[0] != days[1]:
+            raise PlanError(
+                f"the chat template in model.path={template.path} writes today's date into prompts, so a "
+                f"resumed run would ask other questions; set model.template={{{CLOCK}: YYYY-MM-DD}}"
+            )
+
+
+def _check_each(
+    template: TemplateConversations,
+    options: Mapping[str, Option],
+    asked: Iterable[Conversation],
+    where: str,
+) -> None:
+    if not options:
+        return
+    text = template.renderer.template_text
+    known = [*options_of(text), *([CLOCK] if CLOCK in text else [])]
+    for name, value in options.items():
+        given = f"{where}{name}={value}"
+        if name not in known:
+            reads = ", ".join(known) or "none"
+            raise PlanError(f"{given}: the model's chat template reads no such option; it reads {reads}")
+        if name != CLOCK and not any(_changes(template, one, name) for one in asked):
+            raise PlanError(
+                f"{given} changes no prompt, because the model's chat template does the same without it, or "
+                "reads other values; leave it out"
+            )
+
+
+def _changes(template: TemplateConversations, asked: Conversation, name: str) -> bool:
+    without = {key: value for key, value in asked.options.items() if key != name}
+    try:
+        return template.render(asked) != template.render(Conversation(asked.messages, asked.tools, without))
+    except ValueError:
+        return False
+
+
+def _check_stops(conversations: Conversations, template: TemplateConversations) -> None:
+    tokenizer = template.renderer.tokenizer
+    ends = end_tokens_in(template.path, tokenizer)
+    missing = [token for token in conversations.stops if token not in ends]
+    if missing:
+        names = ", ".join(f"{shown(tokenizer, [token])} {token}" for token in missing)
+        raise PlanError(
+            f"the model's answers also end at {names}, and no file in model.path={template.path} says so: "
+            "add them to eos_token_id in generation_config.json"
+        )
