@@ -42,7 +42,16 @@ from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.row_batching import RowBatcher
 from inference_adapters.transformers.scoring import score
 
-CAPABILITIES = ["score", "score_top", "staged", "truncation", "seed", "stream", "top_logprobs"]
+CAPABILITIES = [
+    "score",
+    "score_top",
+    "staged",
+    "truncation",
+    "seed",
+    "template_options",
+    "stream",
+    "top_logprobs",
+]
 
 
 class TransformersEngine(TokenizerMixin, EmbeddedEngine):

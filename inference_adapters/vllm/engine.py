@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import vllm
 from prometheus_client import generate_latest
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.prometheus import get_prometheus_registry
 from vllm.v1.metrics.stats import IterationStats, SchedulerStats
@@ -112,12 +113,21 @@ class VllmEngine(InferenceEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=[*self._score_capability(), *CAPABILITIES, *capabilities_of_tools(self.args)],
+            capabilities=[
+                *self._score_capability(),
+                *self._template_capability(),
+                *CAPABILITIES,
+                *capabilities_of_tools(self.args),
+            ],
         )
 
     def _score_capability(self) -> list[str]:
         # `prompt_scores` extends the first model runner. The second one is chosen where Triton is installed.
         return [] if self._llm.vllm_config.use_v2_model_runner else ["score", "score_top"]
+
+    def _template_capability(self) -> list[str]:
+        # Mistral's own tokenizer renders conversations without a template.
+        return [] if is_mistral_tokenizer(self._llm.tokenizer) else ["template_options"]
 
     async def _stop_with_engine(self) -> None:
         """Ends this server when vLLM's engine has ended."""
