@@ -22,6 +22,7 @@ from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.stop_texts import check_stop_strings
 from contracts.conformance.inference.stopping import check_stops
+from contracts.conformance.inference.template_options import check_template_options
 from contracts.conformance.inference.texts import check_text, check_texts
 from contracts.conformance.verdicts import NotDeclaredError
 
@@ -156,6 +157,15 @@ async def tools(bench: Bench) -> str:
     return await check_tools(bench, await bench.run(), MESSAGES, await _offers(bench, "stream"))
 
 
+async def template_options(bench: Bench) -> str:
+    """Compares prompts under options of the chat template."""
+    await _expect_offered(bench, "template_options")
+    if not bench.reference.chats:
+        raise NotDeclaredError("there is no chat template")
+    read = [await check_template_options(bench, server, MESSAGES) for server in bench.servers]
+    return "template_options" if all(read) else "template_options (the model's template reads none)"
+
+
 PARTS = {
     "ids": ids,
     "routes": routes,
@@ -169,6 +179,7 @@ PARTS = {
     "stop-strings": stop_strings,
     "end-of-sequence": end_of_sequence,
     "tools": tools,
+    "template-options": template_options,
 }
 
 
