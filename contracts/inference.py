@@ -66,6 +66,7 @@ class EngineInfo(Answer):
         "template_options, stream, top_logprobs, arrays, as_completed, openai, metrics, relay, shared, "
         "delta. Ignore others"
     )
+    end_token_ids: list[int] | None = Field(None, description="at which answers end; null: not told")
 
 
 class GroupInfo(Answer):

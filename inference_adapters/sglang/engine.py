@@ -79,6 +79,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
             capabilities=[*CAPABILITIES, *(["tools"] if self._knows_tools else [])],
+            end_token_ids=self._ends,
         )
 
     def health(self) -> Health:

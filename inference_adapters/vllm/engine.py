@@ -36,6 +36,7 @@ from inference_adapters.scoring import score_by_one_version
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import check_ids
 from inference_adapters.totals import Totals
+from inference_adapters.vllm.end_tokens import stop_at_all_ends
 from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.scoring import score
 from inference_adapters.vllm.serving import Serving
@@ -97,7 +98,7 @@ class VllmEngine(InferenceEngine):
             model_parameters, args.model, args.revision, args.trust_remote_code, args.hf_overrides
         )
         self._llm = await in_daemon_thread(self._load)
-        self._llm.stop_at_all_ends()
+        ends = stop_at_all_ends(self._llm)
         self._weights = WeightCalls(self._llm)
         self._watching = asyncio.create_task(self._stop_with_engine())
         await self._llm.update_weight_version(str(version))
@@ -119,6 +120,7 @@ class VllmEngine(InferenceEngine):
                 *CAPABILITIES,
                 *capabilities_of_tools(self.args),
             ],
+            end_token_ids=ends,
         )
 
     def _score_capability(self) -> list[str]:

@@ -11,7 +11,9 @@ from contracts.conformance.inference.chat_length import check_chat_length
 from contracts.conformance.inference.endings import (
     check_end_of_sequence,
     check_stop_token,
+    check_told_ends,
     ending_weights,
+    ends_to_try,
     expect,
 )
 from contracts.conformance.inference.guarantees.g09_tools import check_tools
@@ -142,10 +144,11 @@ async def end_of_sequence(bench: Bench) -> str:
     if not bench.reference.ends:
         raise NotDeclaredError("no end-of-sequence is configured")
     trainer = await bench.run()
-    greedy, swapped = await ending_weights(bench)
+    endings, swapped = await ending_weights(bench, await ends_to_try(bench))
     await trainer.publish(trainer.version + 1, swapped)
     for server in bench.servers:
-        await check_end_of_sequence(bench, server, greedy, swapped)
+        await check_end_of_sequence(bench, server, endings, swapped)
+        await check_told_ends(server, endings)
     return f"end-of-sequence {bench.reference.ends[0]} is in the ids"
 
 
