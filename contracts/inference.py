@@ -26,19 +26,17 @@ from contracts.limits import (
     Identifier,
     KvCacheMode,
     Limits,
-    ListsOfIds,
     ModelName,
     ParameterName,
     Port,
-    PromptIds,
+    Prompt,
     Seconds,
     Shape,
     StopString,
     StopStrings,
     StopTokenIds,
     Temperature,
-    Text,
-    Texts,
+    TemplateOptions,
     TokenIds,
 )
 from contracts.wire import Answer, Request
@@ -65,8 +63,10 @@ class EngineInfo(Answer):
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
         description="score, score_top, staged, truncation, seed, stop_strings, tools, forced_calls, "
-        "stream, top_logprobs, arrays, as_completed, openai, metrics, relay, shared, delta. Ignore others"
+        "template_options, stream, top_logprobs, arrays, as_completed, openai, metrics, relay, shared, "
+        "delta. Ignore others"
     )
+    end_token_ids: list[int] | None = Field(None, description="at which answers end; null: not told")
 
 
 class GroupInfo(Answer):
@@ -81,9 +81,7 @@ class WeightsInfo(Answer):
     """The weights that the server serves."""
 
     version: int
-    state: str = Field(
-        description="live, receiving or lost; clients must treat an unknown value as transient"
-    )
+    state: str = Field(description="live, receiving or lost; an unknown value must be treated as transient")
     run: str | None = Field(None, description="the run that sent them; null before the first update")
     digest: str | None = Field(None, description="from the signed manifest; null: not from a store")
 
@@ -114,9 +112,7 @@ class Health(Answer):
     With `?challenge=`, a server that has a token sends `proof` and `address` (see `contracts.challenge`).
     """
 
-    status: str = Field(
-        description="ready, loading or unhealthy; clients must treat an unknown value as not ready"
-    )
+    status: str = Field(description="ready, loading or unhealthy; an unknown value means not ready")
     reason: str | None = None
     proof: str | None = Field(None, description="proves that the server knows the token")
     address: str | None = Field(None, description="host:port at which this request reached the server")
@@ -228,18 +224,14 @@ class GenerationRequest(Request):
     stream: bool = False
     stop_token_ids: StopTokenIds = Field(default_factory=list)
     top_p: float | None = Field(None, gt=0, le=1, description="needs `truncation`")
-    top_k: int | None = Field(
-        None, ge=-1, lt=2**31, description="needs `truncation`; null, 0 and -1 mean all"
-    )
+    top_k: int | None = Field(None, ge=-1, lt=2**31, description="needs `truncation`; 0 and -1 mean all")
     seed: int | None = Field(
         None, ge=-(2**63), lt=2**63 - MAX_N, description="needs `seed`; choice i has seed + i"
     )
     stop: StopString | StopStrings | None = Field(None, description="needs `stop_strings`")
     stream_options: StreamOptions | None = Field(None, description="needs `openai`, and `stream`")
     arrays: bool = Field(False, description="needs `arrays` and `logprobs: true`; numbers come as base64")
-    as_completed: bool = Field(
-        False, description="needs `as_completed`, without `stream`; each choice is sent when complete"
-    )
+    as_completed: bool = Field(False, description="needs `as_completed`, without `stream`; a line a choice")
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -255,12 +247,13 @@ class ChatCompletionRequest(GenerationRequest):
     tool_choice: str | dict[str, Any] | None = Field(
         None, description="auto; none: a call is text; required or a function's name need `forced_calls`"
     )
+    chat_template_kwargs: TemplateOptions | None = Field(None, description="needs `template_options`")
 
 
 class CompletionRequest(GenerationRequest):
     """The body of `POST /v1/completions`; `prompt` is text or token ids, or (`openai`) a list of either."""
 
-    prompt: Text | PromptIds | Texts | ListsOfIds
+    prompt: Prompt
     logprobs: bool | LogprobsCount | None = Field(
         None, description="true, or (`openai`) the number of most likely tokens, in the classic form"
     )
@@ -426,7 +419,8 @@ class TokenEngine(InferenceEngine):
     def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> list[int]:
         """Returns the prompt token ids of a conversation, including the generation prompt.
 
-        The arguments of tool calls in `messages` are objects, not JSON strings.
+        The arguments of tool calls in `messages` are objects, not JSON strings. An engine with the capability
+        `template_options` is given those of a request, if it has any, as a third argument.
         """
 
     @abc.abstractmethod

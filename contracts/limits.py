@@ -112,3 +112,8 @@ PromptIds = Annotated[
     list[Annotated[TokenId, Field(strict=True)]], Field(max_length=MAX_TOKENS, fail_fast=True)
 ]
 ListsOfIds = Annotated[list[PromptIds], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
+Prompt = Text | PromptIds | Texts | ListsOfIds
+OptionName = Annotated[str, Field(min_length=1, max_length=64)]
+OptionText = Annotated[str, Field(max_length=1024)]
+Option = bool | int | Annotated[float, Field(allow_inf_nan=False)] | OptionText
+TemplateOptions = Annotated[dict[OptionName, Option], Field(max_length=64)]

@@ -48,6 +48,7 @@ class NaiveEngine(EmbeddedEngine):
             accepts_dtypes=["float32", "bfloat16"],
             kv_cache=["keep", "recompute"],  # nothing is kept: the next token is always all new
             capabilities=["stream"],
+            end_token_ids=self._ends,
         )
 
     def process(self) -> ProcessFigures:

@@ -21,6 +21,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # field -> its values without effect
     "verbosity": ("medium",),
     "stream_options": ({},),
     "tools": ([],),
+    "chat_template_kwargs": ({},),
     "stop": ("", []),
     "echo": (False,),
     "arrays": (False,),

@@ -1,5 +1,6 @@
 """Tokenizes the prompts of a request, for `generation_routes`."""
 
+import json
 from collections import OrderedDict
 
 from contracts.errors import ContractError, ErrorCode
@@ -18,25 +19,27 @@ class ChatPrompts:
 
     def __init__(self, engine: TokenEngine):
         self._engine = engine
-        self._kept: OrderedDict[str, list[int]] = OrderedDict()  # by the text of the conversation
+        self._kept: OrderedDict[str, list[int]] = OrderedDict()  # by conversation and options, as text
 
     async def of(self, body: ChatCompletionRequest) -> list[int]:
         """Returns the token ids of a conversation. Raises ContractError if it is invalid."""
         text = conversation_text(body.messages, body.tools, self._engine.max_context())
-        if text not in self._kept:
-            found = await self._encoded(body, len(text))
-            if len(text) > SHORT:
+        key = text + json.dumps(body.chat_template_kwargs or {})
+        if key not in self._kept:
+            found = await self._encoded(body, len(key))
+            if len(key) > SHORT:
                 return found
-            self._kept[text] = found
+            self._kept[key] = found
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
-        return list(self._kept[text])
+        return list(self._kept[key])
 
     async def _encoded(self, body: ChatCompletionRequest, characters: int) -> list[int]:
         messages = with_text(body.messages)
+        options = [body.chat_template_kwargs] if body.chat_template_kwargs else []
 
         def encode() -> list[int]:
-            return self._engine.encode_chat(for_template(messages), body.tools)
+            return self._engine.encode_chat(for_template(messages), body.tools, *options)
 
         try:
             return await tokenised(encode, characters=characters)

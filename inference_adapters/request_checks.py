@@ -4,7 +4,7 @@ A parameter that the engine does not support is refused, never ignored. Its neut
 or -1, an empty list) is always accepted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
@@ -14,6 +14,7 @@ from contracts.inference import (
     SamplingParameters,
 )
 from contracts.limits import MAX_TOKENS_OF_CHOICES
+from contracts.template_options import is_option
 
 
 def sampling_parameters(
@@ -85,6 +86,16 @@ def check_options(request: GenerationRequest) -> None:
         raise _without("arrays", "logprobs: true, without alternatives")
     if request.as_completed and request.stream:
         raise _without("as_completed", "stream: false")
+    if isinstance(request, ChatCompletionRequest):
+        check_template_options(request.chat_template_kwargs or ())
+
+
+def check_template_options(names: Iterable[str]) -> None:
+    """Raises ContractError for an option of the chat template that rendering sets itself."""
+    for name in names:
+        if not is_option(name):
+            why = f"chat_template_kwargs: {name} is set by the rendering itself"
+            raise ContractError(ErrorCode.INVALID_REQUEST, why, "chat_template_kwargs")
 
 
 def _has_logprobs(request: GenerationRequest) -> bool:
@@ -99,24 +110,29 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
     """Raises ContractError if the request uses a capability that the engine does not declare."""
     chat = isinstance(request, ChatCompletionRequest)
     tools = request.tools if isinstance(request, ChatCompletionRequest) else None
+    options = request.chat_template_kwargs if isinstance(request, ChatCompletionRequest) else None
     asked = {
         "top_p": ("truncation", request.top_p not in (None, 1)),
         "top_k": ("truncation", request.top_k not in (None, 0, -1)),
         "seed": ("seed", request.seed is not None),
         "stop": ("stop_strings", bool(request.stop)),
         "tools": ("tools", bool(tools)),
+        "chat_template_kwargs": ("template_options", bool(options)),
         "stream": ("stream", request.stream),
         "arrays": ("arrays", request.arrays),
         "as_completed": ("as_completed", request.as_completed),
         "top_logprobs" if chat else "logprobs": ("top_logprobs", number_of_likeliest(request) > 0),
     }
     for parameter, (capability, is_asked) in asked.items():
-        if is_asked and capability not in capabilities:
-            raise ContractError(
-                ErrorCode.UNSUPPORTED_PARAMETER,
-                f"{parameter}: this server does not declare the capability {capability}",
-                parameter,
-            )
+        if is_asked:
+            check_capability(parameter, capability, capabilities)
+
+
+def check_capability(parameter: str, capability: str, capabilities: Sequence[str]) -> None:
+    """Raises ContractError, for a parameter that needs it, unless the engine declares this capability."""
+    if capability not in capabilities:
+        why = f"{parameter}: this server does not declare the capability {capability}"
+        raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, why, parameter)
 
 
 def calls_tools(request: ChatCompletionRequest) -> bool:

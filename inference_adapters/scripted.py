@@ -93,6 +93,7 @@ class ScriptedEngine(EmbeddedEngine):
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
             capabilities=["score", "score_top", "staged", "truncation", "seed", "stream", "top_logprobs"],
+            end_token_ids=[EOS],
         )
 
     def process(self) -> ProcessFigures:

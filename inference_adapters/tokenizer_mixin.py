@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -14,9 +15,11 @@ class TokenizerMixin:
 
     _tokenizer: PreTrainedTokenizerBase
 
-    def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
+    def encode_chat(
+        self, messages: list[dict], tools: list[dict] | None, options: dict[str, Any] | None = None
+    ) -> list[int]:
         return self._tokenizer.apply_chat_template(
-            messages, tools=tools, add_generation_prompt=True, return_dict=False
+            messages, tools=tools, add_generation_prompt=True, return_dict=False, **options or {}
         )
 
     def encode(self, text: str) -> list[int]:

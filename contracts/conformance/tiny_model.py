@@ -27,6 +27,7 @@ from transformers import (
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 VOCABULARY = {"<eos>": 0, "<pad>": 1} | {character: i + 2 for i, character in enumerate(CHARACTERS)}
 TEMPLATE = (
+    "{% if enable_thinking is defined %}{{ 'thinking: ' ~ enable_thinking ~ '\\n' }}{% endif %}"
     "{% if tools %}{{ 'tools: ' ~ (tools | tojson) ~ '\\n' }}{% endif %}"
     "{% for m in messages %}{{ m['role'] ~ ': ' ~ (m['content'] or '') }}"
     "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function'] | tojson }}</tool_call>{% endfor %}"

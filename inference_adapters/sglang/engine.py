@@ -41,7 +41,7 @@ from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
 
 log = logging.getLogger(__name__)
-CAPABILITIES = ["score", "score_top", "staged", "stream", "top_logprobs"]
+CAPABILITIES = ["score", "score_top", "staged", "template_options", "stream", "top_logprobs"]
 WATCH_EVERY_S = 0.25
 WEIGHTS_S = 300.0  # timeout for SGLang to load a model's weights
 SHARED_MEMORY = "/dev/shm"
@@ -79,6 +79,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
             capabilities=[*CAPABILITIES, *(["tools"] if self._knows_tools else [])],
+            end_token_ids=self._ends,
         )
 
     def health(self) -> Health:

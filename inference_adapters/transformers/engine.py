@@ -42,7 +42,16 @@ from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.row_batching import RowBatcher
 from inference_adapters.transformers.scoring import score
 
-CAPABILITIES = ["score", "score_top", "staged", "truncation", "seed", "stream", "top_logprobs"]
+CAPABILITIES = [
+    "score",
+    "score_top",
+    "staged",
+    "truncation",
+    "seed",
+    "template_options",
+    "stream",
+    "top_logprobs",
+]
 
 
 class TransformersEngine(TokenizerMixin, EmbeddedEngine):
@@ -61,6 +70,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         check_plain_weights(model)
         check_model(model)
         self._knows_tools = knows_tools(self._tokenizer)
+        self._ends = end_tokens_in(model, self._tokenizer)
         self._batcher: Batcher | RowBatcher | None = None  # None until `start`
         self._ids = itertools.count()
         self._live: set[Outbox] = set()
@@ -78,6 +88,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
             capabilities=[*CAPABILITIES, *(["tools"] if self._knows_tools else [])],
+            end_token_ids=self._ends,
         )
 
     def health(self) -> Health:
@@ -103,7 +114,6 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
 
     async def start(self, version: int) -> None:
         self._model = await in_daemon_thread(self._load)
-        self._ends = self._eos_token_ids()
         positions = self._model.config.get_text_config().max_position_embeddings
         self._max_context = min(positions, self.num_blocks * PAGE_TOKENS)
         self._by_rows = self._model.config.model_type in ROWS
@@ -208,9 +218,6 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             if outbox.error is None and outbox.finish_reason in (None, "abort"):
                 outbox.abort()
                 self._batcher.cancel_request(request.request_id)
-
-    def _eos_token_ids(self) -> list[int]:
-        return end_tokens_in(self.model_path, self._tokenizer)
 
     def _vocabulary(self) -> int:
         return self._model.get_input_embeddings().num_embeddings

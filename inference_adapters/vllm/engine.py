@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import vllm
 from prometheus_client import generate_latest
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.prometheus import get_prometheus_registry
 from vllm.v1.metrics.stats import IterationStats, SchedulerStats
@@ -35,6 +36,7 @@ from inference_adapters.scoring import score_by_one_version
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import check_ids
 from inference_adapters.totals import Totals
+from inference_adapters.vllm.end_tokens import stop_at_all_ends
 from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.scoring import score
 from inference_adapters.vllm.serving import Serving
@@ -96,7 +98,7 @@ class VllmEngine(InferenceEngine):
             model_parameters, args.model, args.revision, args.trust_remote_code, args.hf_overrides
         )
         self._llm = await in_daemon_thread(self._load)
-        self._llm.stop_at_all_ends()
+        ends = stop_at_all_ends(self._llm)
         self._weights = WeightCalls(self._llm)
         self._watching = asyncio.create_task(self._stop_with_engine())
         await self._llm.update_weight_version(str(version))
@@ -112,12 +114,22 @@ class VllmEngine(InferenceEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=[*self._score_capability(), *CAPABILITIES, *capabilities_of_tools(self.args)],
+            capabilities=[
+                *self._score_capability(),
+                *self._template_capability(),
+                *CAPABILITIES,
+                *capabilities_of_tools(self.args),
+            ],
+            end_token_ids=ends,
         )
 
     def _score_capability(self) -> list[str]:
         # `prompt_scores` extends the first model runner. The second one is chosen where Triton is installed.
         return [] if self._llm.vllm_config.use_v2_model_runner else ["score", "score_top"]
+
+    def _template_capability(self) -> list[str]:
+        # Mistral's own tokenizer renders conversations without a template.
+        return [] if is_mistral_tokenizer(self._llm.tokenizer) else ["template_options"]
 
     async def _stop_with_engine(self) -> None:
         """Ends this server when vLLM's engine has ended."""

@@ -8,13 +8,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from contracts.end_tokens import end_token_ids
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters.vllm.media import check_tokens_alone
 from inference_adapters.vllm.request_checks import check_prompt_ids, check_sampling
@@ -37,13 +35,6 @@ class EngineClient(AsyncLLM):
     """vLLM's engine client, with recorded version spans and separate cache entries for each version."""
 
     generation = 0  # number of weight updates
-
-    def stop_at_all_ends(self) -> None:
-        """Makes requests stop at all end-of-sequence tokens of the model (`contracts.end_tokens`)."""
-        config = self.model_config
-        named = self.input_processor.generation_config_fields
-        configs = [config.hf_config, config.hf_text_config, SimpleNamespace(**named)]
-        named["eos_token_id"] = end_token_ids(self.tokenizer, *configs)
 
     async def forget_cache(self) -> None:
         """Makes requests that have not started ignore the cache. Call it while the scheduler is paused."""

@@ -16,9 +16,15 @@ from contracts.limits import (
     MAX_TOP_LOGPROBS,
     MIN_TEMPERATURE,
     Limits,
+    TemplateOptions,
 )
 from inference_adapters.message_parts import with_text
-from inference_adapters.request_checks import check_context, check_total
+from inference_adapters.request_checks import (
+    check_capability,
+    check_context,
+    check_template_options,
+    check_total,
+)
 from inference_adapters.text_checks import check_text, conversation_text
 
 if TYPE_CHECKING:
@@ -35,6 +41,8 @@ class SharedFields(GenerationRequest):
 
     model_config = ConfigDict(extra="ignore")
 
+    chat_template_kwargs: TemplateOptions | None = None  # of chats; vLLM refuses it on the other route
+
 
 class Refusal(ContractError, ValueError):
     """A ContractError that vLLM's routes treat as a client error, because it is a ValueError."""
@@ -44,6 +52,9 @@ def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
     """Returns the body of a chat completion. Raises ContractError if the contract refuses it."""
     context = engine.max_context()
     _check_shared(body, body.get("max_completion_tokens"), context, context)
+    if options := body.get("chat_template_kwargs"):
+        check_capability("chat_template_kwargs", "template_options", engine.info().capabilities)
+        check_template_options(options)
     _check_likeliest("top_logprobs", body)
     if body.get("top_logprobs") and not body.get("logprobs"):
         raise _invalid("top_logprobs", "it needs logprobs: true")

@@ -29,6 +29,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.Fuse()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
     fast.chat_template = (
+        "{% if loud %}{{ 'loud: ' }}{% endif %}"
         "{% for m in messages %}{{ m['role'] ~ ': ' ~ m['content'] ~ '\\n' }}{% endfor %}{{ 'assistant: ' }}"
     )
     return fast

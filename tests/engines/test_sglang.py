@@ -41,7 +41,9 @@ def test_scores_and_temperatures(server, model, guarantee, part):
     assert_kept(check_inference([server.url], model, token=TOKEN, only=[guarantee], part=part))
 
 
-@pytest.mark.parametrize("part", ["alternatives", "openai", "stop-strings"])
+@pytest.mark.parametrize(
+    "part", ["alternatives", "openai", "stop-strings", "end-of-sequence", "template-options"]
+)
 def test_answers_have_every_form(server, model, part):
     assert_kept(check_inference([server.url], model, token=TOKEN, only=["G9"], part=part))
 
@@ -57,6 +59,7 @@ def test_what_it_declares(server):
         "stream",
         "tools",
         "stop_strings",
+        "template_options",
         "top_logprobs",
         "openai",
         "metrics",

@@ -53,7 +53,9 @@ def test_scores_and_temperatures(server, model, guarantee, part):
     assert_kept(check_inference([server], model, token=TOKEN, only=[guarantee], part=part))
 
 
-@pytest.mark.parametrize("part", ["alternatives", "openai", "stop-strings"])
+@pytest.mark.parametrize(
+    "part", ["alternatives", "openai", "stop-strings", "end-of-sequence", "template-options"]
+)
 def test_answers_have_every_form(server, model, part):
     assert_kept(check_inference([server], model, token=TOKEN, only=["G9"], part=part))
 
@@ -67,6 +69,7 @@ def test_what_it_declares(server):
         "truncation",
         "seed",
         "stop_strings",
+        "template_options",
         "tools",
         "forced_calls",
         "stream",

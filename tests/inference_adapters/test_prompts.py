@@ -18,9 +18,9 @@ class Engine:
     def max_context(self) -> int:
         return 10_000
 
-    def encode_chat(self, messages, tools) -> list[int]:
+    def encode_chat(self, messages, tools, *options) -> list[int]:
         self.encoded += 1
-        return [ord(character) for character in f"{messages}{tools}"]
+        return [ord(character) for character in f"{messages}{tools}{options}"]
 
 
 @pytest.fixture
@@ -49,9 +49,16 @@ def test_conversations_that_differ_in_anything_have_their_own_ids(engine):
     prompts = ChatPrompts(engine)
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     bodies = [asked("2"), asked("3"), asked("2", tools=[tool])]
+    bodies += [asked("2", chat_template_kwargs={"loud": value}) for value in (True, 1, 1.0, "true")]
     found = [ids(prompts, body) for body in bodies + bodies]
-    assert found[:3] == found[3:] and len(set(map(tuple, found))) == 3
-    assert engine.encoded == 3
+    assert found[:7] == found[7:] and len(set(map(tuple, found))) == 7
+    assert engine.encoded == 7
+
+
+def test_an_engine_without_options_is_given_none(engine):
+    engine.encode_chat = lambda messages, tools: [len(messages)]
+    prompts = ChatPrompts(engine)
+    assert ids(prompts, asked("2")) == ids(prompts, asked("3", chat_template_kwargs={})) == [1]
 
 
 def test_no_more_than_so_many_are_kept_and_no_long_one(engine):

@@ -11,8 +11,10 @@ ASKING = [
     ({"stop": "."}, "stop_strings"), ({"stop": ["."]}, "stop_strings"), ({"tools": [{}]}, "tools"),
     ({"stream": True}, "stream"), ({"arrays": True, "logprobs": True}, "arrays"),
     ({"as_completed": True}, "as_completed"),
+    ({"chat_template_kwargs": {"loud": False}}, "template_options"),
 ]  # fmt: skip
-NEUTRAL = [{}, {"top_p": 1}, {"top_k": 0}, {"top_k": -1}, {"top_k": None}, {"stop": []}, {"tools": []}]
+NEUTRAL = [{}, {"top_p": 1}, {"top_k": 0}, {"top_k": -1}, {"top_k": None}, {"stop": []}, {"tools": []},
+           {"chat_template_kwargs": {}}]  # fmt: skip
 
 
 def request(**changes) -> ChatCompletionRequest:

@@ -17,6 +17,7 @@ BY_CAPABILITY: list[tuple[str, dict[str, Any]]] = [
     ("seed", {"seed": 1}),
     ("stop_strings", {"stop": ["x"]}),
     ("tools", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}),
+    ("template_options", {"chat_template_kwargs": {"enable_thinking": False}}),
     ("stream", {"stream": True}),
     ("arrays", {"arrays": True, "logprobs": True}),
     ("as_completed", {"as_completed": True}),

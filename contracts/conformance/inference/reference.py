@@ -95,16 +95,19 @@ class Reference:
             weights[matrix] *= LOGIT_SPREAD / spread
         return weights
 
-    def ending_with(self, weights: Weights, token_id: int) -> dict[str, torch.Tensor]:
-        """Exchanges the vocabulary rows of `token_id` and end-of-sequence.
+    def exchanged(self, weights: Weights, pairs: Mapping[int, int]) -> dict[str, torch.Tensor]:
+        """Exchanges the vocabulary rows of each pair of ids.
 
-        If the prompt contains neither, the new model ends the sequence where the old one samples `token_id`.
+        After a prompt without these ids, the new model samples one of a pair where the old one samples the
+        other.
         """
-        swapped = dict(weights)
+        ones = list(pairs)
+        others = list(pairs.values())
+        changed = dict(weights)
         for name in self.vocabulary():
-            swapped[name] = weights[name].clone()
-            swapped[name][[self.ends[0], token_id]] = weights[name][[token_id, self.ends[0]]]
-        return swapped
+            changed[name] = weights[name].clone()
+            changed[name][ones + others] = weights[name][others + ones]
+        return changed
 
     def vocabulary(self) -> set[str]:
         """Returns the names of embedding and output head, whose rows are token ids."""

@@ -26,6 +26,18 @@ class OmitsEndOfSequence(ScriptedEngine):
             yield TokenDelta([], [], [], "stop") if EOS in delta.token_ids else delta
 
 
+@mutant("G9", "and 'stop'; end_token_ids", part="end-of-sequence")
+class TellsFewerEndsThanItStopsAt(ScriptedEngine):
+    def info(self) -> EngineInfo:
+        return super().info().model_copy(update={"end_token_ids": []})
+
+
+@mutant("G9", "and 'length'; end_token_ids", part="end-of-sequence")
+class TellsAnEndThatDoesNotStopIt(ScriptedEngine):
+    def info(self) -> EngineInfo:
+        return super().info().model_copy(update={"end_token_ids": [EOS, 5]})
+
+
 @mutant("G9", "log-probability", part="ids")
 class RetokenisesThePrompt(ScriptedEngine):
     def generate(self, prompt_token_ids: list[int], sampling: SamplingParameters):

@@ -56,6 +56,17 @@ class HasWordsThatNobodyKnows(Declares):
     }
 
 
+@odd(on="G6/requests G9/texts G9/template-options")
+class ReadsAnOptionOfItsTemplate(Declares):
+    """Renders as the template of `tests.conformance.models` does."""
+
+    changes = {"capabilities": ["template_options"]}
+
+    def encode_chat(self, messages, tools, options=None):
+        opening = "loud: " if (options or {}).get("loud") else ""
+        return self.encode(opening) + super().encode_chat(messages, tools)
+
+
 @odd(on="G6/requests G10/metrics")
 def has_no_metrics():
     weight_updates.APP_CAPABILITIES = ()

@@ -11,7 +11,9 @@ from contracts.conformance.inference.chat_length import check_chat_length
 from contracts.conformance.inference.endings import (
     check_end_of_sequence,
     check_stop_token,
+    check_told_ends,
     ending_weights,
+    ends_to_try,
     expect,
 )
 from contracts.conformance.inference.guarantees.g09_tools import check_tools
@@ -22,6 +24,7 @@ from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.stop_texts import check_stop_strings
 from contracts.conformance.inference.stopping import check_stops
+from contracts.conformance.inference.template_options import check_template_options
 from contracts.conformance.inference.texts import check_text, check_texts
 from contracts.conformance.verdicts import NotDeclaredError
 
@@ -141,10 +144,11 @@ async def end_of_sequence(bench: Bench) -> str:
     if not bench.reference.ends:
         raise NotDeclaredError("no end-of-sequence is configured")
     trainer = await bench.run()
-    greedy, swapped = await ending_weights(bench)
+    endings, swapped = await ending_weights(bench, await ends_to_try(bench))
     await trainer.publish(trainer.version + 1, swapped)
     for server in bench.servers:
-        await check_end_of_sequence(bench, server, greedy, swapped)
+        await check_end_of_sequence(bench, server, endings, swapped)
+        await check_told_ends(server, endings)
     return f"end-of-sequence {bench.reference.ends[0]} is in the ids"
 
 
@@ -154,6 +158,15 @@ async def tools(bench: Bench) -> str:
     if not bench.reference.chats:
         raise NotDeclaredError("there is no chat template")
     return await check_tools(bench, await bench.run(), MESSAGES, await _offers(bench, "stream"))
+
+
+async def template_options(bench: Bench) -> str:
+    """Compares prompts under options of the chat template."""
+    await _expect_offered(bench, "template_options")
+    if not bench.reference.chats:
+        raise NotDeclaredError("there is no chat template")
+    read = [await check_template_options(bench, server, MESSAGES) for server in bench.servers]
+    return "template_options" if all(read) else "template_options (the model's template reads none)"
 
 
 PARTS = {
@@ -169,6 +182,7 @@ PARTS = {
     "stop-strings": stop_strings,
     "end-of-sequence": end_of_sequence,
     "tools": tools,
+    "template-options": template_options,
 }
 
 
