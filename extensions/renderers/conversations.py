@@ -19,7 +19,7 @@ from extensions.renderers.marked_tokenizer import MarkedTokenizer
 from pipelinerl.conversations.base import Conversation, Messages, Option, Parsed, Tools
 from pipelinerl.conversations.options import CLOCK
 from pipelinerl.conversations.template import TemplateConversations
-from pipelinerl.conversations.thoughts import BEGIN
+from pipelinerl.conversations.thoughts import BEGIN, CLOSING, END
 
 PARSED = {ToolCallParseStatus.OK, ToolCallParseStatus.UNKNOWN_TOOL}
 DATE = "conversation_start_date"  # gpt-oss' option for what its template's clock tells
@@ -34,7 +34,7 @@ class RendererConversations:
     """
 
     def __init__(self, name: str, template: TemplateConversations, keeps_thoughts: bool = False):
-        self._name = name
+        self.name = name
         self._template = template
         self._keeps_thoughts = keeps_thoughts
         self._one_at_a_time = threading.RLock()
@@ -62,7 +62,10 @@ class RendererConversations:
                 )
             )
             decoded = text if text is not None else self._tokenizer.decode(tokens, skip_special_tokens=True)
-            return self._parsed(found, decoded, bool(tools))
+            own = None
+            if self._writes_thoughts:
+                own = self._template.parse(completion, None, decoded)
+            return _parsed(found, own, decoded, bool(tools))
 
     def extend(
         self, asked: Conversation, completion: Completion, answer: Parsed, messages: Messages
@@ -70,11 +73,16 @@ class RendererConversations:
         with self._one_at_a_time:
             thought = answer.thought or answer.thinks or asked.thoughts_of_this_turn
             renderer = self._renderer(asked.options, keeps=self._keeps_thoughts or not thought)
-            so_far = [completion.prompt_token_ids.tolist(), completion.token_ids.tolist()]
+            prompt = completion.prompt_token_ids.tolist()
+            sampled = completion.token_ids.tolist()
+            if answer.thinks and completion.finish_reason != "stop" and self._writes_thoughts:
+                sampled += self._tokenizer.encode(CLOSING)
             new = self._shown(messages, answer)
-            bridge = self._checked(lambda: renderer.bridge_to_next_turn(*so_far, new, tools=asked.tools))
+            bridge = self._checked(
+                lambda: renderer.bridge_to_next_turn(prompt, sampled, new, tools=asked.tools)
+            )
             ids = list(bridge.token_ids) if bridge else []
-            before = [*so_far[0], *so_far[1]]
+            before = prompt + sampled
             return ids if ids[: len(before)] == before else None
 
     def answered(self, asked: Conversation, answer: str) -> Completion:
@@ -91,12 +99,12 @@ class RendererConversations:
         retention = {"thinking_retention": "all"} if keeps else {}
         for more in (retention, {}):  # some renderers keep thoughts by an option of their own
             try:
-                config = TypeAdapter(RendererConfig).validate_python({"name": self._name, **given, **more})
+                config = TypeAdapter(RendererConfig).validate_python({"name": self.name, **given, **more})
                 break
             except ValidationError as error:
                 why = problem_line(error.errors()[0])
                 if not more:
-                    raise ValueError(f"model.renderer={self._name}: {why}") from error
+                    raise ValueError(f"model.renderer={self.name}: {why}") from error
         return create_renderer(self._tokenizer, config)
 
     def _shown(self, messages: Messages, answer: Parsed | None = None) -> list[dict[str, Any]]:
@@ -114,15 +122,10 @@ class RendererConversations:
         self._template.spells_special(named)  # warns
         return self._tokenizer.marked(named)
 
-    def _parsed(self, found: ParsedResponse, decoded: str, with_calls: bool) -> Parsed:
-        attempts = found.tool_calls if with_calls else []
-        malformed = sum(attempt.status not in PARSED for attempt in attempts)
-        calls = [] if malformed else [_call(attempt) for attempt in attempts]
-        text = found.content
-        if BEGIN in str(self._template.renderer.tokenizer.chat_template):  # the thought is text too
-            text = decoded.partition(attempts[0].raw)[0] if calls and attempts[0].raw in decoded else decoded
-        thinks = found.reasoning_complete is False
-        return Parsed(text, found.content, found.reasoning_content or "", thinks, calls, malformed)
+    @property
+    def _writes_thoughts(self) -> bool:
+        """True if thoughts are text in tags, and not in channels of their own."""
+        return BEGIN in str(self._template.renderer.tokenizer.chat_template)
 
     def _checked(self, call: Any) -> Any:
         try:
@@ -130,7 +133,33 @@ class RendererConversations:
         except ValueError:
             raise
         except Exception as error:  # the library raises errors of any class
-            raise ValueError(f"the renderer {self._name} refuses: {one_line(error)}") from error
+            raise ValueError(f"the renderer {self.name} refuses: {one_line(error)}") from error
+
+
+def _parsed(found: ParsedResponse, own: Parsed | None, decoded: str, with_calls: bool) -> Parsed:
+    """Returns the parsed answer. own: its thought, if thoughts are text; a call inside of it is text."""
+    if own and (own.thinks or any(_in(own.thought, attempt) for attempt in found.tool_calls)):
+        return own
+    attempts = found.tool_calls if with_calls else []
+    malformed = sum(attempt.status not in PARSED for attempt in attempts)
+    calls = [] if malformed else [_call(attempt) for attempt in attempts]
+    thought = (found.reasoning_content or "").strip("\n")
+    text = found.content
+    if own:
+        text = _up_to(decoded, found.content) if calls else decoded
+    thinks = found.reasoning_complete is False
+    return Parsed(text, found.content, thought, thinks, calls, malformed)
+
+
+def _up_to(decoded: str, content: str) -> str:
+    """Returns the decoded text up to the end of the content, with the thought before it."""
+    thought, end, rest = decoded.rpartition(END)
+    return thought + end + (rest[: rest.index(content) + len(content)] if content in rest else content)
+
+
+def _in(thought: str, attempt: ParsedToolCall) -> bool:
+    raw = attempt.raw.strip()
+    return bool(raw) and raw in thought
 
 
 def _call(attempt: ParsedToolCall) -> ToolCall:

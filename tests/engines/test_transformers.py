@@ -8,7 +8,6 @@ from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.scraped_updates import metrics_after_an_update
 from tests.engines.servers import engine_server
 from tests.engines.tool_rollouts import (
-    DOMAIN,
     calls_and_results_are_one_sequence,
     calls_in_segments_are_read_as_a_whole,
     calls_that_are_cut_short_say_so,
@@ -34,7 +33,7 @@ def server(model) -> Iterator[Server]:
 
 
 def test_calls_and_results_are_one_sequence_of_sampled_tokens(tmp_path):
-    model = make_tool_model(tmp_path, DOMAIN)
+    model = make_tool_model(tmp_path, ["hermes"])
     with engine_server("transformers", model, token=TOKEN) as server:
         calls_and_results_are_one_sequence(server.url, model, TOKEN)
         calls_that_are_cut_short_say_so(server.url, model, TOKEN)

@@ -23,7 +23,6 @@ from tests.conformance.kept import assert_kept
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.servers import ENVIRONMENT, engine_server
 from tests.engines.tool_rollouts import (
-    DOMAIN,
     calls_and_results_are_one_sequence,
     calls_that_are_cut_short_say_so,
 )
@@ -131,7 +130,7 @@ def test_a_prompt_that_is_repeated_during_an_update(model):
 
 
 def test_calls_and_results_are_one_sequence_of_sampled_tokens(tmp_path):
-    model = make_tool_model(tmp_path, DOMAIN)
+    model = make_tool_model(tmp_path, ["hermes"])
     with engine_server("vllm", model, *TOOLS, token=TOKEN) as server:
         calls_and_results_are_one_sequence(server.url, model, TOKEN)
         calls_that_are_cut_short_say_so(server.url, model, TOKEN)

@@ -7,7 +7,7 @@ import numpy as np
 
 from contracts.records import Rollout
 from contracts.tool_calls import parse_tool_calls
-from extensions.demo.domains.calculator import Calculator, result_of
+from extensions.demo.domains.calculator import result_of
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.clients.completions import Asked, Sampling, complete
 from pipelinerl.clients.http_session import open_session
@@ -19,9 +19,8 @@ from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Answer
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.limits import HANG_S
-from tests.tool_model import RESULT, RESULTED, tool_tokenizer
+from tests.tool_model import DOMAIN, RESULT, RESULTED, tool_tokenizer
 
-DOMAIN = Calculator(digits=3, prompt="{expression}", turns=3, train_size=5000, heldout_size=100)
 TOKENIZER = tool_tokenizer()
 ROLLOUTS = 16
 
@@ -96,10 +95,8 @@ def roll_out(url: str, model: str, token: str, **options: object) -> list[Rollou
         pool = ServerPool(limit=8)
         await pool.set_servers([url])
         async with open_session(token=token) as session:
-            conversations = TemplateConversations(model)
-            client = LLMClient(
-                session, pool, Sampling(model, 1.0, 40), conversations=conversations, **options
-            )
+            options.setdefault("conversations", TemplateConversations(model))
+            client = LLMClient(session, pool, Sampling(model, 1.0, 80), **options)
             attempt = RolloutRunner("r", DOMAIN, client, RolloutConfig(retries=0, timeout_s=HANG_S))
             specs = [RolloutSpec(index, f"{index}", f"{index}") for index in range(ROLLOUTS)]
             return await asyncio.gather(

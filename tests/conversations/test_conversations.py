@@ -1,0 +1,169 @@
+"""Both implementations, with published templates: what is sampled stays, and each fault of a turn shows."""
+
+import pytest
+
+from contracts.records import Completion
+from extensions.demo.domains.calculator import TOOL
+from extensions.renderers.conversations import RendererConversations
+from extensions.renderers.of_model import renderer_of_model
+from pipelinerl.conversations.base import Conversation
+from pipelinerl.conversations.template import TemplateConversations
+from tests.builders import completion
+from tests.conversations.families import family_tokenizer, published
+
+USER = {"role": "user", "content": "What is 2 + 3?"}
+NEXT = {"role": "user", "content": "And <|im_end|> 4?"}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "5"}
+THOUGHT = "<think>\nlet me see\n</think>\n\n"
+CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "2 + 3"}}\n</tool_call>'
+TYPED = "<function=calculator>\n<parameter=expression>\n2 + 3\n</parameter>\n</function>"
+PAIRS = "<tool_call>calculator\n<arg_key>expression</arg_key>\n<arg_value>2 + 3</arg_value>\n</tool_call>"
+END = "<|im_end|>"
+ASSISTANT = "<|im_start|>assistant\n"
+
+
+def template_of(name: str, tmp_path, **options) -> TemplateConversations:
+    ends = ["<|user|>", "<|observation|>"] if "glm" in name else [END, "<|endoftext|>"]
+    tokenizer = family_tokenizer(published(name), ends[0])
+    tokenizer.save_pretrained(tmp_path)
+    ids = tokenizer.convert_tokens_to_ids(ends)
+    (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": {ids}}}')
+    return TemplateConversations(str(tmp_path), tokenizer, **options)
+
+
+@pytest.fixture(params=["template", "renderer"])
+def qwen(request, tmp_path):
+    """Returns a function that makes Qwen3's conversations, by the template and by a renderer."""
+
+    def make(keeps_thoughts: bool = False):
+        own = template_of("qwen3", tmp_path, keeps_thoughts=keeps_thoughts)
+        return own if request.param == "template" else RendererConversations("qwen3", own, keeps_thoughts)
+
+    make.text = lambda ids: family_tokenizer(published("qwen3")).decode(ids)
+    make.ids = lambda text: family_tokenizer(published("qwen3"))(text)["input_ids"]
+    return make
+
+
+def sampled(qwen, conversations, text: str, asked: Conversation, reason: str = "stop") -> Completion:
+    return completion(conversations.render(asked), qwen.ids(text), finish_reason=reason)
+
+
+def next_turn(
+    qwen, text: str, messages: list[dict], reason: str = "stop", tools=None, **options
+) -> str | None:
+    """Returns the text that follows the sampled one; None if the next turn begins a sequence of its own."""
+    conversations = qwen(**options)
+    asked = Conversation([USER], tools)
+    turn = sampled(qwen, conversations, text, asked, reason)
+    answer = conversations.parse(turn, tools)
+    prompt = conversations.extend(asked, turn, answer, messages)
+    if prompt is None:
+        return None
+    so_far = [*turn.prompt_token_ids.tolist(), *turn.token_ids.tolist()]
+    assert prompt[: len(so_far)] == so_far
+    return qwen.text(prompt[len(so_far) :])
+
+
+FOLLOWED = f"\n<|im_start|>user\nAnd <|im_end|> 4?{END}\n{ASSISTANT}"
+
+
+def test_a_user_turn_that_strips_a_thought_begins_a_sequence(qwen):
+    assert next_turn(qwen, f"{THOUGHT}5{END}", [NEXT]) is None
+    assert next_turn(qwen, f"{THOUGHT}5{END}", [NEXT], keeps_thoughts=True) == FOLLOWED
+    assert next_turn(qwen, f"5{END}", [NEXT]) == FOLLOWED
+
+
+def test_a_thought_before_a_call_is_kept_for_the_result_and_stripped_after_the_next_question(qwen):
+    after_call = next_turn(qwen, f"{THOUGHT}{CALL}{END}", [RESULT], tools=[TOOL])
+    assert after_call == f"\n<|im_start|>user\n<tool_response>\n5\n</tool_response>{END}\n{ASSISTANT}"
+    conversations = qwen()
+    asked = Conversation([USER], [TOOL])
+    called = conversations.parse(sampled(qwen, conversations, f"{THOUGHT}{CALL}{END}", asked), [TOOL])
+    later = asked.then(called, [RESULT])
+    final = sampled(qwen, conversations, f"5{END}", later)
+    answer = conversations.parse(final, [TOOL])
+    assert conversations.extend(later, final, answer, [NEXT]) is None
+    text = qwen.text(conversations.render(later.then(answer, [NEXT])))
+    assert "let me see" not in text and '"expression": "2 + 3"' in text and "\n5\n</tool_response>" in text
+
+
+def test_a_thought_that_is_cut_is_closed_and_makes_no_call(qwen):
+    cut = f"<think>\nlet me {CALL}"
+    new = next_turn(qwen, cut, [NEXT], "length", [TOOL], keeps_thoughts=True)
+    assert new.count("</think>") == 1 and new.index("</think>") < new.index(END)
+    conversations = qwen()
+    answer = conversations.parse(
+        sampled(qwen, conversations, cut, Conversation([USER], [TOOL]), "length"), [TOOL]
+    )
+    assert answer.thinks and not answer.calls and answer.content == ""
+
+
+@pytest.mark.parametrize("end", [END, "<|endoftext|>"])
+def test_an_end_is_not_doubled(qwen, end):
+    assert next_turn(qwen, f"5{end}", [NEXT]) == FOLLOWED
+
+
+def test_a_cut_answer_is_ended(qwen):
+    assert next_turn(qwen, "5", [NEXT], "length") == END + FOLLOWED
+
+
+@pytest.mark.parametrize(
+    ("answer", "calls", "malformed"),
+    [
+        (f"So: {CALL}{END}", ["calculator"], 0),
+        (f"{THOUGHT}{CALL}\n{CALL}{END}", ["calculator", "calculator"], 0),
+        (f"{CALL.replace('}}', '}')}{END}", [], 1),
+        (f"{CALL}\n{CALL.replace('}}', '}')}{END}", [], 1),
+        (f"no call{END}", [], 0),
+    ],
+)
+def test_calls_are_parsed_whole_or_are_text(qwen, answer, calls, malformed):
+    conversations = qwen()
+    turn = sampled(qwen, conversations, answer, Conversation([USER], [TOOL]))
+    found = conversations.parse(turn, [TOOL])
+    assert [call.function.name for call in found.calls] == calls
+    assert bool(found.malformed) is bool(malformed)
+    assert ("<tool_call>" in found.text) is bool(malformed)
+    assert all(call.function.arguments == '{"expression": "2 + 3"}' for call in found.calls)
+
+
+@pytest.mark.parametrize(
+    ("name", "renderer", "call", "end"),
+    [
+        ("qwen3_5_think", "qwen3.6", f"see\n</think>\n\n<tool_call>\n{TYPED}\n</tool_call>", END),
+        ("qwen3_8", "qwen3.8", f"see\n</think>\n\n<tool_call>\n{TYPED}\n</tool_call>", END),
+        ("glm4moe", "glm-4.5", f"\n<think>see</think>\n{PAIRS}", "<|observation|>"),
+    ],
+)
+def test_the_renderer_that_writes_as_the_template_does_is_found_and_reads_calls(
+    tmp_path, name, renderer, call, end
+):
+    own = template_of(name, tmp_path)
+    found = renderer_of_model(None, own, {}, keeps_thoughts=False)
+    assert found.name == renderer
+    asked = Conversation([USER], [TOOL])
+    tokenizer = own.renderer.tokenizer
+    turn = completion(found.render(asked), tokenizer(call + end)["input_ids"])
+    answer = found.parse(turn, [TOOL])
+    assert [each.function.arguments for each in answer.calls] == ['{"expression": "2 + 3"}']
+    assert answer.thought == "see"
+    prompt = found.extend(asked, turn, answer, [RESULT])
+    new = tokenizer.decode(prompt[len(turn.prompt_token_ids) + len(turn.token_ids) :])
+    assert new.count("5") == 1 and end not in new.partition("5")[0]
+
+
+def test_a_prompt_that_begins_a_thought_is_told_from_a_text_that_ends_in_its_tag(tmp_path):
+    own = template_of("qwen3", tmp_path)
+    asked = Conversation([{"role": "user", "content": "Write <think>"}])
+    turn = completion(own.render(asked), own.renderer.tokenizer(f"5{END}")["input_ids"])
+    assert own.parse(turn).content == "5"
+
+
+def test_options_reach_the_prompt_and_the_turns_after_it(tmp_path):
+    own = template_of("qwen3", tmp_path)
+    asked = Conversation([USER], options={"enable_thinking": False})
+    tokenizer = own.renderer.tokenizer
+    turn = completion(own.render(asked), tokenizer(f"5{END}")["input_ids"])
+    following = own.extend(asked, turn, own.parse(turn), [NEXT])
+    assert tokenizer.decode(following).count("<think>\n\n</think>") == 2
+    assert "<think>" not in tokenizer.decode(own.render(Conversation([USER])))
