@@ -54,6 +54,7 @@ class RendererConversations:
             )
 
     def parse(self, completion: Completion, tools: Tools = None, text: str | None = None) -> Parsed:
+        """Returns the parsed answer, as `Conversations` says."""
         with self._one_at_a_time:
             tokens = completion.token_ids.tolist()
             found = self._checked(
@@ -70,6 +71,7 @@ class RendererConversations:
     def extend(
         self, asked: Conversation, completion: Completion, answer: Parsed, messages: Messages
     ) -> list[int] | None:
+        """Returns the prompt of the next turn, or None, as `Conversations` says."""
         with self._one_at_a_time:
             thought = answer.thought or answer.thinks or asked.thoughts_of_this_turn
             renderer = self._renderer(asked.options, keeps=self._keeps_thoughts or not thought)

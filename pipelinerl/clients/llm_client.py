@@ -153,6 +153,8 @@ class LLMClient:
                 "a conversation of several turns needs the model's tokenizer, to keep its tokens"
             )
         asked = Conversation(messages, tools, self.options)
+        if self.options and (self.conversations is None or not (after or asked.is_text)):
+            raise ValueError("options of the chat template need a prompt that the pipeline renders")
         # Loading a tokenizer takes seconds, in which a blocked event loop would lose connections.
         if after is not None:
             return await asyncio.to_thread(self._continued, after, asked)

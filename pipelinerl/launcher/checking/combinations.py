@@ -32,6 +32,16 @@ def check_together(config: RunConfig, built: Mapping[str, Sequence[object]]) -> 
         _check_right_or_wrong(config, of_rewards, rewards)
     for term in rewards:
         _check_limit(config, term)
+    _check_who_renders(config)
+
+
+def _check_who_renders(config: RunConfig) -> None:
+    model = config.model
+    if config.inference.model and (model.template or model.renderer != "auto"):
+        raise PlanError(
+            "model.template and model.renderer need the model's tokenizer, and with inference.model="
+            f"{config.inference.model} the servers render prompts; leave them out"
+        )
 
 
 def _check_baseline(objective: object, advantage: object) -> None:

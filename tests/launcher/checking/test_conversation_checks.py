@@ -8,6 +8,7 @@ from pipelinerl.components import build_domain
 from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Problem
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.components import check_components
 from pipelinerl.launcher.checking.conversations import check_conversations, check_options
 from pipelinerl.launcher.composing.compose import compose_config
 from tests.conversations.families import CHAT_ML, family_tokenizer
@@ -71,3 +72,9 @@ def test_a_problem_names_an_option_that_changes_its_prompt(tmp_path):
     check(tmp_path, THINKING, problem=Problem("p/1", PROBLEM.messages, template={"enable_thinking": False}))
     with pytest.raises(PlanError, match="problem p/1: template option thinking=False: the model's chat"):
         check(tmp_path, THINKING, problem=Problem("p/1", PROBLEM.messages, template={"thinking": False}))
+
+
+@pytest.mark.parametrize("option", ["model.template={enable_thinking: false}", "model.renderer=qwen3"])
+def test_servers_that_render_prompts_leave_nothing_to_choose(option):
+    with pytest.raises(PlanError, match="with inference.model=scripted the servers render prompts"):
+        check_components(compose_config(["inference=scripted", "trainer=scripted", option]))
