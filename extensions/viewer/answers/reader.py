@@ -6,11 +6,11 @@ from contracts.records import Completion, MicroBatchRow, Rollout, TrainingSequen
 from extensions.viewer.answers.overview import Answer
 from extensions.viewer.answers.pieces import pieces_of
 from extensions.viewer.answers.rollouts import link_of, row_answer
+from extensions.viewer.answers.turns import answer_of, prompt_of
 from extensions.viewer.runs.opened import STREAMS, OpenRun
 from pipelinerl.streams import StreamError
 
 TOKENS = 4000  # most tokens of a completion in one answer
-PROMPT = 20_000  # most characters of a prompt
 
 
 class NoSuchRolloutError(LookupError):
@@ -54,7 +54,6 @@ def _completion(run: OpenRun, record: Rollout, number: int, share: "_Training | 
     completion = record.completions[number]
     end = min(begin + TOKENS, len(completion.token_ids))
     shown = slice(begin, end)
-    prompt = _new_prompt(run, record, number)
     versions = _versions(completion)[shown]
     return {
         "turn": number,
@@ -64,9 +63,7 @@ def _completion(run: OpenRun, record: Rollout, number: int, share: "_Training | 
         "finish_reason": completion.finish_reason,
         "temperature": completion.temperature,
         "segments": completion.segments,
-        "prompt": prompt[:PROMPT],
-        "prompt_is_cut": len(prompt) > PROMPT,
-        "prompt_tokens": len(completion.prompt_token_ids),
+        **({} if begin else prompt_of(run, record, number) | answer_of(run, record, number)),
         "tokens": len(completion.token_ids),
         "from": begin,
         "next_from": end if end < len(completion.token_ids) else None,
@@ -79,19 +76,6 @@ def _completion(run: OpenRun, record: Rollout, number: int, share: "_Training | 
 
 
 UNTRAINED: Answer = {"advantages": None, "in_loss": None, "lags": None}
-
-
-def _new_prompt(run: OpenRun, record: Rollout, number: int) -> str:
-    """Returns the text of the prompt tokens after the prefix shared with the previous turn."""
-    ids = record.completions[number].prompt_token_ids.tolist()
-    if number:
-        before = record.completions[number - 1]
-        known = [*before.prompt_token_ids.tolist(), *before.token_ids.tolist()]
-        same = next(
-            (i for i, (a, b) in enumerate(zip(known, ids, strict=False)) if a != b), min(len(known), len(ids))
-        )
-        ids = ids[same:]
-    return run.decode(ids)
 
 
 def _versions(completion: Completion) -> np.ndarray:

@@ -109,6 +109,11 @@ def load_tokenizer(run_dir: Path) -> Tokenizer | None:
 
     Does not use transformers, whose import takes seconds.
     """
-    config = saved_config(run_dir) if (run_dir / "config.yaml").exists() else {}
-    file = Path(config.get("model", {}).get("path") or run_dir) / "tokenizer.json"
+    file = model_directory(run_dir) / "tokenizer.json"
     return Tokenizer.from_file(str(file)) if file.exists() else None
+
+
+def model_directory(run_dir: Path) -> Path:
+    """Returns the directory of the run's model, or the run's own if its configuration names none."""
+    config = saved_config(run_dir) if (run_dir / "config.yaml").exists() else {}
+    return Path(config.get("model", {}).get("path") or run_dir)

@@ -12,11 +12,13 @@ from tokenizers import Tokenizer
 from extensions.viewer.index.queries import Queries
 from extensions.viewer.index.schema import open_to_read
 from extensions.viewer.index.slim import SlimRollout, rollout_decoder
-from extensions.viewer.records.show import load_tokenizer
+from extensions.viewer.records.show import load_tokenizer, model_directory
+from extensions.viewer.runs.answer_parser import AnswerParser
 from extensions.viewer.runs.following import Following
 from extensions.viewer.runs.own_directory import OwnDirectory
 from extensions.viewer.runs.source import Source
 from pipelinerl.config import saved_config
+from pipelinerl.former_keys import with_moved_keys
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.files import FileReader, FileStreams
 
@@ -94,6 +96,19 @@ class OpenRun:
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         return load_tokenizer(self.run_dir)
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        added = self.tokenizer.get_added_tokens_decoder() if self.tokenizer else {}
+        return frozenset(token_id for token_id, token in added.items() if token.special)
+
+    @cached_property
+    def answer_parser(self) -> AnswerParser | None:
+        """What parses answers, or None if the run has no tokenizer."""
+        if self.tokenizer is None:
+            return None
+        model = with_moved_keys(self.config)["model"]
+        return AnswerParser(model, str(model_directory(self.run_dir)), self.tokenizer)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of tokens, or their ids if the run has no tokenizer."""

@@ -1,10 +1,13 @@
-// One turn of a rollout: the prompt it adds, and the sampled tokens, the first 4,000 of them at first.
+// One turn of a rollout: the prompt it adds, the answer, and its tokens, the first 4,000 of them at first.
 
+import { answerView } from "./answer.js";
 import { get, withQuery } from "./api.js";
 import { alertBox, button, el } from "./dom.js";
 import { formatCount, formatNumber, formatSeconds, plural } from "./format.js";
 import { sampleNodes } from "./text.js";
 import { tokenNodes } from "./tokens.js";
+
+const OWN_SEQUENCE = "This turn begins a sequence of its own: its prompt does not extend the turn before.";
 
 export function turnView(given) {
   const { rollout, completion, turn } = given;
@@ -18,25 +21,44 @@ export function turnView(given) {
     "section",
     { class: "turn", data: { turn } },
     isOnly ? null : el("h2", {}, `Turn ${turn + 1}`),
-    promptView(completion),
+    promptView(completion, turn),
     el("p", { class: "turn-facts faint" }, turnFacts(completion)),
-    place,
+    completion.unparsed === null
+      ? null
+      : el("p", { class: "note" }, "Thought, text and calls cannot be shown apart: ", completion.unparsed),
+    completion.answer === null ? place : [answerView(completion.answer), foldedTokens(given, place)],
   );
   appendTokens(given, place, completion, null);
   return view;
 }
 
-function promptView(completion) {
-  const title = `prompt, ${plural(completion.prompt_tokens, "token")}`;
+function foldedTokens({ turn, fold }, place) {
+  const listen = { toggle: (event) => fold.set(event.target.open) };
+  const properties = { class: "raw", open: fold.isOpen, data: { raw: turn }, listen };
+  return el("details", properties, el("summary", { class: "faint" }, "its tokens one by one"), place);
+}
+
+function promptView(completion, turn) {
+  const text = el(
+    "div",
+    { class: "sample prompt-text", tabindex: "0", data: { prompt: "" } },
+    completion.prompt.map(([part, isSpecial]) =>
+      isSpecial ? el("span", { class: "special" }, sampleNodes(part)) : sampleNodes(part),
+    ),
+  );
+  const whole = plural(completion.prompt_tokens, "token");
+  const title = completion.begins
+    ? `prompt, ${whole}`
+    : `new in the prompt, ${formatCount(completion.new_tokens)} of its ${whole}`;
+  const summary = completion.prompt_is_cut ? `${title}, shown in part` : title;
+  if (turn === 0 || !completion.begins) {
+    return el("div", { class: "prompt" }, el("p", { class: "faint" }, summary), text);
+  }
   return el(
     "div",
     { class: "prompt" },
-    el("p", { class: "faint" }, completion.prompt_is_cut ? `${title}, shown in part` : title),
-    el(
-      "div",
-      { class: "sample prompt-text", tabindex: "0", data: { prompt: "" } },
-      sampleNodes(completion.prompt),
-    ),
+    el("p", { class: "note" }, OWN_SEQUENCE),
+    el("details", {}, el("summary", { class: "faint" }, summary), text),
   );
 }
 

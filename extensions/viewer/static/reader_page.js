@@ -1,4 +1,4 @@
-// One rollout, token by token.
+// One rollout, turn by turn and token by token.
 
 import { apiPath, get } from "./api.js";
 import { el, facts } from "./dom.js";
@@ -12,6 +12,7 @@ import { tokenPainter } from "./token_colours.js";
 import { tokenReadout } from "./token_readout.js";
 
 let lastColouring = "weights";
+let showsTokens = false; // as the reader has left it, also for the next rollout
 
 export async function showReader(page) {
   await openRun(page);
@@ -22,8 +23,9 @@ export async function showReader(page) {
     lastColouring = colouring;
   });
   const readout = tokenReadout();
+  const fold = { isOpen: showsTokens, set: (isOpen) => (showsTokens = isOpen) };
   const turns = rollout.completions.map((completion, turn) =>
-    turnView({ rollout, completion, turn, path, painter, signal: page.signal }),
+    turnView({ rollout, completion, turn, path, painter, fold, signal: page.signal }),
   );
   const text = el("div", { class: "turns" }, turns);
   readout.watch(text);

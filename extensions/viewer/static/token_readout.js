@@ -11,7 +11,9 @@ const STEPS = { ArrowRight: 1, ArrowLeft: -1 };
 export function tokenReadout() {
   const line = el("p", { class: "readout", data: { readout: "" }, role: "status" }, HINT);
   const watch = (root) => {
-    root.querySelector(".token")?.setAttribute("tabindex", "0");
+    for (const first of root.querySelectorAll(".tokens > .token:first-child")) {
+      first.setAttribute("tabindex", "0");
+    }
     for (const kind of ["pointerover", "focusin"]) {
       root.addEventListener(kind, (event) => describe(event.target.closest(".token"), line));
     }
@@ -27,7 +29,7 @@ function moveOverTokens(event) {
     return;
   }
   event.preventDefault();
-  const all = [...event.currentTarget.querySelectorAll(".token")];
+  const all = [...token.parentElement.querySelectorAll(".token")]; // of its turn; others may be folded
   const next = all[all.indexOf(token) + step];
   if (next !== undefined) {
     token.setAttribute("tabindex", "-1");
