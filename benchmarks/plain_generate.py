@@ -51,8 +51,9 @@ class GenerateClient:
         tools: list[dict] | None = None,
     ) -> Answer:
         if after:
-            parsed = self._template.parse(after.completion, tools)
-            prompt = self._template.extend(Conversation([]), after.completion, parsed, messages)
+            asked = Conversation([], tools)
+            parsed = self._template.parse(asked, after.completion)
+            prompt = self._template.extend(asked, after.completion, parsed, messages)
         else:
             prompt = self._tokenizer.apply_chat_template(
                 messages, tools=tools, add_generation_prompt=True, return_dict=False

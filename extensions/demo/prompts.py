@@ -20,8 +20,9 @@ class Prompts:
 
     def of(self, messages: list[dict[str, str]], after: Answer | None = None) -> list[int]:
         if after is not None:
-            parsed = self._template.parse(after.completion)
-            return self._template.extend(Conversation([]), after.completion, parsed, messages)
+            asked = Conversation([])
+            parsed = self._template.parse(asked, after.completion)
+            return self._template.extend(asked, after.completion, parsed, messages)
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
     def ended(self, text: str) -> list[int]:

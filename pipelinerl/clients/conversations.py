@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.tool_templates import knows_tools
 from pipelinerl.components import instantiate
 from pipelinerl.config import ModelConfig
 from pipelinerl.conversations.base import Conversations
+from pipelinerl.conversations.special_text import special_texts
 from pipelinerl.conversations.template import TemplateConversations
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+CHANNELS = {"<|channel|>", "<|channel>"}  # special tokens of families whose thoughts are in channels
 
 
 def build_conversations(
@@ -22,8 +27,8 @@ def build_conversations(
 ) -> Conversations:
     """Returns the conversations of a model: by its own template, or by the renderer that the run names.
 
-    `auto` is the template, unless the domain needs tools and the template's calls are not Hermes'. Raises
-    ValueError if no renderer suits the model.
+    `auto` is the template, unless the domain needs tools and the template's calls are not Hermes', or its
+    thoughts are in channels. Raises ValueError if no renderer suits the model.
 
     path, tokenizer: of the model; by default, the tokenizer is loaded from `model.path` at first use.
     """
@@ -31,7 +36,13 @@ def build_conversations(
     template = TemplateConversations(path or str(model.path), tokenizer, **keeps)
     if model.renderer == "template" or model.renderers is None:
         return template
-    if model.renderer == "auto" and (not with_tools or knows_tools(template.renderer.tokenizer)):
+    if model.renderer == "auto" and _suits(template, with_tools):
         return template
     name = None if model.renderer == "auto" else model.renderer
     return instantiate(model.renderers, name=name, template=template, options=model.template or {}, **keeps)
+
+
+def _suits(template: TemplateConversations, with_tools: bool) -> bool:
+    if not with_tools:
+        return not CHANNELS.intersection(special_texts(Path(template.path)) or [])
+    return knows_tools(template.renderer.tokenizer)

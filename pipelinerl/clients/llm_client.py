@@ -116,7 +116,7 @@ class LLMClient:
             completion = self.segments.stopped(joined(completion, more.completion))
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
         if self.conversations:
-            return await asyncio.to_thread(self._parsed, asked, completion, text, tools)
+            return await asyncio.to_thread(self._parsed, asked, completion, text)
         calls = answer.tool_calls
         if tools and completion.segments:
             text, calls = parse_tool_calls(text)
@@ -164,17 +164,21 @@ class LLMClient:
 
     def _continued(self, after: Answer, new: Conversation) -> tuple[Conversation, list[int]]:
         """Returns the conversation after an answer with the messages of `new`, and its prompt."""
+        if not new.is_text:
+            raise ValueError("only the first turn of a conversation may have pictures")
         before = after.asked or replace(new, messages=[])
-        parsed = after.parsed or self.conversations.parse(after.completion, new.tools)
+        if before.tools is None:
+            before = replace(before, tools=new.tools)
+        parsed = after.parsed or self.conversations.parse(before, after.completion)
         asked = before.then(parsed, new.messages)
         prompt = self.conversations.extend(before, after.completion, parsed, new.messages)
         if prompt is None and not before.is_text:
-            raise ValueError("a conversation with pictures cannot be rendered again")
+            raise ValueError("a conversation whose first turn the pipeline did not render cannot begin again")
         return asked, self.conversations.render(asked) if prompt is None else prompt
 
-    def _parsed(self, asked: Conversation, completion: Completion, text: str, tools: Tools) -> Answer:
+    def _parsed(self, asked: Conversation, completion: Completion, text: str) -> Answer:
         """Returns the answer, parsed in the same way for all servers, which parse no calls of token ids."""
-        parsed = self.conversations.parse(completion, tools, None if tools else text)
+        parsed = self.conversations.parse(asked, completion, None if asked.tools else text)
         if self.attempt:
             self.attempt.malformed_calls += parsed.malformed
         return Answer(parsed.text, completion, parsed.calls, asked, parsed)

@@ -23,9 +23,10 @@ def answered(renderer: Renderer, asked: Conversation, answer: str) -> Completion
     place = next(private)
     mark = next(private)
     shown = renderer.separated(messages, mark)
-    prompt = renderer.render(shown, options=asked.options)
-    after = renderer.render([*shown, said(place)], opens=False, options=asked.options).rpartition(place)[2]
-    whole = renderer.render([*shown, said(answer)], opens=False, options=asked.options)
+    given = {"tools": asked.tools, "options": asked.options}
+    prompt = renderer.render(shown, **given)
+    after = renderer.render([*shown, said(place)], opens=False, **given).rpartition(place)[2]
+    whole = renderer.render([*shown, said(answer)], opens=False, **given)
     endings = [end for end in (answer + after, answer.strip() + after) if whole.endswith(end)]
     if not whole.startswith(prompt):
         raise ValueError(f"the chat template of {renderer.path} changes a prompt when it is answered")

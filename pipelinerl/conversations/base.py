@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -46,13 +47,17 @@ class Parsed:
 class Conversation:
     """A conversation that the model is to answer.
 
-    messages: in the format of OpenAI's API, with the model's earlier answers. tools: tools that the model may
-    call. options: options of the chat template, such as `enable_thinking`.
+    messages: in the format of OpenAI's API, with the model's earlier answers. They are copied, and parts that
+    are text become one text. tools: tools that the model may call. options: options of the chat template,
+    such as `enable_thinking`.
     """
 
     messages: Messages
     tools: Tools = None
     options: Mapping[str, Option] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "messages", [_plain(message) for message in self.messages])
 
     def then(self, answer: Parsed, messages: Messages) -> Conversation:
         """Returns the conversation after an answer and the messages that follow it."""
@@ -61,8 +66,7 @@ class Conversation:
     @property
     def is_text(self) -> bool:
         """False if a message has parts other than text, or there is no message."""
-        parts = [part for message in self.messages for part in _parts(message)]
-        return bool(self.messages) and all(part.get("type") == "text" for part in parts)
+        return bool(self.messages) and all(isinstance(m["content"], str) for m in self.messages)
 
     @property
     def thoughts_of_this_turn(self) -> bool:
@@ -90,8 +94,8 @@ class Conversations(Protocol):
         """Returns the prompt of a conversation, including the beginning of the answer."""
         ...
 
-    def parse(self, completion: Completion, tools: Tools = None, text: str | None = None) -> Parsed:
-        """Returns the parsed answer. Calls are parsed if there are `tools`.
+    def parse(self, asked: Conversation, completion: Completion, text: str | None = None) -> Parsed:
+        """Returns the parsed answer to a conversation. Calls are parsed if it has tools.
 
         text: the decoded tokens, if they are known.
         """
@@ -115,6 +119,11 @@ class Conversations(Protocol):
         ...
 
 
-def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    content = message.get("content")
-    return content if isinstance(content, list) else []
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy of a message whose content is text, if it has no other parts."""
+    copied = copy.deepcopy(dict(message))
+    content = copied.get("content") or ""
+    if isinstance(content, list):
+        texts = [part if isinstance(part, str) else part.get("text") for part in content]
+        content = content if None in texts else "\n".join(texts)
+    return copied | {"content": content}

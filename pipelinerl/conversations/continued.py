@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from contracts.end_tokens import turn_end_ids
 from contracts.records import Completion
 from contracts.tool_calls import for_template
 from pipelinerl.conversations.base import Conversation, Messages, Parsed
@@ -71,7 +72,7 @@ class _Between:
         return new[self._sampled(before, bool(calls)) :]
 
     def _rendered(self, messages: Messages) -> str:
-        return self._renderer.render(messages, options=self._new.options)
+        return self._renderer.render(messages, self._new.tools, options=self._new.options)
 
     def _sampled(self, before: list[int], called: bool) -> int:
         """Returns the number of tokens in `before`, which precede the first new message, that were sampled.
@@ -81,7 +82,9 @@ class _Between:
         """
         last = self._completion.token_ids.tolist()[-1:]
         if self._completion.finish_reason == "stop":
-            own = last if last[0] in before else self._stops if last[0] in self._stops else []
+            own = last if last[0] in before else []
+            if not own and last[0] in self._stops:
+                own = turn_end_ids(self._renderer.tokenizer)
             end = _first(before, own)
             if end is not None and (called or not self._renderer.tokenizer.decode(before[:end]).strip()):
                 return end + 1

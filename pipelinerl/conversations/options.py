@@ -13,12 +13,12 @@ from jinja2 import meta
 from pipelinerl.conversations.base import Option
 
 CLOCK = "strftime_now"  # the function that tells templates the date
-GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", CLOCK}
+GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception"}
 TRACKED = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")  # a tag of transformers
 
 
 def options_of(template: str) -> list[str]:
-    """Returns the names that the template reads and that nothing else sets."""
+    """Returns the names that the template reads and that nothing else sets, and its clock."""
     environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"])
     read = meta.find_undeclared_variables(environment.parse(TRACKED.sub("", template)))
     return sorted(name for name in read - GIVEN - {*environment.globals} if not name.endswith("_token"))

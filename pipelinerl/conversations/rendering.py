@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from contracts.end_tokens import end_tokens_in, special_ids, turn_end_ids
 from contracts.support.messages import one_line
-from contracts.tool_calls import for_template
+from contracts.tool_calls import OPENING, for_template
 from pipelinerl.conversations.base import Messages, Option, Tools
-from pipelinerl.conversations.options import template_arguments
+from pipelinerl.conversations.options import options_of, template_arguments
 from pipelinerl.conversations.special_text import pattern_of, private_characters, separated, special_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+BEGIN = "<think>"
+END = "</think>"
+CLOSED = "</tool_call>"
 
 
 class Renderer:
@@ -57,10 +62,24 @@ class Renderer:
             raise ValueError(f"no file in {self.path} names a token that ends an answer")
         return ends[0]
 
-    @property
-    def template_text(self) -> str:
-        """The template of conversations with tools; a tokenizer may have several."""
-        return self.tokenizer.get_chat_template(tools=[{}])
+    @cached_property
+    def options(self) -> list[str]:
+        """The options that the templates read; a tokenizer may have another template for tools."""
+        read = {*options_of(self.tokenizer.get_chat_template())}
+        return sorted(read | {*options_of(self.tokenizer.get_chat_template(tools=[{}]))})
+
+    @cached_property
+    def tags(self) -> frozenset[int]:
+        """The tags of thoughts and calls that are special tokens, which servers leave out of texts."""
+        found = self.tokenizer.convert_tokens_to_ids([BEGIN, END, OPENING, CLOSED])
+        return special_ids(self.tokenizer) & {*found}
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """Returns the text of sampled ids, without special tokens except for tags."""
+        if not self.tags:
+            return self.tokenizer.decode(ids, skip_special_tokens=True)
+        special = special_ids(self.tokenizer) - self.tags
+        return self.tokenizer.decode([token_id for token_id in ids if token_id not in special])
 
     def private(self, *used: Any) -> Iterator[str]:
         """Yields characters that are neither in the template nor in a text within `used`."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
@@ -147,7 +147,8 @@ def names_in_mixture(part: str, domain: Domain) -> dict[str, str]:
 
 def _named(part: str, own: Problem) -> PartProblem:
     name = f"{part}/{own.problem_id}"
-    return PartProblem(name, own.messages, own.data, domain=part, tools=own.tools, own=own)
+    same = {field.name: getattr(own, field.name) for field in fields(Problem)}
+    return PartProblem(**same | {"problem_id": name, "domain": part}, own=own)
 
 
 def in_turn(sizes: Mapping[str, int]) -> list[tuple[str, int]]:

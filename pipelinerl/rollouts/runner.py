@@ -90,7 +90,7 @@ class RolloutRunner:
             try:
                 attempt = await self._try_once(client, problem)
                 figures = {"retries": retry, "out_of_time": client.attempt.out_of_time}
-                if problem.tools:
+                if problem.tools or client.attempt.malformed_calls:
                     figures["malformed_calls"] = client.attempt.malformed_calls
                 rollout = self._record(problem, spec, started_at, attempt, figures)
                 if self.failures:

@@ -33,8 +33,8 @@ class Echoed:
     def render(self, conversation) -> list[int]:
         return ScriptedEngine().encode(conversation.messages[-1]["content"])
 
-    def parse(self, completion, tools, text) -> Parsed:
-        return parsed(ScriptedEngine().decode(completion.token_ids.tolist()), False, bool(tools))
+    def parse(self, asked, completion, text) -> Parsed:
+        return parsed(ScriptedEngine().decode(completion.token_ids.tolist()), False, bool(asked.tools))
 
     def extend(self, asked, completion, answer, messages) -> list[int]:
         return self.render(Conversation(messages))

@@ -55,7 +55,7 @@ def next_turn(
     conversations = qwen(**options)
     asked = Conversation([USER], tools)
     turn = sampled(qwen, conversations, text, asked, reason)
-    answer = conversations.parse(turn, tools)
+    answer = conversations.parse(asked, turn)
     prompt = conversations.extend(asked, turn, answer, messages)
     if prompt is None:
         return None
@@ -78,10 +78,10 @@ def test_a_thought_before_a_call_is_kept_for_the_result_and_stripped_after_the_n
     assert after_call == f"\n<|im_start|>user\n<tool_response>\n5\n</tool_response>{END}\n{ASSISTANT}"
     conversations = qwen()
     asked = Conversation([USER], [TOOL])
-    called = conversations.parse(sampled(qwen, conversations, f"{THOUGHT}{CALL}{END}", asked), [TOOL])
+    called = conversations.parse(asked, sampled(qwen, conversations, f"{THOUGHT}{CALL}{END}", asked))
     later = asked.then(called, [RESULT])
     final = sampled(qwen, conversations, f"5{END}", later)
-    answer = conversations.parse(final, [TOOL])
+    answer = conversations.parse(later, final)
     assert conversations.extend(later, final, answer, [NEXT]) is None
     text = qwen.text(conversations.render(later.then(answer, [NEXT])))
     assert "let me see" not in text and '"expression": "2 + 3"' in text and "\n5\n</tool_response>" in text
@@ -92,9 +92,8 @@ def test_a_thought_that_is_cut_is_closed_and_makes_no_call(qwen):
     new = next_turn(qwen, cut, [NEXT], "length", [TOOL], keeps_thoughts=True)
     assert new.count("</think>") == 1 and new.index("</think>") < new.index(END)
     conversations = qwen()
-    answer = conversations.parse(
-        sampled(qwen, conversations, cut, Conversation([USER], [TOOL]), "length"), [TOOL]
-    )
+    asked = Conversation([USER], [TOOL])
+    answer = conversations.parse(asked, sampled(qwen, conversations, cut, asked, "length"))
     assert answer.thinks and not answer.calls and answer.content == ""
 
 
@@ -120,7 +119,7 @@ def test_a_cut_answer_is_ended(qwen):
 def test_calls_are_parsed_whole_or_are_text(qwen, answer, calls, malformed):
     conversations = qwen()
     turn = sampled(qwen, conversations, answer, Conversation([USER], [TOOL]))
-    found = conversations.parse(turn, [TOOL])
+    found = conversations.parse(Conversation([USER], [TOOL]), turn)
     assert [call.function.name for call in found.calls] == calls
     assert bool(found.malformed) is bool(malformed)
     assert ("<tool_call>" in found.text) is bool(malformed)
@@ -144,7 +143,7 @@ def test_the_renderer_that_writes_as_the_template_does_is_found_and_reads_calls(
     asked = Conversation([USER], [TOOL])
     tokenizer = own.renderer.tokenizer
     turn = completion(found.render(asked), tokenizer(call + end)["input_ids"])
-    answer = found.parse(turn, [TOOL])
+    answer = found.parse(asked, turn)
     assert [each.function.arguments for each in answer.calls] == ['{"expression": "2 + 3"}']
     assert answer.thought == "see"
     prompt = found.extend(asked, turn, answer, [RESULT])
@@ -156,7 +155,7 @@ def test_a_prompt_that_begins_a_thought_is_told_from_a_text_that_ends_in_its_tag
     own = template_of("qwen3", tmp_path)
     asked = Conversation([{"role": "user", "content": "Write <think>"}])
     turn = completion(own.render(asked), own.renderer.tokenizer(f"5{END}")["input_ids"])
-    assert own.parse(turn).content == "5"
+    assert own.parse(asked, turn).content == "5"
 
 
 def test_options_reach_the_prompt_and_the_turns_after_it(tmp_path):
@@ -164,6 +163,6 @@ def test_options_reach_the_prompt_and_the_turns_after_it(tmp_path):
     asked = Conversation([USER], options={"enable_thinking": False})
     tokenizer = own.renderer.tokenizer
     turn = completion(own.render(asked), tokenizer(f"5{END}")["input_ids"])
-    following = own.extend(asked, turn, own.parse(turn), [NEXT])
+    following = own.extend(asked, turn, own.parse(asked, turn), [NEXT])
     assert tokenizer.decode(following).count("<think>\n\n</think>") == 2
     assert "<think>" not in tokenizer.decode(own.render(Conversation([USER])))

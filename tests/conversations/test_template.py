@@ -89,7 +89,7 @@ def template_of(tokenizer, tmp_path):
 
 def prompt_after(chat: TemplateConversations, turn, messages: list[dict], tools=None) -> list[int]:
     asked = Conversation(OPENING, tools)
-    return chat.extend(asked, turn, chat.parse(turn, tools), messages)
+    return chat.extend(asked, turn, chat.parse(asked, turn), messages)
 
 
 def rendered(tokenizer, chat_template: str, messages: list[dict]) -> str:

@@ -65,7 +65,7 @@ class Continued:
     def render(self, conversation) -> list[int]:
         return [9]
 
-    def parse(self, completion, tools, text) -> Parsed:
+    def parse(self, asked, completion, text) -> Parsed:
         return Parsed(text, text)
 
     def extend(self, asked, completion, answer, messages) -> list[int]:

@@ -13,7 +13,7 @@ from contracts.support.messages import one_line
 from contracts.tool_templates import TOOL
 from pipelinerl.clients.conversations import build_conversations
 from pipelinerl.config import ResolvedModel
-from pipelinerl.conversations.base import Conversations, Parsed
+from pipelinerl.conversations.base import Conversation, Conversations, Parsed
 
 # What conf/config.yaml names. Of a run, which may be another user's, no other class is imported.
 FINDS_RENDERERS = {"_target_": "extensions.renderers.of_model.renderer_of_model"}
@@ -39,7 +39,9 @@ class AnswerParser:
         conversations = self._of(with_tools)
         if isinstance(conversations, str):
             raise ValueError(conversations)
-        return conversations.parse(completion, [TOOL] if with_tools else None)
+        options = self._model.get("template") or {}
+        asked = Conversation([], [TOOL] if with_tools else None, options)
+        return conversations.parse(asked, completion)
 
     def _built(self, with_tools: bool) -> Conversations | str:
         """Returns the conversations of the run, or why there are none."""
@@ -58,8 +60,17 @@ class AnswerParser:
 class _Decoder:
     """What templates need of a tokenizer to parse text, without transformers, whose import takes seconds."""
 
+    all_special_ids = ()  # those of `added_tokens_decoder` are all
+
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
+
+    @property
+    def added_tokens_decoder(self) -> Mapping[int, Any]:
+        return self._tokenizer.get_added_tokens_decoder()
+
+    def convert_tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
+        return [self._tokenizer.token_to_id(token) for token in tokens]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)

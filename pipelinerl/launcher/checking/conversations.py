@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from contracts.end_tokens import end_tokens_in
 from pipelinerl.config import RunConfig
 from pipelinerl.conversations.base import Conversation, Conversations, Option
-from pipelinerl.conversations.options import CLOCK, options_of, stopped_clock
+from pipelinerl.conversations.options import CLOCK, stopped_clock
 from pipelinerl.conversations.probes import difference, fault_of_tools, probes
 from pipelinerl.conversations.shown_tokens import shown
 from pipelinerl.conversations.template import TemplateConversations
@@ -23,6 +23,7 @@ def check_conversations(
     """Checks what does not depend on the domain's problems, which a plan does not fetch. Raises PlanError."""
     options = config.model.template or {}
     with_tools = "tools" in domain.needs
+    _check_names(template, "model.template.", options)
     _check_clock(template, options)
     for asked in probes(with_tools, options):
         check_same_prompt(config, conversations, template, asked, "a conversation")
@@ -35,18 +36,30 @@ def check_conversations(
 
 
 def check_options(config: RunConfig, template: TemplateConversations, problems: Sequence[Problem]) -> None:
-    """Raises PlanError for an option of the chat template that changes no prompt."""
+    """Raises PlanError for options that the chat template does not read, and for those that change no prompt.
+
+    A problem may set an option to what the template does by itself.
+    """
     options = config.model.template or {}
-    asked = [
-        *probes(True, options),
-        *(Conversation(problem.messages, problem.tools, options) for problem in problems),
-    ]
-    _check_each(template, options, asked, "model.template.")
     for problem in problems:
-        own = problem.template or {}
-        both = {**options, **own}
-        shown_with = [*probes(True, both), Conversation(problem.messages, problem.tools, both)]
-        _check_each(template, own, shown_with, f"problem {problem.problem_id}: template option ")
+        _check_names(template, f"problem {problem.problem_id}: template option ", problem.template or {})
+    asked = [*probes(True, options), *(Conversation(p.messages, p.tools, options) for p in problems)]
+    for name, value in options.items():
+        if name != CLOCK and not any(_changes(template, one, name) for one in asked):
+            raise PlanError(
+                f"model.template.{name}={value} changes no prompt: the model's chat template does the same "
+                "without it, or reads other values; leave it out"
+            )
+
+
+def _check_names(template: TemplateConversations, where: str, options: Mapping[str, Option]) -> None:
+    known = template.renderer.options
+    for name, value in options.items():
+        if name not in known:
+            raise PlanError(
+                f"{where}{name}={value}: the model's chat template reads no such option; it reads "
+                f"{', '.join(known) or 'none'}"
+            )
 
 
 def check_same_prompt(
@@ -88,28 +101,6 @@ def _check_clock(template: TemplateConversations, options: Mapping[str, Option])
             raise PlanError(
                 f"the chat template in model.path={template.path} writes today's date into prompts, so a "
                 f"resumed run would ask other questions; set model.template={{{CLOCK}: YYYY-MM-DD}}"
-            )
-
-
-def _check_each(
-    template: TemplateConversations,
-    options: Mapping[str, Option],
-    asked: Iterable[Conversation],
-    where: str,
-) -> None:
-    if not options:
-        return
-    text = template.renderer.template_text
-    known = [*options_of(text), *([CLOCK] if CLOCK in text else [])]
-    for name, value in options.items():
-        given = f"{where}{name}={value}"
-        if name not in known:
-            reads = ", ".join(known) or "none"
-            raise PlanError(f"{given}: the model's chat template reads no such option; it reads {reads}")
-        if name != CLOCK and not any(_changes(template, one, name) for one in asked):
-            raise PlanError(
-                f"{given} changes no prompt, because the model's chat template does the same without it, or "
-                "reads other values; leave it out"
             )
 
 

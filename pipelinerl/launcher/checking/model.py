@@ -54,14 +54,17 @@ def check_model(config: RunConfig, model: Model) -> None:
         domain = build_domain(config)
         template = TemplateConversations(model.path, tokenizer)
         check_template(config, template, domain)
-        conversations = build_conversations(config.model, "tools" in domain.needs, model.path, tokenizer)
+        try:
+            conversations = build_conversations(config.model, "tools" in domain.needs, model.path, tokenizer)
+        except ValueError as error:
+            raise PlanError(str(error)) from error
         check_conversations(config, conversations, template, domain)
         check_prompts(config, conversations, template, domain)
         check_teacher(config.reference, tokenizer, model.path)
         if isinstance(domain, Demonstrations) and model.shape:
             shape = model.shape
             limits = Limits(shape.vocab_size, shape.context, longest_rollout(config))
-            check_answers(domain.rows, template, limits)
+            check_answers(domain.rows, template, limits, config.model.template)
     if model.shape:
         check_shape(config, model.shape)
 

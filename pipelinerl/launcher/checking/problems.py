@@ -4,7 +4,7 @@ Called by `prepare.py`, and by the plan, which shows some of them. A sampler's s
 their index, so a resumed run needs the same problems.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from contracts.records import Completion, unsampled
 from contracts.support.files import replaced_atomically
 from pipelinerl.components import build_domain, build_model_maker, build_sampler
 from pipelinerl.config import RunConfig
-from pipelinerl.conversations.base import Conversation, Conversations
+from pipelinerl.conversations.base import Conversation, Conversations, Option
 from pipelinerl.conversations.shown_tokens import shown
 from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Domain, Problem
@@ -142,7 +142,7 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
     for index in range(min(SHOWN, domain.train_size)):
         problem = domain.train_problem(index)
         if isinstance(problem, Demonstration):
-            completions = answers_of(problem.row, template)
+            completions = answers_of(problem.row, template, config.model.template)
             yield f"{problem.problem_id}: {_first(template, completions[0].prompt_token_ids.tolist())}"
             for completion in completions:
                 yield f"  answer: {_first(template, completion.token_ids.tolist())}"
@@ -174,7 +174,12 @@ class Limits(NamedTuple):
     line: int | None  # of all answers of a row, each with its prompt
 
 
-def check_answers(rows: Sequence[Row], template: TemplateConversations, limits: Limits) -> None:
+def check_answers(
+    rows: Sequence[Row],
+    template: TemplateConversations,
+    limits: Limits,
+    options: Mapping[str, Option] | None = None,
+) -> None:
     """Raises PlanError for unknown token ids, rows that are too long, and texts that cannot be rendered.
 
     An answer in token ids must have an end token, so that the model learns to end its answers.
@@ -198,7 +203,7 @@ def check_answers(rows: Sequence[Row], template: TemplateConversations, limits: 
     in_text.sort(key=lambda line: -line[1].characters)
     for number, row in in_text[:RENDERED]:
         try:
-            answers = answers_of(row, template)
+            answers = answers_of(row, template, options)
         except Exception as error:  # a chat template may raise any error
             raise PlanError(f"domain: row {number} cannot be rendered: {error}") from error
         lengths = [len(answer.prompt_token_ids) + len(answer.token_ids) for answer in answers]
@@ -218,8 +223,11 @@ def _check_lengths(number: int, answers: Sequence[int], limits: Limits) -> None:
         )
 
 
-def answers_of(row: Row, template: TemplateConversations) -> list[Completion]:
+def answers_of(
+    row: Row, template: TemplateConversations, options: Mapping[str, Option] | None = None
+) -> list[Completion]:
     """Returns the answers of a row as completions. The first of two is the preferred one."""
     if row.prompt_token_ids:
         return [unsampled(row.prompt_token_ids, tokens) for tokens in row.tokens]
-    return [template.answered(Conversation(row.conversation), text) for text in row.texts]
+    asked = Conversation(row.conversation, options=options or {})
+    return [template.answered(asked, text) for text in row.texts]

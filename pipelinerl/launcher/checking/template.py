@@ -119,7 +119,7 @@ def describe_template(config: RunConfig, path: str) -> Iterator[str]:
         yield f"  next turn: {shown(tokenizer, following[len(prompt) + len(said) :])}"
     except ValueError as error:
         yield f"  next turn: none, because {error}"
-    if template.strips_thoughts(asked.options):
+    if template.strips_thoughts(asked):
         told = {"as_template": "begins a sequence of its own, without them", "keep": "keeps them"}
         yield f"  earlier thoughts: stripped; a user's message {told[config.model.old_thoughts]}"
     ends = (f"{shown(tokenizer, [end])} {end}" for end in template.stops)

@@ -45,8 +45,8 @@ def check(tmp_path, template: str, *options: str, problem: Problem = PROBLEM) ->
         (CLOCK, ["model.template={strftime_now: now}"], "strftime_now=now is no date; write YYYY-MM-DD"),
         (THINKING, ["model.template={thinking: false}"], "reads no such option; it reads enable_thinking"),
         (THINKING, ["model.template={tools: false}"], "reads no such option; it reads enable_thinking"),
-        (THINKING, ["model.template={enable_thinking: 'false'}"], "changes no prompt, because"),
-        (THINKING, ["model.template={enable_thinking: true}"], "changes no prompt, because"),
+        (THINKING, ["model.template={enable_thinking: 'false'}"], "changes no prompt: the model's"),
+        (THINKING, ["model.template={enable_thinking: true}"], "changes no prompt: the model's"),
     ],
 )
 def test_refused(tmp_path, template, options, words):
