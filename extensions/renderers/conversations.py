@@ -6,8 +6,10 @@ import json
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from openai_harmony import HarmonyError
 from pydantic import TypeAdapter, ValidationError
 from renderers import RendererConfig, create_renderer
 from renderers.base import ParsedResponse, ParsedToolCall, Renderer, ToolCallParseStatus
@@ -23,6 +25,8 @@ from pipelinerl.conversations.thoughts import BEGIN, CLOSING, END
 
 PARSED = {ToolCallParseStatus.OK, ToolCallParseStatus.UNKNOWN_TOOL}
 DATE = "conversation_start_date"  # gpt-oss' option for what its template's clock tells
+GPT_OSS = "gpt-oss"  # encodes messages by an encoder of its own, to which texts are text
+VOCABULARY = "put o200k_base.tiktoken into a directory, and set TIKTOKEN_ENCODINGS_BASE to that directory"
 
 
 class RendererConversations:
@@ -54,6 +58,7 @@ class RendererConversations:
             )
 
     def parse(self, completion: Completion, tools: Tools = None, text: str | None = None) -> Parsed:
+        """Returns the parsed answer. A call that is malformed, or made without tools, is text."""
         with self._one_at_a_time:
             tokens = completion.token_ids.tolist()
             found = self._checked(
@@ -70,7 +75,10 @@ class RendererConversations:
     def extend(
         self, asked: Conversation, completion: Completion, answer: Parsed, messages: Messages
     ) -> list[int] | None:
+        """Returns the prompt of the next turn, or None where the template strips a thought from it."""
         with self._one_at_a_time:
+            if not self._keeps_thoughts and self._template.must_begin_again(asked, answer, messages):
+                return None
             thought = answer.thought or answer.thinks or asked.thoughts_of_this_turn
             renderer = self._renderer(asked.options, keeps=self._keeps_thoughts or not thought)
             prompt = completion.prompt_token_ids.tolist()
@@ -105,7 +113,10 @@ class RendererConversations:
                 why = problem_line(error.errors()[0])
                 if not more:
                     raise ValueError(f"model.renderer={self.name}: {why}") from error
-        return create_renderer(self._tokenizer, config)
+        try:
+            return create_renderer(self._tokenizer, config)
+        except HarmonyError as error:
+            raise ValueError(f"model.renderer={self.name}: {one_line(error)}; {VOCABULARY}") from error
 
     def _shown(self, messages: Messages, answer: Parsed | None = None) -> list[dict[str, Any]]:
         """Returns the messages with the names of the tools that results are from, and marked texts."""
@@ -116,11 +127,11 @@ class RendererConversations:
             for call in message.get("tool_calls") or []
         }
         named = []
-        for message in for_template(messages):
+        for message in for_template([self._template.with_thought(each) for each in messages]):
             name = names.get(message.get("tool_call_id"))
             named.append(message | {"name": name} if name and "name" not in message else message)
         self._template.spells_special(named)  # warns
-        return self._tokenizer.marked(named)
+        return named if self.name == GPT_OSS else self._tokenizer.marked(named)
 
     @property
     def _writes_thoughts(self) -> bool:
@@ -143,6 +154,8 @@ def _parsed(found: ParsedResponse, own: Parsed | None, decoded: str, with_calls:
     attempts = found.tool_calls if with_calls else []
     malformed = sum(attempt.status not in PARSED for attempt in attempts)
     calls = [] if malformed else [_call(attempt) for attempt in attempts]
+    if own and found.tool_calls and not calls:  # they are text
+        return replace(own, malformed=malformed)
     thought = (found.reasoning_content or "").strip("\n")
     text = found.content
     if own:

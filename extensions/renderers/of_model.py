@@ -10,6 +10,8 @@ from pipelinerl.errors import PlanError
 
 INSTALL = "install it: pip install 'pipelinerl[renderers]'"
 NO_FAMILY = {"auto", "custom", "default"}  # the last one cannot continue from sampled tokens
+GPT_OSS = "gpt-oss"  # may fetch a vocabulary when it is made
+CHANNEL = "<|channel|>"
 
 
 def renderer_of_model(
@@ -30,6 +32,8 @@ def renderer_of_model(
             raise PlanError(f"model.renderer={name} is none of auto, template, {known}")
         return RendererConversations(name, template, keeps_thoughts)
     for candidate in names:
+        if candidate == GPT_OSS and CHANNEL not in template.renderer.tokenizer.get_added_vocab():
+            continue
         found = RendererConversations(candidate, template, keeps_thoughts)
         if _suits(found, template, options):
             return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from contracts.records import unsampled
 from contracts.tool_calls import FunctionCall, ToolCall
@@ -54,8 +55,7 @@ def fault_of_tools(
     renderer = template.renderer
     try:
         prompt = conversations.render(asked)
-        whole = renderer.render(asked.then(CALLED, [RESULT]).messages, TOOLS, opens=False, options=options)
-        sampled = renderer.ids(whole, next(renderer.private()))[len(prompt) :]
+        sampled = _sampled(template, asked, prompt)
         completion = unsampled(prompt, sampled[: _end(sampled, conversations) + 1])
         answer = conversations.parse(completion, TOOLS)
         if [call.function for call in answer.calls] != [CALL.function]:
@@ -66,6 +66,19 @@ def fault_of_tools(
     except ValueError as error:
         return str(error)
     return None
+
+
+def _sampled(template: TemplateConversations, asked: Conversation, prompt: list[int]) -> list[int]:
+    """Returns a call as the template writes it after the prompt, with a thought if the prompt begins one."""
+    renderer = template.renderer
+    found = []
+    for answer in (CALLED, replace(CALLED, thought="the thought")):
+        messages = [template.with_thought(message) for message in asked.then(answer, [RESULT]).messages]
+        whole = renderer.render(messages, TOOLS, opens=False, options=asked.options)
+        found.append(renderer.ids(whole, next(renderer.private())))
+        if found[-1][: len(prompt)] == prompt:
+            return found[-1][len(prompt) :]
+    return found[0][len(prompt) :]
 
 
 def _end(sampled: list[int], conversations: Conversations) -> int:

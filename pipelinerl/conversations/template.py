@@ -77,7 +77,7 @@ class TemplateConversations:
         self, asked: Conversation, completion: Completion, answer: Parsed, messages: Messages
     ) -> list[int] | None:
         with self._one_at_a_time:
-            if self._must_begin_again(asked, answer, messages):
+            if self.must_begin_again(asked, answer, messages):
                 return None
             so_far = [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist()]
             if answer.thinks and completion.finish_reason != "stop":
@@ -103,31 +103,35 @@ class TemplateConversations:
             private = self.renderer.private()
             thought = next(private)
             answer = Parsed("", next(private), thought)
-            messages = [ASKED, self._shown(answer.message), ASKED]
+            messages = [ASKED, self.with_thought(answer.message), ASKED]
             self._strips[name] = thought not in self.renderer.render(messages, options=options)
         return self._strips[name]
 
-    def _rendered(self, conversation: Conversation) -> list[int]:
-        messages = [self._shown(message) for message in conversation.messages]
-        self.spells_special(messages)
-        mark = next(self.renderer.private(messages))
-        shown = self.renderer.separated(messages, mark)
-        text = self.renderer.render(shown, conversation.tools, options=conversation.options)
-        return self.renderer.ids(text, mark)
-
-    def _shown(self, message: dict) -> dict:
-        """Returns the message with its thought in the text, if the template does not read it elsewhere."""
-        thought = message.get("reasoning_content")
-        if not thought or "reasoning_content" in str(self.renderer.tokenizer.chat_template):
-            return message
-        content = f"<think>\n{thought}{CLOSING}{message['content']}"
-        return {name: value for name, value in message.items() if name != "reasoning_content"} | {
-            "content": content
-        }
-
-    def _must_begin_again(self, asked: Conversation, answer: Parsed, messages: Messages) -> bool:
+    def must_begin_again(self, asked: Conversation, answer: Parsed, messages: Messages) -> bool:
+        """Returns True if the template strips earlier thoughts from the next prompt, and may."""
         if self._keeps_thoughts or not asked.is_text:
             return False
         if all(message["role"] != "user" for message in messages):
             return False
         return bool(answer.thought or asked.thoughts_of_this_turn) and self.strips_thoughts(asked.options)
+
+    def with_thought(self, message: dict) -> dict:
+        """Returns a message with its thought where the template reads it: in a field, or else in the text."""
+        thought = message.get("reasoning_content")
+        template = str(self.renderer.tokenizer.chat_template)
+        if not thought or "reasoning_content" in template:
+            return message
+        if "message.thinking" in template:
+            return message | {"thinking": thought}
+        content = f"<think>\n{thought}{CLOSING}{message['content']}"
+        return {name: value for name, value in message.items() if name != "reasoning_content"} | {
+            "content": content
+        }
+
+    def _rendered(self, conversation: Conversation) -> list[int]:
+        messages = [self.with_thought(message) for message in conversation.messages]
+        self.spells_special(messages)
+        mark = next(self.renderer.private(messages))
+        shown = self.renderer.separated(messages, mark)
+        text = self.renderer.render(shown, conversation.tools, options=conversation.options)
+        return self.renderer.ids(text, mark)
