@@ -6,7 +6,7 @@ PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed soak-kit-unusual
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging $(KITS) soak-adapters \
+SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging soak-conversations $(KITS) soak-adapters \
 	soak-engines-vllm soak-engines-sglang soak-math-7b $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm \
 	soak-islands soak-islands-learning $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 MINUTES := 30
@@ -49,6 +49,9 @@ soak-odd-servers:
 
 soak-judging:
 	$(LONG) tests/judging tests/extensions/math tests/extensions/reasoning_gym
+
+soak-conversations:
+	$(LONG) -s tests/conversations
 
 $(KITS): soak-kit-%:
 	$(LONG) -k $* tests/conformance/test_inference_kit.py tests/conformance/test_trainer_kit.py

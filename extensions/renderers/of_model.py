@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-from pipelinerl.conversations.base import Option
+from pipelinerl.conversations.base import Conversations, Option
 from pipelinerl.conversations.probes import difference, fault_of_tools, probes
 from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.errors import PlanError
@@ -15,8 +15,12 @@ CHANNEL = "<|channel|>"
 
 
 def renderer_of_model(
-    name: str | None, template: TemplateConversations, options: Mapping[str, Option], keeps_thoughts: bool
-):
+    name: str | None,
+    template: TemplateConversations,
+    options: Mapping[str, Option],
+    with_tools: bool,
+    keeps_thoughts: bool,
+) -> Conversations:
     """Returns the `RendererConversations` with this name; without one, the first that suits the template.
 
     Raises PlanError if there is none, or the library is not installed.
@@ -35,7 +39,9 @@ def renderer_of_model(
         if candidate == GPT_OSS and CHANNEL not in template.renderer.tokenizer.get_added_vocab():
             continue
         found = RendererConversations(candidate, template, keeps_thoughts)
-        if _suits(found, template, options):
+        if candidate == GPT_OSS:
+            found.stops  # noqa: B018 - raises ValueError without the vocabulary
+        if _suits(found, template, options, with_tools):
             return found
     raise PlanError(
         f"the domain needs tools, and the chat template in {template.path} writes calls neither as "
@@ -54,10 +60,12 @@ def _names() -> Iterator[str]:
             yield name
 
 
-def _suits(found, template: TemplateConversations, options: Mapping[str, Option]) -> bool:
+def _suits(
+    found: Conversations, template: TemplateConversations, options: Mapping[str, Option], with_tools: bool
+) -> bool:
     try:
-        return not any(difference(found, template, asked) for asked in probes(True, options)) and not (
-            fault_of_tools(found, template, options)
-        )
+        if any(difference(found, template, asked) for asked in probes(with_tools, options)):
+            return False
+        return not (with_tools and fault_of_tools(found, template, options))
     except ValueError:
         return False

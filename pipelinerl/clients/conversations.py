@@ -11,10 +11,10 @@ from pipelinerl.config import ModelConfig
 from pipelinerl.conversations.base import Conversations
 from pipelinerl.conversations.special_text import special_texts
 from pipelinerl.conversations.template import TemplateConversations
+from pipelinerl.errors import PlanError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
 
 CHANNELS = {"<|channel|>", "<|channel>"}  # special tokens of families whose thoughts are in channels
 
@@ -28,7 +28,7 @@ def build_conversations(
     """Returns the conversations of a model: by its own template, or by the renderer that the run names.
 
     `auto` is the template, unless the domain needs tools and the template's calls are not Hermes', or its
-    thoughts are in channels. Raises ValueError if no renderer suits the model.
+    thoughts are in channels. Raises PlanError or ValueError if no renderer suits a domain with tools.
 
     path, tokenizer: of the model; by default, the tokenizer is loaded from `model.path` at first use.
     """
@@ -38,8 +38,15 @@ def build_conversations(
         return template
     if model.renderer == "auto" and _suits(template, with_tools):
         return template
-    name = None if model.renderer == "auto" else model.renderer
-    return instantiate(model.renderers, name=name, template=template, options=model.template or {}, **keeps)
+    options = {"template": template, "options": model.template or {}, "with_tools": with_tools, **keeps}
+    if model.renderer != "auto":
+        return instantiate(model.renderers, name=model.renderer, **options)
+    try:
+        return instantiate(model.renderers, name=None, **options)
+    except (PlanError, ValueError):
+        if with_tools:
+            raise
+        return template
 
 
 def _suits(template: TemplateConversations, with_tools: bool) -> bool:

@@ -6,7 +6,7 @@ from contracts.records import Completion
 from extensions.demo.domains.calculator import TOOL
 from extensions.renderers.conversations import RendererConversations
 from extensions.renderers.of_model import renderer_of_model
-from pipelinerl.conversations.base import Conversation
+from pipelinerl.conversations.base import Conversation, Parsed
 from pipelinerl.conversations.template import TemplateConversations
 from tests.builders import completion
 from tests.conversations.families import family_tokenizer, published
@@ -123,7 +123,15 @@ def test_calls_are_parsed_whole_or_are_text(qwen, answer, calls, malformed):
     assert [call.function.name for call in found.calls] == calls
     assert bool(found.malformed) is bool(malformed)
     assert ("<tool_call>" in found.text) is bool(malformed)
+    assert ("<tool_call>" in found.content) is bool(malformed)
     assert all(call.function.arguments == '{"expression": "2 + 3"}' for call in found.calls)
+
+
+def test_a_call_without_tools_is_text(qwen):
+    conversations = qwen()
+    asked = Conversation([USER])
+    found = conversations.parse(asked, sampled(qwen, conversations, f"So: {CALL}{END}", asked))
+    assert found.content == found.text == f"So: {CALL}"
 
 
 @pytest.mark.parametrize(
@@ -131,6 +139,7 @@ def test_calls_are_parsed_whole_or_are_text(qwen, answer, calls, malformed):
     [
         ("qwen3_5_think", "qwen3.6", f"see\n</think>\n\n<tool_call>\n{TYPED}\n</tool_call>", END),
         ("qwen3_8", "qwen3.8", f"see\n</think>\n\n<tool_call>\n{TYPED}\n</tool_call>", END),
+        ("nemotron_3_nano", "nemotron-3", f"see\n</think>\n<tool_call>\n{TYPED}\n</tool_call>", END),
         ("glm4moe", "glm-4.5", f"\n<think>see</think>\n{PAIRS}", "<|observation|>"),
     ],
 )
@@ -138,7 +147,7 @@ def test_the_renderer_that_writes_as_the_template_does_is_found_and_reads_calls(
     tmp_path, name, renderer, call, end
 ):
     own = template_of(name, tmp_path)
-    found = renderer_of_model(None, own, {}, keeps_thoughts=False)
+    found = renderer_of_model(None, own, {}, with_tools=True, keeps_thoughts=False)
     assert found.name == renderer
     asked = Conversation([USER], [TOOL])
     tokenizer = own.renderer.tokenizer
@@ -149,6 +158,63 @@ def test_the_renderer_that_writes_as_the_template_does_is_found_and_reads_calls(
     prompt = found.extend(asked, turn, answer, [RESULT])
     new = tokenizer.decode(prompt[len(turn.prompt_token_ids) + len(turn.token_ids) :])
     assert new.count("5") == 1 and end not in new.partition("5")[0]
+
+
+GEMMA = [
+    "<|turn>",
+    "<turn|>",
+    "<|channel>",
+    "<channel|>",
+    "<|tool>",
+    "<tool|>",
+    "<|tool_call>",
+    "<tool_call|>",
+]
+GEMMA += ["<|tool_response>", "<tool_response|>", "<|think|>", "<|image>", "<|image|>", "<image|>"]
+GEMMA += ["<bos>", "<eos>", '<|"|>', "<|audio>", "<|audio|>", "<audio|>", "<|video|>"]
+
+
+def test_a_thought_that_the_template_strips_is_stripped_though_the_renderer_would_keep_it(tmp_path):
+    tokenizer = family_tokenizer(published("gemma4_v5"), "<turn|>")
+    tokenizer.add_tokens(GEMMA, special_tokens=True)
+    own = TemplateConversations(str(tmp_path), tokenizer)
+    asked = Conversation([USER])
+    turn = completion(own.render(asked), tokenizer("<|channel>thought\nsee<channel|>5<turn|>")["input_ids"])
+    for keeps in (False, True):
+        conversations = RendererConversations("gemma4", own, keeps)
+        answer = conversations.parse(asked, turn)
+        assert answer.thought == "see"
+        assert bool(conversations.extend(asked, turn, answer, [NEXT])) is keeps
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        ("{{ message.thinking }}|{{ message.content }};", "None|2;see|4;"),
+        ("{{ message.reasoning_content }}|{{ message.content }};", "None|2;see|4;"),
+        ("{{ message.content }};", "2;<think>\nsee\n</think>\n\n4;"),
+    ],
+)
+def test_a_thought_is_shown_where_the_template_reads_it(tmp_path, template, shown):
+    tokenizer = family_tokenizer(f"{{% for message in messages %}}{template}{{% endfor %}}")
+    own = TemplateConversations(str(tmp_path), tokenizer)
+    asked = Conversation([{"role": "user", "content": "2"}]).then(Parsed("", "4", "see"), [])
+    assert tokenizer.decode(own.render(asked)) == shown.replace("None", "")
+
+
+def test_gpt_oss_says_which_vocabulary_it_wants_and_is_tried_only_where_its_tokens_are(tmp_path, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
+    own = template_of("glm4moe", tmp_path)
+    with pytest.raises(ValueError, match="^model.renderer=gpt-oss: .*; put o200k_base.tiktoken into a dir"):
+        RendererConversations("gpt-oss", own).render(Conversation([USER]))
+    made = []
+
+    def make(name: str, *rest):
+        made.append(name)
+        return RendererConversations(name, *rest)
+
+    monkeypatch.setattr("extensions.renderers.conversations.RendererConversations", make)
+    assert renderer_of_model(None, own, {}, False).name == "glm-4.5" and "gpt-oss" not in made
 
 
 def test_a_prompt_that_begins_a_thought_is_told_from_a_text_that_ends_in_its_tag(tmp_path):
