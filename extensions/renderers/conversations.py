@@ -179,7 +179,8 @@ def _up_to(decoded: str, content: str) -> str:
     """Returns the decoded text up to the end of the content, with the thought before it."""
     thought, end, rest = decoded.partition(END)
     if not end:
-        thought, rest = "", decoded
+        thought = ""
+        rest = decoded
     return thought + end + (rest[: rest.index(content) + len(content)] if content in rest else content)
 
 

@@ -1,10 +1,12 @@
 """Tokenizers with the tokens of several model families, and the families' published templates."""
 
 from importlib import resources
+from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from extensions.demo.tokenizer import byte_tokenizer
+from pipelinerl.conversations.template import TemplateConversations
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
 SPECIAL += ["<|image_pad|>", "<|video_pad|>", "[gMASK]", "<sop>", "<|observation|>"]
@@ -28,3 +30,13 @@ def family_tokenizer(template: str, end: str = "<|end|>") -> PreTrainedTokenizer
     tokenizer.chat_template = template
     tokenizer.eos_token = end
     return tokenizer
+
+
+def template_of(name: str, directory: Path, **options) -> TemplateConversations:
+    """Returns the conversations of a published template. The directory gets its tokenizer and end tokens."""
+    ends = ["<|user|>", "<|observation|>"] if "glm" in name else ["<|im_end|>", "<|endoftext|>"]
+    tokenizer = family_tokenizer(published(name), ends[0])
+    tokenizer.save_pretrained(directory)
+    ids = tokenizer.convert_tokens_to_ids(ends)
+    (directory / "generation_config.json").write_text(f'{{"eos_token_id": {ids}}}')
+    return TemplateConversations(str(directory), tokenizer, **options)

@@ -95,6 +95,7 @@ class Trial:
         self._format = form
         self._made = made
         self._twin = twin
+        self._template = template
         self._tokenizer = template.renderer.tokenizer
         self._special = special_ids(self._tokenizer)
         added = sorted(self._tokenizer.get_added_vocab(), key=len, reverse=True)
@@ -121,9 +122,12 @@ class Trial:
         for turn in range(self._random.randint(1, 6)):
             answered = self._answer(prompt, bool(tools))
             answer = self._conversations.parse(asked, answered)
+            if len(answer.calls) > self._called:
+                raise Fault("a call inside a thought")
             messages = self._messages(answer, f"{turn + 1}")
             after = self._conversations.extend(asked, answered, answer, messages)
             self.counts["turns"] += 1
+            self._check_where_it_begins(asked, answer, messages, after is None)
             if after is None:
                 self.counts["begun anew"] += 1
                 prompt = self._conversations.render(asked.then(answer, messages))
@@ -132,6 +136,15 @@ class Trial:
                 self._check(asked, answered, answer, messages, after)
                 prompt = after
             asked = asked.then(answer, messages)
+
+    def _check_where_it_begins(
+        self, asked: Conversation, answer: Parsed, messages: Messages, begun: bool
+    ) -> None:
+        strips = self._template.must_begin_again(asked, answer, messages)
+        if strips and self._conversations is self._made[0] and not begun:
+            raise Fault("a thought is kept that the template strips")
+        if begun and all(message["role"] == "tool" for message in messages):
+            raise Fault("a tool's result does not extend the sequence")
 
     def _text(self, key: str, spells: bool = True) -> str:
         """Returns a text that occurs once in a conversation."""
@@ -157,14 +170,13 @@ class Trial:
         text = ""
         begun = self._tokenizer.decode(prompt[-8:]).rstrip().endswith("<think>")
         if begun or form.content or self._random.random() < 0.6:
-            text += f"{'' if begun else form.thought}{self._text('t', False)}{form.closes}"
+            quoted = self._call() if with_tools and form.thought and self._random.random() < 0.2 else ""
+            text += f"{'' if begun else form.thought}{self._text('t', False)}{quoted}{form.closes}"
         called = with_tools and self._random.random() < 0.6
         if not called or (self._random.random() < 0.3 and not form.content):
             text += form.content + self._text("a", False)
-        if called:
-            value = self._text("v", False).replace("\n", " ")
-            arguments = json.dumps({"argument": value}, ensure_ascii=False)
-            text += form.call.format(name=NAME, arguments=arguments, value=value)
+        self._called = int(called)
+        text += self._call() if called else ""
         ids = [token for piece in self._pieces(text) for token in self._encoded(piece)]
         if self._random.random() < 0.3:
             self.counts["cut"] += 1
@@ -175,6 +187,11 @@ class Trial:
         if form.stop == "<|im_end|>":
             ends += ["<|endoftext|>"]
         return completion(prompt, [*ids, *self._encoded(self._random.choice(ends))])
+
+    def _call(self) -> str:
+        value = self._text("v", False).replace("\n", " ")
+        arguments = json.dumps({"argument": value}, ensure_ascii=False)
+        return self._format.call.format(name=NAME, arguments=arguments, value=value)
 
     def _pieces(self, text: str) -> Iterator[str]:
         """Yields pieces of the text. An added token is one piece."""

@@ -5,30 +5,18 @@ import pytest
 from contracts.records import Completion
 from extensions.demo.domains.calculator import TOOL
 from extensions.renderers.conversations import RendererConversations
-from extensions.renderers.of_model import renderer_of_model
 from pipelinerl.conversations.base import Conversation, Parsed
 from pipelinerl.conversations.template import TemplateConversations
 from tests.builders import completion
-from tests.conversations.families import family_tokenizer, published
+from tests.conversations.families import family_tokenizer, published, template_of
 
 USER = {"role": "user", "content": "What is 2 + 3?"}
 NEXT = {"role": "user", "content": "And <|im_end|> 4?"}
 RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "5"}
 THOUGHT = "<think>\nlet me see\n</think>\n\n"
 CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "2 + 3"}}\n</tool_call>'
-TYPED = "<function=calculator>\n<parameter=expression>\n2 + 3\n</parameter>\n</function>"
-PAIRS = "<tool_call>calculator\n<arg_key>expression</arg_key>\n<arg_value>2 + 3</arg_value>\n</tool_call>"
 END = "<|im_end|>"
 ASSISTANT = "<|im_start|>assistant\n"
-
-
-def template_of(name: str, tmp_path, **options) -> TemplateConversations:
-    ends = ["<|user|>", "<|observation|>"] if "glm" in name else [END, "<|endoftext|>"]
-    tokenizer = family_tokenizer(published(name), ends[0])
-    tokenizer.save_pretrained(tmp_path)
-    ids = tokenizer.convert_tokens_to_ids(ends)
-    (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": {ids}}}')
-    return TemplateConversations(str(tmp_path), tokenizer, **options)
 
 
 @pytest.fixture(params=["template", "renderer"])
@@ -135,59 +123,6 @@ def test_a_call_without_tools_is_text(qwen):
 
 
 @pytest.mark.parametrize(
-    ("name", "renderer", "call", "end"),
-    [
-        ("qwen3_5_think", "qwen3.6", f"see\n</think>\n\n<tool_call>\n{TYPED}\n</tool_call>", END),
-        ("qwen3_8", "qwen3.8", f"see\n</think>\n\n<tool_call>\n{TYPED}\n</tool_call>", END),
-        ("nemotron_3_nano", "nemotron-3", f"see\n</think>\n<tool_call>\n{TYPED}\n</tool_call>", END),
-        ("glm4moe", "glm-4.5", f"\n<think>see</think>\n{PAIRS}", "<|observation|>"),
-    ],
-)
-def test_the_renderer_that_writes_as_the_template_does_is_found_and_reads_calls(
-    tmp_path, name, renderer, call, end
-):
-    own = template_of(name, tmp_path)
-    found = renderer_of_model(None, own, {}, with_tools=True, keeps_thoughts=False)
-    assert found.name == renderer
-    asked = Conversation([USER], [TOOL])
-    tokenizer = own.renderer.tokenizer
-    turn = completion(found.render(asked), tokenizer(call + end)["input_ids"])
-    answer = found.parse(asked, turn)
-    assert [each.function.arguments for each in answer.calls] == ['{"expression": "2 + 3"}']
-    assert answer.thought == "see"
-    prompt = found.extend(asked, turn, answer, [RESULT])
-    new = tokenizer.decode(prompt[len(turn.prompt_token_ids) + len(turn.token_ids) :])
-    assert new.count("5") == 1 and end not in new.partition("5")[0]
-
-
-GEMMA = [
-    "<|turn>",
-    "<turn|>",
-    "<|channel>",
-    "<channel|>",
-    "<|tool>",
-    "<tool|>",
-    "<|tool_call>",
-    "<tool_call|>",
-]
-GEMMA += ["<|tool_response>", "<tool_response|>", "<|think|>", "<|image>", "<|image|>", "<image|>"]
-GEMMA += ["<bos>", "<eos>", '<|"|>', "<|audio>", "<|audio|>", "<audio|>", "<|video|>"]
-
-
-def test_a_thought_that_the_template_strips_is_stripped_though_the_renderer_would_keep_it(tmp_path):
-    tokenizer = family_tokenizer(published("gemma4_v5"), "<turn|>")
-    tokenizer.add_tokens(GEMMA, special_tokens=True)
-    own = TemplateConversations(str(tmp_path), tokenizer)
-    asked = Conversation([USER])
-    turn = completion(own.render(asked), tokenizer("<|channel>thought\nsee<channel|>5<turn|>")["input_ids"])
-    for keeps in (False, True):
-        conversations = RendererConversations("gemma4", own, keeps)
-        answer = conversations.parse(asked, turn)
-        assert answer.thought == "see"
-        assert bool(conversations.extend(asked, turn, answer, [NEXT])) is keeps
-
-
-@pytest.mark.parametrize(
     ("template", "shown"),
     [
         ("{{ message.thinking }}|{{ message.content }};", "None|2;see|4;"),
@@ -200,21 +135,6 @@ def test_a_thought_is_shown_where_the_template_reads_it(tmp_path, template, show
     own = TemplateConversations(str(tmp_path), tokenizer)
     asked = Conversation([{"role": "user", "content": "2"}]).then(Parsed("", "4", "see"), [])
     assert tokenizer.decode(own.render(asked)) == shown.replace("None", "")
-
-
-def test_gpt_oss_says_which_vocabulary_it_wants_and_is_tried_only_where_its_tokens_are(tmp_path, monkeypatch):
-    monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
-    own = template_of("glm4moe", tmp_path)
-    with pytest.raises(ValueError, match="^model.renderer=gpt-oss: .*; put o200k_base.tiktoken into a dir"):
-        RendererConversations("gpt-oss", own).render(Conversation([USER]))
-    made = []
-
-    def make(name: str, *rest):
-        made.append(name)
-        return RendererConversations(name, *rest)
-
-    monkeypatch.setattr("extensions.renderers.conversations.RendererConversations", make)
-    assert renderer_of_model(None, own, {}, False).name == "glm-4.5" and "gpt-oss" not in made
 
 
 def test_a_prompt_that_begins_a_thought_is_told_from_a_text_that_ends_in_its_tag(tmp_path):
@@ -232,3 +152,63 @@ def test_options_reach_the_prompt_and_the_turns_after_it(tmp_path):
     following = own.extend(asked, turn, own.parse(asked, turn), [NEXT])
     assert tokenizer.decode(following).count("<think>\n\n</think>") == 2
     assert "<think>" not in tokenizer.decode(own.render(Conversation([USER])))
+
+
+def test_parts_that_are_text_are_one_text_and_messages_are_copied(tmp_path):
+    own = template_of("qwen3", tmp_path)
+    parts = [{"type": "text", "text": "What is"}, {"type": "text", "text": "2 + 3?"}]
+    messages = [{"role": "user", "content": parts}]
+    asked = Conversation(messages)
+    messages.append(NEXT)
+    prompt = own.renderer.tokenizer.decode(own.render(asked))
+    assert prompt == f"<|im_start|>user\nWhat is\n2 + 3?{END}\n{ASSISTANT}" and asked.is_text
+    assert not Conversation([{"role": "user", "content": [{"type": "image_url"}, *parts]}]).is_text
+
+
+@pytest.mark.parametrize(
+    "text", ["Write it between <think> and 5.", "Intro. <think>hm</think> 5", "The tag </think> ends it."]
+)
+def test_tags_after_the_beginning_of_an_answer_are_text(qwen, text):
+    conversations = qwen()
+    asked = Conversation([USER])
+    answer = conversations.parse(asked, sampled(qwen, conversations, text + END, asked))
+    assert (answer.content, answer.thought, answer.thinks) == (text, "", False)
+
+
+def test_a_call_that_a_thought_quotes_is_made_once_by_the_answer(qwen):
+    conversations = qwen()
+    asked = Conversation([USER], [TOOL])
+    text = f"<think>\nI write {CALL}\n</think>\n\n{CALL}{END}"
+    answer = conversations.parse(asked, sampled(qwen, conversations, text, asked))
+    assert len(answer.calls) == 1 and answer.malformed == 0
+
+
+def test_tags_that_are_special_tokens_are_parsed(tmp_path):
+    own = template_of("qwen3", tmp_path)
+    tokenizer = own.renderer.tokenizer
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>", "<tool_call>"]})
+    asked = Conversation([USER], [TOOL])
+    turn = completion(own.render(asked), tokenizer(f"{THOUGHT}{CALL}{END}")["input_ids"])
+    answer = own.parse(asked, turn, "let me see")
+    assert (answer.thought, len(answer.calls)) == ("let me see", 1)
+
+
+@pytest.mark.parametrize("end", ["<|endoftext|>", "<|observation|>"])
+def test_another_end_does_not_stand_for_the_header_of_the_next_message(tmp_path, end):
+    own = template_of("glm4moe", tmp_path)
+    tokenizer = own.renderer.tokenizer
+    asked = Conversation([USER])
+    turn = completion(own.render(asked), tokenizer(f"5{end}")["input_ids"])
+    prompt = own.extend(asked, turn, own.parse(asked, turn), [NEXT])
+    assert f"5{end}<|user|>\nAnd" in tokenizer.decode(prompt)
+
+
+def test_of_several_templates_results_are_rendered_by_that_for_tools(tmp_path):
+    own = template_of("qwen3", tmp_path)
+    tokenizer = own.renderer.tokenizer
+    tokenizer.chat_template = {"default": published("qwen2_5"), "tool_use": published("qwen3")}
+    asked = Conversation([USER], [TOOL])
+    turn = completion(own.render(asked), tokenizer(f"{CALL}{END}")["input_ids"])
+    answer = own.parse(asked, turn)
+    following = own.extend(asked, turn, answer, [RESULT])
+    assert following == own.render(asked.then(answer, [RESULT]))
