@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +35,7 @@ PAGE = ROOT / "docs" / "conversations.md"
 TAG = re.compile(r"<\|[\w/]+\|?>|<[\w/]+\|>|\[gMASK\]|<sop>|<(?:start|end)_of_turn>")
 MORE = {"<|image>", "<image|>", "<|audio>", "<audio|>"}  # which no template writes
 CLOCK = {"strftime_now": "2026-11-29"}
-PROBES = ("question", "thought", "tools", "call")
+PROBES = ("question", "answer", "thought", "tools", "call")
 COLUMNS = ("family", "tokenizer", "`auto` takes", "renderer's prompts", "calls are parsed", "results extend")
 COLUMNS += ("strips thoughts", "a user's turn, `as_template`", "`keep`")
 ANSWER = "\n</think>\n\nthe answer"
@@ -124,30 +124,42 @@ def row(family: Family) -> Iterator[str]:
         yield from ["none: it comes without a template", *["-"] * 6]
         return
     asked = list(probes(True, options))
-    used, keeping = (_taken(family, template, keeps) for keeps in (False, True))
+    used, keeping = (_taken(template, keeps) for keeps in (False, True))
     fault = fault_of_tools(used, template, options)
-    yield (
-        f"none: {fault.replace(f' of {template.path}', '').partition(':')[0]}"
-        if fault
-        else f"`{_name(used)}`"
-    )
+    why = fault and fault.replace(f" of {template.path}", "").partition(":")[0]
+    name = f"`{_name(used)}`"
+    if _is_refused(template):
+        name = f"none: `{family.renderer}` writes calls otherwise; without tools {name}"
+    yield f"none: {why}" if fault else name
     yield _agreement(family, template, asked)
     yield "no" if fault else "yes"
     yield "-" if fault else "yes"
-    yield "yes" if template.strips_thoughts(options) else "no"
+    yield "yes" if template.strips_thoughts(asked[0]) else "no"
     for conversations in (used, keeping):
         yield _user_turn(conversations, template, asked[0])
 
 
-def _taken(family: Family, template: TemplateConversations, keeps: bool) -> Conversations:
+def _taken(template: TemplateConversations, keeps: bool) -> Conversations:
     """Returns what `auto` takes for a domain with tools, or else what it takes for one without."""
-    model = compose_config([f"model.old_thoughts={'keep' if keeps else 'as_template'}"]).model
-    model = model.model_copy(update={"template": options_of_family(template)})
-    made = partial(build_conversations, model, path=template.path, tokenizer=template.renderer.tokenizer)
+    made = _made(template, keeps)
     try:
         return made(True)
     except PlanError:
         return made(False)
+
+
+def _made(template: TemplateConversations, keeps: bool) -> Callable[[bool], Conversations]:
+    model = compose_config([f"model.old_thoughts={'keep' if keeps else 'as_template'}"]).model
+    model = model.model_copy(update={"template": options_of_family(template)})
+    return partial(build_conversations, model, path=template.path, tokenizer=template.renderer.tokenizer)
+
+
+def _is_refused(template: TemplateConversations) -> bool:
+    """Returns True if `auto` finds nothing for a domain with tools."""
+    try:
+        return _made(template, False)(True) is None
+    except PlanError:
+        return True
 
 
 def _name(conversations: Conversations) -> str:
@@ -181,11 +193,8 @@ def _user_turn(used: Conversations, template: TemplateConversations, asked: Conv
         ids = renderer.ids(text, next(renderer.private()))[len(prompt) :]
         until = next((i for i, token in enumerate(ids) if token in used.stops), len(ids))
         completion = unsampled(prompt, [*ids[:until], used.stops[0]])
-        return (
-            "extends"
-            if used.extend(asked, completion, used.parse(asked, completion), [NEXT])
-            else "begins anew"
-        )
+        answer = used.parse(asked, completion)
+        return "extends" if used.extend(asked, completion, answer, [NEXT]) else "begins anew"
     except ValueError as error:
         return f"refused: {error}"
 

@@ -1,5 +1,7 @@
 """Faults of conversations, each of which random conversations find."""
 
+from dataclasses import replace
+
 import pytest
 
 from contracts.tool_calls import parse_tool_calls
