@@ -51,7 +51,7 @@ soak-judging:
 	$(LONG) tests/judging tests/extensions/math tests/extensions/reasoning_gym
 
 soak-conversations:
-	$(LONG) -s tests/conversations
+	$(LONG) -s tests/conversations tests/engines/test_tool_formats.py
 
 $(KITS): soak-kit-%:
 	$(LONG) -k $* tests/conformance/test_inference_kit.py tests/conformance/test_trainer_kit.py
