@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from contracts.end_tokens import special_ids
 from contracts.records import unsampled
 from contracts.tool_calls import FunctionCall, ToolCall
 from contracts.tool_templates import NAME
@@ -12,7 +13,6 @@ from pipelinerl.conversations.base import Conversation, Conversations, Option, P
 from pipelinerl.conversations.shown_tokens import shown
 from pipelinerl.conversations.template import TemplateConversations
 
-BEGINNING = 4  # tokens of an answer that a prompt may contain
 USER = {"role": "user", "content": "the problem"}
 NEXT = {"role": "user", "content": "the next message"}
 CALL = ToolCall(id="call_1", function=FunctionCall(name=NAME, arguments='{"argument": "value"}'))
@@ -38,18 +38,22 @@ def difference(
 ) -> str | None:
     """Returns the two prompts as text if they differ, or None.
 
-    The first one may also contain the beginning of the answer, as gpt-oss' does. A conversation that the
-    template refuses differs in nothing.
+    The first one may also contain the header of the answer's channel, as gpt-oss' does. A conversation that
+    the template refuses differs in nothing.
     """
     try:
         expected = template.render(asked)
     except ValueError:
         return None
     found = conversations.render(asked)
-    if found[: len(expected)] == expected and len(found) <= len(expected) + BEGINNING:
-        return None
     tokenizer = template.renderer.tokenizer
+    if found[: len(expected)] == expected and _is_header(found[len(expected) :], special_ids(tokenizer)):
+        return None
     return f"{shown(tokenizer, found)} where the template writes {shown(tokenizer, expected)}"
+
+
+def _is_header(tokens: list[int], special: frozenset[int]) -> bool:
+    return not tokens or (tokens[0] in special and tokens[-1] in special)
 
 
 def fault_of_tools(
