@@ -30,8 +30,6 @@ Seconds = Annotated[float, Field(gt=0, lt=LONGEST_S)]
 Text = Annotated[str, Field(min_length=1)]
 Bool = Annotated[bool, Field(strict=True)]
 
-TemplateOption = Bool | Int | float | Annotated[str, Field(max_length=4096)]
-
 FILES = "pipelinerl.streams.of_run.Files"
 LOCAL = "pipelinerl.launcher.executors.local.LocalExecutor"
 MOST_PROCESSES = 1024  # servers of a run, or trainer ranks
@@ -61,8 +59,8 @@ class ModelConfig(Section):
     )
     shape: ModelShape | None = Field(None, description="Shape of a model that is not on this machine.")
     made_by: Component | None = Field(None, description="Component that makes the model if `path` is null.")
-    template: dict[str, TemplateOption] | None = Field(
-        None, max_length=64, description="Options of the chat template, such as {enable_thinking: false}."
+    template: dict[str, Any] | None = Field(
+        None, description="Options of the chat template, such as {enable_thinking: false}."
     )
     old_thoughts: Literal["as_template", "keep"] = Field(
         "as_template", description="If the chat template strips a thought that a user's message follows."

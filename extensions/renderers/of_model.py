@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-from pipelinerl.conversations.base import Conversations, Option
-from pipelinerl.conversations.probes import difference, fault_of_tools, probes
+from pipelinerl.conversations.base import Conversation, Conversations, Option
+from pipelinerl.conversations.probes import TOOLS, USER, difference, fault_of_tools, probes
 from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.errors import PlanError
 
@@ -28,7 +28,8 @@ def renderer_of_model(
     try:
         from extensions.renderers.conversations import RendererConversations
     except ImportError as error:
-        raise PlanError(f"model.renderer needs the library renderers ({error}); {INSTALL}") from error
+        why = f"model.renderer={name}" if name else f"{_needs(template)}, so model.renderer=auto"
+        raise PlanError(f"{why} needs the library renderers ({error}); {INSTALL}") from error
     names = sorted(_names(), reverse=True)  # of one family, the newest first
     if name is not None:
         if name not in names:
@@ -44,9 +45,19 @@ def renderer_of_model(
         if _suits(found, template, options, with_tools):
             return found
     raise PlanError(
-        f"the domain needs tools, and the chat template in {template.path} writes calls neither as "
-        "<tool_call>{...}</tool_call>, in tokens that are not special, nor as any renderer does; take "
-        "another model, or name a renderer by model.renderer"
+        f"{_needs(template)}, nor as any renderer does; take another model, or name a renderer by "
+        "model.renderer"
+    )
+
+
+def _needs(template: TemplateConversations) -> str:
+    try:
+        template.render(Conversation([USER], TOOLS))
+    except ValueError as error:
+        return f"the domain needs tools, and {error}; it writes no calls as <tool_call>{{...}}</tool_call>"
+    return (
+        f"the domain needs tools, and the chat template in {template.path} does not write calls as "
+        "<tool_call>{...}</tool_call>, in tokens that are not special"
     )
 
 

@@ -34,8 +34,10 @@ def build_conversations(
     """
     keeps = {"keeps_thoughts": model.old_thoughts == "keep"}
     template = TemplateConversations(path or str(model.path), tokenizer, **keeps)
-    if model.renderer == "template" or model.renderers is None:
+    if model.renderer == "template" or (model.renderers is None and model.renderer == "auto"):
         return template
+    if model.renderers is None:
+        raise PlanError(f"model.renderer={model.renderer} needs model.renderers, which is null")
     if model.renderer == "auto" and _suits(template, with_tools):
         return template
     options = {"template": template, "options": model.template or {}, "with_tools": with_tools, **keeps}

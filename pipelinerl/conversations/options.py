@@ -24,6 +24,12 @@ def options_of(template: str) -> list[str]:
     return sorted(name for name in read - GIVEN - {*environment.globals} if not name.endswith("_token"))
 
 
+def offered(template: str) -> list[str]:
+    """Returns the options of a template without names that it also sets itself, which may be no options."""
+    itself = {*re.findall(r"\{%-?\s*set\s+(\w+)", template)}
+    return [name for name in options_of(template) if name not in itself]
+
+
 def template_arguments(options: Mapping[str, Option]) -> dict[str, Any]:
     """Returns the options as arguments of a template. The option `strftime_now` is a date, as YYYY-MM-DD.
 

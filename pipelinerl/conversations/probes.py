@@ -13,6 +13,7 @@ from pipelinerl.conversations.base import Conversation, Conversations, Option, P
 from pipelinerl.conversations.shown_tokens import shown
 from pipelinerl.conversations.template import TemplateConversations
 
+BEFORE = 12  # tokens that are shown before a difference
 USER = {"role": "user", "content": "the problem"}
 NEXT = {"role": "user", "content": "the next message"}
 CALL = ToolCall(id="call_1", function=FunctionCall(name=NAME, arguments='{"argument": "value"}'))
@@ -49,7 +50,11 @@ def difference(
     tokenizer = template.renderer.tokenizer
     if found[: len(expected)] == expected and _is_header(found[len(expected) :], special_ids(tokenizer)):
         return None
-    return f"{shown(tokenizer, found)} where the template writes {shown(tokenizer, expected)}"
+    pairs = enumerate(zip(found, expected, strict=False))
+    same = next((i for i, (one, other) in pairs if one != other), min(len(found), len(expected)))
+    begin = max(0, same - BEFORE)
+    own = shown(tokenizer, expected[begin:])
+    return f"{shown(tokenizer, found[begin:])} where the template writes {own}"
 
 
 def _is_header(tokens: list[int], special: frozenset[int]) -> bool:

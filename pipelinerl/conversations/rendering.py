@@ -17,7 +17,7 @@ from contracts.end_tokens import end_tokens_in, special_ids, turn_end_ids
 from contracts.support.messages import one_line
 from contracts.tool_calls import OPENING, for_template
 from pipelinerl.conversations.base import Messages, Option, Tools
-from pipelinerl.conversations.options import options_of, template_arguments
+from pipelinerl.conversations.options import offered, options_of, template_arguments
 from pipelinerl.conversations.special_text import pattern_of, private_characters, separated, special_texts
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class Renderer:
         if not ends:
             raise ValueError(f"no file in {self.path} names a token that ends an answer")
         return ends[0]
+
+    @property
+    def offered_options(self) -> str:
+        """The options for a message."""
+        return ", ".join(offered(self.tokenizer.get_chat_template(tools=[{}]))) or "none"
 
     @cached_property
     def options(self) -> list[str]:

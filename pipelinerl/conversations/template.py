@@ -136,8 +136,8 @@ class TemplateConversations:
     def _rendered(self, conversation: Conversation) -> list[int]:
         unknown = sorted(conversation.options.keys() - {*self.renderer.options})
         if unknown:
-            read = ", ".join(self.renderer.options) or "none"
-            raise ValueError(f"the model's chat template reads no option {unknown[0]}; it reads {read}")
+            reads = self.renderer.offered_options
+            raise ValueError(f"the model's chat template reads no option {unknown[0]}; it reads {reads}")
         messages = [self.with_thought(message) for message in conversation.messages]
         self.spells_special(messages)
         mark = next(self.renderer.private(messages))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 
 from contracts.end_tokens import end_tokens_in
+from contracts.support.messages import nearest
 from pipelinerl.config import RunConfig
 from pipelinerl.conversations.base import Conversation, Conversations, Option
 from pipelinerl.conversations.options import CLOCK, stopped_clock
@@ -14,6 +17,7 @@ from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.errors import PlanError
 
+MOST_OPTIONS = 64
 DAYS = ("2001-02-03", "2014-05-26")
 
 
@@ -23,7 +27,6 @@ def check_conversations(
     """Checks what does not depend on the domain's problems, which a plan does not fetch. Raises PlanError."""
     options = config.model.template or {}
     with_tools = "tools" in domain.needs
-    _check_names(template, "model.template.", options)
     _check_clock(template, options)
     for asked in probes(with_tools, options):
         check_same_prompt(config, conversations, template, asked, "a conversation")
@@ -42,24 +45,40 @@ def check_options(config: RunConfig, template: TemplateConversations, problems: 
     """
     options = config.model.template or {}
     for problem in problems:
-        _check_names(template, f"problem {problem.problem_id}: template option ", problem.template or {})
+        check_names(template, problem.template or {}, f"problem {problem.problem_id}: template option ")
     asked = [*probes(True, options), *(Conversation(p.messages, p.tools, options) for p in problems)]
     for name, value in options.items():
         if name != CLOCK and not any(_changes(template, one, name) for one in asked):
             raise PlanError(
-                f"model.template.{name}={value} changes no prompt: the model's chat template does the same "
-                "without it, or reads other values; leave it out"
+                f"model.template.{name}={_shown(value)} changes no prompt: the model's chat template does "
+                "the same without it, or reads other values, such as false, which is no text; leave it out"
             )
 
 
-def _check_names(template: TemplateConversations, where: str, options: Mapping[str, Option]) -> None:
-    known = template.renderer.options
+def check_names(
+    template: TemplateConversations, options: Mapping[str, Option], where: str = "model.template."
+) -> None:
+    """Raises PlanError for options that the chat template does not read, and for values that are none."""
+    if len(options) > MOST_OPTIONS:
+        raise PlanError(f"{where} {len(options)} options of the chat template; {MOST_OPTIONS} are the most")
     for name, value in options.items():
-        if name not in known:
+        number = isinstance(value, int | float) and math.isfinite(value)
+        if not (number or isinstance(value, str)):
+            raise PlanError(f"{where}{name}={_shown(value)} must be true, false, a number or a text")
+        if name not in template.renderer.options:
             raise PlanError(
-                f"{where}{name}={value}: the model's chat template reads no such option; it reads "
-                f"{', '.join(known) or 'none'}"
+                f"{where}{name}={_shown(value)}: the model's chat template reads no such option; it reads "
+                f"{template.renderer.offered_options}{nearest(name, template.renderer.options)}"
             )
+        if name == CLOCK:
+            try:
+                stopped_clock(str(value))
+            except ValueError as error:
+                raise PlanError(f"{where}{error}") from error
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, default=str)
 
 
 def check_same_prompt(
@@ -74,7 +93,8 @@ def check_same_prompt(
         own = isinstance(conversations, TemplateConversations)
         different = None if own else difference(conversations, template, asked)
     except ValueError as error:
-        raise PlanError(f"model.renderer={config.model.renderer}: {error}") from error
+        named = f"model.renderer={config.model.renderer}: "
+        raise PlanError(named + str(error).removeprefix(named)) from error
     if different:
         raise PlanError(
             f"model.renderer={config.model.renderer} renders {what} differently from the model's chat "
@@ -84,10 +104,6 @@ def check_same_prompt(
 
 def _check_clock(template: TemplateConversations, options: Mapping[str, Option]) -> None:
     if CLOCK in options:
-        try:
-            stopped_clock(str(options[CLOCK]))
-        except ValueError as error:
-            raise PlanError(f"model.template: {error}") from error
         return
     for asked in probes(True, options):
         try:

@@ -21,7 +21,7 @@ from pipelinerl.config import ReferenceConfig, RunConfig
 from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.demonstrations import Demonstrations
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.conversations import check_conversations
+from pipelinerl.launcher.checking.conversations import check_conversations, check_names
 from pipelinerl.launcher.checking.gpu_memory import check_fits
 from pipelinerl.launcher.checking.model_source import LONGEST_REASON, Model
 from pipelinerl.launcher.checking.problems import Limits, check_answers, check_prompts
@@ -53,11 +53,15 @@ def check_model(config: RunConfig, model: Model) -> None:
         check_vocabulary(Path(model.path), tokenizer)
         domain = build_domain(config)
         template = TemplateConversations(model.path, tokenizer)
+        if tokenizer.chat_template:
+            check_names(template, config.model.template or {})
         check_template(config, template, domain)
         try:
             conversations = build_conversations(config.model, "tools" in domain.needs, model.path, tokenizer)
-        except ValueError as error:
-            raise PlanError(str(error)) from error
+        except PlanError:
+            raise
+        except Exception as error:  # any error of the component that `model.renderers` names
+            raise PlanError(f"model.renderer={config.model.renderer}: {one_line(error)}") from error
         check_conversations(config, conversations, template, domain)
         check_prompts(config, conversations, template, domain)
         check_teacher(config.reference, tokenizer, model.path)

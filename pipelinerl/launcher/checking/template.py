@@ -117,9 +117,11 @@ def describe_template(config: RunConfig, path: str) -> Iterator[str]:
     try:
         following = template.extend(asked, unsampled(prompt, said), Parsed(SAID, SAID), NEXT)
         yield f"  next turn: {shown(tokenizer, following[len(prompt) + len(said) :])}"
+        strips = template.strips_thoughts(asked)
     except ValueError as error:
         yield f"  next turn: none, because {error}"
-    if template.strips_thoughts(asked):
+        strips = False
+    if strips:
         told = {"as_template": "begins a sequence of its own, without them", "keep": "keeps them"}
         yield f"  earlier thoughts: stripped; a user's message {told[config.model.old_thoughts]}"
     ends = (f"{shown(tokenizer, [end])} {end}" for end in template.stops)

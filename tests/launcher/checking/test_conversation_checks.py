@@ -9,7 +9,7 @@ from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Problem
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.components import check_components
-from pipelinerl.launcher.checking.conversations import check_conversations, check_options
+from pipelinerl.launcher.checking.conversations import check_conversations, check_names, check_options
 from pipelinerl.launcher.composing.compose import compose_config
 from tests.conversations.families import CHAT_ML, family_tokenizer
 from tests.tool_model import TEMPLATE as HERMES
@@ -27,6 +27,7 @@ def check(tmp_path, template: str, *options: str, problem: Problem = PROBLEM) ->
     own = TemplateConversations(str(tmp_path), tokenizer)
     domain = build_domain(config)
     conversations = build_conversations(config.model, "tools" in domain.needs, str(tmp_path), tokenizer)
+    check_names(own, config.model.template or {})
     check_conversations(config, conversations, own, domain)
     check_options(config, own, [problem])
 
@@ -34,7 +35,7 @@ def check(tmp_path, template: str, *options: str, problem: Problem = PROBLEM) ->
 @pytest.mark.parametrize(
     ("template", "options", "words"),
     [
-        (CHAT_TEMPLATE, ["domain=calculator"], "writes calls neither as <tool_call>"),
+        (CHAT_TEMPLATE, ["domain=calculator"], "does not write calls as <tool_call>"),
         (NO_RESULTS, ["domain=calculator"], "cannot continue from sampled tokens"),
         (HERMES, ["model.renderer=qwen9"], "model.renderer=qwen9 is none of auto, template, "),
         (HERMES, ["model.renderer=default"], "model.renderer=default is none of auto, template, "),
@@ -45,7 +46,14 @@ def check(tmp_path, template: str, *options: str, problem: Problem = PROBLEM) ->
         (CLOCK, ["model.template={strftime_now: now}"], "strftime_now=now is no date; write YYYY-MM-DD"),
         (THINKING, ["model.template={thinking: false}"], "reads no such option; it reads enable_thinking"),
         (THINKING, ["model.template={tools: false}"], "reads no such option; it reads enable_thinking"),
-        (THINKING, ["model.template={enable_thinking: 'false'}"], "changes no prompt: the model's"),
+        (
+            THINKING,
+            ["model.template={enable_thinking: 'false'}"],
+            '="false" changes no prompt',
+        ),
+        (THINKING, ["model.template={enable_thinking: null}"], "must be true, false, a number or a text"),
+        (THINKING, ["model.template={enable_thinkin: false}"], "did you mean enable_thinking?"),
+        (HERMES, ["model.renderer=qwen3", "model.renderers=null"], "needs model.renderers, which is null"),
         (THINKING, ["model.template={enable_thinking: true}"], "changes no prompt: the model's"),
     ],
 )
@@ -70,7 +78,7 @@ def test_taken(tmp_path, template, options):
 
 def test_a_problem_names_an_option_that_changes_its_prompt(tmp_path):
     check(tmp_path, THINKING, problem=Problem("p/1", PROBLEM.messages, template={"enable_thinking": False}))
-    with pytest.raises(PlanError, match="problem p/1: template option thinking=False: the model's chat"):
+    with pytest.raises(PlanError, match="problem p/1: template option thinking=false: the model's chat"):
         check(tmp_path, THINKING, problem=Problem("p/1", PROBLEM.messages, template={"thinking": False}))
 
 
