@@ -69,14 +69,9 @@ class RendererConversations:
             if not self._writes_thoughts:
                 return _parsed(found, None, bool(asked.tools))
             own = self._template.parse(replace(asked, tools=None), completion, text)
-            ends = [
-                i for i, token in enumerate(tokens) if token == self._tokenizer.convert_tokens_to_ids(END)
-            ]
-            inside = len(tokens) if own.thinks else ends[0] if own.thought and ends else 0
-            outside = [
-                call for call in found.tool_calls if call.token_span is None or call.token_span[0] >= inside
-            ]
-            return _parsed(replace(found, tool_calls=outside), own, bool(asked.tools))
+            begin = self._end_of_thought(tokens, own)
+            calls = [c for c in found.tool_calls if c.token_span is None or c.token_span[0] >= begin]
+            return _parsed(replace(found, tool_calls=calls), own, bool(asked.tools))
 
     def extend(
         self, asked: Conversation, completion: Completion, answer: Parsed, messages: Messages

@@ -58,6 +58,16 @@ def test_what_was_said_to_a_problem_on_its_way_reaches_the_part():
     assert part.given.messages == other
 
 
+class Thoughtless(Labelled):
+    def train_problem(self, index):
+        return replace(super().train_problem(index), template={"enable_thinking": False})
+
+
+def test_a_problem_keeps_its_options_of_the_chat_template():
+    mixture = Mixture({"a": Labelled(1), "b": Thoughtless(1)})
+    assert [mixture.train_problem(index).template for index in range(2)] == [None, {"enable_thinking": False}]
+
+
 def test_a_mixture_within_a_mixture():
     inner = {"x": Remembers(2), "y": Remembers(2)}
     outer = Mixture({"a": Labelled(3), "m": Mixture(inner)})
