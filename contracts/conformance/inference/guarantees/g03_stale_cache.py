@@ -98,7 +98,7 @@ class _Update:
             worst = max(worst, await meanwhile.check(weights, version, f"{how}, sent during it"))
             found = [(server, await task) for server, task in held]
         for server, sample in found:
-            worst = max(worst, await self._second_turn(server, sample, version, how))
+            worst = max(worst, await self._asked_again(server, sample, version, how))
         worst = max(worst, await requests.prefixes().check(weights, version, f"{how}, later"))
         crossed = {server for server, sample in found if set(sample.versions) > {version}}
         return worst, len(crossed) == len(bench.servers)
@@ -142,13 +142,22 @@ class _Update:
             await asked
         return requests
 
-    async def _second_turn(self, server: Server, sample: Sample, version: int, how: str) -> float:
-        """Returns the largest error, in nats, of a turn that continues a response that crossed the update."""
-        turn = [*sample.prompt_token_ids, *sample.token_ids][: self.bench.context - FEW]
-        reproduce = f"{server}: publish version {version} ({how}) while a request runs, continue its answer"
-        again = await server.complete(turn, FEW)
-        self.bench.check_label(again, version, reproduce)
-        return self.bench.compare(again, self.bench.weights(version), reproduce)
+    async def _asked_again(self, server: Server, sample: Sample, version: int, how: str) -> float:
+        """Returns the largest error, in nats, of a prompt whose response crossed the update, asked again.
+
+        Then the response is continued. After many tokens, old states may have little effect.
+        """
+        prompt = list(sample.prompt_token_ids)
+        worst = 0.0
+        for turn, doing in (
+            (prompt, "ask its prompt again"),
+            ([*prompt, *sample.token_ids], "continue its answer"),
+        ):
+            reproduce = f"{server}: publish version {version} ({how}) while a request runs, {doing}"
+            again = await server.complete(turn[: self.bench.context - FEW], FEW)
+            self.bench.check_label(again, version, reproduce)
+            worst = max(worst, self.bench.compare(again, self.bench.weights(version), reproduce))
+        return worst
 
     async def _fill(self) -> None:
         prompts = [self.bench.reference.prompt(MIDDLE, seed=OTHER + i) for i in range(BETWEEN)]
