@@ -15,6 +15,7 @@ from tests.tool_model import FORMATS, make_tool_model, tool_tokenizer
 pytestmark = [pytest.mark.engines, pytest.mark.long]
 
 TOKEN = "a-token"
+SURE = 0.3  # at temperature 1 a sample of so small a model may slip
 
 
 class ReadsAnotherFormat(RendererConversations):
@@ -37,13 +38,13 @@ def server(model) -> Iterator[str]:
 
 def rollouts_in(server: str, model: str, name: str, kind: type, renderer: str) -> list[Rollout]:
     own = TemplateConversations(model, tool_tokenizer(name))
-    return roll_out(server, model, TOKEN, conversations=kind(renderer, own))
+    return roll_out(server, model, TOKEN, temperature=SURE, conversations=kind(renderer, own))
 
 
 @pytest.mark.parametrize("name", ["qwen3.5", "glm-4.5"])
 def test_calls_are_executed_and_answered_in_one_sequence(server, model, name):
     rollouts = rollouts_in(server, model, name, RendererConversations, name)
-    assert sum(rollout.metrics["tool_calls"] for rollout in rollouts) >= 0.9 * ROLLOUTS
+    assert min(rollout.metrics["tool_calls"] for rollout in rollouts) >= 1
     assert sum(rollout.success for rollout in rollouts) > ROLLOUTS / 2
     for rollout in rollouts:
         (sequence,) = training_sequences(rollout, [1.0] * len(rollout.completions))
@@ -53,4 +54,4 @@ def test_calls_are_executed_and_answered_in_one_sequence(server, model, name):
 def test_a_broken_format_executes_none_and_is_counted(server, model):
     rollouts = rollouts_in(server, model, "broken", ReadsAnotherFormat, "qwen3.5")
     assert {rollout.metrics["tool_calls"] for rollout in rollouts} == {0.0}
-    assert sum(rollout.metrics["malformed_calls"] for rollout in rollouts) >= 0.9 * ROLLOUTS
+    assert min(rollout.metrics["malformed_calls"] for rollout in rollouts) >= 1

@@ -90,13 +90,15 @@ async def cut_by_one(url: str, model: str, token: str) -> list[Answer]:
     return answers
 
 
-def roll_out(url: str, model: str, token: str, **options: object) -> list[Rollout]:
+def roll_out(
+    url: str, model: str, token: str, temperature: float = 1.0, **options: object
+) -> list[Rollout]:
     async def attempts() -> list[Rollout]:
         pool = ServerPool(limit=8)
         await pool.set_servers([url])
         async with open_session(token=token) as session:
             options.setdefault("conversations", TemplateConversations(model))
-            client = LLMClient(session, pool, Sampling(model, 1.0, 80), **options)
+            client = LLMClient(session, pool, Sampling(model, temperature, 80), **options)
             attempt = RolloutRunner("r", DOMAIN, client, RolloutConfig(retries=0, timeout_s=HANG_S))
             specs = [RolloutSpec(index, f"{index}", f"{index}") for index in range(ROLLOUTS)]
             return await asyncio.gather(
