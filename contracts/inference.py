@@ -63,8 +63,8 @@ class EngineInfo(Answer):
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
         description="score, score_top, staged, truncation, seed, stop_strings, tools, forced_calls, "
-        "template_options, stream, top_logprobs, arrays, as_completed, openai, metrics, relay, shared, "
-        "delta. Ignore others"
+        "template_options, stream, top_logprobs, arrays, as_completed, openai, metrics, leave_group, "
+        "relay, shared, delta. Ignore others"
     )
     end_token_ids: list[int] | None = Field(None, description="at which answers end; null: not told")
 
@@ -142,6 +142,19 @@ class InitProcessGroupResponse(Answer):
     """The response to `POST /init_process_group`, sent once the server's ranks have joined."""
 
     ranks: list[int]
+
+
+class LeaveProcessGroupRequest(Request):
+    """The body of `POST /leave_process_group`: leave the weight group, before the trainer does."""
+
+    run: Identifier
+    epoch: Count
+
+
+class LeaveProcessGroupResponse(Answer):
+    """The response to `POST /leave_process_group`: the server enters no further broadcast of the group."""
+
+    left: bool = Field(description="false: the server was in no weight group any more")
 
 
 class Parameter(Request):
@@ -385,7 +398,7 @@ class InferenceEngine(abc.ABC):
 
     @abc.abstractmethod
     def leave_group(self) -> None:
-        """Leaves the weight group. Does nothing if there is no group."""
+        """Begins to leave the weight group, without waiting. Does nothing if there is no group."""
 
     @abc.abstractmethod
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:

@@ -11,9 +11,12 @@ It relies on these facts about ProcessGroupNCCL, from torch's source. `make gpu-
 * The ranks connect in the first operation, a call that has no deadline and cannot be aborted. So this module
   makes it in a thread that it abandons at the deadline. NCCL's non-blocking mode does not help: in it, torch
   waits up to 30 minutes under the lock that `abort` needs. torch disabled it because NCCL 2.26 hung.
+* `abort` may block for as long as other ranks of the node have not aborted (NCCL's documentation of
+  `ncclCommAbort`). So it runs in a thread, and `close` has a deadline.
 """
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -24,9 +27,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+log = logging.getLogger(__name__)
 BLOCKING_WAIT = "TORCH_NCCL_BLOCKING_WAIT"
 POLL_S = 0.0005
 CONNECTING_POLL_S = 0.05
+LEAVING_S = 2.0
 ABORTED = "the group was aborted"
 
 
@@ -66,11 +71,17 @@ class NcclGroup:
         work.wait()  # raises the operation's error, and releases the tensor
 
     def close(self) -> None:
-        """Leaves the group, which unblocks its peers."""
-        if self._connected:
-            self._group.abort()
-        else:  # a thread may still be connecting, with the lock acquired
-            threading.Thread(target=self._group.abort, daemon=True, name="abort NCCL group").start()
+        """Leaves the group. Returns within `LEAVING_S` seconds, even if NCCL's abort does not.
+
+        Peers on the same node may not notice: each rank of a group must leave by itself.
+        """
+        self._aborted.set()
+        leaving = threading.Thread(target=self._group.abort, daemon=True, name="abort NCCL group")
+        leaving.start()
+        if self._connected:  # otherwise a thread may still be connecting, under the lock that `abort` needs
+            leaving.join(LEAVING_S)
+        if leaving.is_alive():
+            log.warning("NCCL's abort goes on in a thread of its own")
 
     def _on_callers_stream(
         self, tensor: torch.Tensor, options: dist.BroadcastOptions

@@ -15,6 +15,8 @@ from contracts.inference import (
     Health,
     InitProcessGroupRequest,
     InitProcessGroupResponse,
+    LeaveProcessGroupRequest,
+    LeaveProcessGroupResponse,
     WeightUpdateAccepted,
     WeightUpdateStatus,
 )
@@ -62,6 +64,10 @@ def control_routes(updates: WeightUpdates) -> APIRouter:
     @router.post("/init_process_group")
     async def init_process_group(request: InitProcessGroupRequest) -> InitProcessGroupResponse:
         return InitProcessGroupResponse(ranks=await updates.membership.join(request))
+
+    @router.post("/leave_process_group")
+    async def leave_process_group(request: LeaveProcessGroupRequest) -> LeaveProcessGroupResponse:
+        return LeaveProcessGroupResponse(left=await updates.membership.leave(request))
 
     @router.post("/init_weight_channel")
     async def init_weight_channel(

@@ -12,7 +12,12 @@ from typing import Any
 
 from contracts.channel import InitWeightChannelRequest, InitWeightChannelResponse
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import GroupInfo, InferenceEngine, InitProcessGroupRequest
+from contracts.inference import (
+    GroupInfo,
+    InferenceEngine,
+    InitProcessGroupRequest,
+    LeaveProcessGroupRequest,
+)
 from inference_adapters.channel import LOCAL, Caller, WeightChannel, WeightChannels
 from inference_adapters.join_checks import AnyJoinRequest, check_claim, check_group
 from inference_adapters.update_ledger import UpdateLedger
@@ -172,6 +177,25 @@ class Membership:
         self._ledger.forget(any_version=request.takeover)
 
     # --- leaving ----------------------------------------------------------------------------------
+
+    async def leave(self, request: LeaveProcessGroupRequest) -> bool:
+        """Leaves the weight group because the trainer will. Returns False if there is no group any more.
+
+        Cancels an update that is being received; waits for one that is being applied.
+        """
+        self.check_run(request.run)
+        self.check_no_join(request.run)
+        group = self.group
+        if group is None:
+            return False
+        if group.epoch != request.epoch:
+            why = f"epoch {request.epoch} is not the current one, {group.epoch}"
+            raise ContractError(ErrorCode.STALE_EPOCH, why)
+        if update := self._ledger.exclusive:
+            await self._ledger.cancel_and_wait(update, "the trainer leaves the weight group")
+        if self.group is group:  # a failed update has left it
+            self.leave_group()
+        return True
 
     def leave_group(self) -> None:
         """Leaves the weight group, if there is one."""

@@ -24,7 +24,7 @@ from inference_adapters.totals import Totals
 from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import AnyUpdateRequest, UpdateRecord
 
-APP_CAPABILITIES = ("metrics",)  # the app implements them for every engine
+APP_CAPABILITIES = ("metrics", "leave_group")  # the app implements them for every engine
 TOKEN_ENGINE_CAPABILITIES = ("stop_strings", "openai", "arrays", "as_completed")
 
 

@@ -112,6 +112,15 @@ ROUTES = [
     ),
     Route(
         "post",
+        "/leave_process_group",
+        "Leave the weight group; an update that is being received is cancelled first",
+        inference.LeaveProcessGroupResponse,
+        inference.LeaveProcessGroupRequest,
+        errors=(*BODY, ErrorCode.JOINING, ErrorCode.OTHER_RUN, ErrorCode.STALE_EPOCH, ErrorCode.UNHEALTHY),
+        capabilities=("leave_group",),
+    ),
+    Route(
+        "post",
         "/init_weight_channel",
         "Join a weight channel",
         channel.InitWeightChannelResponse,

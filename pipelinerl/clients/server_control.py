@@ -9,6 +9,7 @@ from contracts.inference import (
     AbortWeightUpdateRequest,
     ContractInfo,
     InitProcessGroupRequest,
+    LeaveProcessGroupRequest,
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
@@ -17,6 +18,7 @@ from pipelinerl.clients.answer_bodies import body_of
 
 ANSWER_TIMEOUT_S = 10.0  # for requests that the server answers immediately
 CHANNEL_TIMEOUT_S = 20.0  # for joining a weight channel, whose sources the server tests first
+LEAVE_TIMEOUT_S = 2.0  # the trainer then leaves the group all the same
 LONGEST_ANSWER = 2**20  # bytes
 LONGEST_MESSAGE = 2000  # characters of an error in the log
 GRACE_S = 5.0  # added to the server's timeout
@@ -58,6 +60,9 @@ class ServerControl:
 
     async def init_process_group(self, request: InitProcessGroupRequest) -> None:
         await self._call("POST", "/init_process_group", request.timeout_s + GRACE_S, request)
+
+    async def leave_process_group(self, request: LeaveProcessGroupRequest) -> None:
+        await self._call("POST", "/leave_process_group", LEAVE_TIMEOUT_S, request)
 
     async def init_weight_channel(self, request: InitWeightChannelRequest) -> InitWeightChannelResponse:
         answer = await self._call("POST", "/init_weight_channel", CHANNEL_TIMEOUT_S, request)

@@ -39,6 +39,8 @@ class StandIn:
         self.aborted = threading.Event()
         self.work = Work(completed=True, success=True)
         self.when_asked = lambda: None
+        self.may_end = threading.Event()
+        self.may_end.set()
 
     def broadcast(self, tensors, options):
         self.when_asked()
@@ -47,6 +49,7 @@ class StandIn:
 
     def abort(self):
         self.aborted.set()
+        self.may_end.wait()
 
 
 @pytest.fixture
@@ -74,6 +77,20 @@ def test_connecting_ends_at_its_deadline_and_leaving_does_not_wait_for_it(group)
         broadcast(group, ALWAYS_PASSES_S)
     group.close()
     group._group.aborted.wait()
+
+
+def test_leaving_ends_though_the_abort_does_not(group, monkeypatch):
+    """NCCL's abort may wait for ranks of the same node, which do not leave."""
+    monkeypatch.setattr(nccl, "LEAVING_S", ALWAYS_PASSES_S)
+    group._group.connected.set()
+    broadcast(group, HANG_S)
+    group._group.may_end.clear()
+    group._group.work = Work(completed=False, success=False)
+    group._group.work.is_completed = lambda: bool(group.close())
+    with pytest.raises(RuntimeError, match="aborted"):  # what waits is told at once
+        broadcast(group, HANG_S)
+    assert group._group.aborted.is_set()
+    group._group.may_end.set()
 
 
 @pytest.mark.parametrize(

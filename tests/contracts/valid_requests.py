@@ -8,6 +8,7 @@ from contracts.inference import (
     ChatCompletionRequest,
     CompletionRequest,
     InitProcessGroupRequest,
+    LeaveProcessGroupRequest,
     ScoreRequest,
     WeightUpdateRequest,
 )
@@ -21,6 +22,7 @@ VALID: dict[type[Request], dict[str, Any]] = {
         "group_name": "g", "backend": "gloo", "master_address": "127.0.0.1", "master_port": 9,
         "world_size": 2, "rank_offset": 1, "timeout_s": 0.2,
     },
+    LeaveProcessGroupRequest: OF_RUN,
     WeightUpdateRequest: OF_RUN | {
         "version": 1, "parameters": [WEIGHT], "tied": {"v": "w"}, "bucket_bytes": 8, "timeout_s": 700,
     },

@@ -90,9 +90,7 @@ async def cut_by_one(url: str, model: str, token: str) -> list[Answer]:
     return answers
 
 
-def roll_out(
-    url: str, model: str, token: str, temperature: float = 1.0, **options: object
-) -> list[Rollout]:
+def roll_out(url: str, model: str, token: str, temperature: float = 1.0, **options: object) -> list[Rollout]:
     async def attempts() -> list[Rollout]:
         pool = ServerPool(limit=8)
         await pool.set_servers([url])

@@ -19,6 +19,7 @@ CHAT = VALID[ChatCompletionRequest]
 JOIN = VALID[InitProcessGroupRequest]
 REFUSED = {  # statuses of a server that forms no group; 409 and 200 if an earlier test has had it join one
     "/init_process_group": {409, 504},
+    "/leave_process_group": {200, 409},
     "/init_weight_channel": {409, 422},
     "/request_weight_update": {409},
     "/weight_update/{version}": {200, 404},

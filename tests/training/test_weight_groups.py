@@ -9,6 +9,7 @@ from pipelinerl.clients.server_control import ContractRefusalError
 from pipelinerl.training.membership.blame import blame_for_joining
 from pipelinerl.training.membership.servers import Servers
 from pipelinerl.training.membership.weight_groups import WeightGroups
+from tests.inference_adapters.servers import contract, ready_servers
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 
@@ -41,6 +42,30 @@ def test_nccl_is_probed_when_every_member_knows_probes(backend, versions, probed
         {str(i): info(version) for i, version in enumerate(versions)}, timeout_s=HANG_S
     )
     assert [request.wire().get("probe", False) for request in requests.values()] == [probed, probed]
+
+
+@pytest.mark.parametrize(("backend", "in_a_group"), [("nccl", [False, True]), ("gloo", [True, True])])
+def test_servers_that_offer_it_leave_an_nccl_group_before_rank_0(backend, in_a_group):
+    """The servers are real. Their group is gloo's, because NCCL needs GPUs."""
+    found: list[bool] = []
+    with ready_servers(2) as both:
+        servers = Servers(Launcher(*(server.url for server in both)).servers(), token=None)
+        infos, _ = servers.ask(servers.all, lambda server: server.contract())
+        older = infos[servers.all[1]]
+        older.capabilities.remove("leave_group")
+        groups = WeightGroups("run", servers, "127.0.0.1", "gloo")
+        assert groups.form(infos, HANG_S) == {}
+        close = groups.group.close
+
+        def look_and_close() -> None:
+            found.extend(contract(server.url)["group"] is not None for server in both)
+            close()
+
+        groups.group.close = look_and_close
+        groups._backend = backend
+        groups.leave()
+        servers.close()
+    assert found == in_a_group
 
 
 def test_a_server_that_says_it_joined_a_group_that_did_not_form_is_to_blame():

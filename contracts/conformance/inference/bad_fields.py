@@ -12,6 +12,7 @@ from contracts.inference import (
     CompletionRequest,
     ContractInfo,
     InitProcessGroupRequest,
+    LeaveProcessGroupRequest,
     ScoreRequest,
     WeightUpdateRequest,
 )
@@ -48,6 +49,9 @@ def bad_fields(
     found = control_fields(bench, contract, "/init_process_group", InitProcessGroupRequest, join)
     found += control_fields(bench, contract, "/request_weight_update", WeightUpdateRequest, update)
     found += control_fields(bench, contract, "/abort_weight_update", AbortWeightUpdateRequest, abort)
+    if "leave_group" in contract.capabilities:
+        leave = {"run": update["run"], "epoch": update["epoch"] + 1000}
+        found += control_fields(bench, contract, "/leave_process_group", LeaveProcessGroupRequest, leave)
     if "score" in contract.capabilities:
         sequences = {"sequences": [bench.reference.prompt(4)], "temperature": 1.0}
         found += control_fields(bench, contract, "/score", ScoreRequest, sequences)

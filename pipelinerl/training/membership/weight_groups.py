@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from contracts.inference import ContractInfo, InitProcessGroupRequest
+from contracts.inference import ContractInfo, InitProcessGroupRequest, LeaveProcessGroupRequest
 from contracts.weights import RendezvousStore, WeightGroup, nccl_version
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.training.meanwhile import meanwhile
@@ -14,6 +14,7 @@ from pipelinerl.training.membership.blame import waited_for_others
 from pipelinerl.training.membership.servers import POLL_S, Failures, Servers
 
 log = logging.getLogger(__name__)
+LEAVE_GROUP = "leave_group"  # the capability
 
 
 class WeightGroups:
@@ -28,6 +29,7 @@ class WeightGroups:
         self.epoch = 0
         self.group: WeightGroup | None = None
         self.members: list[ServerControl] = []  # members of the last group, even if it has ended
+        self._leave_when_asked: list[ServerControl] = []  # those that offer to leave before the trainer
 
     def form(self, infos: Mapping[ServerControl, ContractInfo], timeout_s: float) -> Failures:
         """Forms the next epoch's group of these servers.
@@ -37,6 +39,7 @@ class WeightGroups:
         self.leave()
         self.epoch += 1
         self.members = list(infos)
+        self._leave_when_asked = [s for s, info in infos.items() if LEAVE_GROUP in info.capabilities]
         self._store = RendezvousStore(self._address, 0, timeout_s)
         requests = self._requests(infos, timeout_s)
         first = next(iter(requests.values()))
@@ -62,8 +65,8 @@ class WeightGroups:
         if failures or isinstance(group, Exception):
             log.warning("epoch %d did not form: %s %s", self.epoch, group, failures)
             if isinstance(group, WeightGroup):
-                group.close()
-            self._store = None
+                self.group = group
+            self.leave()
             joined = requests.keys() - failures.keys()
             if isinstance(group, Exception) and all(map(waited_for_others, failures.values())):
                 # All others timed out, so a server that claims to have joined is the likeliest cause.
@@ -117,7 +120,15 @@ class WeightGroups:
         return meanwhile(POLL_S, abort_if_one_left, "members of the weight group")
 
     def leave(self) -> None:
+        """Leaves the group. With NCCL the members leave first, because a rank's abort may wait for them."""
         if self.group is not None:
+            if self._backend == "nccl":
+                request = LeaveProcessGroupRequest(run=self._run, epoch=self.epoch)
+                _, failures = self._servers.ask(
+                    self._leave_when_asked, lambda server: server.leave_process_group(request)
+                )
+                for server, failure in failures.items():
+                    log.info("%s did not leave epoch %d: %r", server.url, self.epoch, failure)
             self.group.close()
         self.group = None
         self._store = None

@@ -17,6 +17,7 @@ from contracts.conformance.inference.broken_updates import (
 from contracts.conformance.inference.buckets import bucket_bytes_for, packed
 from contracts.conformance.inference.group_processes import next_message
 from contracts.conformance.inference.http_client import Answer
+from contracts.conformance.inference.leaving import leaves_when_asked
 from contracts.conformance.inference.load import MANY, check_finished, in_flight
 from contracts.conformance.inference.mixed_load import cancelling
 from contracts.conformance.inference.questions import polls_end_in_time
@@ -29,7 +30,7 @@ from contracts.conformance.inference.replaced_groups import (
 )
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.inference.trainer_process import GroupProcess, trainer
-from contracts.conformance.verdicts import GuaranteeError
+from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 SLOWER = (1, 3)  # factors of timeout_s, for buckets that come slowly
 RUNS = 3
@@ -104,11 +105,20 @@ async def receiver(bench: Bench) -> str:
     return f"a fellow receiver killed: answered within {seconds:.1f} s ({limit}), restored each time"
 
 
+async def leaving(bench: Bench) -> str:
+    """Asks the servers to leave the group."""
+    if "leave_group" not in await bench.offered("capabilities"):
+        raise NotDeclaredError("leave_group is not offered")
+    await leaves_when_asked(bench, await bench.run())
+    return "servers leave the group when asked"
+
+
 PARTS = {
     "slow-trainer": slow_trainer,
     "same-version": same_version,
     "forming-group": forming_group,
     "polls": polls,
+    "leaving": leaving,
     "infinities": infinities,
     "takeover": takeover,
     "takeover-in-update": takeover_in_update,
