@@ -42,7 +42,8 @@ async def _leave(bench: Bench, run: TrainerPeer, when: str, updating: bool = Fal
             await _expect_cancelled(server, version, when)
         if (group := (await server.contract()).group) is not None:
             raise GuaranteeError(f"/contract says {group}", "no group any more", f"{server}: leave {when}")
-        await check_refused(server, BadRequest("/request_weight_update", request, 409, "no_group"))
+        newer = request | {"version": version + 1}  # an equal request would get the first answer again
+        await check_refused(server, BadRequest("/request_weight_update", newer, 409, "no_group"))
         await _expect_left(server, named, False, f"{when}, a second time")
         await check_serving(bench, server, run.version, f"the server leaves the group {when}")
 
