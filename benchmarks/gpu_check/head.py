@@ -46,7 +46,7 @@ def check(dry: bool) -> list[str]:
     logprobs, gradients = _in_float64(hidden, weight, token_ids, advantages)
 
     nats = [float((found.logprobs - logprobs).abs().max()) for found in (rounded, single)]
-    errors = [_errors(found.gradients, gradients) for found in (rounded, single)]
+    errors = [relative_errors(found.gradients, gradients) for found in (rounded, single)]
     lines = [
         f"log-probabilities {nats[0]:.1e} nats from float64 at most ({nats[1]:.1e} without TF32), "
         f"gradients by states {errors[0][0]:.1e} and by weights {errors[0][1]:.1e} of their norm "
@@ -87,7 +87,7 @@ def _in_float64(
     return logprobs.detach(), torch.autograd.grad((logprobs * advantages).sum(), leaves)
 
 
-def _errors(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> list[float]:
+def relative_errors(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> list[float]:
     """Returns how far each tensor is from the expected one, as a share of its norm."""
     return [
         float((one.double() - other).norm() / other.norm())

@@ -5,6 +5,7 @@ import platform
 import subprocess
 import time
 from importlib.metadata import version
+from importlib.util import find_spec
 
 import torch
 
@@ -38,6 +39,7 @@ def versions() -> str:
         found += [f"CUDA {torch.version.cuda}", f"NCCL {nccl_version()}"]
         found += [f"{torch.cuda.device_count()} GPU(s) of {memory}"]
         found += ["FlashAttention-3"] * has_flash_attention_3(torch.device("cuda"))
+    found += [f"DeepSpeed {version('deepspeed')}"] * bool(find_spec("deepspeed"))
     return ", ".join(
         [*found, f"transformers {version('transformers')}", f"Python {platform.python_version()}"]
     )

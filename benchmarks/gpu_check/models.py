@@ -27,7 +27,26 @@ TINY = ModelShape(
 
 def write_model(path: Path, shape: ModelShape, dtype: torch.dtype, device: str) -> str:
     """Writes a Qwen2 of this shape, with weights drawn on `device`, and a tokenizer. Returns its path."""
-    config = Qwen2Config(
+    logging.disable_progress_bar()
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = Qwen2ForCausalLM(_config(shape))
+    model.to(dtype).save_pretrained(path)
+    character_tokenizer(shape.vocab_size).save_pretrained(path)
+    del model
+    free_memory()
+    return str(path)
+
+
+def write_config(path: Path, shape: ModelShape) -> str:
+    """Writes the configuration of a Qwen2 of this shape, without weights. Returns its path."""
+    _config(shape).save_pretrained(path)
+    return str(path)
+
+
+def _config(shape: ModelShape) -> Qwen2Config:
+    return Qwen2Config(
+        architectures=["Qwen2ForCausalLM"],
         vocab_size=shape.vocab_size,
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size,
@@ -40,15 +59,6 @@ def write_model(path: Path, shape: ModelShape, dtype: torch.dtype, device: str) 
         pad_token_id=1,
         bos_token_id=None,
     )
-    logging.disable_progress_bar()
-    torch.manual_seed(0)
-    with torch.device(device):
-        model = Qwen2ForCausalLM(config)
-    model.to(dtype).save_pretrained(path)
-    character_tokenizer(shape.vocab_size).save_pretrained(path)
-    del model
-    free_memory()
-    return str(path)
 
 
 def free_memory() -> None:

@@ -1,12 +1,14 @@
-"""The weight group over NCCL: its deadlines, and its end when a peer is killed or stopped in mid-broadcast.
+"""The weight group over NCCL: its deadlines, its end when a peer is killed or stopped in mid-broadcast, and
+the time in which its ranks leave it, in both orders.
 
 NCCL does not form a group of two ranks on one GPU. There it is tried that it says so in time, and what needs
 two ranks is left out by name. Dry, the group is one of gloo.
 """
 
 import secrets
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -20,6 +22,8 @@ from contracts.weights import RendezvousStore, WeightGroup
 
 START_S = 60.0  # for a process to start, and for a group that does form
 SLACK_S = 5.0  # beyond a deadline
+CLOSE_S = 5.0 + SLACK_S  # for a rank to leave
+NOT_LEFT = f"{{}} has not left its group after {CLOSE_S:g} s"
 BUCKET = 64 << 20  # bytes, more than sockets hold
 LONGEST_ERROR = 120  # characters
 
@@ -31,8 +35,9 @@ def check(dry: bool) -> list[str]:
     gpu = 0 if dry else min(1, torch.cuda.device_count() - 1)
     if not dry and gpu == 0 and (refusal := trial.refusal()):
         missing = "not tried, because two NCCL ranks need two GPUs: a peer killed or stopped in mid-broadcast"
-        lines += [refusal, f"{missing} (publication-gloo has both)"]
+        lines += [refusal, f"{missing} (publication-gloo has both), and leaving in both orders"]
     else:
+        lines += [trial.left([0, 1], gpu), trial.left([1, 0], gpu)]
         lines += [trial.ended("killed", gpu), trial.ended("stalled", gpu)]
     return [*lines, trial.absent()]  # last, because a thread of NCCL may never return from it
 
@@ -78,6 +83,21 @@ class Trial:
             group.close()
         return f"a peer {how} in mid-broadcast: {seen}"
 
+    def left(self, order: Sequence[int], gpu: int) -> str:
+        """Broadcasts one bucket to a peer on that GPU. Then the ranks leave in this order, the next when the
+        one before has left.
+        """
+        store = RendezvousStore(LOOPBACK, 0, START_S)
+        spec = self._spec(START_S)
+        with closing(GroupProcess(leave_on, spec, store.port, gpu)) as peer:
+            group = self._joined(store, spec, peer)
+            peer.send(BUCKET)
+            group.broadcast(torch.ones(BUCKET, dtype=torch.uint8), START_S)
+            peer.receive(START_S)
+            seconds = [_closed(group) if rank == 0 else _peer_closed(peer) for rank in order]
+        each = ", ".join(f"rank {rank} in {took:.1f} s" for rank, took in zip(order, seconds, strict=True))
+        return f"left in the order {order[0]}, {order[1]}: {each}"
+
     def _spec(self, timeout_s: float) -> GroupSpec:
         return GroupSpec(_name(), LOOPBACK, 2, self.backend, timeout_s)
 
@@ -115,6 +135,41 @@ def receive_on(pipe: Connection, spec: GroupSpec, port: int, gpu: int) -> None:
     if spec.backend == "nccl":
         torch.cuda.set_device(gpu)
     receiver(pipe, spec, port, 1)
+
+
+def leave_on(pipe: Connection, spec: GroupSpec, port: int, gpu: int) -> None:
+    """Runs rank 1 in its own process: receives a bucket, and leaves when it is told. Sends the seconds."""
+    if spec.backend == "nccl":
+        torch.cuda.set_device(gpu)
+    pipe.send("ready")
+    group = WeightGroup.join(spec.address, port, spec.name, 1, spec.world_size, spec.backend, spec.timeout_s)
+    pipe.send("joined")
+    group.broadcast(torch.empty(pipe.recv(), dtype=torch.uint8), spec.timeout_s)
+    pipe.send("received")
+    pipe.recv()
+    began = time.monotonic()
+    group.close()
+    pipe.send(time.monotonic() - began)
+
+
+def _peer_closed(peer: GroupProcess) -> object:
+    """Tells the peer to leave. Returns its seconds. Raises FailedError at the deadline."""
+    peer.send("leave")
+    try:
+        return peer.receive(CLOSE_S)
+    except TimeoutError as error:
+        raise FailedError(NOT_LEFT.format("rank 1")) from error
+
+
+def _closed(group: WeightGroup) -> float:
+    """Leaves the group in a thread. Returns its seconds. Raises FailedError at the deadline."""
+    began = time.monotonic()
+    closing_thread = threading.Thread(target=group.close, daemon=True)
+    closing_thread.start()
+    closing_thread.join(CLOSE_S)
+    if closing_thread.is_alive():
+        raise FailedError(NOT_LEFT.format("rank 0"))
+    return time.monotonic() - began
 
 
 def _name() -> str:

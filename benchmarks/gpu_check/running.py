@@ -22,7 +22,12 @@ def run_part(part: str, function: str, dry: bool, longest_s: float = LONGEST_S) 
         result = Path(folder) / "outcome.json"
         command = [sys.executable, "-m", "benchmarks.gpu_check.inside", part, function, str(result)]
         # A group of its own, which the servers that it starts belong to.
-        process = subprocess.Popen([*command, *(["--dry"] if dry else [])], cwd=ROOT, start_new_session=True)
+        process = subprocess.Popen(
+            [*command, *(["--dry"] if dry else [])],
+            cwd=ROOT,
+            env=os.environ | {"TMPDIR": folder},  # a checkpoint of a part that is ended is deleted too
+            start_new_session=True,
+        )
         try:
             status = process.wait(longest_s)
         except subprocess.TimeoutExpired:

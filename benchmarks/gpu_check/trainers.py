@@ -10,16 +10,27 @@ from contracts.optimizer import OptimizerSpec
 from contracts.support.ports import ReservedPort
 from contracts.trainer import PackedBatch, TrainerWorker, WorkerSpec
 
-LEARNING_RATE = 1e-3
+OPTIMIZER = OptimizerSpec(lr=1e-3)
 
 
 @contextmanager
-def started(worker: TrainerWorker, model: str, device: str) -> Iterator[TrainerWorker]:
-    """Yields the worker as the only rank of its trainer, with the model loaded."""
+def started(
+    worker: TrainerWorker,
+    model: str,
+    device: str,
+    optimizer: OptimizerSpec = OPTIMIZER,
+    world_size: int = 1,
+) -> Iterator[TrainerWorker]:
+    """Yields the worker as rank 0 of its trainer, with the model loaded."""
     with ReservedPort() as port:
-        optimizer = OptimizerSpec(lr=LEARNING_RATE)
         worker.init_worker(
-            WorkerSpec(model_path=model, optimizer=optimizer, master_port=port.number, device=device)
+            WorkerSpec(
+                model_path=model,
+                optimizer=optimizer,
+                world_size=world_size,
+                master_port=port.number,
+                device=device,
+            )
         )
         try:
             yield worker

@@ -111,7 +111,7 @@ def _measure(model: str, shape: ModelShape, variant: Variant, lengths: Sequence[
     with started(instantiate(config.trainer), model, device_of(dry)) as worker:
         seconds = _timed_steps(worker, batch)
         speed = describe_speed(training_flops(shape, lengths), sum(lengths), seconds, device_name())
-        return [speed] if dry else [speed, _memory(plan, speed)]
+        return [speed] if dry else [speed, check_memory(plan, speed)]
 
 
 def run_config(variant: Variant, tokens: int) -> RunConfig:
@@ -153,13 +153,16 @@ def describe_speed(flops: float, tokens: int, seconds: Sequence[float], device: 
     )
 
 
-def _memory(plan: Use, speed: str) -> str:
-    """Returns what was allocated at most, beside the plan. Raises FailedError if it is far beyond it."""
+def check_memory(plan: Use, *measured: str) -> str:
+    """Returns what was allocated at most, beside the plan.
+
+    Raises FailedError, with what was `measured` before, if it is far beyond the plan.
+    """
     free, total = torch.cuda.mem_get_info()
     allocated = torch.cuda.max_memory_allocated()
     line = describe_memory(plan, allocated, total - free)
     if allocated > MOST_ABOVE_PLAN * planned_tensors(plan):
-        raise FailedError(speed, f"{line}; expected: at most {MOST_ABOVE_PLAN:g} times the plan")
+        raise FailedError(*measured, f"{line}; expected: at most {MOST_ABOVE_PLAN:g} times the plan")
     return line
 
 

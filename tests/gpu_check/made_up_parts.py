@@ -4,9 +4,11 @@ import os
 import threading
 
 from benchmarks.gpu_check.outcomes import FailedError, SkippedError
+from benchmarks.gpu_check.parts import Part
 
 PARTS = {
-    name: f"tests.gpu_check.made_up_parts:{name}" for name in ("passes", "skips", "fails", "raises", "dies")
+    name: Part(f"tests.gpu_check.made_up_parts:{name}", minutes=1)
+    for name in ("passes", "skips", "fails", "raises", "dies")
 }
 
 

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.gpu_check.__main__ import main
 from benchmarks.gpu_check.inside import run
-from benchmarks.gpu_check.parts import PARTS
+from benchmarks.gpu_check.parts import PARTS, Part, unmeasured_first
 from benchmarks.gpu_check.running import run_part
 from tests.gpu_check import made_up_parts
 
@@ -47,13 +47,30 @@ def test_without_a_gpu_nothing_is_checked(tmp_path, capsys):
     ],
 )
 def test_the_lines_of_a_part_that_fails_say_why(name, state, lines):
-    outcome = run(name, made_up_parts.PARTS[name], dry=True)
+    outcome = run(name, made_up_parts.PARTS[name].function, dry=True)
     assert (outcome.state, outcome.lines) == (state, lines)
 
 
 def test_a_part_that_hangs_is_ended():
     outcome = run_part("hangs", "tests.gpu_check.made_up_parts:hangs", dry=True, longest_s=0.5)
     assert (outcome.state, outcome.lines) == ("fail", ["no end within 0.5 s"])
+
+
+def test_parts_that_no_table_has_come_first_and_one_that_does_not_fit_is_not_begun(tmp_path, capsys):
+    long = Part(made_up_parts.PARTS["dies"].function, minutes=3)
+    parts = {"head": long, "fits": made_up_parts.PARTS["passes"]}
+    arguments = ["--dry", "--out", str(tmp_path / "table.md"), "--minutes"]
+    assert main([*arguments, "2"], parts) == 0
+    assert list(rows(capsys.readouterr().out)) == ["fits"]
+    assert main([*arguments, "4"], parts) == 1
+    assert list(rows(capsys.readouterr().out)) == ["fits", "head"]  # docs/gpu.md has the head
+
+
+def test_only_a_pass_on_a_gpu_counts_as_measured():
+    row = "| `{}` | {} | 1 | |\n"
+    page = f"{row.format('a', 'what it does')}\n### H100\n{row.format('b', 'fail')}{row.format('c', 'pass')}"
+    page += f"\n### dry: CPU\n{row.format('d', 'pass')}"
+    assert unmeasured_first(dict.fromkeys("cabd"), page) == ["a", "b", "d", "c"]
 
 
 @pytest.mark.parametrize(
@@ -64,5 +81,10 @@ def test_a_part_that_hangs_is_ended():
     ],
 )
 def test_a_part_runs_dry(part):
-    outcome = run_part(part, PARTS[part], dry=True)
+    outcome = run_part(part, PARTS[part].function, dry=True)
+    assert outcome.state == "pass", outcome.lines
+
+
+def test_attention_runs_dry():
+    outcome = run("varlen", PARTS["varlen"].function, dry=True)
     assert outcome.state == "pass", outcome.lines
