@@ -10,6 +10,8 @@ import types
 
 from vllm import platforms
 
+from inference_adapters.vllm.__main__ import _arguments, _set_variables
+
 
 def h100() -> platforms.Platform:
     sys.modules["vllm._C_stable_libtorch"] = types.ModuleType("kernels")  # which the build for CPUs lacks
@@ -37,10 +39,10 @@ def h100() -> platforms.Platform:
 
 
 def main() -> None:
+    _set_variables()
     import vllm.config.vllm
     from vllm.engine.arg_utils import AsyncEngineArgs
-
-    from inference_adapters.vllm.__main__ import _arguments
+    from vllm.v1.engine.core_client import VLLM_ENGINE_READY_TIMEOUT_S
 
     vllm.config.vllm.HAS_TRITON = True
     for options in sys.argv[1:]:
@@ -54,6 +56,7 @@ def main() -> None:
             "largest_graph": config.compilation_config.max_cudagraph_capture_size,
             "asynchronous": config.scheduler_config.async_scheduling,
             "second_runner": config.use_v2_model_runner,
+            "start_s": VLLM_ENGINE_READY_TIMEOUT_S,
             "executor": config.parallel_config.distributed_executor_backend,
         }
         print(json.dumps(found))

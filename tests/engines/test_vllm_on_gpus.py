@@ -9,6 +9,7 @@ import pytest
 from transformers import Qwen2Config
 
 from benchmarks import vllm_servers
+from contracts.limits import START_VARIABLE
 from contracts.model_shape import ModelShape
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.composing.compose import compose_config
@@ -31,7 +32,11 @@ def recipes(tmp_path_factory) -> dict[str, tuple[RunConfig, dict]]:
         write_config(configs[recipe].model.shape, model)
         jobs = jobs_of(model, f"+exp={recipe}", f"model.path={model}")
         commands.append(json.dumps(jobs["server-0"].command[3:]))
-    environment = os.environ | {"PYTHONPATH": ".", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
+    environment = os.environ | {
+        "PYTHONPATH": ".",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+        START_VARIABLE: jobs["server-0"].environment[START_VARIABLE],
+    }
     done = subprocess.run(
         [vllm_servers.PYTHON, PROGRAM, *commands], capture_output=True, text=True, env=environment
     )
@@ -61,6 +66,11 @@ def test_a_server_has_the_runs_context_a_place_for_each_request_and_graphs(recip
     assert (limits["context"], limits["tokens"]) == (10_000, 8192)
     assert limits["places"] >= requests
     assert limits["graphs"] == "FULL_AND_PIECEWISE" and limits["largest_graph"] >= requests
+
+
+def test_vllm_waits_for_its_engine_as_long_as_the_run(recipes):
+    config, limits = recipes[RECIPES[-1]]
+    assert limits["start_s"] == config.world.server_start_timeout_s == 3600
 
 
 def test_vllm_chooses_what_its_page_says_that_no_test_has_run(recipes):
