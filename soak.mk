@@ -7,8 +7,9 @@ KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed 
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
 SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging soak-conversations $(KITS) soak-adapters \
-	soak-engines-vllm soak-engines-sglang soak-math-7b $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm \
-	soak-islands soak-islands-learning $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
+	soak-engines-vllm soak-engines-sglang soak-overlapped-vllm soak-math-7b $(PARALLEL) $(THOROUGH) \
+	soak-runs soak-viewer soak-ray soak-slurm soak-islands soak-islands-learning \
+	$(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 MINUTES := 30
 LONG := $(VENV)/bin/python -m pytest -m long
 .PHONY: soak soak-due soak-under-load soak-chaos $(SOAK)
@@ -27,7 +28,7 @@ $(SOAK): $(VENV)/test-engines
 $(SOAK): export SOAK_PART = $@
 $(SOAK): export PYTEST_ADDOPTS = -o faulthandler_timeout=0
 $(SOAK): export SEED ?= 0
-$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-vllm soak-math-7b: .venv-vllm/ready
+$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-vllm soak-overlapped-vllm soak-math-7b: .venv-vllm/ready
 $(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-sglang: .venv-sglang/ready
 soak-runs $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-ray soak-math-7b: redis-server
 
@@ -64,6 +65,9 @@ soak-engines-vllm:
 
 soak-engines-sglang:
 	$(LONG) -k "not tensor_parallel" tests/engines/test_sglang_long.py
+
+soak-overlapped-vllm:
+	$(LONG) tests/engines/test_overlapped_vllm.py
 
 soak-math-7b:
 	$(LONG) tests/engines/test_math_7b.py

@@ -20,6 +20,8 @@ MAX_CONNECTIONS = 4096
 HEADER_TIMEOUT_S = 10.0  # until a request's header is complete
 BODY_TIMEOUT_S = 120.0  # until the request's body is complete
 
+START_VARIABLE = "PIPELINERL_START_TIMEOUT_S"  # variable of a server that a run started: when it is given up
+
 # --- generation
 
 MAX_N = 128

@@ -53,7 +53,8 @@ class Trainer:
         self._heartbeat = Heartbeat(run_dir, f"trainer-{rank}", timeout_s)
         self._spans = Spans(run_dir, f"trainer-{rank}")
         self._worker = instantiate(config.trainer)
-        self._worker.init_worker(_worker_spec(config, rank, size))
+        with self._waiting():
+            self._worker.init_worker(_worker_spec(config, rank, size))
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s, timeout_s, self._heartbeat.beat)
         self._learner = Learner(config, self._worker)
         domain = build_domain(config)
@@ -63,7 +64,8 @@ class Trainer:
         resumed = latest_resumption(streams)
         self._checkpoints = Checkpoints(run_dir)
         if resumed.version > 0:
-            self._worker.load(self._checkpoints.worker(resumed.version))
+            with self._waiting():
+                self._worker.load(self._checkpoints.worker(resumed.version))
         self._version = resumed.version
         self._progress = Progress(self._learner.objective, has_begun=resumed.version > 0)
         manifest = self._worker.weight_manifest(config.weights.dtype)
@@ -238,7 +240,8 @@ class Trainer:
             self._rank_zero.metrics.write(self._version, **measured)
 
     def _waiting(self, longest_s: float | None = None) -> AbstractContextManager[None]:
-        """Beats while the block waits for servers or other ranks, at most for `longest_s` seconds."""
+        """Beats while the block loads, or waits for servers or ranks, at most for `longest_s` seconds."""
+        self._heartbeat.beat()
         beat = self._heartbeat.of_wait(self._config.world.rank_timeout_s if longest_s is None else longest_s)
         return meanwhile(EVERY_S, beat, "heartbeat")
 

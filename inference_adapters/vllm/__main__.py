@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from contracts.causal_model import is_text_part
-from contracts.limits import MAX_STOPS, MAX_TOP_LOGPROBS
+from contracts.limits import MAX_STOPS, MAX_TOP_LOGPROBS, START_VARIABLE
 from contracts.support.messages import first_line
 from inference_adapters.plain_weights import check_plain_weights
 from inference_adapters.serve import add_contract_arguments, arguments, run
@@ -30,9 +30,7 @@ def main() -> None:
         sys.exit(
             "cannot serve: unset VLLM_SERVER_DEV_MODE (its routes go past the contract) and VLLM_API_KEY"
         )
-    # OMP_NUM_THREADS sets the threads. By default vLLM pins all servers of a machine to the same core.
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ.setdefault("VLLM_MAX_STOP_STRINGS", str(MAX_STOPS))
+    _set_variables()
 
     from inference_adapters.vllm.engine import VllmEngine
     from inference_adapters.vllm.media import CONNECTOR
@@ -52,6 +50,15 @@ def main() -> None:
         sys.exit(f"cannot serve: {first_line(error)}")
     engine = VllmEngine(args)
     run(engine, args, lambda app, updates: add_openai_routes(engine, app, updates), LIMITS)
+
+
+def _set_variables() -> None:
+    """Sets what vLLM reads when it is imported, unless the user has set it."""
+    # OMP_NUM_THREADS sets the threads. By default vLLM pins all servers of a machine to the same core.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_MAX_STOP_STRINGS", str(MAX_STOPS))
+    if start_s := os.environ.get(START_VARIABLE):
+        os.environ.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", start_s)
 
 
 def _arguments() -> argparse.Namespace:

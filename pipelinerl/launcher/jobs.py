@@ -1,5 +1,6 @@
 """Plans the command and the environment of each process of a run. Starts nothing."""
 
+import math
 import shutil
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts.decided import refused_model, refused_option, takes_model
+from contracts.limits import START_VARIABLE
 from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import EngineConfig, ResolvedRun, RunConfig
@@ -80,7 +82,8 @@ class JobPlanner:
                 return Job(name, role, placement, command, environment, has_whole_environment=True)
             case "server" | "reference":
                 command = self._server_command(name, role, placements)
-                own = _threads(self._config)
+                start_s = math.ceil(self._config.world.server_start_timeout_s)
+                own = _threads(self._config) | {START_VARIABLE: str(start_s)}
             case "actor" | "preprocessor":
                 command = self._module(role)
                 own = {"OMP_NUM_THREADS": "1"} | self._streams | self._socket | self._scored_by(placements)

@@ -10,6 +10,7 @@ from pipelinerl.launcher.checking.components import missing
 from pipelinerl.launcher.checking.gpu_memory import longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.checking.model_source import Model
 from pipelinerl.launcher.checking.problems import describe_problems
+from pipelinerl.launcher.checking.server_limits import warned_of_places
 from pipelinerl.launcher.checking.template import describe_template
 from pipelinerl.launcher.executors.base import Executor, ResourceRequest
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
@@ -54,6 +55,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     )
     yield from _memory(config, model)
     yield from _expectations(config)
+    yield from warned_of_places(config)
     yield from prepared.placed.planner.transport.plan_notes()
     lacking = [*missing(config), streams.server and streams.server.missing]
     yield from (f"not here: {reason}" for reason in lacking if reason)

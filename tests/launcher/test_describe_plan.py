@@ -48,6 +48,7 @@ def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
     assert "Qwen/Qwen2.5-7B, no directory here, so from the Hugging Face hub, 7.6 B parameters" in text
     assert '--hf-overrides {"head_dtype": "float32"}' in text
     assert "expected in flight: 256 sequences" in text and "about 0.25 steps" in text
+    assert "warning" not in text
     assert "a server: 72.0 GiB = weights 14.2 GiB" in text and "a trainer rank: 52" in text
 
 
@@ -130,6 +131,9 @@ TWO_SERVERS = ("world.servers=2", "inference.concurrency=32", "batch_size=16")
             ["+exp=math_7b_4gpu", "world.servers=2", "world.trainer_ranks=2", OFFLOADED],
             "optimizer 0 bytes",
         ),
+        (["+exp=math_7b_4gpu", "inference.arguments.max_num_seqs=159"], "gets up to 160 requests"),
+        (["+exp=math_7b", "eval.pinned=true", "inference.arguments.max_num_seqs=63"], "up to 64 requests"),
+        (["+exp=math_7b", "inference.concurrency=null", "eval.concurrency=129"], "up to 257 requests"),
         ([*TWO_SERVERS, "max_lag=0"], "a mean of about 0, and 0 at most"),
         ([*TWO_SERVERS, "schedule=conventional"], "a mean of about 0, and 0 at most"),
         ([*TWO_SERVERS, "max_lag=1"], "a mean of about 1, and 1 at most"),

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from contracts.limits import START_VARIABLE
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import service_environment
 from pipelinerl.launcher.composing.compose import compose_config
@@ -36,6 +37,12 @@ def test_options_of_every_kind(tmp_path):
 def test_a_reference_server_may_serve_a_teacher(tmp_path, given, served):
     command = jobs_of(tmp_path, "reference=transformers", *given)["reference"].command
     assert command.count("--model") == 1 and command[command.index("--model") + 1] == served
+
+
+def test_servers_know_when_a_run_gives_them_up(tmp_path):
+    jobs = jobs_of(tmp_path, "reference=transformers", "world.server_start_timeout_s=1799.5")
+    told = {name: job.environment.get(START_VARIABLE) for name, job in jobs.items()}
+    assert (told["server-0"], told["reference"], told["trainer-0"]) == ("1800", "1800", None)
 
 
 @pytest.mark.parametrize("given", [[], ["reference.renew_every=5"]])

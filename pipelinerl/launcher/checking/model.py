@@ -25,6 +25,7 @@ from pipelinerl.launcher.checking.conversations import check_conversations, chec
 from pipelinerl.launcher.checking.gpu_memory import check_fits
 from pipelinerl.launcher.checking.model_source import LONGEST_REASON, Model
 from pipelinerl.launcher.checking.problems import Limits, check_answers, check_prompts
+from pipelinerl.launcher.checking.server_limits import check_context
 from pipelinerl.launcher.checking.template import check_template
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def check_model(config: RunConfig, model: Model) -> None:
             check_answers(domain.rows, template, limits, config.model.template)
     if model.shape:
         check_shape(config, model.shape)
+    check_context(config)
 
 
 def check_shape(config: RunConfig, shape: ModelShape) -> None:

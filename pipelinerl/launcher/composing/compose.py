@@ -2,6 +2,7 @@
 
 Hydra refuses a key that no file has. So the defaults of `pipelinerl/config.py` are registered as the lowest
 layer, and the files contain only deviations from them. Overrides of a resumed run change its configuration.
+A file may add numbers of the run: `${sum:${sampling.max_prompt_tokens},${sampling.max_tokens}}`.
 """
 
 from copy import deepcopy
@@ -35,6 +36,14 @@ from pipelinerl.paths import conf_directories, conf_directory
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # keys that a resume cannot change
 FIXED_OPTIONS = ("trainer.lora", "trainer.inner.lora")  # because a checkpoint has the trained parameters
+
+
+def _sum(*numbers: object) -> int | None:
+    """Returns None if one is no whole number. The schema then names that key."""
+    return sum(numbers) if all(isinstance(number, int) for number in numbers) else None
+
+
+OmegaConf.register_new_resolver("sum", _sum, replace=True)
 
 
 def compose_config(overrides: list[str]) -> RunConfig:
