@@ -80,8 +80,8 @@ class NcclGroup:
         leaving.start()
         if self._connected:  # otherwise a thread may still be connecting, under the lock that `abort` needs
             leaving.join(LEAVING_S)
-        if leaving.is_alive():
-            log.warning("NCCL's abort goes on in a thread of its own")
+            if leaving.is_alive():
+                log.warning("NCCL's abort has not ended after %g s, and goes on in a thread", LEAVING_S)
 
     def _on_callers_stream(
         self, tensor: torch.Tensor, options: dist.BroadcastOptions
