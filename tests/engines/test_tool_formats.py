@@ -27,7 +27,7 @@ class ReadsAnotherFormat(RendererConversations):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
-    return make_tool_model(tmp_path_factory.mktemp("model"), list(FORMATS), steps=600)
+    return make_tool_model(tmp_path_factory.mktemp("model"), list(FORMATS), steps=1000)
 
 
 @pytest.fixture(scope="module")
