@@ -27,6 +27,7 @@ from pipelinerl.launcher.checking.components import (
 )
 from pipelinerl.launcher.checking.model import check_model, with_absolute_teacher
 from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, make_model
+from pipelinerl.launcher.checking.nccl import check_nccl
 from pipelinerl.launcher.checking.problems import Problems, check_problems, check_same
 from pipelinerl.launcher.checking.trial.start import try_components
 from pipelinerl.launcher.executors.base import (
@@ -124,6 +125,7 @@ def _checked(config: RunConfig, resumed: Path | None) -> Found:
     judging = judging_of(config.judging, build_domain(config))
     model = find_model(config)
     check_model(config, model)
+    check_nccl(config)
     warn_of_decay(config)
     return Found(model, with_absolute_teacher(config.reference), judging, problems)
 
