@@ -4,18 +4,22 @@ Called by the plan and by `room.py`, once the model's shape is known. The traine
 part (`TrainerWorker.footprint`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from contracts.model_shape import ModelShape
 from contracts.support.sizes import describe_bytes
-from contracts.trainer import Footprint
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.checking.gpu_memory import VALUE_BYTES
 from pipelinerl.launcher.checking.prerequisites import SHARED_MEMORY
 from pipelinerl.launcher.executors.base import executor_class
 from pipelinerl.weight_transport import transport_of
+
+if TYPE_CHECKING:  # imports torch, which the launcher does not need
+    from contracts.trainer import Footprint
 
 
 class Held(NamedTuple):
