@@ -38,6 +38,17 @@ class WorkerSpec(BaseModel):
     alone: bool = Field(False, description="if true, the worker must not contact other runs, e.g. islands")
 
 
+@dataclass(frozen=True)
+class Footprint:
+    """What a trainer takes of host memory and disk, in bytes, besides its programs and their libraries."""
+
+    rank: int  # host memory that each rank always holds, such as an offloaded optimizer
+    saving: int  # host memory that each rank adds while it copies a checkpoint
+    whole: int  # host memory that rank 0 adds while it loads or exports the weights
+    checkpoint: int  # disk
+    export: int  # disk
+
+
 class TokenFields(dict[str, torch.Tensor]):
     """The tensors of the declared token fields, by name."""
 
@@ -216,6 +227,14 @@ class TrainerWorker(abc.ABC):
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:
         """Estimates a rank's device memory in bytes, by purpose, for a micro-batch of `tokens` tokens.
+
+        Uses only the constructor's options, and is called before `init_worker`. Returns None if the backend
+        has no estimate.
+        """
+        return None
+
+    def footprint(self, shape: ModelShape, world_size: int) -> Footprint | None:
+        """Estimates what the trainer takes of host memory and disk.
 
         Uses only the constructor's options, and is called before `init_worker`. Returns None if the backend
         has no estimate.

@@ -5,6 +5,8 @@ the source of every broadcast. Its other ranks are the engine processes of the i
 keys are those of torch's `new_group`, so an engine that can join such groups natively can join it.
 """
 
+import ctypes
+import os
 import socket
 import threading
 import time
@@ -26,6 +28,7 @@ from contracts.inference import Parameter
 from contracts.nccl import NcclGroup
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+NCCL_LIBRARY = "libnccl.so.2"
 
 
 class PeerLostError(RuntimeError):
@@ -200,7 +203,23 @@ def nccl_version() -> str | None:
     """Returns the NCCL version of this process, e.g. "2.27.3". Returns None without NCCL or a GPU."""
     if not (torch.cuda.is_available() and dist.is_nccl_available()):
         return None
-    return ".".join(str(part) for part in torch.cuda.nccl.version())
+    return loaded_nccl_version() or ".".join(str(part) for part in torch.cuda.nccl.version()[:3])
+
+
+def loaded_nccl_version() -> str | None:
+    """Returns the version of the NCCL library that this process has loaded, or None if torch contains it.
+
+    torch tells the version that it was built with, and another one may be installed.
+    """
+    found = ctypes.c_int()
+    try:
+        library = ctypes.CDLL(NCCL_LIBRARY, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return None
+    library.ncclGetVersion(ctypes.byref(found))
+    major, rest = divmod(found.value, 10_000)
+    minor, patch = divmod(rest, 100)
+    return f"{major}.{minor}.{patch}"
 
 
 def listening_store(address: str, port: int, timeout_s: float) -> dist.TCPStore:

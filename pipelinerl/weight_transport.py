@@ -94,6 +94,10 @@ class WeightTransport(abc.ABC):
 
     # --- in the launcher --------------------------------------------------------------------------
 
+    def shared_memory(self, size: int) -> int:
+        """Returns the bytes of /dev/shm that the transport takes for weights of `size` bytes."""
+        return 0
+
     def services(self) -> Sequence[Service]:
         """Returns the processes that the transport needs."""
         return ()

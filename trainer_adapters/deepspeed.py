@@ -8,6 +8,7 @@ On a CPU, DeepSpeed compiles a communication kernel at first use, which needs a 
 """
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from contracts.model_shape import ModelShape
-from contracts.trainer import PackedBatch, StepReport, TokenScores
+from contracts.trainer import Footprint, PackedBatch, StepReport, TokenScores
 from trainer_adapters.activation_checkpointing import checkpoint_layers
 from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
 from trainer_adapters.layers.kinds import read_along
@@ -93,7 +94,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         value = self._compute_dtype.itemsize
 
         def on_device(part: str, elements: int) -> int:
-            return 0 if (self._zero.get(f"offload_{part}") or {}).get("device") == "cpu" else elements
+            return 0 if self._is_offloaded(part) else elements
 
         shard = self._parameters(shape) // world_size
         trained = self._trained_parameters(shape)
@@ -106,6 +107,22 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             "optimizer": 3 * masters,  # master weights and two moments
             "gathered": value * live + FLOAT32 * bucket,
         }
+
+    def footprint(self, shape: ModelShape, world_size: int) -> Footprint:
+        """Offloaded state is held by every rank. Saving gathers a checkpoint into host memory, and copies it.
+
+        An offloaded optimizer has gradients, master weights and two moments in float32.
+        """
+        found = super().footprint(shape, world_size)
+        trained = self._trained_parameters(shape) // world_size
+        optimizer = 4 * FLOAT32 * trained * self._is_offloaded("optimizer")
+        stage_3 = self._zero["stage"] == 3
+        weights = self._compute_dtype.itemsize * self._parameters(shape) // world_size
+        weights *= stage_3 and self._is_offloaded("param")
+        return replace(found, rank=optimizer + weights, saving=2 * found.saving)
+
+    def _is_offloaded(self, part: str) -> bool:
+        return (self._zero.get(f"offload_{part}") or {}).get("device") == "cpu"
 
     # --- sharding -----------------------------------------------------------------------------
 

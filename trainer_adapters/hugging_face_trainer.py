@@ -20,7 +20,15 @@ from contracts.inference import Parameter
 from contracts.limits import MAX_INTEGER
 from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
-from contracts.trainer import LowRank, PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
+from contracts.trainer import (
+    Footprint,
+    LowRank,
+    PackedBatch,
+    SaveHandle,
+    TokenScores,
+    TrainerWorker,
+    WorkerSpec,
+)
 from contracts.weights import WeightManifest
 from trainer_adapters.activation_checkpointing import Checkpointing
 from trainer_adapters.buffers import loaded_buffers, persistent_buffers, share_buffers
@@ -29,7 +37,7 @@ from trainer_adapters.checkpoint_io import copy_tokenizer, load_model, save_mode
 from trainer_adapters.flash_attention import prefer_flash_attention_3
 from trainer_adapters.lora import LoRA, adapted_layers, base_parameters, factors_of
 from trainer_adapters.lora_files import KEY, description, difference, fingerprint, save_adapter
-from trainer_adapters.memory import activations, scoring
+from trainer_adapters.memory import FLOAT32, activations, scoring
 from trainer_adapters.output_head import default_chunk
 from trainer_adapters.process_group import join_on_device
 from trainer_adapters.start_check import Scores, check_scores
@@ -158,6 +166,17 @@ class HuggingFaceTrainer(TrainerWorker):
             "activations": activations(shape, tokens, value, self._activation_checkpointing),
             "logits": scoring(shape, chunk, tokens, value, self._fp32_head, frozen=bool(self._lora)),
         }
+
+    def footprint(self, shape: ModelShape, world_size: int) -> Footprint:
+        """Weights are loaded and exported in float32. A checkpoint has the trained ones and their moments.
+
+        Saving copies a checkpoint once into host memory, each rank its part.
+        """
+        checkpoint = (1 + len(MOMENTS)) * FLOAT32 * self._trained_parameters(shape)
+        whole = FLOAT32 * shape.parameters
+        return Footprint(
+            rank=0, saving=checkpoint // world_size, whole=whole, checkpoint=checkpoint, export=whole
+        )
 
     def _parameters(self, shape: ModelShape) -> int:
         return shape.parameters + (self._lora.parameters(shape) if self._lora else 0)

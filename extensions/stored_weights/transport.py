@@ -195,6 +195,9 @@ class Shared(WeightTransport):
     def needed_capabilities(self) -> dict[str, str]:
         return {"shared": "weights=shared needs servers that load stored weights"}
 
+    def shared_memory(self, size: int) -> int:
+        return 2 * size if self._parent.is_relative_to(SHARED_MEMORY) else 0  # a version, and the next one
+
     def server_options(self, launch: LaunchContext, server: str) -> list[str]:
         return _channels([f"file://{self._store(launch)}"])
 

@@ -142,7 +142,7 @@ class JobPlanner:
         served = engine.arguments.get("model", self._config.model.path)
         if why := refused_model(engine.module, str(served)):
             raise PlanError(f"{name}: {why}")
-        command = [_interpreter(engine), "-m", engine.module, "--host", self._host(placement)]
+        command = [interpreter_of(engine), "-m", engine.module, "--host", self._host(placement)]
         command += ["--port", str(placement.port)]
         if engine.model is None and "model" not in engine.arguments:
             command += ["--model", str(self._config.model.path)]
@@ -185,7 +185,8 @@ def _option(name: str, value: object) -> list[str]:
     return [] if value is None else [f"--{name}", str(value)]
 
 
-def _interpreter(engine: EngineConfig) -> str:
+def interpreter_of(engine: EngineConfig) -> str:
+    """Returns the path or the name of the engine's Python. Raises PlanError if that is not here."""
     if engine.python:
         if shutil.which(engine.python) is None:
             raise PlanError(f"inference.python: {engine.python} is no interpreter that can be run here")

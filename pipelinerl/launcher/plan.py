@@ -8,11 +8,13 @@ from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.components import missing
 from pipelinerl.launcher.checking.gpu_memory import longest_sequence, rank_use, sequences_held, server_use
+from pipelinerl.launcher.checking.host_needs import describe_host
 from pipelinerl.launcher.checking.model_source import Model
+from pipelinerl.launcher.checking.prerequisites import caution_of_shared_memory, driver_cuda, lacking
 from pipelinerl.launcher.checking.problems import describe_problems
 from pipelinerl.launcher.checking.server_limits import warned_of_places
 from pipelinerl.launcher.checking.template import describe_template
-from pipelinerl.launcher.executors.base import Executor, ResourceRequest
+from pipelinerl.launcher.executors.base import Executor, ResourceRequest, executor_class
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.jobs import Job
@@ -57,8 +59,9 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield from _expectations(config)
     yield from warned_of_places(config)
     yield from prepared.placed.planner.transport.plan_notes()
-    lacking = [*missing(config), streams.server and streams.server.missing]
-    yield from (f"not here: {reason}" for reason in lacking if reason)
+    lacking_packages = [*missing(config), streams.server and streams.server.missing]
+    yield from (f"not here: {reason}" for reason in lacking_packages if reason)
+    yield from _machine(config)
 
 
 def _reservations(config: RunConfig, executor: Executor) -> Iterator[str]:
@@ -130,6 +133,19 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
     yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"
     if uses[1] is None:
         yield "  a trainer rank: its backend makes no estimate"
+    yield from describe_host(config, model.shape)
+
+
+def _machine(config: RunConfig) -> Iterator[str]:
+    """Yields what this machine lacks. Without a driver, the plan is for another one."""
+    if not config.world.gpus:
+        return
+    if executor_class(config).spans_nodes or driver_cuda() is None:
+        yield "not checked here: the driver, C compiler, Python.h and /dev/shm of the machines with the GPUs"
+        return
+    yield from (f"not here: {reason}" for reason in lacking(config))
+    if caution := caution_of_shared_memory():
+        yield f"warning: {caution}"
 
 
 def _expectations(config: RunConfig) -> Iterator[str]:

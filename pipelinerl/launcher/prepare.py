@@ -27,7 +27,9 @@ from pipelinerl.launcher.checking.components import (
 )
 from pipelinerl.launcher.checking.model import check_model, with_absolute_teacher
 from pipelinerl.launcher.checking.model_source import Model, fetch_model, find_model, make_model
+from pipelinerl.launcher.checking.nccl import check_nccl
 from pipelinerl.launcher.checking.problems import Problems, check_problems, check_same
+from pipelinerl.launcher.checking.room import check_room
 from pipelinerl.launcher.checking.trial.start import try_components
 from pipelinerl.launcher.executors.base import (
     Executor,
@@ -85,7 +87,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         stack.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)
         # A plan is already made in a forked process.
-        check = partial(_checked, config, run_dir if position else None)
+        check = partial(_checked, config, run_dir, is_resumed=position is not None)
         found = check() if config.plan else in_forked(check)
         executor = stack.enter_context(closing(executor_of(config)))
         is_unplaced = config.plan and executor.spans_nodes  # a plan needs no cluster
@@ -93,7 +95,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
         specs = job_specs(config, found.judging)
         placements = planned_placements(specs) if is_unplaced else place(config, executor, specs)
         if not config.plan:
-            found = _with_model_here(config, found, executor.may_fork)
+            found = _with_model_here(config, run_dir, found, executor.may_fork)
         resolved = _resolved(config, run_dir, found, streams)
         planner = JobPlanner(resolved, run_dir, token, streams.environment)
         placed = PlacedRun(resolved, run_dir, planner, executor, placements)
@@ -110,8 +112,7 @@ def _position(run_dir: Path, config: RunConfig) -> Position | None:
     return None
 
 
-def _checked(config: RunConfig, resumed: Path | None) -> Found:
-    """resumed: the run directory if the run is resumed."""
+def _checked(config: RunConfig, run_dir: Path, is_resumed: bool) -> Found:
     backend_of(config.streams, Path())
     check_executor(config)
     try_components(config)
@@ -119,22 +120,29 @@ def _checked(config: RunConfig, resumed: Path | None) -> Found:
     check_observers(config)
     check_machine(config)
     problems = check_problems(config)
-    if resumed and problems:
-        check_same(resumed, problems)
+    if is_resumed and problems:
+        check_same(run_dir, problems)
     judging = judging_of(config.judging, build_domain(config))
     model = find_model(config)
-    check_model(config, model)
+    _check_model(config, model, run_dir)
+    check_nccl(config)
     warn_of_decay(config)
     return Found(model, with_absolute_teacher(config.reference), judging, problems)
 
 
-def _with_model_here(config: RunConfig, found: Found, may_fork: bool) -> Found:
+def _check_model(config: RunConfig, model: Model, run_dir: Path) -> None:
+    check_model(config, model)
+    if model.shape and not config.plan:
+        check_room(config, model.shape, run_dir)
+
+
+def _with_model_here(config: RunConfig, run_dir: Path, found: Found, may_fork: bool) -> Found:
     if found.model.state not in ("to be made", "on the hub"):
         return found
 
     def bring() -> Model:
         here = make_model(config) if found.model.state == "to be made" else fetch_model(found.model.path)
-        check_model(config, here)
+        _check_model(config, here, run_dir)
         return here
 
     return found._replace(model=in_forked(bring) if may_fork else bring())

@@ -40,6 +40,10 @@ class Checkpoints:
         """The directory of the Hugging Face model that is exported at the end of the run."""
         return self._directory / "final"
 
+    def size(self) -> int:
+        """Returns the bytes of all checkpoints and of the export, complete or not."""
+        return sum(file.stat().st_size for file in self._directory.rglob("*") if file.is_file())
+
     def worker(self, version: int) -> Path:
         """Returns the directory for `TrainerWorker.save` and `load`."""
         return self._of(version) / "worker"

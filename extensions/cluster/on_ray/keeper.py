@@ -24,6 +24,7 @@ REACH_S = 10.0  # time for the launcher to accept a connection
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 OWNER_ALONE = 0o700
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
+NCCL_VARIABLE = "NCCL_SOCKET_IFNAME"
 SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 
 
@@ -37,6 +38,7 @@ class Keeper:
         self._source = memory_file(guard)
         self._withheld = re.compile(withheld)
         self._gpus = ""
+        self._interface: str | None = None
         self._port: socket.socket | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._number = 0  # number of the process that was started last
@@ -53,8 +55,9 @@ class Keeper:
             self._port = reserved(host or address, port)
             port = self._port.getsockname()[1]
         self._gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "") if gpus else ""
-        interface = os.environ.get(INTERFACE_VARIABLE) or interface_of(address)
-        return {"host": socket.gethostname(), "port": port, "gpus": self._gpus, "interface": interface}
+        self._interface = os.environ.get(INTERFACE_VARIABLE) or interface_of(address)
+        found = {"port": port, "gpus": self._gpus, "interface": self._interface}
+        return {"host": socket.gethostname(), **found}
 
     def keep(self) -> None:
         """Never returns, so that the call fails when this process or its node is lost."""
@@ -79,7 +82,9 @@ class Keeper:
                 "that all nodes share"
             )
         log.parent.mkdir(mode=OWNER_ALONE, exist_ok=True)
-        node = {} if process["has_whole_environment"] else self._environment() | process["forwarded"]
+        node = {}
+        if not process["has_whole_environment"]:
+            node = with_interface_of_nccl(self._environment() | process["forwarded"], self._interface)
         order = {"environment": node | process["environment"]}
         passed = ("command", "grace_s", "ends_if_stopped", "log", "log_bytes")
         order |= {name: process[name] for name in passed}
@@ -179,6 +184,12 @@ def environment_of(pid: int) -> dict[str, str]:
     entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     pairs = [os.fsdecode(entry).split("=", 1) for entry in entries if b"=" in entry]
     return {name: value for name, value in pairs if name in os.environ}
+
+
+def with_interface_of_nccl(environment: dict[str, str], interface: str | None) -> dict[str, str]:
+    """Returns the variables with gloo's interface for NCCL too, unless they name another."""
+    given = {NCCL_VARIABLE: f"={interface}"} if interface else {}  # without `=`, eth1 means eth10 too
+    return given | environment
 
 
 def interface_of(address: str) -> str | None:

@@ -23,6 +23,7 @@ from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PartError, PlanError
 from pipelinerl.errors.part_faults import describe_fault
 from pipelinerl.launcher.checking.combinations import check_demonstrated, check_together
+from pipelinerl.launcher.checking.prerequisites import lacking
 from pipelinerl.launcher.executors.base import executor_class
 from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.launcher.resource_requests import job_specs
@@ -209,14 +210,16 @@ def _is_of(module: str, value: object) -> bool:
 
 
 def check_machine(config: RunConfig) -> None:
-    """Raises PlanError for missing packages, GPUs, CPUs or addresses. A plan may lack them."""
+    """Raises PlanError for missing packages, programs, GPUs, CPUs or addresses. A plan may lack them."""
     if config.plan:
         return
-    if lacking := missing(config):
-        raise PlanError(lacking[0])
+    if absent := missing(config):
+        raise PlanError(absent[0])
     import torch
 
     if not executor_class(config).spans_nodes:
+        if without := next(lacking(config), None):
+            raise PlanError(without)
         found = torch.cuda.device_count()
         if config.world.gpus > found:
             raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
