@@ -18,7 +18,7 @@ def test_import_rules():
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
     ("contracts",): 4_200,
-    ("pipelinerl",): 26_300,
+    ("pipelinerl",): 26_400,
     ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 41_800,
 }
 
