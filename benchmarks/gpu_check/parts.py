@@ -45,7 +45,11 @@ PARTS = {
 
 def unmeasured_first(parts: Mapping[str, Part], page: str) -> list[str]:
     """Returns the names in their order, but last those that passed on a GPU in a table of `page`."""
+    return sorted(parts, key=passed_in(page).__contains__)
+
+
+def passed_in(page: str) -> set[str]:
+    """Returns the names of the parts that passed on a GPU in a table of `page`."""
     _, *sections = re.split("^### ", page, flags=re.MULTILINE)
     on_a_gpu = "".join(each for each in sections if not each.startswith("dry: "))
-    passed = {row[1] for row in ROW.finditer(on_a_gpu) if "| pass |" in row[0]}
-    return sorted(parts, key=passed.__contains__)
+    return {row[1] for row in ROW.finditer(on_a_gpu) if "| pass |" in row[0]}

@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 
-from benchmarks.gpu_check.__main__ import main
+from benchmarks.gpu_check.__main__ import PAGE, main
 from benchmarks.gpu_check.inside import run
-from benchmarks.gpu_check.parts import PARTS, Part, unmeasured_first
+from benchmarks.gpu_check.parts import PARTS, Part, passed_in, unmeasured_first
 from benchmarks.gpu_check.running import run_part
 from tests.gpu_check import made_up_parts
 
@@ -71,6 +71,13 @@ def test_only_a_pass_on_a_gpu_counts_as_measured():
     page = f"{row.format('a', 'what it does')}\n### H100\n{row.format('b', 'fail')}{row.format('c', 'pass')}"
     page += f"\n### dry: CPU\n{row.format('d', 'pass')}"
     assert unmeasured_first(dict.fromkeys("cabd"), page) == ["a", "b", "d", "c"]
+
+
+def test_the_page_names_the_parts_that_no_table_has():
+    page = PAGE.read_text()
+    _, _, sentence = page.partition("\nThese parts have not passed on a GPU: ")
+    named = re.findall("`(.+?)`", sentence.partition(". ")[0])
+    assert set(named) == PARTS.keys() - passed_in(page)
 
 
 @pytest.mark.parametrize(
