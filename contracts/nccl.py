@@ -33,6 +33,7 @@ POLL_S = 0.0005
 CONNECTING_POLL_S = 0.05
 LEAVING_S = 2.0
 ABORTED = "the group was aborted"
+ABORTING = "abort NCCL group"  # name of the thread
 
 
 class NcclGroup:
@@ -76,7 +77,7 @@ class NcclGroup:
         Peers on the same node may not notice: each rank of a group must leave by itself.
         """
         self._aborted.set()
-        leaving = threading.Thread(target=self._group.abort, daemon=True, name="abort NCCL group")
+        leaving = threading.Thread(target=self._group.abort, daemon=True, name=ABORTING)
         leaving.start()
         if self._connected:  # otherwise a thread may still be connecting, under the lock that `abort` needs
             leaving.join(LEAVING_S)

@@ -177,6 +177,11 @@ class InferenceConfig(EngineConfig):
         engines = [self, *self.others.values()]
         return engines[server % len(engines)]
 
+    def used_engines(self, servers: int) -> dict[str, EngineConfig]:
+        """Returns the engines of the first `servers` servers, by their keys in the configuration."""
+        named = {"inference": self} | {f"inference.others.{name}": one for name, one in self.others.items()}
+        return dict(list(named.items())[:servers])
+
 
 class OptimizerConfig(OptimizerSpec):
     """The contract's optimizer, with a schedule that the run must choose."""

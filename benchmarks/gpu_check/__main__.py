@@ -60,6 +60,9 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
         record(options.out, heading, versions(), outcome)
         print(f"{part}: {outcome.state} after {outcome.seconds:.0f} s", flush=True)
         outcomes.append(outcome)
+    if not outcomes:
+        print("nothing was checked: give more --minutes", file=sys.stderr)
+        return 2
     print(f"\n{section(heading, versions(), [row(each) for each in outcomes])}\nwritten to {options.out}")
     return int(any(outcome.state == "fail" for outcome in outcomes))
 

@@ -17,6 +17,7 @@ import torch
 
 from benchmarks.gpu_check.outcomes import FailedError
 from contracts.conformance.inference.trainer_process import GroupProcess, GroupSpec, receiver
+from contracts.nccl import ABORTING
 from contracts.support.addresses import LOOPBACK
 from contracts.weights import RendezvousStore, WeightGroup
 
@@ -94,8 +95,8 @@ class Trial:
             peer.send(BUCKET)
             group.broadcast(torch.ones(BUCKET, dtype=torch.uint8), START_S)
             peer.receive(START_S)
-            seconds = [_closed(group) if rank == 0 else _peer_closed(peer) for rank in order]
-        each = ", ".join(f"rank {rank} in {took:.1f} s" for rank, took in zip(order, seconds, strict=True))
+            took = [_closed(group) if rank == 0 else _peer_closed(peer) for rank in order]
+        each = ", ".join(f"rank {rank} in {how_long}" for rank, how_long in zip(order, took, strict=True))
         return f"left in the order {order[0]}, {order[1]}: {each}"
 
     def _spec(self, timeout_s: float) -> GroupSpec:
@@ -138,7 +139,7 @@ def receive_on(pipe: Connection, spec: GroupSpec, port: int, gpu: int) -> None:
 
 
 def leave_on(pipe: Connection, spec: GroupSpec, port: int, gpu: int) -> None:
-    """Runs rank 1 in its own process: receives a bucket, and leaves when it is told. Sends the seconds."""
+    """Runs rank 1 in its own process: receives a bucket, and leaves when it is told. Sends how long it took."""
     if spec.backend == "nccl":
         torch.cuda.set_device(gpu)
     pipe.send("ready")
@@ -149,11 +150,17 @@ def leave_on(pipe: Connection, spec: GroupSpec, port: int, gpu: int) -> None:
     pipe.recv()
     began = time.monotonic()
     group.close()
-    pipe.send(time.monotonic() - began)
+    pipe.send(_since(began))
+
+
+def _since(began: float) -> str:
+    """Returns the seconds since then, and whether NCCL's abort goes on in a thread that was abandoned."""
+    goes_on = any(thread.name == ABORTING for thread in threading.enumerate())
+    return f"{time.monotonic() - began:.1f} s{', and NCCL still aborts' * goes_on}"
 
 
 def _peer_closed(peer: GroupProcess) -> object:
-    """Tells the peer to leave. Returns its seconds. Raises FailedError at the deadline."""
+    """Tells the peer to leave. Returns how long it took. Raises FailedError at the deadline."""
     peer.send("leave")
     try:
         return peer.receive(CLOSE_S)
@@ -161,15 +168,15 @@ def _peer_closed(peer: GroupProcess) -> object:
         raise FailedError(NOT_LEFT.format("rank 1")) from error
 
 
-def _closed(group: WeightGroup) -> float:
-    """Leaves the group in a thread. Returns its seconds. Raises FailedError at the deadline."""
+def _closed(group: WeightGroup) -> str:
+    """Leaves the group in a thread. Returns how long it took. Raises FailedError at the deadline."""
     began = time.monotonic()
     closing_thread = threading.Thread(target=group.close, daemon=True)
     closing_thread.start()
     closing_thread.join(CLOSE_S)
     if closing_thread.is_alive():
         raise FailedError(NOT_LEFT.format("rank 0"))
-    return time.monotonic() - began
+    return _since(began)
 
 
 def _name() -> str:

@@ -142,7 +142,10 @@ def _with_model_here(config: RunConfig, run_dir: Path, found: Found, may_fork: b
 
     def bring() -> Model:
         here = make_model(config) if found.model.state == "to be made" else fetch_model(found.model.path)
-        _check_model(config, here, run_dir)
+        if found.model.shape:  # by which the room was checked
+            check_model(config, here)
+        else:
+            _check_model(config, here, run_dir)
         return here
 
     return found._replace(model=in_forked(bring) if may_fork else bring())

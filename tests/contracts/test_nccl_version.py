@@ -3,6 +3,9 @@
 import subprocess
 import sys
 
+import pytest
+import torch
+
 CODE = """
 import ctypes, sys
 from contracts.weights import loaded_nccl_version
@@ -12,6 +15,8 @@ print(loaded_nccl_version())
 """
 
 
+@pytest.mark.engines  # which need a C compiler, as this test does
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has loaded an NCCL of its own")
 def test_it_is_that_of_the_loaded_library(tmp_path):
     source = tmp_path / "nccl.c"
     source.write_text("int ncclGetVersion(int *version) { *version = 23007; return 0; }\n")

@@ -62,6 +62,8 @@ def test_parts_that_no_table_has_come_first_and_one_that_does_not_fit_is_not_beg
     arguments = ["--dry", "--out", str(tmp_path / "table.md"), "--minutes"]
     assert main([*arguments, "2"], parts) == 0
     assert list(rows(capsys.readouterr().out)) == ["fits"]
+    assert main([*arguments, "2"], {"head": long}) == 2  # nothing fits
+    capsys.readouterr()
     assert main([*arguments, "4"], parts) == 1
     assert list(rows(capsys.readouterr().out)) == ["fits", "head"]  # docs/gpu.md has the head
 

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from contracts.inference import ContractInfo
-from pipelinerl.clients.server_control import ContractRefusalError
+from contracts.nccl import LEAVING_S
+from pipelinerl.clients.server_control import LEAVE_TIMEOUT_S, ContractRefusalError
 from pipelinerl.training.membership.blame import blame_for_joining
 from pipelinerl.training.membership.servers import Servers
 from pipelinerl.training.membership.weight_groups import WeightGroups
@@ -64,8 +65,15 @@ def test_servers_that_offer_it_leave_an_nccl_group_before_rank_0(backend, in_a_g
         groups.group.close = look_and_close
         groups._backend = backend
         groups.leave()
+        groups._backend = "gloo"
+        assert groups.form(infos, HANG_S) == {}
+        groups.leave()
         servers.close()
     assert found == in_a_group
+
+
+def test_servers_and_an_abort_that_never_answer_delay_the_next_group_by_five_seconds_at_most():
+    assert LEAVE_TIMEOUT_S + LEAVING_S < 5
 
 
 def test_a_server_that_says_it_joined_a_group_that_did_not_form_is_to_blame():

@@ -23,7 +23,7 @@ from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PartError, PlanError
 from pipelinerl.errors.part_faults import describe_fault
 from pipelinerl.launcher.checking.combinations import check_demonstrated, check_together
-from pipelinerl.launcher.checking.prerequisites import lacking
+from pipelinerl.launcher.checking.prerequisites import driver_cuda, fault_of_driver, lacking
 from pipelinerl.launcher.executors.base import executor_class
 from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.launcher.resource_requests import job_specs
@@ -218,11 +218,14 @@ def check_machine(config: RunConfig) -> None:
     import torch
 
     if not executor_class(config).spans_nodes:
-        if without := next(lacking(config), None):
-            raise PlanError(without)
         found = torch.cuda.device_count()
         if config.world.gpus > found:
-            raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
+            why = fault_of_driver(torch.version.cuda, driver_cuda())
+            raise PlanError(
+                why or f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU"
+            )
+        if without := next(lacking(config), None):
+            raise PlanError(without)
         cpus = os.cpu_count() or 1
         processes = config.world.servers + config.world.trainer_ranks
         if processes > PROCESSES_PER_CPU * cpus:

@@ -86,7 +86,7 @@ def describe_host(config: RunConfig, shape: ModelShape) -> Iterator[str]:
     if taken and not executor_class(config).spans_nodes:
         yield f"  all at a time: {describe_bytes(_most(config, taken, held))}"
     if taken:
-        yield f"disk of the run directory, estimated: {describe_parts(disk_parts(config, taken))}"
+        yield f"disk of checkpoints and export, estimated: {describe_parts(disk_parts(config, taken))}"
 
 
 def _most(config: RunConfig, taken: Footprint, held: list[Held]) -> int:

@@ -6,13 +6,14 @@ Called by `nccl.py` and `prerequisites.py`. Must not know the configuration.
 import re
 import shutil
 import sys
+import sysconfig
 from importlib.metadata import distributions
 from pathlib import Path
 
 PACKAGES = (
-    "lib*/python3*/site-packages",
-    "lib/python3*/dist-packages",
-    "local/lib/python3*/dist-packages",  # Debian's
+    "lib*/{}/site-packages",
+    "lib/python3/dist-packages",  # Debian's
+    "local/lib/{}/dist-packages",
 )
 VERSIONED = re.compile(r"python3\.\d+t?")
 
@@ -27,16 +28,21 @@ def installed(python: str, names: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def _packages(python: str) -> list[Path]:
-    root = _found(python).parent.parent
-    return [place for pattern in PACKAGES for place in sorted(root.glob(pattern))]
+    """Returns where its packages are. A prefix may have those of several versions of Python."""
+    found = _found(python)
+    version = found.resolve().name
+    name = version if VERSIONED.fullmatch(version) else "python3*"
+    return [place for pattern in PACKAGES for place in sorted(found.parent.parent.glob(pattern.format(name)))]
 
 
 def header_directory(python: str) -> Path | None:
     """Returns the directory that should have the interpreter's Python.h, or None if that is not known."""
+    if python == sys.executable:
+        return Path(sysconfig.get_path("include"))
     real = _found(python).resolve()
     base = real.parent.parent
-    is_copy = (base / "pyvenv.cfg").exists()  # of an interpreter that is elsewhere
-    return None if is_copy or not VERSIONED.fullmatch(real.name) else base / "include" / real.name
+    is_installed = any(base.glob(f"lib*/{real.name}/os.py"))  # not so for a copy, a shim or a wrapper
+    return base / "include" / real.name if is_installed and VERSIONED.fullmatch(real.name) else None
 
 
 def _found(python: str) -> Path:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.interpreters import installed
+from pipelinerl.launcher.checking.prerequisites import driver_cuda
 from pipelinerl.launcher.executors.base import executor_class
 from pipelinerl.launcher.jobs import interpreter_of, missing_engine
 from pipelinerl.weight_transport import Group, transport_of
@@ -36,8 +37,11 @@ class Nccl(NamedTuple):
 
 def check_nccl(config: RunConfig) -> None:
     """Raises PlanError if the trainer's NCCL is known to differ from that of an engine in a group with it."""
+    receivers = _receivers(config)
+    if not receivers:
+        return
     trainer = _nccl_of(sys.executable, version("torch").partition("+")[0], config.plan)
-    for key, engine in _receivers(config).items():
+    for key, engine in receivers.items():
         other = _of_engine(engine, config.plan)
         if trainer and other and other.version != trainer.version:
             raise PlanError(_refusal(config, key, engine.package or key, trainer, other))
@@ -49,8 +53,7 @@ def _receivers(config: RunConfig) -> dict[str, EngineConfig]:
         return {}
     engines: dict[str, EngineConfig] = {}
     if isinstance(transport_of(config), Group):
-        engines = {"inference": config.inference}
-        engines |= {f"inference.others.{name}": one for name, one in config.inference.others.items()}
+        engines |= config.inference.used_engines(config.world.servers)
     if config.reference and config.reference.renew_every:
         engines["reference"] = config.reference
     return engines
@@ -69,7 +72,8 @@ def _nccl_of(python: str, torch: str | None, is_planned: bool) -> Nccl | None:
     if found := installed(python, WHEELS):
         wheel, number = found
         return Nccl(number, "installed", python, wheel)
-    return _brought_by(torch, python) if is_planned else None
+    is_for_another_machine = is_planned and driver_cuda() is None
+    return _brought_by(torch, python) if is_for_another_machine else None
 
 
 def _brought_by(torch: str | None, python: str) -> Nccl | None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from contracts.support.sizes import describe_bytes
 from pipelinerl.config import RunConfig
@@ -29,7 +30,7 @@ def lacking(config: RunConfig) -> Iterator[str]:
     import torch
 
     found = [fault_of_driver(torch.version.cuda, driver_cuda())]
-    if pythons := _compiling(config):
+    if (pythons := _compiling(config)) and not _has_compiled():
         found.append(fault_of_compiler())
         found += [fault_of_header(python) for python in pythons]
     yield from filter(None, found)
@@ -67,18 +68,25 @@ def fault_of_driver(torch_cuda: str | None, driver: tuple[int, int] | None) -> s
 
 def _compiling(config: RunConfig) -> list[str]:
     """Returns the interpreters in which Triton compiles C code at the first use of a kernel."""
-    engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
+    served = config.inference.used_engines(config.world.servers).values()
+    engines = [*served, *filter(None, [config.reference])]
     using = [e for e in engines if e.package in TRITON_ENGINES and not missing_engine(e)]
     own = [sys.executable] if config.trainer.options.get("compile_layers") else []
     return list(dict.fromkeys([*map(interpreter_of, using), *own]))
 
 
+def _has_compiled() -> bool:
+    """Returns True if Triton keeps results on this machine, as in an image where all was compiled before."""
+    kept = Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache")
+    return kept.is_dir() and any(kept.iterdir())
+
+
 def fault_of_compiler() -> str | None:
-    """Returns why Triton finds no C compiler. It looks for CC, and then for clang and gcc."""
+    """Returns why Triton finds no C compiler. It takes CC as one path, and else looks for clang and gcc."""
     named = os.environ.get("CC")
-    if named and not shutil.which(named.split()[0]):
-        return f"CC={named} is no program here, and Triton compiles with it: set it to a C compiler"
-    if not named and not (shutil.which("clang") or shutil.which("gcc")):
+    if named is not None and not shutil.which(named):
+        return f"CC={named} is no program here, and Triton compiles with it: set it to one, without options"
+    if named is None and not (shutil.which("clang") or shutil.which("gcc")):
         return (
             "there is no C compiler, which Triton needs: install gcc (apt-get install gcc), or set CC to one"
         )
@@ -96,9 +104,17 @@ def fault_of_header(python: str) -> str | None:
     )
 
 
+def free_shared_memory() -> int:
+    """Returns the free bytes of /dev/shm: none where there is none."""
+    try:
+        return shutil.disk_usage(SHARED_MEMORY).free
+    except OSError:
+        return 0
+
+
 def caution_of_shared_memory() -> str | None:
     """Returns a line if /dev/shm may be too small for NCCL, as it is in a container by default."""
-    free = shutil.disk_usage(SHARED_MEMORY).free
+    free = free_shared_memory()
     if free >= NCCL_SHARED_MEMORY:
         return None
     return (

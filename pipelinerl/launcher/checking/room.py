@@ -11,7 +11,11 @@ from contracts.support.sizes import describe_bytes
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.host_needs import describe_parts, disk_parts, footprint, shared_memory
-from pipelinerl.launcher.checking.prerequisites import SHARED_MEMORY, caution_of_shared_memory
+from pipelinerl.launcher.checking.prerequisites import (
+    SHARED_MEMORY,
+    caution_of_shared_memory,
+    free_shared_memory,
+)
 from pipelinerl.launcher.executors.base import executor_class
 from pipelinerl.training.checkpoints import Checkpoints
 
@@ -42,7 +46,7 @@ def _warn_of_disk(config: RunConfig, shape: ModelShape, run_dir: Path) -> None:
 
 
 def _check_shared_memory(needed: int) -> None:
-    free = shutil.disk_usage(SHARED_MEMORY).free
+    free = free_shared_memory()
     if free < needed:
         raise PlanError(
             f"{SHARED_MEMORY} has {describe_bytes(free)} left, and weights take {describe_bytes(needed)} of "

@@ -46,10 +46,7 @@ def warned_of_places(config: RunConfig) -> Iterator[str]:
 
 def _given(config: RunConfig, options: tuple[str, ...]) -> Iterator[tuple[str, int]]:
     """Yields each of the options that is set, as the command line names it, and its value."""
-    inference = config.inference
-    engines = {"inference": inference}
-    engines |= {f"inference.others.{name}": engine for name, engine in inference.others.items()}
-    for key, engine in engines.items():
+    for key, engine in config.inference.used_engines(config.world.servers).items():
         for option, value in engine.arguments.items():
             if option.replace("-", "_") in options and type(value) is int:
                 yield f"{key}.arguments.{option}", value

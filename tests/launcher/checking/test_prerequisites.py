@@ -45,8 +45,8 @@ def test_a_c_compiler_is_looked_for_as_triton_does(monkeypatch, tmp_path):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "there is no C compiler, which Triton needs: install gcc" in fault_of_compiler()
-    monkeypatch.setenv("CC", "icc -O2")
-    assert fault_of_compiler().startswith("CC=icc -O2 is no program here")
+    monkeypatch.setenv("CC", "icc")
+    assert fault_of_compiler().startswith("CC=icc is no program here")
     for name in ("icc", "gcc"):
         (tmp_path / name).touch(mode=0o755)
         assert fault_of_compiler() is None
@@ -56,12 +56,14 @@ def test_a_c_compiler_is_looked_for_as_triton_does(monkeypatch, tmp_path):
 def test_python_h_is_that_of_the_interpreter_itself(monkeypatch, tmp_path):
     for name in prerequisites.HEADER_PATHS:
         monkeypatch.delenv(name, raising=False)
-    for name in ("usr/bin", "venv/bin", "usr/include/python3.11"):
+    for name in ("usr/bin", "venv/bin", "usr/include/python3.11", "usr/lib/python3.11"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "usr" / "bin" / "python3.11").touch(mode=0o755)
     python = tmp_path / "venv" / "bin" / "python"
     python.symlink_to(tmp_path / "usr" / "bin" / "python3.11")
     headers = tmp_path / "usr" / "include" / "python3.11"
+    assert fault_of_header(str(python)) is None  # a wrapper may have that name
+    (tmp_path / "usr" / "lib" / "python3.11" / "os.py").touch()
     line = fault_of_header(str(python))
     assert f"there is no {headers}/Python.h" in line and "install python3.11-dev, or set CPATH" in line
     (headers / "Python.h").touch()
@@ -80,8 +82,14 @@ def test_little_shared_memory_is_a_warning(monkeypatch):
     assert caution_of_shared_memory() is None
 
 
+def test_shared_memory_that_is_not_there_has_no_room(monkeypatch):
+    monkeypatch.setattr(prerequisites, "SHARED_MEMORY", "/nothing")
+    assert "/nothing has 0 bytes left" in caution_of_shared_memory()
+
+
 def test_only_what_compiles_needs_a_compiler_and_only_gpus_need_anything(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("CC", raising=False)
     own = f"inference.python={sys.executable}"
     without = {
@@ -91,9 +99,12 @@ def test_only_what_compiles_needs_a_compiler_and_only_gpus_need_anything(monkeyp
             "transformers": ["world.gpus=2"],
             "vLLM": ["world.gpus=2", "inference=vllm_gpu", own],
             "compiled": ["world.gpus=2", "trainer.compile_layers=true"],
+            "not used": ["world.gpus=2", "inference=all_engines", "world.servers=1"],
         }.items()
     }
     assert [name for name, lines in without.items() if lines] == ["vLLM", "compiled"]
+    (tmp_path / "cache" / "a kernel").mkdir(parents=True)
+    assert not [*lacking(compose_config(["world.gpus=2", "trainer.compile_layers=true", "model.path=m"]))]
 
 
 # --- estimates ------------------------------------------------------------------------------------
