@@ -78,7 +78,7 @@ grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run
 recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of docs/recipes.md. 45 minutes.
 	$(VENV)/bin/python -m benchmarks.recipes
 
-gpu-check: $(VENV)/demo $(VENV)/deepspeed  ## Check on a GPU what tests on CPUs do not reach, and write a table (docs/gpu.md). 40 minutes.
+gpu-check: $(VENV)/demo $(VENV)/deepspeed  ## Check on a GPU what tests on CPUs do not reach, and write a table (docs/gpu.md). 65 minutes.
 	$(VENV)/bin/python -m benchmarks.gpu_check
 
 include soak.mk

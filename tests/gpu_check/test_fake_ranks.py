@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 import torch.distributed as dist
 
 from benchmarks.gpu_check.inside import run
@@ -27,6 +26,5 @@ def test_fsdp():
     assert not dist.is_initialized()
 
 
-@pytest.mark.engines
 def test_deepspeed():
     check(run_part("deepspeed", PARTS["rank-of-four-deepspeed"].function, dry=True))
