@@ -139,7 +139,7 @@ def receive_on(pipe: Connection, spec: GroupSpec, port: int, gpu: int) -> None:
 
 
 def leave_on(pipe: Connection, spec: GroupSpec, port: int, gpu: int) -> None:
-    """Runs rank 1 in its own process: receives a bucket, leaves when it is told, and sends how long it took."""
+    """Runs rank 1 in its own process: receives a bucket, leaves when told, and sends how long it took."""
     if spec.backend == "nccl":
         torch.cuda.set_device(gpu)
     pipe.send("ready")
