@@ -98,6 +98,10 @@ class WeightTransport(abc.ABC):
         """Returns the bytes of /dev/shm that the transport takes for weights of `size` bytes."""
         return 0
 
+    def disk(self, size: int) -> int:
+        """Returns the bytes of the run directory that the transport takes for weights of `size` bytes."""
+        return 0
+
     def services(self) -> Sequence[Service]:
         """Returns the processes that the transport needs."""
         return ()

@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # imports torch, which the launcher does not need
 
 CHANNELS = "extensions.stored_weights.channels.StoredChannels"
 ORIGIN = "origin"
+BEING_WRITTEN = 2  # versions
+PULLED = 3  # versions at each server
 URL_CHARACTERS = re.compile(r"[\x21-\x7e]{1,2048}")
 
 
@@ -114,6 +116,11 @@ class Relay(WeightTransport):
         if self.options.deltas:
             needs["delta"] = "weights.deltas=true needs servers that apply deltas"
         return needs
+
+    def disk(self, size: int) -> int:
+        """Counts what is kept and being written, and the servers' copies. Other versions are short-lived."""
+        stored = 0 if self.options.directory else self.options.keep + BEING_WRITTEN
+        return size * (stored + PULLED * self.config.world.servers)
 
     def plan_notes(self) -> Iterator[str]:
         yield "ports: of the origin in its command"

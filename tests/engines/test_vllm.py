@@ -76,6 +76,7 @@ def test_what_it_declares(server):
         "top_logprobs",
         "openai",
         "metrics",
+        "leave_group",
         "relay",
         "shared",
         "delta",

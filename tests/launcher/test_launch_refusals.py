@@ -234,6 +234,7 @@ executor._target_=pipelinerl.launcher.executors.base.Executor | has no method ca
 +exp=math_7b probe.max_tokens=131072 | probe.max_tokens = 132880 exceeds the model's context of 131072
 +exp=math_7b sampling.max_tokens=131072 | = 132880 exceeds the model's context of 131072
 +exp=math_7b probe.max_tokens=9000 | = 10808 exceeds inference.arguments.max_model_len=10000
++exp=math_7b inference.arguments.max_model_len=131073 | =131073 exceeds the model's context of 131072; lower
 +exp=math_7b sampling.max_tokens=many | sampling.max_tokens: Input should be a valid integer
 +exp=math_7b inference.gpus_per_server=3 world.servers=1 | cannot split the model over 3 GPUs
 +exp=math_7b $ENGINE.tensor_parallel_size=3 | but a server has inference.gpus_per_server=1

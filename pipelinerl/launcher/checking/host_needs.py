@@ -56,18 +56,21 @@ def shared_memory(config: RunConfig, shape: ModelShape) -> int:
     return sum(one.count * one.size for one in held_weights(config, shape) if one.is_shared)
 
 
-def disk_parts(config: RunConfig, taken: Footprint) -> dict[str, int]:
-    """Returns the most bytes of checkpoints and export that exist at a time, by purpose.
+def disk_parts(config: RunConfig, shape: ModelShape, taken: Footprint) -> dict[str, int]:
+    """Returns the most bytes of the run directory that are taken at a time, by purpose.
 
-    The oldest checkpoint is removed once the next one is complete. The export comes after the last one.
+    Renewed references are not counted. The oldest checkpoint is removed once the next one is complete. The
+    export comes after the last one.
     """
+    sent = transport_of(config).disk(VALUE_BYTES[config.weights.dtype] * shape.parameters)
+    of_servers = {"weights on their way to servers": sent} if sent else {}
     if config.checkpoint.every is None:
-        return {"the export": taken.export}
+        return {"the export": taken.export} | of_servers
     keep = config.checkpoint.keep
     return {
         f"{keep} checkpoint{'s' * (keep > 1)}": keep * taken.checkpoint,
         "the next one or the export": max(taken.checkpoint, taken.export),
-    }
+    } | of_servers
 
 
 def describe_host(config: RunConfig, shape: ModelShape) -> Iterator[str]:
@@ -83,10 +86,12 @@ def describe_host(config: RunConfig, shape: ModelShape) -> Iterator[str]:
         yield f"  trainer rank 0: {describe_parts(kept | {'all weights, to load or export': taken.whole})}"
     for one in held:
         yield f"  {one.who}: {describe_bytes(one.size)}{f' of {SHARED_MEMORY}' * one.is_shared}"
+    if shared := shared_memory(config, shape):
+        yield f"  {SHARED_MEMORY} in all: {describe_bytes(shared)}"
     if taken and not executor_class(config).spans_nodes:
         yield f"  all at a time: {describe_bytes(_most(config, taken, held))}"
     if taken:
-        yield f"disk of checkpoints and export, estimated: {describe_parts(disk_parts(config, taken))}"
+        yield f"disk of the run directory, estimated: {describe_parts(disk_parts(config, shape, taken))}"
 
 
 def _most(config: RunConfig, taken: Footprint, held: list[Held]) -> int:

@@ -72,7 +72,7 @@ def check_model(config: RunConfig, model: Model) -> None:
             check_answers(domain.rows, template, limits, config.model.template)
     if model.shape:
         check_shape(config, model.shape)
-    check_context(config)
+    check_context(config, model.shape.context if model.shape else None)
 
 
 def check_shape(config: RunConfig, shape: ModelShape) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from contracts.support.sizes import describe_bytes
-from pipelinerl.config import RunConfig
-from pipelinerl.launcher.checking.interpreters import header_directory
+from pipelinerl.config import EngineConfig, RunConfig
+from pipelinerl.launcher.checking.interpreters import header_directory, installed
 from pipelinerl.launcher.jobs import interpreter_of, missing_engine
 
 DRIVER = "libcuda.so.1"
@@ -30,6 +30,7 @@ def lacking(config: RunConfig) -> Iterator[str]:
     import torch
 
     found = [fault_of_driver(torch.version.cuda, driver_cuda())]
+    found += [fault_of_engine(engine) for engine in _used_engines(config)]
     if (pythons := _compiling(config)) and not _has_compiled():
         found.append(fault_of_compiler())
         found += [fault_of_header(python) for python in pythons]
@@ -68,11 +69,25 @@ def fault_of_driver(torch_cuda: str | None, driver: tuple[int, int] | None) -> s
 
 def _compiling(config: RunConfig) -> list[str]:
     """Returns the interpreters in which Triton compiles C code at the first use of a kernel."""
-    served = config.inference.used_engines(config.world.servers).values()
-    engines = [*served, *filter(None, [config.reference])]
-    using = [e for e in engines if e.package in TRITON_ENGINES and not missing_engine(e)]
+    using = [engine for engine in _used_engines(config) if engine.package in TRITON_ENGINES]
     own = [sys.executable] if config.trainer.options.get("compile_layers") else []
     return list(dict.fromkeys([*map(interpreter_of, using), *own]))
+
+
+def _used_engines(config: RunConfig) -> list[EngineConfig]:
+    served = config.inference.used_engines(config.world.servers).values()
+    return [e for e in (*served, *filter(None, [config.reference])) if not missing_engine(e)]
+
+
+def fault_of_engine(engine: EngineConfig) -> str | None:
+    """Returns why the engine sees no GPU: its environment may be the one for CPUs."""
+    python = interpreter_of(engine)
+    if python == sys.executable:  # its torch is the trainer's
+        return None
+    name, version = installed(python, ("torch",)) or ("torch", "")
+    if not version.endswith("+cpu"):
+        return None
+    return f"{python} has {name} {version}, which sees no GPU: install {engine.package or 'the engine'} for GPUs there"
 
 
 def _has_compiled() -> bool:

@@ -34,7 +34,7 @@ def _warn_of_disk(config: RunConfig, shape: ModelShape, run_dir: Path) -> None:
     taken = footprint(config, shape)
     if taken is None:
         return
-    parts = disk_parts(config, taken)
+    parts = disk_parts(config, shape, taken)
     there = next(parent for parent in (run_dir, *run_dir.parents) if parent.exists())
     available = shutil.disk_usage(there).free + Checkpoints(run_dir).size()
     if available < sum(parts.values()):

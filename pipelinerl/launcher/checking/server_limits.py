@@ -20,12 +20,17 @@ def most_requests(config: RunConfig) -> int:
     return max(training, evaluated) if config.eval.pinned else training + evaluated
 
 
-def check_context(config: RunConfig) -> None:
-    """Raises PlanError if a server refuses the longest sequences, for instance in a resumed run."""
+def check_context(config: RunConfig, context: int | None) -> None:
+    """Raises PlanError if a server refuses the longest sequences, for instance in a resumed run.
+
+    `context`: tokens of the model's; None if it is not known yet.
+    """
     completions = {"sampling": config.sampling.max_tokens, "probe": config.probe.max_tokens}
     section = max(completions, key=completions.__getitem__)
     longest = config.sampling.max_prompt_tokens + completions[section]
     for name, tokens in _given(config, CONTEXT):
+        if context is not None and tokens > context:
+            raise PlanError(f"{name}={tokens} exceeds the model's context of {context}; lower it")
         if 0 < tokens < longest:
             raise PlanError(
                 f"sampling.max_prompt_tokens + {section}.max_tokens = {longest} exceeds {name}={tokens}; "

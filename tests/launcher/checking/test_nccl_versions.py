@@ -49,7 +49,7 @@ def test_the_plan_of_sglang_on_gpus_ends_with_both_versions_and_ways_out(capsys,
     line = refused(capsys, "+exp=math_7b", "inference=sglang_gpu", "plan=true")
     assert f"NCCL {trainers} (" in line and f"sglang {engines} (" in line
     assert line.endswith(f"{sys.executable} -m pip install nvidia-nccl-cu13=={engines}")
-    assert "disk of checkpoints and export" in planned(
+    assert "disk of the run directory" in planned(
         capsys, "+exp=math_7b", "inference=sglang_gpu", "weights=shared"
     )
 

@@ -82,6 +82,22 @@ def test_little_shared_memory_is_a_warning(monkeypatch):
     assert caution_of_shared_memory() is None
 
 
+@pytest.mark.parametrize(("torch", "is_refused"), [("2.13.0+cpu", True), ("2.13.0", False)])
+def test_an_engine_that_is_for_cpus_is_refused(tmp_path, torch, is_refused):
+    """As `make vllm-env` installs it."""
+    python = tmp_path / "bin" / "python"
+    wheel = tmp_path / "lib" / "python3.11" / "site-packages" / f"torch-{torch}.dist-info"
+    for directory in (python.parent, wheel):
+        directory.mkdir(parents=True)
+    python.touch(mode=0o755)
+    (wheel / "METADATA").write_text(f"Name: torch\nVersion: {torch}\n")
+    config = compose_config(
+        ["world.gpus=2", "inference=vllm_gpu", f"inference.python={python}", "model.path=m"]
+    )
+    lines = [line for line in lacking(config) if "sees no GPU: install vllm for GPUs there" in line]
+    assert bool(lines) == is_refused
+
+
 def test_shared_memory_that_is_not_there_has_no_room(monkeypatch):
     monkeypatch.setattr(prerequisites, "SHARED_MEMORY", "/nothing")
     assert "/nothing has 0 bytes left" in caution_of_shared_memory()
@@ -133,11 +149,12 @@ def test_a_rank_holds_what_it_offloads_and_copies_what_it_saves(settings, kept, 
         ([], [2 * 12 * N, 12 * N]),  # two that are kept, and the next one, before the oldest is removed
         (["checkpoint.keep=3"], [3 * 12 * N, 12 * N]),
         (["checkpoint.every=null"], [4 * N]),
+        (["checkpoint.every=null", "weights=relay", "world.servers=2"], [4 * N, (3 + 2 + 2 * 3) * 4 * N]),
     ],
 )
 def test_the_disk_holds_one_checkpoint_more_than_are_kept_or_the_export(settings, most):
     config = compose_config([*TWO_GPUS, *settings])
-    assert [*disk_parts(config, footprint(config, SHAPE)).values()] == most
+    assert [*disk_parts(config, SHAPE, footprint(config, SHAPE)).values()] == most
 
 
 def test_weights_in_shared_memory_are_of_each_sglang_server_and_of_two_versions():
@@ -157,6 +174,8 @@ def test_all_at_a_time_is_the_largest_moment_of_the_trainer_and_what_servers_hol
     config = compose_config([*TWO_GPUS, *staged, "trainer=fsdp", "weights.dtype=bfloat16"])
     mib = (12 * N + 2 * 2 * 2 * N) / 2**20
     assert f"  all at a time: {mib:.1f} MiB" in [*describe_host(config, SHAPE)]
+    sglang = compose_config([*TWO_GPUS, "inference=sglang_gpu", "world.servers=3"])
+    assert f"  /dev/shm in all: {3 * 4 * N / 2**20:.1f} MiB" in [*describe_host(sglang, SHAPE)]
 
 
 def test_a_small_disk_is_warned_of_and_what_is_there_already_counts(monkeypatch, tmp_path, capsys):
