@@ -87,7 +87,8 @@ def fault_of_engine(engine: EngineConfig) -> str | None:
     name, version = installed(python, ("torch",)) or ("torch", "")
     if not version.endswith("+cpu"):
         return None
-    return f"{python} has {name} {version}, which sees no GPU: install {engine.package or 'the engine'} for GPUs there"
+    wanted = engine.package or "the engine"
+    return f"{python} has {name} {version}, which sees no GPU: install {wanted} for GPUs there"
 
 
 def _has_compiled() -> bool:
