@@ -6,11 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from transformers import Qwen2Config
 
 from benchmarks import vllm_servers
+from benchmarks.gpu_check.models import write_config
 from contracts.limits import START_VARIABLE
-from contracts.model_shape import ModelShape
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.composing.compose import compose_config
 from tests.extensions.stored_weights.test_launch import jobs_of
@@ -29,7 +28,7 @@ def recipes(tmp_path_factory) -> dict[str, tuple[RunConfig, dict]]:
     for recipe in RECIPES:
         configs[recipe] = compose_config([f"+exp={recipe}"])
         model = tmp_path_factory.mktemp(recipe)
-        write_config(configs[recipe].model.shape, model)
+        write_config(model, configs[recipe].model.shape)
         jobs = jobs_of(model, f"+exp={recipe}", f"model.path={model}")
         commands.append(json.dumps(jobs["server-0"].command[3:]))
     environment = os.environ | {
@@ -43,20 +42,6 @@ def recipes(tmp_path_factory) -> dict[str, tuple[RunConfig, dict]]:
     assert done.returncode == 0, done.stderr
     found = map(json.loads, done.stdout.splitlines()[-len(RECIPES) :])
     return {recipe: (configs[recipe], limits) for recipe, limits in zip(RECIPES, found, strict=True)}
-
-
-def write_config(shape: ModelShape, directory: Path) -> None:
-    Qwen2Config(
-        architectures=["Qwen2ForCausalLM"],
-        vocab_size=shape.vocab_size,
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        max_position_embeddings=shape.context,
-        dtype="bfloat16",
-    ).save_pretrained(directory)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
