@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
+import torch.testing._internal.distributed.fake_pg  # noqa: F401 - registers the backend
 from transformers import PreTrainedModel
 
 from trainer_adapters.checkpoint_io import load_model
@@ -26,19 +26,21 @@ DEVIATION = 0.02  # of the random weights
 def fake_groups() -> Iterator[None]:
     """Makes every process group that is created in the block a fake one, whatever its backend and store.
 
-    A new group over gloo, by which ranks agree on a step or a checkpoint, has this rank alone: if others gave
-    the same answer as this one, each would write a part of this rank's shards.
+    A new group over gloo, by which ranks agree on a step or a checkpoint, is a real one of this rank alone:
+    if others gave the same answer as this one, each would write a part of this rank's shards.
     """
     init_process_group = dist.init_process_group
     new_group = dist.new_group
 
     def init_fake(*_: object, rank: int, world_size: int, **__: object) -> None:
-        init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
+        init_process_group("fake", store=dist.HashStore(), rank=rank, world_size=world_size)
 
     def new_fake(
         ranks: Sequence[int] | None = None, *_: object, backend: str | None = None, **__: object
     ) -> dist.ProcessGroup:
-        return new_group([dist.get_rank()] if backend == "gloo" else ranks, backend="fake")
+        if backend == "gloo":
+            return new_group([dist.get_rank()], backend="gloo")
+        return new_group(ranks, backend="fake")
 
     with (
         patch.object(dist, "init_process_group", init_fake),
