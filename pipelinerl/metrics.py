@@ -36,8 +36,9 @@ names, and readers ignore unknown names. A number that is not finite is written 
     preprocessor  step = formed steps. Since the start: dropped_<reason>, groups; masked_<reason>, excluded
                   rollouts of other groups; zero_advantage_solved and _hopeless, groups of equal rewards
                   that all members solved, or none; groups; sampled_tokens, useful_tokens (in the loss)
-                  and useful_share; reference_s: seconds of scoring, summed over rows; reference_version:
-                  weight version that scored the last row.
+                  and useful_share; alarm_<name>: 1 when a warning sign begins;
+                  reference_s: seconds of scoring, summed over rows; reference_version: weight version
+                  that scored the last row.
     run           step = closed training steps. Measurements over the last steps (`pipelinerl.report`), and
                   bottleneck_<finding>: 1 for the finding, 0 for the others.
 """

@@ -6,6 +6,7 @@ trainer and actor. Writes `rows`, and a `Settled` with the reason for every drop
 `preprocessor_events`.
 """
 
+import logging
 import os
 import time
 from collections import deque
@@ -32,6 +33,7 @@ from pipelinerl.batching.step_formation import Groups
 from pipelinerl.clients.reference import Reference
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
+from pipelinerl.health import Alarm, EqualRewards
 from pipelinerl.heartbeat import EVERY_S, Heartbeat
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
@@ -40,6 +42,7 @@ from pipelinerl.streams import StreamReader
 from pipelinerl.streams.events import latest_resumption
 from pipelinerl.streams.of_run import open_streams
 
+log = logging.getLogger(__name__)
 POLL_S = 0.1  # between two reads of the trainer's events
 SCORES_POLL_S = 0.01  # between two checks for rows that the reference server has scored
 METRICS_EVERY_S = 1.0
@@ -80,6 +83,7 @@ class Preprocessor:
         self._rows.protect(self._rows.end)
         self._counts = GroupCounts()
         self._dropped_in_a_row = 0  # groups dropped since the last kept one
+        self._equal_rewards = EqualRewards()
         self._next_metrics = 0.0
 
     def run(self) -> None:
@@ -135,6 +139,8 @@ class Preprocessor:
         group_id = group[0].group_id
         self._counts.sampled(group)
         outcome = self._formation.add_group(group)
+        if self._equal_rewards.begins_with(group, outcome.dropped is not None):
+            self._warn(Alarm.EQUAL_REWARDS)
         if outcome.dropped is not None:
             self._open.group_dropped(group_id)
             self._counts.drop(group, outcome.dropped)
@@ -213,6 +219,10 @@ class Preprocessor:
         self._counts.dropped[reason] += len(group_ids)
         if time.monotonic() >= self._next_metrics:
             self._write_metrics()
+
+    def _warn(self, alarm: Alarm) -> None:
+        log.warning("step %d: %s: %s", self._formation.step, alarm, alarm.sentence)
+        self._metrics.write(self._formation.step, **{f"alarm_{alarm}": 1.0})
 
     def _write_metrics(self) -> None:
         masked = {f"masked_{reason}": count for reason, count in self._formation.masked.items()}

@@ -75,7 +75,13 @@ CHARTS = (
     ),
 )
 OF_PROCESSES = ("trainer", "actor", "preprocessor", "judging")  # processes whose other metrics get charts
-HIDDEN = ("trainer/alarm_", "trainer/weight_version", "trainer/step_s", "actor/heldout_")
+HIDDEN = (
+    "trainer/alarm_",
+    "preprocessor/alarm_",
+    "trainer/weight_version",
+    "trainer/step_s",
+    "actor/heldout_",
+)
 
 
 class Point(NamedTuple):

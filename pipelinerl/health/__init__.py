@@ -1,8 +1,10 @@
-"""Detects warning signs in the metrics of optimizer steps.
+"""Detects warning signs in the metrics of optimizer steps, and in groups that are dropped.
 
-Called by trainer rank 0 after every step. Must not know where metrics are written.
+Called by trainer rank 0 after every step, and by the preprocessor after every group. Must not know where
+metrics are written.
 """
 
+from pipelinerl.health.equal_rewards import EqualRewards
 from pipelinerl.health.rules import Alarm, Health, HealthRules
 
-__all__ = ["Alarm", "Health", "HealthRules"]
+__all__ = ["Alarm", "EqualRewards", "Health", "HealthRules"]

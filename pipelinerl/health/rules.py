@@ -50,6 +50,11 @@ class Alarm(StrEnum):
         "ess_collapsed",
         "few tokens carry the step: rollouts are too stale, or trainer and servers disagree",
     )
+    EQUAL_REWARDS = (
+        "equal_rewards",
+        "64 groups in a row had equal rewards and were dropped, so nothing is learnt: if no answer is right, "
+        "take easier problems, a lower sampling.temperature or a larger group_size; if all are, harder problems",
+    )
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,7 @@ class Health:
     skipped                begins with a step that was skipped.
     no_gradient            begins with the third step in a row that is without_gradient.
     no_learning_rate       begins with a step whose learning rate is 0.
+    equal_rewards          is the preprocessor's (`equal_rewards.py`).
 
     A step without a finite value of a metric does not change its alarm.
     """

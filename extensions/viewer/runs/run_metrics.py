@@ -1,5 +1,6 @@
 """Reads the metrics of a run for the viewer: the points of its charts, its alarms and its bottleneck."""
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from extensions.viewer.lines import Line, MetricsLines
 from pipelinerl.report.bottleneck import Bottleneck
 from pipelinerl.report.bottleneck_watch import BottleneckWatch
 
-ALARM = "trainer/alarm_"
+ALARM = re.compile("(?:trainer|preprocessor)/alarm_(.*)")
 
 
 class Alarm(NamedTuple):
@@ -57,8 +58,5 @@ class RunMetrics:
 
 def alarms_of(line: Line) -> list[Alarm]:
     """Returns the alarms raised in a line."""
-    return [
-        Alarm(line.step, name.removeprefix(ALARM))
-        for name, value in line.numbers.items()
-        if name.startswith(ALARM) and value
-    ]
+    raised = [ALARM.fullmatch(name) for name, value in line.numbers.items() if value]
+    return [Alarm(line.step, match[1]) for match in raised if match]
