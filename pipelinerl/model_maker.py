@@ -17,8 +17,11 @@ class ModelMaker(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def tokenizer(self) -> Path:
-        """The directory of the model's tokenizer and chat template, which exists before the model."""
+    def tokenizer(self) -> Path | None:
+        """The directory of the model's tokenizer and chat template, which exists before the model.
+
+        None if they come with the model: a plan shows no prompts before it is made.
+        """
 
     @abc.abstractmethod
     def make(self) -> None:

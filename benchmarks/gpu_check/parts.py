@@ -24,6 +24,7 @@ def _part(function: str, minutes: float) -> Part:
 PARTS = {
     "rank-of-four-deepspeed": _part("rank_of_four:deepspeed", 2.5),
     "rank-of-four-fsdp": _part("rank_of_four:fsdp", 2.5),
+    "real-model": _part("real_model:check", 5),
     "varlen": _part("varlen:check", 0.5),
     "nccl": _part("nccl:check", 1),
     "trainer-kit-fsdp": _part("trainer_kits:fsdp", 2.5),

@@ -136,6 +136,9 @@ def describe_problems(config: RunConfig, model: Model) -> Iterator[str]:
     if model.state not in ("here", "to be made"):
         return
     here = Path(model.path) if model.state == "here" else build_model_maker(config).tokenizer
+    if here is None:
+        yield "problems: their prompts are shown once the model is made, which a run does at its start"
+        return
     if not here.is_dir():
         raise PlanError(f"model.made_by._target_={config.model.made_by.target}: no tokenizer is in {here}")
     template = TemplateConversations(str(here))

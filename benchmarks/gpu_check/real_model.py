@@ -1,0 +1,71 @@
+"""The run `+exp=smollm2` on one GPU: server and trainer are both on it, and learn as on a CPU.
+
+Weights go through /dev/shm, because NCCL refuses two ranks on one GPU. A dry run is three steps of the demo.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.gpu_check.outcomes import FailedError, SkippedError
+from pipelinerl.paths import ROOT
+
+RECIPE = ("+exp=smollm2", "world.gpus=2", "weights=shared")
+DRY = ("max_steps=3", "stop_at=null", "batch_size=32", "eval.problems=16")
+PLACES = {"CUDA_VISIBLE_DEVICES": "0,0"}  # one GPU under two names: a place for each of server and trainer
+SUCCESS = 0.9  # of held-out problems, at the end
+GAP = 1e-3  # nats, at most, between server and trainer in float32
+MAKE = "python -m extensions.real_model smollm2"
+
+
+def check(dry: bool) -> list[str]:
+    """Returns lines on the run. Raises FailedError if it does not learn, or its server strays."""
+    if not dry:
+        _make_model()
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        began = time.monotonic()
+        _launch([*(DRY if dry else RECIPE), f"run_dir={run_dir}"], {} if dry else PLACES)
+        seconds = time.monotonic() - began
+        summary = json.loads((run_dir / "summary.json").read_text())
+    lines = list(_lines(summary, seconds))
+    learnt = dry or summary["heldout_success_end"] >= SUCCESS
+    if not (learnt and summary["logprob_gap_max_abs"] <= GAP and summary["rollouts_lost"] == 0):
+        raise FailedError(*lines, f"expected: success {SUCCESS}, a gap of {GAP} nats at most, none lost")
+    return lines
+
+
+def _make_model() -> None:
+    """Raises SkippedError if the model is not here and cannot be made."""
+    made = subprocess.run([sys.executable, *MAKE.split()[1:]], cwd=ROOT, capture_output=True, text=True)
+    if made.returncode:
+        raise SkippedError(f"{MAKE}: {_last_line(made.stderr)}")
+
+
+def _launch(settings: list[str], environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "launch.py", *settings],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise FailedError(f"launch.py ended with status {done.returncode}: {_last_line(done.stderr)}")
+
+
+def _lines(summary: dict, seconds: float) -> list[str]:
+    return [
+        f"held-out success {summary['heldout_success_start']:.2f} to {summary['heldout_success_end']:.2f} "
+        f"after {summary['optimizer_steps']} steps, in {seconds:.0f} s with loading",
+        f"updates in flight {summary['updates_while_generating']}, gap {summary['logprob_gap_max_abs']:.1e} "
+        f"nats at most, rollouts lost {summary['rollouts_lost']}",
+    ]
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")

