@@ -16,7 +16,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 APT_GET := flock Makefile apt-get -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-browser redis-server nginx chromium vllm-env sglang-env grid recipes gpu-check soak lint clean
+.PHONY: help demo demo-real test test-real test-engines test-browser redis-server nginx chromium vllm-env sglang-env grid recipes gpu-check soak lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,8 +24,15 @@ help:  ## List the targets. Minutes are those on two idle cores; installing come
 demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 2 minutes.
 	$(VENV)/bin/python launch.py
 
+demo-real: $(VENV)/demo $(VENV)/real  ## Train a real language model, SmolLM2, on the CPU. 15 minutes, and 93 MB to fetch.
+	$(VENV)/bin/python launch.py +exp=smollm2
+
 test: $(VENV)/test  ## Run the tests that need no engine and no server. 10 to 20 minutes.
 	$(VENV)/bin/python -m pytest -n 3 $(BY_FILE)
+
+test-real: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready  ## Try SmolLM2 on each engine and trainer; the model is fetched once. 10 minutes.
+	$(VENV)/bin/python -m extensions.real_model smollm2
+	$(VENV)/bin/python -m pytest -m long $(TERSE) tests/extensions/real_model
 
 redis-server:  ## Install the program of Redis where it is missing, for the tests of streams=redis.
 	@command -v $@ >/dev/null \
@@ -91,7 +98,7 @@ lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 m
 clean:  ## Remove the environments and the models that were made. Runs stay.
 	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
 
-$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/lint: pyproject.toml
+$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/real $(VENV)/test-engines $(VENV)/lint: pyproject.toml
 	@echo "installing PyTorch and what else \`make $(@F)\` needs in $(VENV), once: minutes, and 1.6 GB or more"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"

@@ -33,7 +33,8 @@ from pipelinerl.batching.step_formation import Groups
 from pipelinerl.clients.reference import Reference
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
-from pipelinerl.health import Alarm, EqualRewards
+from pipelinerl.health import Alarm
+from pipelinerl.health.equal_rewards import EqualRewards
 from pipelinerl.heartbeat import EVERY_S, Heartbeat
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main

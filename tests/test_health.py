@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hydra.utils import instantiate
 
-from pipelinerl.health import Alarm, EqualRewards, Health, HealthRules
-from pipelinerl.health.equal_rewards import IN_A_ROW
+from pipelinerl.health import Alarm, Health, HealthRules
+from pipelinerl.health.equal_rewards import IN_A_ROW, EqualRewards
 from pipelinerl.launcher.composing.compose import compose_config
 from tests.builders import group
 

@@ -16,7 +16,7 @@ from pipelinerl.paths import ROOT
 
 RECIPE = ("+exp=smollm2", "world.gpus=2", "weights=shared")
 DRY = ("max_steps=3", "stop_at=null", "batch_size=32", "eval.problems=16")
-PLACES = {"CUDA_VISIBLE_DEVICES": "0,0"}  # one GPU under two names: a place for each of server and trainer
+PLACES = {"CUDA_VISIBLE_DEVICES": "0,0"}
 SUCCESS = 0.9  # of held-out problems, at the end
 GAP = 1e-3  # nats, at most, between server and trainer in float32
 MAKE = "python -m extensions.real_model smollm2"
@@ -48,7 +48,7 @@ def _make_model() -> None:
 
 def _launch(settings: list[str], environment: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "launch.py", *settings],
+        [sys.executable, "-m", "benchmarks.gpu_check.shared_gpu", *settings],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,

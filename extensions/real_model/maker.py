@@ -1,7 +1,9 @@
 """Makes a published model in its directory, once: two starts at a time make it one after the other."""
 
+import errno
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -101,8 +103,8 @@ def _alone(directory: Path) -> Iterator[None]:
 def _naming_full_disk(directory: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        if not is_disk_full(error):
+    except Exception as error:  # safetensors has an error of its own
+        if not (is_disk_full(error) or os.strerror(errno.ENOSPC) in str(error)):
             raise
         raise PlanError(
             f"the disk of {directory} is full: the model takes 0.8 GB while it is made"

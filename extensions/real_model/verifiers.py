@@ -41,7 +41,7 @@ class JsonObject(Verifier):
     def judge(self, task: dict[str, str | int], answer: str) -> Judgement:
         try:
             found = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         is_object = isinstance(found, dict)
         right = is_object and _typed(found) == _typed(task)

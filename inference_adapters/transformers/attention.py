@@ -92,7 +92,7 @@ def attend(
         o = nn.functional.scaled_dot_product_attention(
             q.reshape(b, key_heads, queries, dim), k, v, attn_mask=group.mask, scale=scaling
         )
-        o = o.view(b, heads, -1, dim).transpose(1, 2)  # [B, q, heads, D]
+        o = o.reshape(b, heads, -1, dim).transpose(1, 2)  # [B, q, heads, D]; of CUDA not contiguous
         output[group.rows] = o.reshape(-1, heads, dim)
         start = end
     return output[None], None

@@ -4,7 +4,6 @@ Called by trainer rank 0 after every step, and by the preprocessor after every g
 metrics are written.
 """
 
-from pipelinerl.health.equal_rewards import EqualRewards
 from pipelinerl.health.rules import Alarm, Health, HealthRules
 
-__all__ = ["Alarm", "EqualRewards", "Health", "HealthRules"]
+__all__ = ["Alarm", "Health", "HealthRules"]

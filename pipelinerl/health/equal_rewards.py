@@ -1,30 +1,22 @@
-"""The alarm of groups from which nothing can be learnt. Pure state, no I/O.
-
-The preprocessor calls `begins_with` once per group, also if no step is ever full.
-"""
+"""The alarm of groups from which nothing is learnt. They may keep the first step from ever being full."""
 
 from collections.abc import Sequence
 
 from contracts.records import Rollout
+from pipelinerl.health.rules import Streak
 
 IN_A_ROW = 64  # groups
 
 
 class EqualRewards:
-    """The alarm `equal_rewards`: it begins with the 64th dropped group in a row whose rewards are equal.
+    """`equal_rewards` begins with the 64th dropped group in a row whose members have equal rewards.
 
-    A group that joins a step ends it, also with equal rewards: answers of a file, for instance, have them.
+    A group that joins a step ends it. A group without a reward does not change it.
     """
 
     def __init__(self) -> None:
-        self._in_a_row = 0
+        self._streak = Streak("equal_rewards", 1.0, steps=IN_A_ROW)
 
     def begins_with(self, group: Sequence[Rollout], is_dropped: bool) -> bool:
-        """Observes a finished group. Returns True if the alarm begins with it."""
         rewards = {rollout.reward for rollout in group if not rollout.failed}
-        if not is_dropped or len(rewards) > 1:
-            self._in_a_row = 0
-        elif rewards:  # a group of failures says nothing about rewards
-            self._in_a_row += 1
-            return self._in_a_row == IN_A_ROW
-        return False
+        return bool(rewards) and self._streak.begins_with(float(is_dropped and len(rewards) == 1))

@@ -53,7 +53,7 @@ class Alarm(StrEnum):
     EQUAL_REWARDS = (
         "equal_rewards",
         "64 groups in a row had equal rewards and were dropped, so nothing is learnt: if no answer is right, "
-        "take easier problems, a lower sampling.temperature or a larger group_size; if all are, harder problems",
+        "take easier problems, a lower sampling.temperature or a larger group_size; if all are, harder ones",
     )
 
 

