@@ -28,11 +28,9 @@ demo-real: $(VENV)/demo $(VENV)/real  ## Train a real language model, SmolLM2, o
 	$(VENV)/bin/python launch.py +exp=smollm2
 
 test: $(VENV)/test  ## Run the tests that need no engine and no server. 10 to 20 minutes.
-	$(VENV)/bin/python -m pytest -n 3 $(BY_FILE)
+	$(VENV)/bin/python -m pytest -rs -n 3 $(BY_FILE)
 
-test-real: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready  ## Try SmolLM2 on each engine and trainer; the model is fetched once. 10 minutes.
-	$(VENV)/bin/python -m extensions.real_model smollm2
-	$(VENV)/bin/python -m pytest -m long $(TERSE) tests/extensions/real_model
+test-real: soak-real  ## Try SmolLM2 on each engine and trainer; the model is fetched once. 10 minutes.
 
 redis-server:  ## Install the program of Redis where it is missing, for the tests of streams=redis.
 	@command -v $@ >/dev/null \
@@ -85,7 +83,7 @@ grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run
 recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of docs/recipes.md. 45 minutes.
 	$(VENV)/bin/python -m benchmarks.recipes
 
-gpu-check: $(VENV)/demo $(VENV)/deepspeed  ## Check on a GPU what tests on CPUs do not reach, and write a table (docs/gpu.md). 65 minutes.
+gpu-check: $(VENV)/demo $(VENV)/deepspeed $(VENV)/real  ## Check on a GPU what tests on CPUs do not reach, and write a table (docs/gpu.md). 70 minutes.
 	$(VENV)/bin/python -m benchmarks.gpu_check
 
 include soak.mk

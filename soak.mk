@@ -78,7 +78,9 @@ $(PARALLEL): soak-parallel-%:
 $(THOROUGH): soak-thorough-%:
 	$(LONG) -k $* tests/engines/test_thorough.py
 
-soak-real: test-real
+soak-real:
+	$(VENV)/bin/python -m extensions.real_model smollm2
+	$(VENV)/bin/python -m pytest -m "" $(TERSE) tests/extensions/real_model
 
 soak-runs:
 	$(LONG) -n 2 --ignore tests/pipeline/test_ray_runs.py tests/pipeline tests/extensions/demo

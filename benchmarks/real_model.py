@@ -54,14 +54,14 @@ def main() -> None:
 
 
 def _run(settings: list[str]) -> int:
-    """Runs launch.py, and returns the most bytes that its processes held. Raises CalledProcessError."""
+    """Runs launch.py, and returns the most bytes that its processes held. Ends this process if it fails."""
     process = psutil.Popen([sys.executable, "launch.py", *settings], cwd=ROOT, stdout=subprocess.DEVNULL)
     most = 0
     while process.poll() is None:
         most = max(most, _held(process))
         time.sleep(LOOKS_S)
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, "launch.py")
+        sys.exit(f"launch.py {' '.join(settings)}: exit status {process.returncode}")
     return most
 
 
@@ -70,7 +70,7 @@ def _held(launcher: psutil.Process) -> int:
     for process in (launcher, *launcher.children(recursive=True)):
         try:
             held += process.memory_full_info().pss
-        except psutil.Error:  # it has ended
+        except psutil.NoSuchProcess:
             continue
     return held
 

@@ -33,8 +33,8 @@ from pipelinerl.batching.step_formation import Groups
 from pipelinerl.clients.reference import Reference
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
-from pipelinerl.health import Alarm
-from pipelinerl.health.equal_rewards import EqualRewards
+from pipelinerl.filters import SuccessBand, ZeroAdvantage
+from pipelinerl.health import EQUAL_GROUPS, Alarm, Streak
 from pipelinerl.heartbeat import EVERY_S, Heartbeat
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
@@ -44,6 +44,7 @@ from pipelinerl.streams.events import latest_resumption
 from pipelinerl.streams.of_run import open_streams
 
 log = logging.getLogger(__name__)
+UNDIFFERING = (ZeroAdvantage.reason, SuccessBand.reason)  # why groups of equal rewards are dropped
 POLL_S = 0.1  # between two reads of the trainer's events
 SCORES_POLL_S = 0.01  # between two checks for rows that the reference server has scored
 METRICS_EVERY_S = 1.0
@@ -84,7 +85,7 @@ class Preprocessor:
         self._rows.protect(self._rows.end)
         self._counts = GroupCounts()
         self._dropped_in_a_row = 0  # groups dropped since the last kept one
-        self._equal_rewards = EqualRewards()
+        self._equal = Streak("equal_rewards", 1.0, steps=EQUAL_GROUPS)
         self._next_metrics = 0.0
 
     def run(self) -> None:
@@ -140,7 +141,7 @@ class Preprocessor:
         group_id = group[0].group_id
         self._counts.sampled(group)
         outcome = self._formation.add_group(group)
-        if self._equal_rewards.begins_with(group, outcome.dropped is not None):
+        if outcome.dropped != DropReason.FAILED and self._equal.begins_with(outcome.dropped in UNDIFFERING):
             self._warn(Alarm.EQUAL_REWARDS)
         if outcome.dropped is not None:
             self._open.group_dropped(group_id)
@@ -223,12 +224,12 @@ class Preprocessor:
 
     def _warn(self, alarm: Alarm) -> None:
         log.warning("step %d: %s: %s", self._formation.step, alarm, alarm.sentence)
-        self._metrics.write(self._formation.step, **{f"alarm_{alarm}": 1.0})
+        self._write_metrics(**{f"alarm_{alarm}": 1.0})
 
-    def _write_metrics(self) -> None:
+    def _write_metrics(self, **alarms: float) -> None:
         masked = {f"masked_{reason}": count for reason, count in self._formation.masked.items()}
         self._metrics.write(
-            self._formation.step, **self._counts.metrics(), **masked, **self._reference_metrics()
+            self._formation.step, **self._counts.metrics(), **masked, **self._reference_metrics(), **alarms
         )
         self._next_metrics = time.monotonic() + METRICS_EVERY_S
 

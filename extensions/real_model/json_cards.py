@@ -33,10 +33,11 @@ class JsonCards(Verified):
         self.train_size = train_size
         self.heldout_size = heldout_size
         shuffled = random.Random(self.name)
-        ordered = shuffled.sample(names, len(names))
-        held_out = round(NAMES_HELD_OUT * len(names))
-        self._heldout = _drawn(shuffled, ordered[:held_out], cities, heldout_size)
-        self._train = _drawn(shuffled, ordered[held_out:], cities, train_size)
+        ordered = sorted(set(names))
+        shuffled.shuffle(ordered)
+        held_out = round(NAMES_HELD_OUT * len(ordered))
+        self._heldout = _drawn(shuffled, ordered[:held_out], cities, "heldout_size", heldout_size)
+        self._train = _drawn(shuffled, ordered[held_out:], cities, "train_size", train_size)
 
     def train_problem(self, index: int) -> Problem:
         return self._problem(*self._train[index])
@@ -54,10 +55,10 @@ class JsonCards(Verified):
 
 
 def _drawn(
-    shuffled: random.Random, names: Sequence[str], cities: Sequence[str], count: int
+    shuffled: random.Random, names: Sequence[str], cities: Sequence[str], option: str, count: int
 ) -> list[tuple[str, int, str, str]]:
     """Returns distinct sentences. Raises ValueError if there are not so many."""
-    every = list(product(names, AGES, cities, WORDINGS))
+    every = list(product(names, AGES, sorted(set(cities)), WORDINGS))
     if not 1 <= count <= len(every):
-        raise ValueError(f"{count} sentences are asked for, and there are {len(every)}")
+        raise ValueError(f"{option}={count}: with these names and cities there are {len(every)} sentences")
     return shuffled.sample(every, count)

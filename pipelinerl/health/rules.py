@@ -12,6 +12,8 @@ from enum import StrEnum
 
 from pipelinerl.health.trends import Collapse, Growth, Level, Rule
 
+EQUAL_GROUPS = 64
+
 
 class Alarm(StrEnum):
     """A warning sign. value: suffix of the metric `alarm_<value>`. sentence: the text in logs."""
@@ -52,8 +54,9 @@ class Alarm(StrEnum):
     )
     EQUAL_REWARDS = (
         "equal_rewards",
-        "64 groups in a row had equal rewards and were dropped, so nothing is learnt: if no answer is right, "
-        "take easier problems, a lower sampling.temperature or a larger group_size; if all are, harder ones",
+        f"{EQUAL_GROUPS} groups in a row were dropped, because their answers do not differ in reward: if no "
+        "answer is right, take easier problems, a lower sampling.temperature or a larger group_size; if all "
+        "are, take harder problems",
     )
 
 
@@ -102,7 +105,7 @@ class Health:
     skipped                begins with a step that was skipped.
     no_gradient            begins with the third step in a row that is without_gradient.
     no_learning_rate       begins with a step whose learning rate is 0.
-    equal_rewards          is the preprocessor's (`equal_rewards.py`).
+    equal_rewards          is raised by the preprocessor, of groups that it drops.
 
     A step without a finite value of a metric does not change its alarm.
     """

@@ -12,6 +12,7 @@ from pipelinerl.launcher.checking.host_needs import describe_host
 from pipelinerl.launcher.checking.model_source import Model
 from pipelinerl.launcher.checking.prerequisites import caution_of_shared_memory, driver_cuda, lacking
 from pipelinerl.launcher.checking.problems import describe_problems
+from pipelinerl.launcher.checking.room import shortages
 from pipelinerl.launcher.checking.server_limits import warned_of_places
 from pipelinerl.launcher.checking.template import describe_template
 from pipelinerl.launcher.executors.base import Executor, ResourceRequest, executor_class
@@ -56,6 +57,8 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
         f"inference.base_port on); of the trainer's ranks a free one on {address}"
     )
     yield from _memory(config, model)
+    if model.shape and not config.world.gpus:  # with GPUs, the plan may be for another machine
+        yield from (f"warning: {shortage}" for shortage in shortages(config, model.shape, run_dir))
     yield from _expectations(config)
     yield from warned_of_places(config)
     yield from prepared.placed.planner.transport.plan_notes()

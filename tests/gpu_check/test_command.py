@@ -86,7 +86,10 @@ def test_the_page_names_the_parts_that_no_table_has():
     "part",
     [
         "nccl",
-        *(pytest.param(p, marks=pytest.mark.engines) for p in ("publication-gloo", "train-0.5b")),
+        *(
+            pytest.param(p, marks=pytest.mark.engines)
+            for p in ("publication-gloo", "train-0.5b", "real-model")
+        ),
     ],
 )
 def test_a_part_runs_dry(part):

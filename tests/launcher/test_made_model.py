@@ -7,6 +7,7 @@ import pytest
 from contracts.conformance.tiny_model import make_tiny_model
 from pipelinerl.errors import PartError, PlanError
 from pipelinerl.launcher.composing.compose import compose_config
+from pipelinerl.launcher.plan import describe_plan
 from pipelinerl.launcher.prepare import prepare
 from pipelinerl.model_maker import ModelMaker
 
@@ -24,6 +25,10 @@ class Tiny(ModelMaker):
     def make(self) -> None:
         make_tiny_model(self.directory)
         (self._folder / "made").touch(exist_ok=False)
+
+
+class WithTokenizer(Tiny):
+    tokenizer = None  # it comes with the model
 
 
 class Broken(Tiny):
@@ -62,5 +67,18 @@ def test_a_maker_that_breaks_is_named_with_its_line(tmp_path):
     with (
         pytest.raises(PartError, match=rf"{Path(__file__).name}:\d+ raised KeyError"),
         prepare(compose_config(made_by(Broken, tmp_path))),
+    ):
+        pass
+
+
+def test_of_a_tokenizer_that_comes_with_the_model_a_plan_shows_nothing_yet(tmp_path):
+    with prepare(compose_config([*made_by(WithTokenizer, tmp_path), "plan=true"])) as prepared:
+        assert "problems: their prompts are shown once the model is made" in "\n".join(
+            describe_plan(prepared)
+        )
+    too_short = [*made_by(WithTokenizer, tmp_path), "sampling.max_prompt_tokens=1"]
+    with (
+        pytest.raises(PlanError, match="sampling.max_prompt_tokens is 1"),
+        prepare(compose_config(too_short)),
     ):
         pass

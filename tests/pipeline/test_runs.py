@@ -5,6 +5,8 @@ import signal
 import pytest
 
 from contracts.records import StepClosed, WeightsPublished
+from pipelinerl.health import EQUAL_GROUPS, Alarm
+from pipelinerl.metrics import metrics_path, read_metrics
 from tests.pipeline.runs import (
     alive,
     assert_accounted,
@@ -75,5 +77,12 @@ def test_nothing_outlives_the_launcher(tmp_path, number):
 
 
 def test_a_run_that_can_learn_nothing_gives_up_and_says_why(tmp_path):
-    status, err = finish(start(tmp_path / "run", "+domain.agreeing=1.0", "give_up_after=50"))
-    assert status == 1 and "gave up: 50 groups in a row were dropped" in err and "zero_advantage 50" in err
+    run = tmp_path / "run"
+    status, err = finish(start(run, "+domain.agreeing=1.0", f"give_up_after={EQUAL_GROUPS}"))
+    assert status == 1 and "gave up: 64 groups in a row were dropped" in err and "zero_advantage 64" in err
+    (told,) = [
+        line
+        for line in read_metrics(metrics_path(run, "preprocessor"))
+        if f"alarm_{Alarm.EQUAL_REWARDS}" in line
+    ]
+    assert told["groups"] == EQUAL_GROUPS

@@ -25,6 +25,7 @@ class RunMetrics:
         self._watch = BottleneckWatch()
         self.series = Series()
         self.alarms: list[Alarm] = []
+        self._step = 0  # of the trainer's last line
         self.newest: dict[str, float] = {}  # last value of each metric
         self.began_at: float | None = None  # unix seconds of the oldest line
         self.updated_at: float | None = None  # unix seconds of the newest line
@@ -46,8 +47,10 @@ class RunMetrics:
     def _observe(self, line: Line) -> None:
         self.series.observe(line)
         self.newest |= line.numbers
-        if line.process == "trainer":  # a resumption undid alarms of later steps
-            self.alarms = [alarm for alarm in self.alarms if alarm.step <= line.step]
+        if line.process == "trainer":
+            if line.step < self._step:  # a resumption undid alarms of later steps
+                self.alarms = [alarm for alarm in self.alarms if alarm.step <= line.step]
+            self._step = line.step
         self.alarms += alarms_of(line)
         self.began_at = min(self.began_at or line.time, line.time)
         self.updated_at = max(self.updated_at or 0.0, line.time)

