@@ -4,7 +4,7 @@ The code runs in the manager's generation thread.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,6 +28,22 @@ class Request(RequestState):
     batcher: "Batcher | RowBatcher"
     generator: torch.Generator | None = None  # generator of a request with a seed
     likeliest: list[tuple[int, float]] | None = None  # most likely tokens of the last pass, if requested
+    # Requests with the same prompt that wait for copies of its keys and values: `num_children` of them.
+    siblings: list["Request"] = field(default_factory=list)
+
+    def add_sibling(self, sibling: "Request") -> None:
+        self.siblings.append(sibling)
+        self.num_children += 1
+
+    def fork(self, new_request_id: str) -> "Request":
+        """Returns the next sibling, in the state of this request, whose cache was copied for it."""
+        sibling = self.siblings.pop(0)
+        sibling.request_id = new_request_id
+        sibling.remaining_prefill_tokens = self.remaining_prefill_tokens[:]
+        sibling.position_offset = self.position_offset
+        sibling.allocated_blocks = self.allocated_blocks
+        sibling.status = self.status
+        return sibling
 
     def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
         """Records a sampled token. Returns True if the request has ended.
@@ -53,8 +69,11 @@ class Request(RequestState):
     def create_equivalent_initial_request(self) -> "Request":
         """Returns a request for the remaining tokens, with the sampled ones as part of the prompt.
 
-        transformers calls it when the cache is full.
+        transformers calls it when the cache is full; also for each sibling that the cache has no room for,
+        after it has set `num_children` to 0.
         """
+        if self.siblings and not self.num_children:
+            return self.siblings.pop(0)
         return Request(
             request_id=self.request_id,
             initial_tokens=self.initial_tokens + self.generated_tokens,
@@ -64,6 +83,8 @@ class Request(RequestState):
             outbox=self.outbox,
             batcher=self.batcher,
             generator=self.generator,
+            num_children=self.num_children,
+            siblings=self.siblings,
         )
 
 

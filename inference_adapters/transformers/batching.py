@@ -28,6 +28,7 @@ from inference_adapters.transformers.outbox import Readers
 from inference_adapters.transformers.runner import Runner
 
 PAGE_TOKENS = 32  # tokens of a cache block; small because requests are short
+SHARED_TOKENS = 16  # a shorter prompt is computed for each request: copying it costs as much
 
 
 class Router(OutputRouter):
@@ -42,7 +43,8 @@ class Router(OutputRouter):
     def deliver_batch(self, outputs: object) -> None: ...
 
     def fail_and_deliver(self, state: Request, error: Exception) -> None:
-        self.loop.call_soon_threadsafe(state.outbox.fail, error)
+        for failed in (state, *state.siblings):
+            self.loop.call_soon_threadsafe(failed.outbox.fail, error)
 
 
 def _has_sinks(model: PreTrainedModel) -> bool:
@@ -75,6 +77,7 @@ class Batcher(ContinuousBatchingManager, Readers):
             ),
         )
         self.version = version
+        self._gathered: dict[tuple[int, ...], Request] = {}  # by prompt, in this iteration of the event loop
         Readers.__init__(self, asyncio.get_running_loop())
         self.output_router = Router(self.loop)
         attention_types = group_layers_by_attn_type(model.config.get_text_config())
@@ -85,11 +88,31 @@ class Batcher(ContinuousBatchingManager, Readers):
         self.batch_processor.model_runner = Runner(self.batch_processor, attends_per_request)
 
     def submit(self, request: Request) -> None:
-        """Queues a request. Call it in the event loop."""
+        """Queues a request. Call it in the event loop.
+
+        Requests of one prompt that come in the same iteration of the loop, as the choices of a request do,
+        compute the prompt once: all but the first are its siblings.
+        """
+        prompt = tuple(request.initial_tokens)
+        if len(prompt) < SHARED_TOKENS:
+            self._queue(request)
+        elif first := self._gathered.get(prompt):
+            first.add_sibling(request)
+        else:
+            self._gathered[prompt] = request
+            self.loop.call_soon(lambda: self._queue(self._gathered.pop(prompt)))
+
+    def _queue(self, request: Request) -> None:
         self.input_queue.put(request)
         self._wake_up_loop.set()
         if refusal := self.background_thread_status.can_accept_new_requests():
-            request.outbox.fail(RuntimeError(refusal))
+            for refused in (request, *request.siblings):
+                refused.outbox.fail(RuntimeError(refusal))
+
+    def cancel(self, request: Request) -> None:
+        """Removes a request whose outbox is closed. One that others wait for ends with its first token."""
+        if not request.num_children:
+            self.cancel_request(request.request_id)
 
     @property
     def fatal_error(self) -> object:
@@ -98,7 +121,10 @@ class Batcher(ContinuousBatchingManager, Readers):
     def load(self) -> tuple[int, int]:
         """Returns the numbers of running and of waiting requests."""
         scheduler = self.batch_processor.scheduler
-        return len(scheduler.active_requests), len(scheduler.waiting_requests) + self.input_queue.qsize()
+        running = list(scheduler.active_requests.values())
+        waiting = list(scheduler.waiting_requests.values())
+        siblings = sum(len(request.siblings) for request in running + waiting)
+        return len(running), len(waiting) + siblings + self.input_queue.qsize()
 
     def recompute_active(self) -> None:
         """Discards all keys and values. Requests in flight recompute theirs. Call it inside a pause."""

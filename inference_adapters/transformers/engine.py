@@ -217,7 +217,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             self._live.discard(outbox)
             if outbox.error is None and outbox.finish_reason in (None, "abort"):
                 outbox.abort()
-                self._batcher.cancel_request(request.request_id)
+                self._batcher.cancel(request)
 
     def _vocabulary(self) -> int:
         return self._model.get_input_embeddings().num_embeddings

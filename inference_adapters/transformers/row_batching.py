@@ -73,7 +73,7 @@ class RowBatcher(Readers):
         if self.fatal_error:
             request.outbox.fail(RuntimeError(self.fatal_error))
 
-    def cancel_request(self, request_id: str) -> None:
+    def cancel(self, request: Request) -> None:
         """Wakes the thread, which drops requests whose outbox is closed."""
         self._work.set()
 
