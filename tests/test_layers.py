@@ -19,7 +19,7 @@ def test_import_rules():
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
     ("contracts",): 4_200,
     ("pipelinerl",): 26_970,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 42_520,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 42_560,
 }
 
 

@@ -69,8 +69,8 @@ class Request(RequestState):
     def create_equivalent_initial_request(self) -> "Request":
         """Returns a request for the remaining tokens, with the sampled ones as part of the prompt.
 
-        transformers calls it when the cache is full; also for each sibling that the cache has no room for,
-        after it has set `num_children` to 0.
+        transformers calls it when the cache is full. It also calls it for each sibling that has no room in
+        the cache, after it has set `num_children` to 0.
         """
         if self.siblings and not self.num_children:
             return self.siblings.pop(0)

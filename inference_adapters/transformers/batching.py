@@ -90,8 +90,8 @@ class Batcher(ContinuousBatchingManager, Readers):
     def submit(self, request: Request) -> None:
         """Queues a request. Call it in the event loop.
 
-        Requests of one prompt that come in the same iteration of the loop, as the choices of a request do,
-        compute the prompt once: all but the first are its siblings.
+        The choices of a request come in the same iteration of the loop. Requests of one prompt that do are
+        siblings of the first of them, and compute the prompt once.
         """
         prompt = tuple(request.initial_tokens)
         if len(prompt) < SHARED_TOKENS:

@@ -29,7 +29,17 @@ WHY = "SmolLM2 is not in .cache/, so what needs it was not tried: make test-real
 pytestmark = pytest.mark.skipif(not SMOLLM2.directory.exists(), reason=WHY)
 
 TEXTS = ["What is 24 + 9?", "  1,007.50\n\n", "naïve – 東京 🙂", "<|im_start|>hi<|im_end|>\n", "a\tb  c   3"]
-GREEDY = {}
+GREEDY = {  # questions, and the first twelve tokens of the likeliest answer
+    "What is the capital of France?": "The capital of France is Paris.",
+    "Name three colours.": "1. Red: This is the most obvious colour, but",
+    "What is 2 + 2?": "The answer to this classic math problem is 4.",
+    "Who wrote Hamlet?": "The Bard's own son, William Shakespeare, penned the iconic",
+    "What do bees make?": "Bees are incredibly complex creatures with a remarkable array of adaptations",
+    "Is water wet?": "Water is indeed a liquid, but it's not a solid",
+    "What day comes after Monday?": "The day after Monday is a special day in the context of",
+    "Spell the word cat.": 'The word "cat" is a word that has multiple meanings',
+    "What is the opposite of hot?": "The opposite of hot is cold. This is a fundamental concept",
+}
 
 
 def test_the_start_check_accepts_it():
