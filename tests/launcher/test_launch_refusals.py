@@ -139,7 +139,7 @@ view=true | view=true: set observers=viewer, or several, like observers=[viewer,
 +trackers=[wandb] | +trackers=[wandb]: set observers=wandb, trackio or tensorboard
 model.hub=org/name | model.hub=org/name: write model.path=ORG/NAME
 model.demo=thinking | model.demo=thinking: write model=sums, model=thinking, model=guessing or model=word_pro
-model=org/name | model=org/name is not one of guessing, hybrid, smollm2, sums, thinking, word_problems (conf/model/)
+model=org/name | model=org/name is not one of guessing, hybrid, smollm2, sums, thinking, word_problems
 model.made_by.name=mine | model.made_by: mine is not one of sums, hybrid, thinking, guessing, word_problems
 model.made_by._target_=os.getcwd | model.made_by._target_=os.getcwd is no ModelMaker
 model.made_by=null | there is no model: set model.path, or choose one that is made, like model=sums
