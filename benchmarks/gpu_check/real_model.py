@@ -6,12 +6,12 @@ Weights go through /dev/shm, because NCCL refuses two ranks on one GPU. A dry ru
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks.gpu_check.outcomes import FailedError, SkippedError
+from benchmarks.gpu_check.shared_gpu import COMMAND
 from extensions.real_model.maker import RealModel
 from pipelinerl.errors import PlanError
 from pipelinerl.paths import ROOT
@@ -50,7 +50,7 @@ def _make_model() -> None:
 
 def _launch(settings: list[str], environment: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu_check.shared_gpu", *settings],
+        [*COMMAND, *settings],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,

@@ -10,9 +10,11 @@ import torch
 
 from pipelinerl.paths import ROOT
 
-LAUNCH = str(ROOT / "launch.py")
+COMMAND = (sys.executable, "-c", f"from {__name__} import launch; launch()")  # and the settings
 
-if __name__ == "__main__":
+
+def launch() -> None:
+    """Runs launch.py with the arguments of this process."""
     torch.cuda.device_count = lambda: 2
-    sys.argv[0] = LAUNCH
-    runpy.run_path(LAUNCH, run_name="__main__")
+    sys.argv[0] = str(ROOT / "launch.py")
+    runpy.run_path(sys.argv[0], run_name="__main__")

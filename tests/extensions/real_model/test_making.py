@@ -25,6 +25,11 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Published, Pa
     return published, wheel
 
 
+def test_smollm2_itself_is_tried():
+    if not PUBLISHED["smollm2"].directory.exists():
+        pytest.skip("SmolLM2 is not in .cache/, so what needs it was not tried: make test-real")
+
+
 def test_weights_are_those_of_the_file_bit_for_bit_and_are_made_once(tiny, tmp_path, capsys):
     published, wheel = tiny
     RealModel("tiny").make(wheel)

@@ -1,4 +1,4 @@
-"""SmolLM2 itself, where `.cache/` holds it. `make test-real` makes it, and runs all of these."""
+"""SmolLM2 itself, where `.cache/` holds it (conftest.py). `make test-real` makes it, and runs these."""
 
 import json
 
@@ -25,11 +25,6 @@ from trainer_adapters.checkpoint_io import load_model
 
 SMOLLM2 = PUBLISHED["smollm2"]
 MODEL = str(SMOLLM2.directory)
-if not SMOLLM2.directory.exists():
-    pytest.skip(
-        "SmolLM2 is not in .cache/, so what needs it was not tried: make test-real", allow_module_level=True
-    )
-
 TEXTS = ["What is 24 + 9?", "  1,007.50\n\n", "naïve – 東京 🙂", "<|im_start|>hi<|im_end|>\n", "a\tb  c   3"]
 GREEDY = {  # questions, and the first twelve tokens of the likeliest answer
     "What is the capital of France?": "The capital of France is Paris.",
