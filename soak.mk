@@ -28,8 +28,8 @@ $(SOAK): $(VENV)/test-engines
 $(SOAK): export SOAK_PART = $@
 $(SOAK): export PYTEST_ADDOPTS = -o faulthandler_timeout=0
 $(SOAK): export SEED ?= 0
-$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-vllm soak-overlapped-vllm soak-math-7b soak-real: .venv-vllm/ready
-$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-sglang soak-real: .venv-sglang/ready
+$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-vllm soak-overlapped-vllm soak-math-7b: .venv-vllm/ready
+$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-sglang: .venv-sglang/ready
 soak-runs $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-ray soak-math-7b: redis-server
 
 $(GROUPS_AT): soak-groups-%:

