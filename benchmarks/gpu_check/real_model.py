@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from benchmarks.gpu_check.outcomes import FailedError, SkippedError
+from benchmarks.gpu_check.servers import last_line
 from benchmarks.gpu_check.shared_gpu import COMMAND
 from extensions.real_model.maker import RealModel
 from pipelinerl.errors import PlanError
@@ -57,7 +58,7 @@ def _launch(settings: list[str], environment: dict[str, str]) -> None:
         text=True,
     )
     if done.returncode:
-        raise FailedError(f"launch.py ended with status {done.returncode}: {_last_line(done.stderr)}")
+        raise FailedError(f"launch.py ended with status {done.returncode}: {last_line(done.stderr)}")
 
 
 def _lines(summary: dict, seconds: float) -> list[str]:
@@ -67,7 +68,3 @@ def _lines(summary: dict, seconds: float) -> list[str]:
         f"updates in flight {summary['updates_while_generating']}, gap {summary['logprob_gap_max_abs']:.1e} "
         f"nats at most, rollouts lost {summary['rollouts_lost']}",
     ]
-
-
-def _last_line(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")

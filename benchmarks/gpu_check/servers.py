@@ -70,16 +70,21 @@ def _wait_ready(server: Server, log: Path) -> None:
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         if (status := server.process.poll()) is not None:
-            raise FailedError(f"the server ended with status {status}: {_last_line(log)}")
+            raise FailedError(f"the server ended with status {status}: {last_line(_read(log))}")
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
             urllib.request.urlopen(f"{server.url}/health", timeout=5).close()
             return
         time.sleep(0.2)
-    raise FailedError(f"the server was not ready within {READY_S:g} s: {_last_line(log)}")
+    raise FailedError(f"the server was not ready within {READY_S:g} s: {last_line(_read(log))}")
 
 
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").split("\n")
+def _read(log: Path) -> str:
+    return log.read_text(errors="replace")
+
+
+def last_line(text: str) -> str:
+    """Returns the last line that is not blank."""
+    lines = text.split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
 
 

@@ -77,11 +77,12 @@ async def test_members_survive_new_weights_that_have_the_prompt_computed_again(t
         lambda self: again.append(self.num_children) or begin(self),
     )
     async with engine_of(tmp_path, 64) as engine:
-        members = [asyncio.create_task(answer(engine, seed, 10 * PROMPT)) for seed in range(MEMBERS)]
         version = 0
-        while MEMBERS - 1 not in again:  # in the middle of the prompt, which takes five passes
-            await asyncio.sleep(0)
-            version += 1
-            with engine.pause_generation():
-                engine.apply_weights({}, {}, version, "recompute")
-        assert all([ids for ids, _ in await asyncio.gather(*members)])
+        while MEMBERS - 1 not in again:  # until weights came in the middle of the prompt, of five passes
+            members = [asyncio.create_task(answer(engine, seed, 10 * PROMPT)) for seed in range(MEMBERS)]
+            while MEMBERS - 1 not in again and not all(member.done() for member in members):
+                await asyncio.sleep(0)
+                version += 1
+                with engine.pause_generation():
+                    engine.apply_weights({}, {}, version, "recompute")
+            assert all([ids for ids, _ in await asyncio.gather(*members)])
