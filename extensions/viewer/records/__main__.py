@@ -1,12 +1,14 @@
-"""Prints the records of a run, or the history of one group.
+"""Prints the records of a run, the history of one group, or answers to held-out problems.
 
     python -m extensions.viewer.records list runs/latest
     python -m extensions.viewer.records show runs/latest rollouts --tail 3
     python -m extensions.viewer.records show runs/latest rows --group 17
     python -m extensions.viewer.records group runs/latest 17
+    python -m extensions.viewer.records answers runs/latest
 
-`group` prints what happened to a group, across all streams and resumptions of the run. The command prints
-what is recorded and exits. It does not follow a running run.
+`group` prints what happened to a group, across all streams and resumptions of the run. `answers` prints
+ten held-out problems, each with its answer in the first and in the last evaluation. The command prints what
+is recorded and exits. It does not follow a running run.
 """
 
 import argparse
@@ -15,13 +17,16 @@ import sys
 from collections import deque
 from pathlib import Path
 
+from contracts.records import Rollout
 from contracts.support.command_line import command_parser
 from contracts.support.sizes import describe_bytes
 from extensions.viewer.records.group_history import read_history
 from extensions.viewer.records.group_story import story_lines
+from extensions.viewer.records.held_out import answers
 from extensions.viewer.records.show import concerns_group, describe, load_tokenizer
 from pipelinerl.errors import PlanError
 from pipelinerl.streams.base import StreamError, Streams
+from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
@@ -50,12 +55,15 @@ def parse_arguments() -> argparse.Namespace:
     showing.set_defaults(command=show_stream)
     telling = commands.add_parser("group", help="print the history of a group")
     telling.set_defaults(command=tell_group)
-    for command in (listing, showing, telling):
+    answering = commands.add_parser("answers", help="print answers to held-out problems")
+    answering.set_defaults(command=show_answers)
+    for command in (listing, showing, telling, answering):
         command.add_argument("run_dir", type=Path)
     showing.add_argument("stream")
     showing.add_argument("--tail", type=int, metavar="N", help="only the last N records")
     showing.add_argument("--group", type=int, metavar="G", help="only records of group G")
     telling.add_argument("group", type=int, metavar="G")
+    answering.add_argument("--problems", type=int, default=10, metavar="N", help="how many; 10 by default")
     return parser.parse_args()
 
 
@@ -97,6 +105,15 @@ def tell_group(streams: Streams, arguments: argparse.Namespace) -> int:
         there = f"groups 0 to {history.groups - 1}" if history.groups else "none yet"
         raise InvalidInputError(f"no group {arguments.group} in {arguments.run_dir}; there are: {there}")
     for line in story_lines(history):
+        print(line)
+    return 0
+
+
+def show_answers(streams: Streams, arguments: argparse.Namespace) -> int:
+    """Prints held-out problems with their first and last answers."""
+    evaluated = (record for record in recorded(streams, "eval_rollouts") if isinstance(record, Rollout))
+    tokenizer = load_tokenizer(arguments.run_dir)
+    for line in answers(evaluated, max(arguments.problems, 0), tokenizer):
         print(line)
     return 0
 

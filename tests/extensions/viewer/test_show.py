@@ -97,6 +97,24 @@ def test_rollouts_are_decoded_by_the_tokenizer_of_the_run(tmp_path):
     assert "      the sum\n      is 3<eos>\n" in text
 
 
+def test_answers_to_held_out_problems_before_and_after(run_dir, tmp_path):
+    writer = FileStreams(tmp_path / "streams").writer("eval_rollouts")
+    spans = [VersionSpan(9, 0, 1), VersionSpan(11, 1, 3)]
+    for version, sampled, success in (
+        (0, [completion([1], [7, 8])], 0.0),
+        (5, [completion([1], [9], 5)], 1.0),
+        (10, [completion([1], [7, 8, 9], spans=spans)], 1.0),
+    ):
+        for problem in ("sum/1 + 2", "sum/3 + 4", f"only in {version}"):
+            changes = {"problem_id": problem, "success": success, "completions": sampled}
+            writer.append(rollout(0, rollout_id=f"eval-{version}-0-0", **changes))
+    (tmp_path / "config.yaml").write_text("model:\n  path: null\n")
+    answers = ["   version 0        wrong  7 8", "   version 9 to 11  right  7 8 9"]
+    assert shown("answers", tmp_path).splitlines() == ["sum/1 + 2", *answers, "sum/3 + 4", *answers]
+    assert shown("answers", tmp_path, "--problems", 1).splitlines() == ["sum/1 + 2", *answers]
+    assert shown("answers", run_dir) == "no held-out problem has been answered yet\n"
+
+
 def test_tail_takes_the_last_records(run_dir):
     text = shown("show", run_dir, "rollouts", "--tail", 3)
     assert [line.split()[2] for line in text.splitlines() if "── rollout" in line] == ["3-1", "4-0", "4-1"]
