@@ -232,6 +232,9 @@ class WorldConfig(Section):
         "rows are still packed by tokens.",
     )
     gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on CPUs.")
+    share_gpus: Bool = Field(
+        False, description="Put a server and a trainer rank on each GPU, side by side. No effect on CPUs."
+    )
     gpu_memory_gib: float = Field(80, gt=0, description="Memory of one GPU, used to check the plan.")
     threads: Int = Field(
         1, ge=1, le=MOST_PROCESSES, description="CPU threads of each server and trainer rank."
@@ -416,6 +419,11 @@ class RunConfig(Section):
             raise ValueError(
                 f"world.servers_min={self.world.servers_min} is more than world.servers={self.world.servers}"
             )
+        if self.shares_gpus and self.inference.gpus_per_server > 1:
+            raise ValueError(
+                "world.share_gpus=true puts a whole server beside a trainer rank, and inference."
+                f"gpus_per_server={self.inference.gpus_per_server} is a part of one; set it to 1"
+            )
         if self.eval.pinned and self.world.servers == 1:
             raise ValueError(
                 "eval.pinned=true with world.servers=1 would leave none to train with; set world.servers=2"
@@ -453,6 +461,11 @@ class RunConfig(Section):
     @property
     def device(self) -> str:
         return "cuda" if self.world.gpus else "cpu"
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether a server and a trainer rank have one GPU."""
+        return self.world.share_gpus and self.device == "cuda"
 
     @property
     def servers_min(self) -> int:

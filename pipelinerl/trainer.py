@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
+import torch
 
 from contracts.records import (
     MicroBatchRow,
@@ -41,6 +42,7 @@ from pipelinerl.training.publishing.base import PublisherContext, publish
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.reference_updates import ReferenceUpdates
+from pipelinerl.training.shared_gpu import check_room, wait_for_server
 from pipelinerl.weight_transport import transport_of
 
 
@@ -53,6 +55,9 @@ class Trainer:
         self._heartbeat = Heartbeat(run_dir, f"trainer-{rank}", timeout_s)
         self._spans = Spans(run_dir, f"trainer-{rank}")
         self._worker = instantiate(config.trainer)
+        streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
+        if config.shares_gpus:
+            self._let_server_first(streams, rank)
         with self._waiting():
             self._worker.init_worker(_worker_spec(config, rank, size))
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s, timeout_s, self._heartbeat.beat)
@@ -60,7 +65,6 @@ class Trainer:
         domain = build_domain(config)
         self._transport = transport_of(config)
         self._probe = Probe(config, domain, self._ranks, token, self._transport.pulled)
-        streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
         resumed = latest_resumption(streams)
         self._checkpoints = Checkpoints(run_dir)
         if resumed.version > 0:
@@ -74,6 +78,15 @@ class Trainer:
             self._rank_zero = self._new_rank_zero(run_dir, streams, resumed, domain, token, manifest)
         # A call blocks every rank and returns rank 0's answer. All ranks must make it, in the same order.
         self._on_all_ranks = self._ranks.on_rank_0(self._rank_zero)
+
+    def _let_server_first(self, streams: Streams, rank: int) -> None:
+        """Waits for the server on this rank's GPU, if there is one, and checks what memory it has left."""
+        world = self._config.world
+        if rank < world.servers:
+            launched = LaunchedServers(streams, self._heartbeat.beat)
+            wait_for_server(launched, f"server-{rank}", world.server_start_timeout_s)
+        free, _ = torch.cuda.mem_get_info()
+        check_room(self._config, self._worker, free)
 
     def _new_rank_zero(
         self,

@@ -16,6 +16,7 @@ import aiohttp
 from contracts.records import WeightsPublished
 from pipelinerl.components import named_class, typed_options
 from pipelinerl.config import RunConfig, Section
+from pipelinerl.errors import PlanError
 
 if TYPE_CHECKING:  # their imports take long, and not every process needs them
     from pipelinerl.clients.server_pool import ServerPool
@@ -131,6 +132,13 @@ class WeightTransport(abc.ABC):
 
 class Group(WeightTransport):
     """A broadcast from the trainer to all servers at once (`weights=group`)."""
+
+    def check(self) -> None:
+        if self.config.shares_gpus:
+            raise PlanError(
+                "world.share_gpus=true: NCCL refuses a server and a trainer rank on one GPU; "
+                "set weights=shared"
+            )
 
     def plan_notes(self) -> Iterator[str]:
         address = self.config.weights.master_address or "the address of trainer rank 0"

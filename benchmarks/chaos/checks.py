@@ -16,7 +16,8 @@ from pipelinerl.streams.events import recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
 
 SETTLES_WITHIN_S = 10.0  # records that are read while others are written may be inconsistent
-LOGPROB_GAP = {"scripted": 1e-4, "real": 1e-2, "smollm2": 1e-3}  # mean difference between the two engines of a pair
+# Mean difference between the two engines of a pair.
+LOGPROB_GAP = {"scripted": 1e-4, "real": 1e-2, "smollm2": 1e-3}
 
 
 def errors_of_running(launches: Launches) -> list[str]:

@@ -4,22 +4,20 @@ Weights go through /dev/shm, because NCCL refuses two ranks on one GPU. A dry ru
 """
 
 import json
-import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks.gpu_check.outcomes import FailedError, SkippedError
 from benchmarks.gpu_check.servers import last_line
-from benchmarks.gpu_check.shared_gpu import COMMAND
 from extensions.real_model.maker import RealModel
 from pipelinerl.errors import PlanError
 from pipelinerl.paths import ROOT
 
-RECIPE = ("+exp=smollm2", "world.gpus=2", "weights=shared")
+RECIPE = ("+exp=smollm2", "world.gpus=1", "world.share_gpus=true", "weights=shared")
 DRY = ("max_steps=3", "stop_at=null", "batch_size=32", "eval.problems=16")
-PLACES = {"CUDA_VISIBLE_DEVICES": "0,0"}
 SUCCESS = 0.9  # of held-out problems, at the end
 GAP = 1e-3  # nats, at most, between server and trainer in float32
 
@@ -31,7 +29,7 @@ def check(dry: bool) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         began = time.monotonic()
-        _launch([*(DRY if dry else RECIPE), f"run_dir={run_dir}"], {} if dry else PLACES)
+        _launch([*(DRY if dry else RECIPE), f"run_dir={run_dir}"])
         seconds = time.monotonic() - began
         summary = json.loads((run_dir / "summary.json").read_text())
     lines = list(_lines(summary, seconds))
@@ -49,11 +47,10 @@ def _make_model() -> None:
         raise SkippedError(str(error)) from error
 
 
-def _launch(settings: list[str], environment: dict[str, str]) -> None:
+def _launch(settings: list[str]) -> None:
     done = subprocess.run(
-        [*COMMAND, *settings],
+        [sys.executable, "launch.py", *settings],
         cwd=ROOT,
-        env=os.environ | environment,
         capture_output=True,
         text=True,
     )

@@ -131,6 +131,8 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
     for use in filter(None, uses):
         parts = ", ".join(f"{name} {describe_bytes(size)}" for name, size in use.parts.items())
         yield f"  a {use.who}: {describe_bytes(use.total)} = {parts}"
+    if config.shares_gpus and all(uses):
+        yield f"  both, on one GPU: {describe_bytes(sum(use.total for use in uses))}"
     held = sequences_held(config, model.shape)
     longest = longest_sequence(config)
     yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"

@@ -68,7 +68,10 @@ def _rank(config: RunConfig, rank: int) -> ResourceRequest:
     name = f"trainer-{rank}"
     gpus = 1 if config.world.gpus else 0
     port = 0 if name == RANK_0 else None
-    return ResourceRequest(name, WORKERS, name, cpus=config.world.threads, gpus=gpus, port=port)
+    tenant = WORKERS if config.world.share_gpus else ""
+    return ResourceRequest(
+        name, WORKERS, name, cpus=config.world.threads, gpus=gpus, tenant=tenant, port=port
+    )
 
 
 def _beside_rank_0(config: RunConfig, service: Service) -> ResourceRequest:

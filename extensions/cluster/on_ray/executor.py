@@ -126,6 +126,8 @@ class RayExecutor(Executor):
     def check(cls, config: RunConfig) -> None:
         if not backend_of(config.streams, Path()).spans_nodes:
             raise PlanError("executor=ray needs streams=redis")
+        if config.shares_gpus:
+            raise PlanError("world.share_gpus=true needs executor=local: Ray gives each job its own GPUs")
         if config.inference.host:
             raise PlanError(
                 f"inference.host={config.inference.host}: with executor=ray, servers bind to their node's "

@@ -12,11 +12,14 @@ from pipelinerl.batching.of_run import longest_rollout
 from pipelinerl.components import instantiate
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.checking.server_limits import most_requests
 
 GIB = 2**30
 RUNTIME = 4 * GIB  # of every process on a GPU: CUDA's context, NCCL's buffers, fragmentation
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 SERVERS_SHARE = 0.9  # default share of a GPU that a server uses
+TRANSFORMERS = "inference_adapters.transformers"
+SHARE_OPTIONS = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static"}  # by package
 
 
 class Use(NamedTuple):
@@ -38,18 +41,23 @@ def longest_sequence(config: RunConfig) -> int:
 def server_use(config: RunConfig, shape: ModelShape) -> Use:
     engine = config.inference
     weights = value_bytes(engine) * shape.parameters // engine.gpus_per_server
-    keys_and_values = _keys_and_values(engine, shape, config.world.gpu_memory_gib * GIB, weights)
+    keys_and_values = _keys_and_values(config, shape, weights)
     return Use(
         "server", {"weights": weights, "keys and values": int(keys_and_values), "CUDA, NCCL, ...": RUNTIME}
     )
 
 
-def _keys_and_values(engine: EngineConfig, shape: ModelShape, gpu: float, weights: int) -> float:
+def _keys_and_values(config: RunConfig, shape: ModelShape, weights: int) -> float:
     """Returns bytes of a GPU, from the engine's arguments.
 
     vLLM's share includes all its memory, and a size may be given instead. SGLang's share includes only
-    weights, keys and values, and a number of tokens may limit it.
+    weights, keys and values, and a number of tokens may limit it. The transformers adapter takes what its
+    requests need.
     """
+    engine = config.inference
+    gpu = config.world.gpu_memory_gib * GIB
+    if engine.module == TRANSFORMERS:
+        return most_requests(config) * longest_sequence(config) * _kv_bytes(engine, shape)
     if size := _number(engine, "kv_cache_memory_bytes"):
         return size
     if share := _number(engine, "mem_fraction_static"):
@@ -115,6 +123,39 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
             f"{describe_bytes(rank.parts[largest])}) and world.gpu_memory_gib is {gib:g}; raise "
             "world.trainer_ranks, or have the trainer hold less (docs/math-7b.md)"
         )
+    if rank and config.shares_gpus:
+        _check_side_by_side(config, shape, server, rank)
+
+
+def _check_side_by_side(config: RunConfig, shape: ModelShape, server: Use, rank: Use) -> None:
+    """Raises PlanError, with what would fit, if a server and a trainer rank do not fit on one GPU."""
+    gib = config.world.gpu_memory_gib
+    if server.total + rank.total <= gib * GIB:
+        return
+    one_sequence = longest_sequence(config) * _kv_bytes(config.inference, shape)
+    left = gib * GIB - rank.total
+    least = server.parts["weights"] + RUNTIME + one_sequence
+    if left >= least:
+        advice = f"leave the server {describe_bytes(left)}: {_less_for(config.inference, left, gib * GIB)}"
+    else:
+        advice = (
+            f"the server needs at least {describe_bytes(least)}, so have the trainer hold less: "
+            "trainer.lora, trainer.activation_checkpointing, a smaller packing.micro_batch_tokens, or "
+            "DeepSpeed's offloading (docs/one-gpu.md)"
+        )
+    raise PlanError(
+        f"a server ({describe_bytes(server.total)}) and a trainer rank ({describe_bytes(rank.total)}) share "
+        f"a GPU, and world.gpu_memory_gib is {gib:g}; {advice}"
+    )
+
+
+def _less_for(engine: EngineConfig, left: float, gpu: float) -> str:
+    """Returns what limits a server to `left` bytes of a GPU."""
+    option = SHARE_OPTIONS.get(engine.package or "")
+    if option is None:
+        return "lower inference.concurrency and eval.concurrency"
+    of_engine = left - RUNTIME if engine.package == "sglang" else left  # whose share is without the runtime
+    return f"set inference.arguments.{option}={int(100 * of_engine / gpu) / 100:g}"
 
 
 def _check_split(engine: EngineConfig, shape: ModelShape) -> None:

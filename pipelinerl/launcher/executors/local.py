@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ class _Job:
     placement: Placement
     port: ReservedPort | None
     gpus: list[str]
+    free_gpus: list[str]  # where its GPUs go when it is released
     guard: subprocess.Popen[bytes] | None = None
 
     def kill(self) -> None:
@@ -55,36 +57,47 @@ class LocalExecutor(Executor):
 
     def __init__(self, gpus: Sequence[str] = ()):
         self._all_gpus = list(gpus)
-        self._free_gpus = list(gpus)
+        self._free_gpus: dict[str, list[str]] = {}  # by tenant
         self._jobs: dict[str, _Job] = {}
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        servers = config.world.servers + (config.reference is not None)
-        needed = servers * config.inference.gpus_per_server + config.world.trainer_ranks
-        if config.world.gpus and needed > config.world.gpus:
-            raise PlanError(f"the plan needs {needed} GPUs and world.gpus is {config.world.gpus}")
+        world = config.world
+        servers = world.servers + (config.reference is not None)
+        of_servers = servers * config.inference.gpus_per_server
+        shared = max(of_servers, world.trainer_ranks)
+        needed = shared if world.share_gpus else of_servers + world.trainer_ranks
+        if not world.gpus or needed <= world.gpus:
+            return
+        refusal = f"the plan needs {needed} GPUs and world.gpus is {world.gpus}"
+        if shared <= world.gpus:
+            refusal += "; world.share_gpus=true puts a server and a trainer rank on each (docs/one-gpu.md)"
+        raise PlanError(refusal)
 
     @classmethod
     def of(cls, config: RunConfig, options: Section) -> "LocalExecutor":
         return cls(visible_gpus(config))
 
     def capacity(self, requests: Iterable[ResourceRequest]) -> Capacity:
-        needed = sum(request.gpus for request in requests)
+        by_tenant: Counter[str] = Counter()
+        for request in requests:
+            by_tenant[request.tenant] += request.gpus
+        needed = max(by_tenant.values())
         gpus = len(self._all_gpus)
         return Capacity(f"{NODE}: {os.cpu_count()} CPUs, {gpus} GPUs", [], [f"{needed} GPUs are needed"])
 
     def request(self, requests: Iterable[ResourceRequest]) -> None:
         for request in requests:
-            if request.gpus > len(self._free_gpus):
+            free = self._free_gpus.setdefault(request.tenant, list(self._all_gpus))
+            if request.gpus > len(free):
                 raise PlanError(
-                    f"{request.name} needs {request.gpus} GPUs, and {len(self._free_gpus)} are free on {NODE}"
+                    f"{request.name} needs {request.gpus} GPUs, and {len(free)} are free on {NODE}"
                 )
             port = _reserved(request)
-            gpus = self._free_gpus[: request.gpus]
-            del self._free_gpus[: request.gpus]
+            gpus = free[: request.gpus]
+            del free[: request.gpus]
             placement = Placement(NODE, LOOPBACK, port.number if port else None, ",".join(gpus))
-            self._jobs[request.name] = _Job(placement, port, gpus)
+            self._jobs[request.name] = _Job(placement, port, gpus, free)
 
     def poll(self) -> Mapping[str, JobState]:
         return {name: _state(job) for name, job in self._jobs.items()}
@@ -118,7 +131,7 @@ class LocalExecutor(Executor):
                 _wait(job.guard)
             if job.port:
                 job.port.release()
-            self._free_gpus += job.gpus
+            job.free_gpus += job.gpus
 
     def close(self) -> None:
         self.release([*self._jobs])

@@ -1,0 +1,74 @@
+"""`world.share_gpus`: a server and a trainer rank on one GPU, in the plan and in their places."""
+
+import re
+
+import pytest
+
+from contracts.model_shape import ModelShape
+from contracts.support.sizes import describe_bytes
+from pipelinerl.launcher.checking.gpu_memory import rank_use, server_use
+from pipelinerl.launcher.composing.compose import compose_config
+from pipelinerl.launcher.executors.local import LocalExecutor
+from pipelinerl.launcher.prepare import place
+from pipelinerl.launcher.resource_requests import job_specs
+from tests.launcher.test_describe_plan import planned
+from tests.launcher.test_launch_refusals import refused
+
+SMALLER = (  # Qwen2.5-0.5B
+    "model.path=Qwen/Qwen2.5-0.5B",
+    "model.shape={layers: 24, hidden_size: 896, intermediate_size: 4864, heads: 14, kv_heads: 2,"
+    " head_dim: 64, vocab_size: 151936, context: 32768, tied: true}",
+)
+LARGER = (  # Qwen2.5-7B
+    "model.path=Qwen/Qwen2.5-7B",
+    "model.shape={layers: 28, hidden_size: 3584, intermediate_size: 18944, heads: 28, kv_heads: 4,"
+    " head_dim: 128, vocab_size: 152064, context: 131072, tied: false}",
+)
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.mark.parametrize("settings", [("+exp=math_1gpu", *SMALLER), ("+exp=math_1gpu_24gb",)])
+def test_a_plan_adds_what_the_two_hold(capsys, settings):
+    text = planned(capsys, *settings)
+    config = compose_config(settings)
+    uses = [use(config, config.model.shape) for use in (server_use, rank_use)]
+    assert f"  both, on one GPU: {describe_bytes(sum(use.total for use in uses))}\n" in text
+    assert re.findall(r"(?m)^(\S+) +GPU (\d) ", text) == [("server-0", "0"), ("trainer-0", "0")]
+
+
+def test_a_server_of_transformers_holds_what_its_requests_need():
+    settings = ["inference=transformers", "inference.concurrency=10", "eval.concurrency=5", "world.gpus=1"]
+    config = compose_config([*settings, "sampling.max_prompt_tokens=30", "sampling.max_tokens=20"])
+    shape = ModelShape(
+        layers=2, hidden_size=8, intermediate_size=8, heads=2, kv_heads=1, head_dim=4, vocab_size=10,
+        context=100, tied=True,
+    )  # fmt: skip
+    assert server_use(config, shape).parts["keys and values"] == 15 * 50 * shape.kv_bytes(4)
+
+
+def test_what_does_not_fit_is_refused_with_what_would(capsys):
+    line = refused(capsys, "+exp=math_1gpu", *LARGER, "plan=true")
+    assert "a trainer rank needs about" in line
+    lora = ["+exp=math_1gpu", *LARGER, "+trainer.lora={rank: 16, alpha: 32}"]
+    line = refused(capsys, *lora, "world.gpu_memory_gib=48", "plan=true")
+    assert "so have the trainer hold less: trainer.lora" in line
+    line = refused(capsys, *lora, "inference.arguments.gpu_memory_utilization=0.8", "plan=true")
+    advice = re.search(r"set (inference\.arguments\.gpu_memory_utilization=0\.\d+)$", line)
+    assert "both, on one GPU: " in planned(capsys, *lora, advice[1])
+
+
+def test_each_gpu_has_a_server_and_a_rank_and_gets_a_new_server_for_the_one_that_left():
+    counts = ["world.gpus=2", "world.servers=2", "world.trainer_ranks=2", "world.share_gpus=true"]
+    config = compose_config(counts)
+    executor = LocalExecutor(["4", "5"])
+    placements = place(config, executor, job_specs(config))
+    names = ("server-0", "server-1", "trainer-0", "trainer-1")
+    assert [placements[name].gpus for name in names] == ["4", "5", "4", "5"]
+    executor.release(["trainer-1", "server-0"])
+    executor.request([request for _, request in job_specs(config) if request.name == "server-0"])
+    assert executor.poll()["server-0"].placement.gpus == "4"
+    executor.close()
