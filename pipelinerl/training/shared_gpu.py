@@ -1,7 +1,7 @@
 """Lets the server on a trainer rank's GPU take its memory first, and measures what is left.
 
-Called before the rank loads its model, if `world.share_gpus` is true. An engine that finds less memory than
-it was given does not start, and one that starts later may take what the rank has counted on.
+Called before the rank loads its model, if `world.share_gpus` is true. An engine does not start if it finds
+less memory than it was given. One that starts later may take what the rank has counted on.
 """
 
 import asyncio

@@ -93,8 +93,11 @@ def test_it_is_told_when_it_babbles_that_nothing_can_be_learnt(tmp_path):
 @pytest.mark.long
 def test_each_process_is_killed_once_and_the_run_goes_on(tmp_path):
     targets = ["server-0", "actor", "preprocessor", "judging", "trainer-0", "launcher"]
-    shape = Shape("smollm2", 1, 1, "files", "pipeline", 2, False, True, checkpoint_every=2, heartbeat_s=30)
+    within_s = int(HANG_S)
+    shape = Shape(
+        "smollm2", 1, 1, "files", "pipeline", 2, False, True, checkpoint_every=2, heartbeat_s=within_s
+    )
     plan = Plan(0, shape, tuple(Fault("kill", target, after_steps=1, delay_s=0.0) for target in targets))
-    result = run_plan(plan, tmp_path, HANG_S)
+    result = run_plan(plan, tmp_path, within_s)
     print(f"\n{faults_table(result)}")
     assert result.failures == [] and len(result.outcomes) == len(targets)
