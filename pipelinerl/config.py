@@ -419,11 +419,8 @@ class RunConfig(Section):
             raise ValueError(
                 f"world.servers_min={self.world.servers_min} is more than world.servers={self.world.servers}"
             )
-        if self.shares_gpus and self.inference.gpus_per_server > 1:
-            raise ValueError(
-                "world.share_gpus=true puts a whole server beside a trainer rank, and inference."
-                f"gpus_per_server={self.inference.gpus_per_server} is a part of one; set it to 1"
-            )
+        if self.shares_gpus:
+            self._check_shared_gpus()
         if self.eval.pinned and self.world.servers == 1:
             raise ValueError(
                 "eval.pinned=true with world.servers=1 would leave none to train with; set world.servers=2"
@@ -431,6 +428,20 @@ class RunConfig(Section):
         if self.eval.pinned and self.eval.every is None:
             raise ValueError("eval.pinned=true is for evaluations during training; set eval.every")
         return self
+
+    def _check_shared_gpus(self) -> None:
+        if self.inference.gpus_per_server > 1:
+            raise ValueError(
+                "world.share_gpus=true needs servers of one GPU, and inference.gpus_per_server="
+                f"{self.inference.gpus_per_server}; set it to 1"
+            )
+        if self.inference.others:
+            raise ValueError("world.share_gpus=true: a plan adds one engine; leave inference.others out")
+        if self.reference and self.world.servers < self.world.trainer_ranks:
+            raise ValueError(
+                "world.share_gpus=true would put the reference server beside a trainer rank; set "
+                f"world.servers={self.world.trainer_ranks}"
+            )
 
     @property
     def updates_of_optimizer(self) -> OptimizerSpec:
@@ -475,6 +486,7 @@ class RunConfig(Section):
 
 class ResolvedModel(ModelConfig):
     hub: str | None = Field(None, description="Repository id on the Hugging Face Hub, if it is from there.")
+    found_shape: ModelShape | None = Field(None, description="Shape of the model that is here, if known.")
 
 
 class ResolvedStreams(Component):
@@ -503,7 +515,7 @@ def as_written(saved: dict[str, Any]) -> dict[str, Any]:
     streams = saved["streams"]
     if not (isinstance(model, dict) and isinstance(streams, dict)):  # RunConfig refuses it
         return saved
-    written = {key: value for key, value in model.items() if key != "hub"}
+    written = {key: value for key, value in model.items() if key not in ("hub", "found_shape")}
     written["path"] = model.get("hub") or model.get("path")
     return saved | {"model": written, "streams": {k: v for k, v in streams.items() if k != "run"}}
 

@@ -42,7 +42,7 @@ from pipelinerl.training.publishing.base import PublisherContext, publish
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.reference_updates import ReferenceUpdates
-from pipelinerl.training.shared_gpu import check_room, wait_for_server
+from pipelinerl.training.shared_gpu import check_free_memory, wait_for_servers
 from pipelinerl.weight_transport import transport_of
 
 
@@ -57,7 +57,7 @@ class Trainer:
         self._worker = instantiate(config.trainer)
         streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
         if config.shares_gpus:
-            self._let_server_first(streams, rank)
+            self._let_servers_first(streams)
         with self._waiting():
             self._worker.init_worker(_worker_spec(config, rank, size))
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s, timeout_s, self._heartbeat.beat)
@@ -79,14 +79,12 @@ class Trainer:
         # A call blocks every rank and returns rank 0's answer. All ranks must make it, in the same order.
         self._on_all_ranks = self._ranks.on_rank_0(self._rank_zero)
 
-    def _let_server_first(self, streams: Streams, rank: int) -> None:
-        """Waits for the server on this rank's GPU, if there is one, and checks what memory it has left."""
-        world = self._config.world
-        if rank < world.servers:
-            launched = LaunchedServers(streams, self._heartbeat.beat)
-            wait_for_server(launched, f"server-{rank}", world.server_start_timeout_s)
-        free, _ = torch.cuda.mem_get_info()
-        check_room(self._config, self._worker, free)
+    def _let_servers_first(self, streams: Streams) -> None:
+        """Waits until the servers have their memory, and checks what is left of this rank's GPU."""
+        launched = LaunchedServers(streams, self._heartbeat.beat)
+        wait_for_servers(launched, self._config.world.server_start_timeout_s)
+        shape = self._config.model.found_shape
+        check_free_memory(self._config, self._worker, shape, torch.cuda.mem_get_info())
 
     def _new_rank_zero(
         self,

@@ -153,7 +153,7 @@ def _with_model_here(config: RunConfig, run_dir: Path, found: Found, may_fork: b
 
 def _resolved(config: RunConfig, run_dir: Path, found: Found, streams: StreamsBackend) -> ResolvedRun:
     model = config.model.model_dump(by_alias=True) | {"path": found.model.path, "hub": found.model.hub}
-    model["shape"] = found.model.shape and found.model.shape.model_dump()
+    model["found_shape"] = found.model.shape and found.model.shape.model_dump()
     return ResolvedRun.of(
         config,
         run_dir=str(run_dir),

@@ -68,9 +68,9 @@ def _rank(config: RunConfig, rank: int) -> ResourceRequest:
     name = f"trainer-{rank}"
     gpus = 1 if config.world.gpus else 0
     port = 0 if name == RANK_0 else None
-    tenant = WORKERS if config.world.share_gpus else ""
+    pool = WORKERS if config.shares_gpus else ""
     return ResourceRequest(
-        name, WORKERS, name, cpus=config.world.threads, gpus=gpus, tenant=tenant, port=port
+        name, WORKERS, name, cpus=config.world.threads, gpus=gpus, port=port, gpu_pool=pool
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads the servers of a run from the launcher's events, for the actor and trainer rank 0."""
+"""Reads the servers of a run from the launcher's events, for the actor and the trainer."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Lets the server on a trainer rank's GPU take its memory first, and measures what is left.
+"""Lets the servers take their GPU memory first, and measures what a trainer rank has left.
 
 Called before the rank loads its model, if `world.share_gpus` is true. An engine does not start if it finds
 less memory than it was given. One that starts later may take what the rank has counted on.
@@ -11,6 +11,7 @@ import time
 import aiohttp
 
 from contracts.errors import CannotContinueError
+from contracts.model_shape import ModelShape
 from contracts.support.sizes import describe_bytes
 from contracts.trainer import TrainerWorker
 from pipelinerl.batching.of_run import longest_rollout
@@ -22,38 +23,43 @@ log = logging.getLogger(__name__)
 POLL_S = 0.5
 
 
-def wait_for_server(launched: LaunchedServers, name: str, longest_s: float) -> None:
-    """Returns when the server of this name is ready, or after `longest_s` seconds."""
+def wait_for_servers(launched: LaunchedServers, longest_s: float) -> None:
+    """Returns when no server of the run is loading, or after `longest_s` seconds."""
     deadline = time.monotonic() + longest_s
-    while time.monotonic() < deadline:
-        launched.refresh()
-        urls = [joining.url for joining in launched.present if joining.name == name]
-        if urls and asyncio.run(_is_ready(urls[0])):
-            return
+    while (loading := _loading(launched)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    log.warning("%s was not ready in %g s; this rank loads its model all the same", name, longest_s)
+    if loading:
+        log.warning("%s loads for %g s; this rank loads its model meanwhile", ", ".join(loading), longest_s)
 
 
-async def _is_ready(url: str) -> bool:
+def _loading(launched: LaunchedServers) -> list[str]:
+    launched.refresh()
+    return [joining.name for joining in launched.present if asyncio.run(_is_loading(joining.url))]
+
+
+async def _is_loading(url: str) -> bool:
+    """An unhealthy server has its memory: it may be waiting for the rank's weights."""
     async with aiohttp.ClientSession() as session:
         try:
-            return await ServerControl(session, url).health_status() == "ready"
+            return await ServerControl(session, url).health_status() == "loading"
         except NO_ANSWER:
-            return False
+            return True
 
 
-def check_room(config: RunConfig, worker: TrainerWorker, free: int) -> None:
-    """Raises CannotContinueError if `free`, the GPU's free bytes, are fewer than the rank's own estimate."""
-    shape = config.model.shape
+def check_free_memory(
+    config: RunConfig, worker: TrainerWorker, shape: ModelShape | None, memory: tuple[int, int]
+) -> None:
+    """Raises CannotContinueError if a GPU has less memory free than the rank takes by its own estimate.
+
+    memory: the GPU's free bytes, and all of them.
+    """
     longest = longest_rollout(config) or config.sampling.max_prompt_tokens + config.sampling.max_tokens
     parts = shape and worker.memory(shape, config.world.trainer_ranks, longest)
-    if not parts:
-        log.info("the server has left %s of this GPU", describe_bytes(free))
-        return
-    needed = sum(parts.values())
-    log.info("the server has left %s of this GPU; about %s are needed", *map(describe_bytes, (free, needed)))
-    if needed > free:
+    free, whole = map(describe_bytes, memory)
+    needed = sum(parts.values()) if parts else 0
+    log.info("of this GPU's %s, %s are free; this rank needs about %s", whole, free, describe_bytes(needed))
+    if needed > memory[0]:
         raise CannotContinueError(
-            f"this rank needs about {describe_bytes(needed)} of its GPU, and the server on it has left "
-            f"{describe_bytes(free)}; give the server less in inference.arguments (docs/one-gpu.md)"
+            f"this rank needs about {describe_bytes(needed)} of its GPU, and {free} of {whole} are free: the "
+            "server or another process (nvidia-smi) has the rest; see docs/one-gpu.md"
         )

@@ -229,10 +229,12 @@ streams._target_=pipelinerl.streams.of_run.StreamsBackend | has no method open
 weights._target_=pipelinerl.weight_transport.WeightTransport | has no method publisher
 executor._target_=pipelinerl.launcher.executors.base.Executor | has no method capacity, close, end,
 +exp=math_7b world.gpus=3 | the plan needs 8 GPUs and world.gpus is 3
-inference=transformers world.gpus=1 | needs 2 GPUs and world.gpus is 1; world.share_gpus=true puts
+inference=transformers world.gpus=1 | with world.share_gpus=true weights=shared
 inference=transformers world.gpus=1 world.share_gpus=true | NCCL refuses a server and a trainer rank on one
-+exp=math_1gpu world.servers=2 | the plan needs 2 GPUs and world.gpus is 1
-+exp=math_1gpu world.gpus=2 inference.gpus_per_server=2 | puts a whole server beside a trainer rank
++exp=math_1gpu world.servers=2 | lower world.servers (the reference counts as one) or world.trainer_ranks
++exp=math_1gpu inference=all_engines world.servers=2 world.gpus=2 | leave inference.others out
++exp=math_1gpu reference=vllm world.trainer_ranks=2 world.gpus=2 | beside a trainer rank; set world.servers=2
++exp=math_1gpu world.gpus=2 inference.gpus_per_server=2 | needs servers of one GPU
 +exp=math_1gpu executor=ray streams=redis | world.share_gpus=true needs executor=local
 +exp=math_7b batch_size=1000 | groups of 8 makes 125, which 4 trainer ranks cannot share equally
 +exp=math_7b world.trainer_ranks=6 world.gpus=10 | set batch_size to a multiple of 48, another world.

@@ -31,7 +31,9 @@ def no_network(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-@pytest.mark.parametrize("settings", [("+exp=math_1gpu", *SMALLER), ("+exp=math_1gpu_24gb",)])
+@pytest.mark.parametrize(
+    "settings", [("+exp=math_1gpu",), ("+exp=math_1gpu", *SMALLER), ("+exp=math_1gpu_24gb",)]
+)
 def test_a_plan_adds_what_the_two_hold(capsys, settings):
     text = planned(capsys, *settings)
     config = compose_config(settings)
@@ -40,14 +42,13 @@ def test_a_plan_adds_what_the_two_hold(capsys, settings):
     assert re.findall(r"(?m)^(\S+) +GPU (\d) ", text) == [("server-0", "0"), ("trainer-0", "0")]
 
 
-def test_a_server_of_transformers_holds_what_its_requests_need():
-    settings = ["inference=transformers", "inference.concurrency=10", "eval.concurrency=5", "world.gpus=1"]
-    config = compose_config([*settings, "sampling.max_prompt_tokens=30", "sampling.max_tokens=20"])
+def test_a_server_of_transformers_holds_its_blocks():
+    config = compose_config(["inference=transformers", "+inference.arguments.num_blocks=15"])
     shape = ModelShape(
         layers=2, hidden_size=8, intermediate_size=8, heads=2, kv_heads=1, head_dim=4, vocab_size=10,
         context=100, tied=True,
     )  # fmt: skip
-    assert server_use(config, shape).parts["keys and values"] == 15 * 50 * shape.kv_bytes(4)
+    assert server_use(config, shape).parts["keys and values"] == 15 * 32 * shape.kv_bytes(4)
 
 
 def test_what_does_not_fit_is_refused_with_what_would(capsys):
@@ -56,15 +57,28 @@ def test_what_does_not_fit_is_refused_with_what_would(capsys):
     lora = ["+exp=math_1gpu", *LARGER, "+trainer.lora={rank: 16, alpha: 32}"]
     line = refused(capsys, *lora, "world.gpu_memory_gib=48", "plan=true")
     assert "so have the trainer hold less: trainer.lora" in line
-    line = refused(capsys, *lora, "inference.arguments.gpu_memory_utilization=0.8", "plan=true")
-    advice = re.search(r"set (inference\.arguments\.gpu_memory_utilization=0\.\d+)$", line)
-    assert "both, on one GPU: " in planned(capsys, *lora, advice[1])
+
+
+@pytest.mark.parametrize(
+    ("server", "option"),
+    [
+        (["inference.arguments.gpu_memory_utilization=0.8"], "gpu_memory_utilization"),
+        (["inference.arguments.kv_cache_memory_bytes=9000000000"], "gpu_memory_utilization"),
+        (["inference=sglang_gpu", "inference.arguments.mem_fraction_static=0.7"], "mem_fraction_static"),
+        (["inference=transformers", "+inference.arguments.num_blocks=15000"], "num_blocks"),
+    ],
+)
+def test_a_refusal_names_a_share_that_fits(capsys, server, option):
+    tight = ["+exp=math_1gpu", "world.gpu_memory_gib=52", *server]
+    line = refused(capsys, *tight, "plan=true")
+    advice = re.search(rf"set (inference\.arguments\.{option}=[\d.]+)$", line)
+    assert "both, on one GPU: " in planned(capsys, *tight, advice[1])
 
 
 def test_each_gpu_has_a_server_and_a_rank_and_gets_a_new_server_for_the_one_that_left():
-    counts = ["world.gpus=2", "world.servers=2", "world.trainer_ranks=2", "world.share_gpus=true"]
+    counts = ["world.gpus=3", "world.servers=2", "world.trainer_ranks=2", "world.share_gpus=true"]
     config = compose_config(counts)
-    executor = LocalExecutor(["4", "5"])
+    executor = LocalExecutor(["4", "5", "6"])
     placements = place(config, executor, job_specs(config))
     names = ("server-0", "server-1", "trainer-0", "trainer-1")
     assert [placements[name].gpus for name in names] == ["4", "5", "4", "5"]
@@ -72,3 +86,9 @@ def test_each_gpu_has_a_server_and_a_rank_and_gets_a_new_server_for_the_one_that
     executor.request([request for _, request in job_specs(config) if request.name == "server-0"])
     assert executor.poll()["server-0"].placement.gpus == "4"
     executor.close()
+
+
+def test_it_has_no_effect_on_cpus():
+    config = compose_config(["world.share_gpus=true", "world.servers=2"])
+    assert not config.shares_gpus
+    assert {spec.request.gpu_pool for spec in job_specs(config)} == {""}

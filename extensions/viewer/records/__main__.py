@@ -17,7 +17,6 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from contracts.records import Rollout
 from contracts.support.command_line import command_parser
 from contracts.support.sizes import describe_bytes
 from extensions.viewer.records.group_history import read_history
@@ -26,7 +25,6 @@ from extensions.viewer.records.held_out import answers
 from extensions.viewer.records.show import concerns_group, describe, load_tokenizer
 from pipelinerl.errors import PlanError
 from pipelinerl.streams.base import StreamError, Streams
-from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
@@ -111,9 +109,8 @@ def tell_group(streams: Streams, arguments: argparse.Namespace) -> int:
 
 def show_answers(streams: Streams, arguments: argparse.Namespace) -> int:
     """Prints held-out problems with their first and last answers."""
-    evaluated = (record for record in recorded(streams, "eval_rollouts") if isinstance(record, Rollout))
     tokenizer = load_tokenizer(arguments.run_dir)
-    for line in answers(evaluated, max(arguments.problems, 0), tokenizer):
+    for line in answers(streams, max(arguments.problems, 0), tokenizer):
         print(line)
     return 0
 

@@ -3,32 +3,40 @@
 Used by `python -m extensions.viewer.records answers`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tokenizers import Tokenizer
 
 from contracts.records import Rollout
 from contracts.support.messages import printable
+from pipelinerl.streams import Streams
+from pipelinerl.streams.events import recorded, valid_results
+
+LONGEST_PROMPT = 300  # characters, of its end
 
 
-def answers(rollouts: Iterable[Rollout], problems: int, tokenizer: Tokenizer | None) -> Iterator[str]:
-    """Yields lines for the first problems of the first evaluation that the last one has answered too.
+def answers(streams: Streams, problems: int, tokenizer: Tokenizer | None) -> Iterator[str]:
+    """Yields lines for the first problems of the first evaluation.
 
-    rollouts: of all evaluations, in the order of their records. Of several attempts the first is shown.
+    Only evaluations that have ended, and that no resumption has undone, are used. Of several attempts at a
+    problem the first is shown.
     """
-    evaluations: dict[int, dict[str, Rollout]] = {}
-    for rollout in rollouts:
-        if rollout.completions:
-            version = int(rollout.rollout_id.split("-")[1])  # the newest when the evaluation began
-            evaluations.setdefault(version, {}).setdefault(rollout.problem_id, rollout)
-    if not evaluations:
-        yield "no held-out problem has been answered yet"
+    versions = sorted({result.version for result in valid_results(streams)})
+    if not versions:
+        yield "no evaluation has ended yet"
         return
-    chosen = [evaluations[version] for version in sorted({min(evaluations), max(evaluations)})]
-    shared = [problem for problem in chosen[0] if problem in chosen[-1]]
-    for problem in shared[:problems]:
-        yield printable(problem)
-        yield from (_answer(evaluation[problem], tokenizer) for evaluation in chosen)
+    chosen: dict[int, dict[str, Rollout]] = {version: {} for version in {versions[0], versions[-1]}}
+    for record in recorded(streams, "eval_rollouts"):
+        if isinstance(record, Rollout) and record.completions:
+            _, version, _, attempt = record.rollout_id.split("-")
+            if int(version) in chosen and attempt == "0":
+                chosen[int(version)][record.problem_id] = record
+    first = chosen[versions[0]]
+    last = chosen[versions[-1]]
+    for problem in [problem for problem in first if problem in last][:problems]:
+        prompt = first[problem].completions[-1].prompt_token_ids.tolist()
+        yield f"{printable(problem)}\n   {_text(prompt, tokenizer)[-LONGEST_PROMPT:]}"
+        yield from (_answer(evaluation[problem], tokenizer) for evaluation in chosen.values())
 
 
 def _answer(rollout: Rollout, tokenizer: Tokenizer | None) -> str:
@@ -36,6 +44,9 @@ def _answer(rollout: Rollout, tokenizer: Tokenizer | None) -> str:
     versions = sorted(rollout.versions)
     sampled = f"{versions[0]}" if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
     verdict = "failed" if rollout.success is None else "right" if rollout.success == 1 else "wrong"
-    ids = rollout.completions[-1].token_ids.tolist()
-    text = tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids))
-    return f"   version {sampled:8} {verdict:6} {printable(text.strip())}"
+    text = _text(rollout.completions[-1].token_ids.tolist(), tokenizer)
+    return f"   version {sampled:8} {verdict:6} {text}"
+
+
+def _text(ids: list[int], tokenizer: Tokenizer | None) -> str:
+    return printable((tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids))).strip())

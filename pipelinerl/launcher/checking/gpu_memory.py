@@ -12,14 +12,14 @@ from pipelinerl.batching.of_run import longest_rollout
 from pipelinerl.components import instantiate
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checking.server_limits import most_requests
 
 GIB = 2**30
 RUNTIME = 4 * GIB  # of every process on a GPU: CUDA's context, NCCL's buffers, fragmentation
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 SERVERS_SHARE = 0.9  # default share of a GPU that a server uses
 TRANSFORMERS = "inference_adapters.transformers"
-SHARE_OPTIONS = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static"}  # by package
+BLOCKS = 1024  # of its keys and values, by default
+BLOCK_TOKENS = 32
 
 
 class Use(NamedTuple):
@@ -51,13 +51,13 @@ def _keys_and_values(config: RunConfig, shape: ModelShape, weights: int) -> floa
     """Returns bytes of a GPU, from the engine's arguments.
 
     vLLM's share includes all its memory, and a size may be given instead. SGLang's share includes only
-    weights, keys and values, and a number of tokens may limit it. The transformers adapter takes what its
-    requests need.
+    weights, keys and values, and a number of tokens may limit it. The transformers adapter's is a number of
+    blocks.
     """
     engine = config.inference
     gpu = config.world.gpu_memory_gib * GIB
     if engine.module == TRANSFORMERS:
-        return most_requests(config) * longest_sequence(config) * _kv_bytes(engine, shape)
+        return (_number(engine, "num_blocks") or BLOCKS) * BLOCK_TOKENS * _kv_bytes(engine, shape)
     if size := _number(engine, "kv_cache_memory_bytes"):
         return size
     if share := _number(engine, "mem_fraction_static"):
@@ -105,7 +105,8 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
     if server.total > gib * GIB:
         raise PlanError(
             f"a server needs {describe_bytes(server.total)} of a GPU and world.gpu_memory_gib is {gib:g}; "
-            "lower its share in inference.arguments, or what they give it for keys and values"
+            "lower its share in inference.arguments, or what they give it for keys and values (transformers: "
+            "num_blocks)"
         )
     if sequences_held(config, shape) < 1:
         parts = {name: describe_bytes(size) for name, size in server.parts.items()}
@@ -130,13 +131,17 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
 def _check_side_by_side(config: RunConfig, shape: ModelShape, server: Use, rank: Use) -> None:
     """Raises PlanError, with what would fit, if a server and a trainer rank do not fit on one GPU."""
     gib = config.world.gpu_memory_gib
-    if server.total + rank.total <= gib * GIB:
-        return
-    one_sequence = longest_sequence(config) * _kv_bytes(config.inference, shape)
+    engine = config.inference
     left = gib * GIB - rank.total
+    taken = server.total
+    if engine.package == "vllm":  # it asks for its whole share at each start, also beside a rank
+        taken = max(taken, gib * GIB * (_number(engine, "gpu_memory_utilization") or SERVERS_SHARE))
+    if taken <= left:
+        return
+    one_sequence = longest_sequence(config) * _kv_bytes(engine, shape)
     least = server.parts["weights"] + RUNTIME + one_sequence
     if left >= least:
-        advice = f"leave the server {describe_bytes(left)}: {_less_for(config.inference, left, gib * GIB)}"
+        advice = f"give the server {describe_bytes(left)}: {_less_for(engine, shape, left, gib * GIB)}"
     else:
         advice = (
             f"the server needs at least {describe_bytes(least)}, so have the trainer hold less: "
@@ -144,18 +149,28 @@ def _check_side_by_side(config: RunConfig, shape: ModelShape, server: Use, rank:
             "DeepSpeed's offloading (docs/one-gpu.md)"
         )
     raise PlanError(
-        f"a server ({describe_bytes(server.total)}) and a trainer rank ({describe_bytes(rank.total)}) share "
+        f"a server ({describe_bytes(taken)}) and a trainer rank ({describe_bytes(rank.total)}) share "
         f"a GPU, and world.gpu_memory_gib is {gib:g}; {advice}"
     )
 
 
-def _less_for(engine: EngineConfig, left: float, gpu: float) -> str:
-    """Returns what limits a server to `left` bytes of a GPU."""
-    option = SHARE_OPTIONS.get(engine.package or "")
-    if option is None:
-        return "lower inference.concurrency and eval.concurrency"
-    of_engine = left - RUNTIME if engine.package == "sglang" else left  # whose share is without the runtime
-    return f"set inference.arguments.{option}={int(100 * of_engine / gpu) / 100:g}"
+def _less_for(engine: EngineConfig, shape: ModelShape, left: float, gpu: float) -> str:
+    """Returns the argument that limits a server to `left` bytes of a GPU."""
+    for_cache = left - RUNTIME - value_bytes(engine) * shape.parameters
+    values = {
+        "num_blocks": int(for_cache / (BLOCK_TOKENS * _kv_bytes(engine, shape))),
+        "kv_cache_memory_bytes": int(for_cache),
+        "mem_fraction_static": int(100 * (left - RUNTIME) / gpu) / 100,  # without the runtime
+        "gpu_memory_utilization": int(100 * left / gpu) / 100,
+    }
+    option = "gpu_memory_utilization"
+    if engine.module == TRANSFORMERS:
+        option = "num_blocks"
+    elif engine.package == "sglang":
+        option = "mem_fraction_static"
+    elif (_number(engine, "kv_cache_memory_bytes") or 0) > for_cache:
+        option = "kv_cache_memory_bytes"
+    return f"set inference.arguments.{option}={values[option]}"
 
 
 def _check_split(engine: EngineConfig, shape: ModelShape) -> None:

@@ -32,11 +32,11 @@ class ResourceRequest:
     bundle: str  # the jobs of one bundle of a group are placed on one node
     cpus: float = 0.0  # cores reserved for the job
     gpus: int = 0
-    tenant: str = ""  # requests of different tenants may have the same GPUs
     port: int | None = None  # port to listen at; 0 takes a free one, None if the job does not listen
     host: str | None = None  # address to listen at; None takes its node's address
     port_key: str = "inference.base_port"  # the keys that set port and host, for messages
     host_key: str = "inference.host"
+    gpu_pool: str = ""  # requests with different pools may have the same GPUs
 
 
 @dataclass(frozen=True)

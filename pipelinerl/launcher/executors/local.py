@@ -57,7 +57,7 @@ class LocalExecutor(Executor):
 
     def __init__(self, gpus: Sequence[str] = ()):
         self._all_gpus = list(gpus)
-        self._free_gpus: dict[str, list[str]] = {}  # by tenant
+        self._free_gpus: dict[str, list[str]] = {}  # by pool
         self._jobs: dict[str, _Job] = {}
 
     @classmethod
@@ -70,8 +70,10 @@ class LocalExecutor(Executor):
         if not world.gpus or needed <= world.gpus:
             return
         refusal = f"the plan needs {needed} GPUs and world.gpus is {world.gpus}"
-        if shared <= world.gpus:
-            refusal += "; world.share_gpus=true puts a server and a trainer rank on each (docs/one-gpu.md)"
+        if world.share_gpus:
+            refusal += "; lower world.servers (the reference counts as one) or world.trainer_ranks"
+        elif shared <= world.gpus and config.inference.gpus_per_server == 1:
+            refusal += "; a server and a rank share each with world.share_gpus=true weights=shared"
         raise PlanError(refusal)
 
     @classmethod
@@ -79,16 +81,16 @@ class LocalExecutor(Executor):
         return cls(visible_gpus(config))
 
     def capacity(self, requests: Iterable[ResourceRequest]) -> Capacity:
-        by_tenant: Counter[str] = Counter()
+        by_pool: Counter[str] = Counter()
         for request in requests:
-            by_tenant[request.tenant] += request.gpus
-        needed = max(by_tenant.values())
+            by_pool[request.gpu_pool] += request.gpus
+        needed = max(by_pool.values())
         gpus = len(self._all_gpus)
         return Capacity(f"{NODE}: {os.cpu_count()} CPUs, {gpus} GPUs", [], [f"{needed} GPUs are needed"])
 
     def request(self, requests: Iterable[ResourceRequest]) -> None:
         for request in requests:
-            free = self._free_gpus.setdefault(request.tenant, list(self._all_gpus))
+            free = self._free_gpus.setdefault(request.gpu_pool, list(self._all_gpus))
             if request.gpus > len(free):
                 raise PlanError(
                     f"{request.name} needs {request.gpus} GPUs, and {len(free)} are free on {NODE}"
@@ -132,6 +134,7 @@ class LocalExecutor(Executor):
             if job.port:
                 job.port.release()
             job.free_gpus += job.gpus
+            job.free_gpus.sort(key=self._all_gpus.index)
 
     def close(self) -> None:
         self.release([*self._jobs])

@@ -12,6 +12,7 @@ from tokenizers.models import WordLevel
 
 from contracts.records import (
     DropReason,
+    Evaluated,
     MicroBatchRow,
     Settled,
     Started,
@@ -98,21 +99,27 @@ def test_rollouts_are_decoded_by_the_tokenizer_of_the_run(tmp_path):
 
 
 def test_answers_to_held_out_problems_before_and_after(run_dir, tmp_path):
-    writer = FileStreams(tmp_path / "streams").writer("eval_rollouts")
+    streams = FileStreams(tmp_path / "streams")
+    rollouts, events = streams.writer("eval_rollouts"), streams.writer("actor_events")
     spans = [VersionSpan(9, 0, 1), VersionSpan(11, 1, 3)]
     for version, sampled, success in (
         (0, [completion([1], [7, 8])], 0.0),
         (5, [completion([1], [9], 5)], 1.0),
         (10, [completion([1], [7, 8, 9], spans=spans)], 1.0),
+        (15, [completion([1], [6], 15)], 1.0),  # which has not ended
     ):
         for problem in ("sum/1 + 2", "sum/3 + 4", f"only in {version}"):
             changes = {"problem_id": problem, "success": success, "completions": sampled}
-            writer.append(rollout(0, rollout_id=f"eval-{version}-0-0", **changes))
+            rollouts.append(rollout(0, rollout_id=f"eval-{version}-0-0", **changes))
+            rollouts.append(rollout(0, rollout_id=f"eval-{version}-0-1", problem_id=problem))
+        if version < 15:
+            ends = {"first_version": version, "last_version": version}
+            events.append(Evaluated(version=version, problems=3, success=success, **ends))
     (tmp_path / "config.yaml").write_text("model:\n  path: null\n")
-    answers = ["   version 0        wrong  7 8", "   version 9 to 11  right  7 8 9"]
+    answers = ["   1", "   version 0        wrong  7 8", "   version 9 to 11  right  7 8 9"]
     assert shown("answers", tmp_path).splitlines() == ["sum/1 + 2", *answers, "sum/3 + 4", *answers]
     assert shown("answers", tmp_path, "--problems", 1).splitlines() == ["sum/1 + 2", *answers]
-    assert shown("answers", run_dir) == "no held-out problem has been answered yet\n"
+    assert shown("answers", run_dir) == "no evaluation has ended yet\n"
 
 
 def test_tail_takes_the_last_records(run_dir):
