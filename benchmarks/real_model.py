@@ -32,7 +32,7 @@ VARIANTS = {
     "conventional": ["schedule=conventional"],
 }
 HEAD = ("run", "seed", "held-out success", "several numbers", "steps", "seconds", "generated tokens/s", "GiB")
-LOOKS_S = 1.0  # between two looks at the memory
+LOOKS_S = 5.0  # between two looks at the memory
 
 
 def main() -> None:
