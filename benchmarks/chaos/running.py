@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import ignore_patterns
@@ -60,7 +61,10 @@ def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_
     result = Result(plan)
     settings = [*settings_of(plan), f"max_steps={ENDLESS}"]
     disk = directory / "disk"
-    with small_disk(disk) as can_fill, cluster_of(plan.shape) as nodes, Relays(plan.shape.relays) as relays:
+    disk.mkdir(parents=True, exist_ok=True)
+    fills_disk = any(fault.action == "fill disk" for fault in plan.faults)
+    small = small_disk(disk) if fills_disk else nullcontext(False)
+    with small as can_fill, cluster_of(plan.shape) as nodes, Relays(plan.shape.relays) as relays:
         settings += relays.settings if plan.shape.relays else []
         launches = Launches(disk / "run", directory / "console", settings, start, nodes, relays)
         trial = Trial(result, launches, within_s, can_fill)
