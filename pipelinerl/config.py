@@ -436,7 +436,9 @@ class RunConfig(Section):
                 f"{self.inference.gpus_per_server}; set it to 1"
             )
         if self.inference.others:
-            raise ValueError("world.share_gpus=true: a plan adds one engine; leave inference.others out")
+            raise ValueError(
+                "world.share_gpus=true: a plan adds one engine; choose one, such as inference=vllm"
+            )
         if self.reference and self.world.servers < self.world.trainer_ranks:
             raise ValueError(
                 "world.share_gpus=true would put the reference server beside a trainer rank; set "

@@ -30,6 +30,8 @@ class JsonCards(Verified):
         self, names: Sequence[str], cities: Sequence[str], train_size: int, heldout_size: int, seed: int = 0
     ):
         super().__init__({"_target_": VERIFIER})
+        _check_words("names", names)
+        _check_words("cities", cities)
         self.train_size = train_size
         self.heldout_size = heldout_size
         shuffled = random.Random(self.name)
@@ -54,11 +56,20 @@ class JsonCards(Verified):
         return Problem(f"{self.name}/{sentence}", [{"role": "user", "content": content}], card)
 
 
+def _check_words(option: str, words: object) -> None:
+    """Raises ValueError if the option is no list of words."""
+    is_list = isinstance(words, Sequence) and not isinstance(words, str)
+    if not is_list or not all(isinstance(word, str) and word.strip() for word in words):
+        raise ValueError(f"{option} is no list of words, such as [Anna, Rome]")
+
+
 def _drawn(
     shuffled: random.Random, names: Sequence[str], cities: Sequence[str], option: str, count: int
 ) -> list[tuple[str, int, str, str]]:
     """Returns distinct sentences. Raises ValueError if there are not so many."""
     every = list(product(names, AGES, sorted(set(cities)), WORDINGS))
     if not 1 <= count <= len(every):
-        raise ValueError(f"{option}={count}: with these names and cities there are {len(every)} sentences")
+        raise ValueError(
+            f"{option}={count}: set 1 to {len(every)}, the number of sentences of these names and cities"
+        )
     return shuffled.sample(every, count)

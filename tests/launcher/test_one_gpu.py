@@ -6,7 +6,7 @@ import pytest
 
 from contracts.model_shape import ModelShape
 from contracts.support.sizes import describe_bytes
-from pipelinerl.launcher.checking.gpu_memory import rank_use, server_use
+from pipelinerl.launcher.checking.gpu_memory import GIB, rank_use, server_use
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.prepare import place
@@ -37,8 +37,9 @@ def no_network(monkeypatch):
 def test_a_plan_adds_what_the_two_hold(capsys, settings):
     text = planned(capsys, *settings)
     config = compose_config(settings)
-    uses = [use(config, config.model.shape) for use in (server_use, rank_use)]
-    assert f"  both, on one GPU: {describe_bytes(sum(use.total for use in uses))}\n" in text
+    share = config.inference.arguments["gpu_memory_utilization"] * config.world.gpu_memory_gib * GIB
+    both = int(share) + rank_use(config, config.model.shape).total
+    assert f"  both, on one GPU: {describe_bytes(both)}\n" in text
     assert re.findall(r"(?m)^(\S+) +GPU (\d) ", text) == [("server-0", "0"), ("trainer-0", "0")]
 
 
@@ -51,14 +52,24 @@ def test_a_server_of_transformers_holds_its_blocks():
     assert server_use(config, shape).parts["keys and values"] == 15 * 32 * shape.kv_bytes(4)
 
 
-def test_what_does_not_fit_is_refused_with_what_would(capsys):
-    line = refused(capsys, "+exp=math_1gpu", *LARGER, "plan=true")
-    assert "a trainer rank needs about" in line
-    lora = ["+exp=math_1gpu", *LARGER, "+trainer.lora={rank: 16, alpha: 32}"]
-    line = refused(capsys, *lora, "world.gpu_memory_gib=48", "plan=true")
-    assert "so have the trainer hold less: trainer.lora" in line
+@pytest.mark.parametrize(
+    ("settings", "lighter"),
+    [
+        ((), "trainer.lora, packing.micro_batch_tokens=3072, DeepSpeed's offloading"),
+        (
+            ("+trainer.lora={rank: 16, alpha: 32}", "world.gpu_memory_gib=48"),
+            "packing.micro_batch_tokens=3072",
+        ),
+        (("trainer.activation_checkpointing=false",), "trainer.activation_checkpointing=true"),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_what_would_be_lighter(capsys, settings, lighter):
+    line = refused(capsys, "+exp=math_1gpu", *LARGER, *settings, "plan=true")
+    assert "take a smaller model, or have the trainer hold less: " in line and lighter in line
+    assert ("trainer.lora" in line) == ("+trainer.lora={rank: 16, alpha: 32}" not in settings)
 
 
+@pytest.mark.parametrize("gib", [39.95, 52])
 @pytest.mark.parametrize(
     ("server", "option"),
     [
@@ -68,10 +79,10 @@ def test_what_does_not_fit_is_refused_with_what_would(capsys):
         (["inference=transformers", "+inference.arguments.num_blocks=15000"], "num_blocks"),
     ],
 )
-def test_a_refusal_names_a_share_that_fits(capsys, server, option):
-    tight = ["+exp=math_1gpu", "world.gpu_memory_gib=52", *server]
+def test_a_refusal_names_a_share_that_fits(capsys, server, option, gib):
+    tight = ["+exp=math_1gpu", f"world.gpu_memory_gib={gib}", *server]
     line = refused(capsys, *tight, "plan=true")
-    advice = re.search(rf"set (inference\.arguments\.{option}=[\d.]+)$", line)
+    advice = re.search(rf"set (\+?inference\.arguments\.{option}=[\d.]+)$", line)
     assert "both, on one GPU: " in planned(capsys, *tight, advice[1])
 
 

@@ -7,8 +7,8 @@
     python -m extensions.viewer.records answers runs/latest
 
 `group` prints what happened to a group, across all streams and resumptions of the run. `answers` prints
-ten held-out problems, each with its answer in the first and in the last evaluation. The command prints what
-is recorded and exits. It does not follow a running run.
+ten held-out problems, each with its first attempt in the first and in the last evaluation. The command
+prints what is recorded and exits. It does not follow a running run.
 """
 
 import argparse
@@ -61,8 +61,14 @@ def parse_arguments() -> argparse.Namespace:
     showing.add_argument("--tail", type=int, metavar="N", help="only the last N records")
     showing.add_argument("--group", type=int, metavar="G", help="only records of group G")
     telling.add_argument("group", type=int, metavar="G")
-    answering.add_argument("--problems", type=int, default=10, metavar="N", help="how many; 10 by default")
+    answering.add_argument("--problems", type=_count, default=10, metavar="N", help="how many; 10 by default")
     return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return int(text)
 
 
 def list_streams(streams: Streams, arguments: argparse.Namespace) -> int:
@@ -110,7 +116,7 @@ def tell_group(streams: Streams, arguments: argparse.Namespace) -> int:
 def show_answers(streams: Streams, arguments: argparse.Namespace) -> int:
     """Prints held-out problems with their first and last answers."""
     tokenizer = load_tokenizer(arguments.run_dir)
-    for line in answers(streams, max(arguments.problems, 0), tokenizer):
+    for line in answers(streams, arguments.problems, tokenizer):
         print(line)
     return 0
 

@@ -25,17 +25,23 @@ def answers(streams: Streams, problems: int, tokenizer: Tokenizer | None) -> Ite
     if not versions:
         yield "no evaluation has ended yet"
         return
-    chosen: dict[int, dict[str, Rollout]] = {version: {} for version in {versions[0], versions[-1]}}
+    chosen: dict[int, dict[str, Rollout]] = {version: {} for version in (versions[0], versions[-1])}
     for record in recorded(streams, "eval_rollouts"):
         if isinstance(record, Rollout) and record.completions:
             _, version, _, attempt = record.rollout_id.split("-")
             if int(version) in chosen and attempt == "0":
                 chosen[int(version)][record.problem_id] = record
+    if missing := [version for version, rollouts in chosen.items() if not rollouts]:
+        yield f"the rollouts of the evaluation of version {missing[0]} are not here any more"
+        return
+    if tokenizer is None:
+        yield "the run's tokenizer is not here, so token ids are shown"
     first = chosen[versions[0]]
     last = chosen[versions[-1]]
     for problem in [problem for problem in first if problem in last][:problems]:
-        prompt = first[problem].completions[-1].prompt_token_ids.tolist()
-        yield f"{printable(problem)}\n   {_text(prompt, tokenizer)[-LONGEST_PROMPT:]}"
+        prompt = _text(first[problem].completions[-1].prompt_token_ids.tolist(), tokenizer)
+        cut = "… " if len(prompt) > LONGEST_PROMPT else ""
+        yield f"{printable(problem)}\n   {cut}{prompt[-LONGEST_PROMPT:]}"
         yield from (_answer(evaluation[problem], tokenizer) for evaluation in chosen.values())
 
 

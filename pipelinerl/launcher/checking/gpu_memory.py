@@ -57,25 +57,25 @@ def _keys_and_values(config: RunConfig, shape: ModelShape, weights: int) -> floa
     engine = config.inference
     gpu = config.world.gpu_memory_gib * GIB
     if engine.module == TRANSFORMERS:
-        return (_number(engine, "num_blocks") or BLOCKS) * BLOCK_TOKENS * _kv_bytes(engine, shape)
-    if size := _number(engine, "kv_cache_memory_bytes"):
+        return (number_of(engine, "num_blocks") or BLOCKS) * BLOCK_TOKENS * token_bytes(engine, shape)
+    if size := number_of(engine, "kv_cache_memory_bytes"):
         return size
-    if share := _number(engine, "mem_fraction_static"):
+    if share := number_of(engine, "mem_fraction_static"):
         available = gpu * share - weights
     else:
-        available = gpu * (_number(engine, "gpu_memory_utilization") or SERVERS_SHARE) - weights - RUNTIME
-    tokens = _number(engine, "max_total_tokens")
-    return min(available, tokens * _kv_bytes(engine, shape)) if tokens else available
+        available = gpu * (number_of(engine, "gpu_memory_utilization") or SERVERS_SHARE) - weights - RUNTIME
+    tokens = number_of(engine, "max_total_tokens")
+    return min(available, tokens * token_bytes(engine, shape)) if tokens else available
 
 
-def _number(engine: EngineConfig, name: str) -> float | None:
+def number_of(engine: EngineConfig, name: str) -> float | None:
     value = engine.arguments.get(name)
-    if isinstance(value, str):
-        raise PlanError(f"inference.arguments.{name}={value}: a plan reads a number, written in digits")
+    if value is not None and (type(value) not in (int, float) or value <= 0):
+        raise PlanError(f"inference.arguments.{name}={value}: a plan reads a number above 0, in digits")
     return value
 
 
-def _kv_bytes(engine: EngineConfig, shape: ModelShape) -> int:
+def token_bytes(engine: EngineConfig, shape: ModelShape) -> int:
     """Returns the bytes of one token's keys and values on each GPU of a server."""
     return shape.kv_bytes(value_bytes(engine)) // min(engine.gpus_per_server, shape.kv_heads)
 
@@ -83,7 +83,7 @@ def _kv_bytes(engine: EngineConfig, shape: ModelShape) -> int:
 def sequences_held(config: RunConfig, shape: ModelShape) -> int:
     """Returns how many of the longest sequences fit into a server's memory for keys and values."""
     per_gpu = server_use(config, shape).parts["keys and values"]
-    return per_gpu // (longest_sequence(config) * _kv_bytes(config.inference, shape))
+    return per_gpu // (longest_sequence(config) * token_bytes(config.inference, shape))
 
 
 def value_bytes(engine: EngineConfig) -> int:
@@ -109,12 +109,13 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
             "num_blocks)"
         )
     if sequences_held(config, shape) < 1:
-        parts = {name: describe_bytes(size) for name, size in server.parts.items()}
+        parts = {name: describe_bytes(max(size, 0)) for name, size in server.parts.items()}
+        instead = "" if config.shares_gpus else "inference.gpus_per_server, or "
         raise PlanError(
             f"a server has no room for a sequence of {longest_sequence(config)} tokens: of "
             f"world.gpu_memory_gib={gib:g} its weights take {parts['weights']} and leave "
-            f"{parts['keys and values']} for keys and values; raise inference.gpus_per_server, or what "
-            "inference.arguments give it for keys and values"
+            f"{parts['keys and values']} for keys and values; raise {instead}what inference.arguments give "
+            "it for keys and values"
         )
     rank = rank_use(config, shape)
     if rank and rank.total > gib * GIB:
@@ -124,53 +125,6 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
             f"{describe_bytes(rank.parts[largest])}) and world.gpu_memory_gib is {gib:g}; raise "
             "world.trainer_ranks, or have the trainer hold less (docs/math-7b.md)"
         )
-    if rank and config.shares_gpus:
-        _check_side_by_side(config, shape, server, rank)
-
-
-def _check_side_by_side(config: RunConfig, shape: ModelShape, server: Use, rank: Use) -> None:
-    """Raises PlanError, with what would fit, if a server and a trainer rank do not fit on one GPU."""
-    gib = config.world.gpu_memory_gib
-    engine = config.inference
-    left = gib * GIB - rank.total
-    taken = server.total
-    if engine.package == "vllm":  # it asks for its whole share at each start, also beside a rank
-        taken = max(taken, gib * GIB * (_number(engine, "gpu_memory_utilization") or SERVERS_SHARE))
-    if taken <= left:
-        return
-    one_sequence = longest_sequence(config) * _kv_bytes(engine, shape)
-    least = server.parts["weights"] + RUNTIME + one_sequence
-    if left >= least:
-        advice = f"give the server {describe_bytes(left)}: {_less_for(engine, shape, left, gib * GIB)}"
-    else:
-        advice = (
-            f"the server needs at least {describe_bytes(least)}, so have the trainer hold less: "
-            "trainer.lora, trainer.activation_checkpointing, a smaller packing.micro_batch_tokens, or "
-            "DeepSpeed's offloading (docs/one-gpu.md)"
-        )
-    raise PlanError(
-        f"a server ({describe_bytes(taken)}) and a trainer rank ({describe_bytes(rank.total)}) share "
-        f"a GPU, and world.gpu_memory_gib is {gib:g}; {advice}"
-    )
-
-
-def _less_for(engine: EngineConfig, shape: ModelShape, left: float, gpu: float) -> str:
-    """Returns the argument that limits a server to `left` bytes of a GPU."""
-    for_cache = left - RUNTIME - value_bytes(engine) * shape.parameters
-    values = {
-        "num_blocks": int(for_cache / (BLOCK_TOKENS * _kv_bytes(engine, shape))),
-        "kv_cache_memory_bytes": int(for_cache),
-        "mem_fraction_static": int(100 * (left - RUNTIME) / gpu) / 100,  # without the runtime
-        "gpu_memory_utilization": int(100 * left / gpu) / 100,
-    }
-    option = "gpu_memory_utilization"
-    if engine.module == TRANSFORMERS:
-        option = "num_blocks"
-    elif engine.package == "sglang":
-        option = "mem_fraction_static"
-    elif (_number(engine, "kv_cache_memory_bytes") or 0) > for_cache:
-        option = "kv_cache_memory_bytes"
-    return f"set inference.arguments.{option}={values[option]}"
 
 
 def _check_split(engine: EngineConfig, shape: ModelShape) -> None:

@@ -26,6 +26,7 @@ from pipelinerl.launcher.checking.gpu_memory import check_fits
 from pipelinerl.launcher.checking.model_source import LONGEST_REASON, Model
 from pipelinerl.launcher.checking.problems import Limits, check_answers, check_prompts
 from pipelinerl.launcher.checking.server_limits import check_context
+from pipelinerl.launcher.checking.side_by_side import check_side_by_side
 from pipelinerl.launcher.checking.template import check_template
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def check_shape(config: RunConfig, shape: ModelShape) -> None:
                 f"sampling.max_prompt_tokens + {section}.max_tokens = {wanted} exceeds the model's context "
                 f"of {shape.context}; lower one of them"
             )
+    if config.shares_gpus:
+        check_side_by_side(config, shape)
     if config.world.gpus:
         check_fits(config, shape)
 

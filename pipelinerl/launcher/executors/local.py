@@ -71,7 +71,7 @@ class LocalExecutor(Executor):
             return
         refusal = f"the plan needs {needed} GPUs and world.gpus is {world.gpus}"
         if world.share_gpus:
-            refusal += "; lower world.servers (the reference counts as one) or world.trainer_ranks"
+            refusal += "; raise it, or have fewer world.servers (a reference is one more) or trainer_ranks"
         elif shared <= world.gpus and config.inference.gpus_per_server == 1:
             refusal += "; a server and a rank share each with world.share_gpus=true weights=shared"
         raise PlanError(refusal)

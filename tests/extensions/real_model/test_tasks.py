@@ -79,8 +79,10 @@ def test_names_of_held_out_cards_are_in_no_training_problem():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("domain.heldout_size=100000", "heldout_size=100000: with these names and cities there are "),
-        ("domain.names=[Anna]", "heldout_size=500: with these names and cities there are 0 sentences"),
+        ("domain.heldout_size=100000", "heldout_size=100000: set 1 to "),
+        ("domain.names=[Anna]", "heldout_size=500: set 1 to 0, the number of sentences"),
+        ("domain.names=Anna", "names is no list of words, such as"),
+        ("domain.cities=[1,2]", "cities is no list of words, such as"),
     ],
 )
 def test_too_few_sentences_are_refused(setting, message):

@@ -98,6 +98,9 @@ def test_rollouts_are_decoded_by_the_tokenizer_of_the_run(tmp_path):
     assert "      the sum\n      is 3<eos>\n" in text
 
 
+GONE = "the rollouts of the evaluation of version 20 are not here any more"
+
+
 def test_answers_to_held_out_problems_before_and_after(run_dir, tmp_path):
     streams = FileStreams(tmp_path / "streams")
     rollouts, events = streams.writer("eval_rollouts"), streams.writer("actor_events")
@@ -116,9 +119,13 @@ def test_answers_to_held_out_problems_before_and_after(run_dir, tmp_path):
             ends = {"first_version": version, "last_version": version}
             events.append(Evaluated(version=version, problems=3, success=success, **ends))
     (tmp_path / "config.yaml").write_text("model:\n  path: null\n")
+    head = "the run's tokenizer is not here, so token ids are shown"
     answers = ["   1", "   version 0        wrong  7 8", "   version 9 to 11  right  7 8 9"]
-    assert shown("answers", tmp_path).splitlines() == ["sum/1 + 2", *answers, "sum/3 + 4", *answers]
-    assert shown("answers", tmp_path, "--problems", 1).splitlines() == ["sum/1 + 2", *answers]
+    assert shown("answers", tmp_path).splitlines() == [head, "sum/1 + 2", *answers, "sum/3 + 4", *answers]
+    assert shown("answers", tmp_path, "--problems", 1).splitlines() == [head, "sum/1 + 2", *answers]
+    last = {"first_version": 20, "last_version": 20}
+    events.append(Evaluated(version=20, problems=3, success=1, **last))
+    assert shown("answers", tmp_path).splitlines() == [GONE]
     assert shown("answers", run_dir) == "no evaluation has ended yet\n"
 
 
