@@ -18,8 +18,8 @@ def test_import_rules():
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
     ("contracts",): 4_200,
-    ("pipelinerl",): 27_150,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 42_760,
+    ("pipelinerl",): 27_200,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 42_810,
 }
 
 

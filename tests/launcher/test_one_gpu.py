@@ -74,9 +74,16 @@ def test_what_cannot_fit_is_refused_with_what_would_be_lighter(capsys, settings,
     ("server", "option"),
     [
         (["inference.arguments.gpu_memory_utilization=0.8"], "gpu_memory_utilization"),
-        (["inference.arguments.kv_cache_memory_bytes=9000000000"], "gpu_memory_utilization"),
+        (["inference.arguments.kv_cache_memory_bytes=200000000"], "gpu_memory_utilization"),
         (["inference=sglang_gpu", "inference.arguments.mem_fraction_static=0.7"], "mem_fraction_static"),
-        (["inference=transformers", "+inference.arguments.num_blocks=15000"], "num_blocks"),
+        (
+            [
+                "inference=transformers",
+                "inference.arguments.dtype=bfloat16",
+                "+inference.arguments.num_blocks=15000",
+            ],
+            "num_blocks",
+        ),
     ],
 )
 def test_a_refusal_names_a_share_that_fits(capsys, server, option, gib):
