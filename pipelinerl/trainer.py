@@ -42,7 +42,6 @@ from pipelinerl.training.publishing.base import PublisherContext, publish
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.reference_updates import ReferenceUpdates
-from pipelinerl.training.shared_gpu import check_free_memory, wait_for_servers
 from pipelinerl.weight_transport import transport_of
 
 
@@ -81,6 +80,8 @@ class Trainer:
 
     def _let_servers_first(self, streams: Streams) -> None:
         """Waits until the servers have their memory, and checks what is left of this rank's GPU."""
+        from pipelinerl.training.shared_gpu import check_free_memory, wait_for_servers
+
         launched = LaunchedServers(streams, self._heartbeat.beat)
         wait_for_servers(launched, self._config.world.server_start_timeout_s)
         shape = self._config.model.found_shape

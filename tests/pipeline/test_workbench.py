@@ -39,7 +39,8 @@ def test_a_reference_server_scores_what_is_trained_on(tmp_path):
         assert scores.shape == sequence.token_ids.shape
         assert not scores[~sampled].any() and np.all(scores[sampled] < 0)
         of_first_tokens[sequence.token_ids[sampled][0]].add(scores[sampled][0])
-    assert {len(found) for found in of_first_tokens.values()} == {1} and len(trained) >= 3 * 32
+    # Scores differ by rounding, because which sequences are scored together depends on the machine.
+    assert all(np.ptp([*found]) < 1e-5 for found in of_first_tokens.values()) and len(trained) >= 3 * 32
     # The first rollouts were sampled by version 0, which the trainer had published: not by the reference.
     first = next(s for s in trained if s.versions.max() == 0)
     sampled = first.loss_mask

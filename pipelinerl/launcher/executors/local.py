@@ -84,7 +84,7 @@ class LocalExecutor(Executor):
         by_pool: Counter[str] = Counter()
         for request in requests:
             by_pool[request.gpu_pool] += request.gpus
-        needed = max(by_pool.values())
+        needed = max(by_pool.values(), default=0)
         gpus = len(self._all_gpus)
         return Capacity(f"{NODE}: {os.cpu_count()} CPUs, {gpus} GPUs", [], [f"{needed} GPUs are needed"])
 
