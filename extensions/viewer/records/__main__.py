@@ -18,6 +18,7 @@ from collections import deque
 from pathlib import Path
 
 from contracts.support.command_line import command_parser
+from contracts.support.messages import one_line
 from contracts.support.sizes import describe_bytes
 from extensions.viewer.records.group_history import read_history
 from extensions.viewer.records.group_story import story_lines
@@ -41,6 +42,9 @@ def main() -> int:
     except BrokenPipeError:  # `| head` has closed the pipe; nothing must be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # something else lies where the streams are
+        print(f"extensions.viewer.records: {one_line(error)}", file=sys.stderr)
+        return 1
 
 
 def parse_arguments() -> argparse.Namespace:
