@@ -31,6 +31,7 @@ from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
 
 def main() -> int:
+    """Runs the command. Returns the exit status."""
     arguments = parse_arguments()
     try:
         check_run(arguments.run_dir)
