@@ -27,7 +27,7 @@ def answers(streams: Streams, problems: int, tokenizer: Tokenizer | None) -> Ite
         return
     chosen: dict[int, dict[str, Rollout]] = {version: {} for version in (versions[0], versions[-1])}
     for record in recorded(streams, "eval_rollouts"):
-        if isinstance(record, Rollout) and record.completions:
+        if isinstance(record, Rollout) and record.versions:  # else nothing was sampled
             _, version, _, attempt = record.rollout_id.split("-")
             if int(version) in chosen and attempt == "0":
                 chosen[int(version)][record.problem_id] = record

@@ -115,6 +115,8 @@ def test_answers_to_held_out_problems_before_and_after(run_dir, tmp_path):
             changes = {"problem_id": problem, "success": success, "completions": sampled}
             rollouts.append(rollout(0, rollout_id=f"eval-{version}-0-0", **changes))
             rollouts.append(rollout(0, rollout_id=f"eval-{version}-0-1", problem_id=problem))
+        empty = [completion([1], [], spans=[])]  # interrupted before its first token
+        rollouts.append(rollout(0, rollout_id=f"eval-{version}-1-0", problem_id="cut", completions=empty))
         if version < 15:
             ends = {"first_version": version, "last_version": version}
             events.append(Evaluated(version=version, problems=3, success=success, **ends))
