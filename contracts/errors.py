@@ -32,7 +32,8 @@ class ErrorCode(Enum):
     JOINING = ("joining", 409)  # the weight group or channel is still being joined
     STALE_EPOCH = ("stale_epoch", 409)  # the epoch is not newer (join) or not the current one (update)
     STALE_VERSION = ("stale_version", 409)  # the version is lower than the live one
-    UPDATE_IN_PROGRESS = ("update_in_progress", 409)  # another weight update is under way
+    UPDATE_IN_PROGRESS = ("update_in_progress", 409)  # another weight update, sleep or wake is under way
+    WEIGHTS_DROPPED = ("weights_dropped", 409)  # `/wake` after `keep: nothing`: only an update wakes
     TOO_LARGE = ("too_large", 413)  # the body exceeds the limit that `/contract` states
     INVALID_REQUEST = ("invalid_request", 422)  # a field is missing or has a wrong type or value
     UNKNOWN_PARAMETER = ("unknown_parameter", 422)  # a weight that the model does not have
@@ -47,6 +48,7 @@ class ErrorCode(Enum):
     SOURCE_REFUSED = ("source_refused", 422)  # a source outside the server's own list
     NOT_SHARED = ("not_shared", 422)  # a shared store that the server does not see
     BAD_KEY = ("bad_key", 422)  # a public key that is no Ed25519 key
+    UNSUPPORTED_SLEEP = ("unsupported_sleep", 422)  # `/sleep` or `/wake`, which is not declared
     UNSUPPORTED_PARAMETER = ("unsupported_parameter", 422)  # a sampling parameter that is not honoured
     CONTEXT_LENGTH = ("context_length_exceeded", 422)  # prompt + max_tokens exceed the model's context
     ENGINE_FAILED = ("engine_failed", 500)  # the engine raised an error that the server's log explains
@@ -54,6 +56,8 @@ class ErrorCode(Enum):
     NO_SOURCE = ("no_source", 502)  # no source of the weight channel answered
     UNHEALTHY = ("unhealthy", 503)  # the model is loading, or weights were lost
     WEIGHTS_LOST = ("weights_lost", 503)  # a request waited for weights that did not arrive
+    ASLEEP = ("asleep", 503)  # a request waited for a server that did not wake
+    SLEEP_TIMEOUT = ("sleep_timeout", 504)  # the server could not stop in time, and is awake
     RENDEZVOUS_TIMEOUT = ("rendezvous_timeout", 504)  # the weight group did not form in time
 
 

@@ -43,6 +43,8 @@ from contracts.wire import Answer, Request
 
 # Values of requests. Responses have plain strings, because a newer server may have more values.
 ReceiveMode = Literal["paused", "staged"]
+Kept = Literal["weights", "nothing"]
+RequestsAsleep = Literal["hold", "abort"]
 Backend = Literal["gloo", "nccl"]
 LogprobsCount = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 
@@ -64,7 +66,7 @@ class EngineInfo(Answer):
     capabilities: list[str] = Field(
         description="score, score_top, staged, truncation, seed, stop_strings, tools, forced_calls, "
         "template_options, stream, top_logprobs, arrays, as_completed, openai, metrics, leave_group, "
-        "relay, shared, delta. Ignore others"
+        "relay, shared, delta, sleep. Ignore others"
     )
     end_token_ids: list[int] | None = Field(None, description="at which answers end; null: not told")
 
@@ -112,7 +114,7 @@ class Health(Answer):
     With `?challenge=`, a server that has a token sends `proof` and `address` (see `contracts.challenge`).
     """
 
-    status: str = Field(description="ready, loading or unhealthy; an unknown value means not ready")
+    status: str = Field(description="ready, asleep, loading or unhealthy; an unknown value means not ready")
     reason: str | None = None
     proof: str | None = Field(None, description="proves that the server knows the token")
     address: str | None = Field(None, description="host:port at which this request reached the server")
@@ -214,6 +216,41 @@ class AbortWeightUpdateRequest(Request):
     run: Identifier
     epoch: Count
     version: Count
+
+
+# --- sleep ------------------------------------------------------------------------------------
+
+
+class SleepRequest(Request):
+    """The body of `POST /sleep` (capability `sleep`): give the memory of the device back, for a while."""
+
+    run: Identifier
+    epoch: Count = Field(description="of the group or channel that was joined last")
+    keep: Kept = Field("weights", description="nothing: the next weight update wakes the server")
+    requests: RequestsAsleep = Field("hold", description="abort: those in flight end with `abort`")
+    timeout_s: Seconds = Field(description="longest wait for a forward pass or a score to end")
+
+
+class SleepResponse(Answer):
+    """The response to `POST /sleep`, sent once the memory is free."""
+
+    released_bytes: int = Field(description="that the device has back, measured")
+    held: int = Field(description="completions in flight that wait; each choice is one")
+    seconds: float = Field(description="from the request until the memory was free")
+
+
+class WakeRequest(Request):
+    """The body of `POST /wake` (capability `sleep`): go on with the weights that were kept."""
+
+    run: Identifier
+    epoch: Count = Field(description="of the group or channel that was joined last")
+
+
+class WakeResponse(Answer):
+    """The response to `POST /wake`, sent once generation has resumed."""
+
+    version: int = Field(description="version of the weights")
+    seconds: float = Field(description="from the request until generation resumed")
 
 
 # --- generation -------------------------------------------------------------------------------
@@ -419,6 +456,23 @@ class InferenceEngine(abc.ABC):
     @abc.abstractmethod
     async def abort_requests(self) -> None:
         """Ends every request in flight with finish reason `abort`."""
+
+    async def sleep(self, request: SleepRequest) -> int:
+        """Pauses generation and frees memory. Returns the freed bytes of the device. Needs `sleep`.
+
+        Keys and values are given up, and weights unless `request.keep` says so. Requests in flight stay. The
+        engine wakes by `wake`, and in every `receive_weights` or `load_weights` that succeeds. Raises
+        ContractError (`sleep_timeout`) if generation and scores do not stop in `request.timeout_s`. If it
+        raises, the engine is awake.
+        """
+        raise ContractError(ErrorCode.UNSUPPORTED_SLEEP, "this server does not sleep")
+
+    async def wake(self) -> None:
+        """Allocates memory again, and resumes generation with the weights that `sleep` kept.
+
+        Requests in flight compute their keys and values anew. If it raises, the engine is still asleep.
+        """
+        raise ContractError(ErrorCode.UNSUPPORTED_SLEEP, "this server does not sleep")
 
 
 class TokenEngine(InferenceEngine):

@@ -17,6 +17,10 @@ from contracts.inference import (
     InitProcessGroupResponse,
     LeaveProcessGroupRequest,
     LeaveProcessGroupResponse,
+    SleepRequest,
+    SleepResponse,
+    WakeRequest,
+    WakeResponse,
     WeightUpdateAccepted,
     WeightUpdateStatus,
 )
@@ -39,7 +43,7 @@ def health_routes(updates: WeightUpdates, token: str | None) -> APIRouter:
     @router.get("/health", response_model_exclude_none=True)
     async def health(request: Request, response: Response, challenge: Challenge = None) -> Health:
         health = updates.health()
-        response.status_code = 200 if health.status == "ready" else 503
+        response.status_code = 200 if health.status in ("ready", "asleep") else 503
         if challenge and token:
             address = address_of(*request.scope["server"])
             proof = proof_of(token, challenge, address)
@@ -50,7 +54,7 @@ def health_routes(updates: WeightUpdates, token: str | None) -> APIRouter:
 
 
 def control_routes(updates: WeightUpdates) -> APIRouter:
-    """Returns the routes of weight groups, weight channels and their updates."""
+    """Returns the routes of weight groups, weight channels, their updates, and sleep."""
 
     async def loaded() -> None:
         updates.require_loaded()
@@ -89,5 +93,13 @@ def control_routes(updates: WeightUpdates) -> APIRouter:
     @router.post("/abort_weight_update")
     async def abort_weight_update(request: AbortWeightUpdateRequest) -> WeightUpdateStatus:
         return await updates.abort(request)
+
+    @router.post("/sleep")
+    async def sleep(request: SleepRequest) -> SleepResponse:
+        return await updates.sleeping.sleep(request)
+
+    @router.post("/wake")
+    async def wake(request: WakeRequest) -> WakeResponse:
+        return await updates.sleeping.wake(request)
 
     return router

@@ -20,7 +20,9 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     Health,
     InitProcessGroupRequest,
+    Kept,
     Parameter,
+    SleepRequest,
     TokenEngine,
     UpdateProgress,
     WeightUpdateRequest,
@@ -29,7 +31,7 @@ from contracts.limits import KvCacheMode
 from contracts.weights import WeightGroup, dtype_name, receive_weights
 from inference_adapters.finite_weights import NotFiniteError, why_not_finite
 from inference_adapters.receive_memory import ReceiveMemory
-from inference_adapters.resident_memory import resident_bytes
+from inference_adapters.resident_memory import resident_bytes, return_free_memory
 from inference_adapters.stored_tensors import stored_tensors
 from inference_adapters.threads import in_daemon_thread
 
@@ -49,6 +51,7 @@ class EmbeddedEngine(TokenEngine):
         self._pause: contextlib.AbstractContextManager[None] | None = None  # the current pause
         self._memory = ReceiveMemory()
         self._lost: str | None = None  # why the served weights are incomplete
+        self._asleep = False  # True if the current pause is a sleep
         # A single thread enters and exits pauses, and applies weights.
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
@@ -88,6 +91,24 @@ class EmbeddedEngine(TokenEngine):
         model must use all tensors of the last update, and must not refer to older ones.
         """
         return False
+
+    def release(self, keep: Kept) -> None:
+        """Frees the memory of keys and values, and of the weights unless `keep` says so. Called in a pause.
+
+        Requests in flight compute their keys and values anew after the pause. Needs `sleep`.
+        """
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Allocates what `release` freed. Weights that were not kept have any values. Called in that pause.
+
+        Does nothing if nothing is missing. Needs `sleep`.
+        """
+        raise NotImplementedError
+
+    def memory_in_use(self) -> int:
+        """Returns the bytes that the engine holds on its device."""
+        return resident_bytes()
 
     def health(self) -> Health:
         if self._lost:
@@ -201,28 +222,63 @@ class EmbeddedEngine(TokenEngine):
         progress: UpdateProgress,
     ) -> None:
         progress.touched = True  # from here on the update can no longer be cancelled
+        if self._asleep:
+            await self._in_model_thread(self.restore)
         await self._in_model_thread(self.apply_weights, tensors, update.tied, update.version, update.kv_cache)
 
     @contextlib.asynccontextmanager
     async def _generation_paused(self, progress: UpdateProgress):
-        """Pauses generation and resumes it afterwards, unless the weights are lost."""
+        """Pauses generation, and resumes it unless weights are lost, or it slept before and still does."""
         paused_at = time.monotonic()
         try:
             await self._in_model_thread(self._enter_pause)
             paused_at = time.monotonic()
             yield
             self._lost = None
+            self._asleep = False
         except Exception as error:
             if progress.touched:
                 self._lost = f"weights were lost while they were applied: {error!r}"
             raise
         finally:
-            if self._lost is None:
+            if self._lost is None and not self._asleep:
                 await self._in_model_thread(self._exit_pause)
             progress.paused_s = time.monotonic() - paused_at
 
+    # --- sleep ------------------------------------------------------------------------------------
+
+    async def sleep(self, request: SleepRequest) -> int:
+        paused = asyncio.get_running_loop().run_in_executor(self._model_thread, self._enter_pause)
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                await asyncio.shield(paused)
+        except TimeoutError:
+            self._model_thread.submit(self._exit_pause)  # after `_enter_pause`, which cannot be cancelled
+            why = f"generation or a score has not stopped after {request.timeout_s} s"
+            raise ContractError(ErrorCode.SLEEP_TIMEOUT, why) from None
+        self._asleep = True
+        before = self.memory_in_use()
+        try:
+            await self._in_model_thread(self._release, request.keep)
+        except BaseException:
+            await self.wake()
+            raise
+        return max(0, before - self.memory_in_use())
+
+    def _release(self, keep: Kept) -> None:
+        self._memory.release(served=keep == "nothing")
+        self.release(keep)
+        return_free_memory()
+
+    async def wake(self) -> None:
+        await self._in_model_thread(self.restore)
+        self._asleep = False
+        await self._in_model_thread(self._exit_pause)
+
+    # --- the pause --------------------------------------------------------------------------------
+
     def _enter_pause(self) -> None:
-        if self._pause is None:  # still open if the previous update lost the weights
+        if self._pause is None:  # still open while weights are lost, or the engine sleeps
             pause = self.pause_generation()
             pause.__enter__()
             self._pause = pause

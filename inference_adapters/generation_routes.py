@@ -1,7 +1,7 @@
 """The OpenAI-compatible routes of a `TokenEngine`, and `/score`.
 
-This module must not depend on weight groups. `weight_updates` tells it if requests are accepted, and if the
-timeout of lost weights has passed.
+This module must not depend on weight groups. `weight_updates` tells it if requests are accepted, and if they
+have waited too long.
 """
 
 import json
@@ -39,7 +39,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
     """Returns the routes that generate and score with `engine`. `names`: the names of its model."""
 
     async def ready() -> None:
-        updates.require_ready()
+        await updates.until_ready()
 
     router = APIRouter(dependencies=[Depends(ready)])
     slots = CompletionSlots()
@@ -105,7 +105,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         ]
         if form.stops:
             sources = [until_stop(source, form.stops, engine.decode) for source in sources]
-        deltas = updates.totals.counted(merged(sources, updates.ledger.hold_timed_out))
+        deltas = updates.totals.counted(merged(sources, updates.ledger.held))
         completion = Completion(form, prompts, body.n, texts)
         if body.stream:
             return EventStream(_events(completion, deltas), stack.pop_all())
@@ -113,7 +113,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
             return LineStream(_lines(completion, deltas), stack.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
 
-    add_score_route(router, engine, slots, updates.ledger.hold_timed_out)
+    add_score_route(router, engine, slots, updates.ledger.held)
     return router
 
 

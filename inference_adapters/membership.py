@@ -231,6 +231,14 @@ class Membership:
         if self.run not in (None, run):
             raise ContractError(ErrorCode.OTHER_RUN, f"this server belongs to run {self.run}, not {run}")
 
+    def check_epoch(self, epoch: int) -> None:
+        """Raises ContractError unless the group or channel that was joined last is of this epoch."""
+        if self._epoch is None:
+            raise ContractError(ErrorCode.NO_GROUP, "this server has joined no group and no channel")
+        if epoch != self._epoch:
+            why = f"epoch {epoch} is not the current one, {self._epoch}"
+            raise ContractError(ErrorCode.STALE_EPOCH, why)
+
     def check_no_join(self, run: str) -> None:
         """Raises ContractError if a join is in progress, and `run` is the current or the joining run."""
         if self._joining and run in (self.run, self._joining.request.run):

@@ -38,3 +38,9 @@ class ReceiveMemory:
         self._spare = self._served
         self._served = self._received
         self._received = []
+
+    def release(self, served: bool) -> None:
+        """Forgets the spare buffers, and those of the served weights if `served`."""
+        self._spare = []
+        if served:
+            self._served = []

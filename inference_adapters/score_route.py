@@ -10,7 +10,8 @@ from fastapi.responses import Response
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import EngineInfo, ScoreRequest, ScoreResponse
 from inference_adapters.completion_slots import CompletionSlots
-from inference_adapters.streaming import until, until_disconnect, weights_lost
+from inference_adapters.held_requests import HeldRequests
+from inference_adapters.streaming import until, until_disconnect
 
 
 class Scorer(Protocol):
@@ -23,20 +24,15 @@ class Scorer(Protocol):
     def score(self, request: ScoreRequest) -> Coroutine[Any, Any, ScoreResponse]: ...
 
 
-def add_score_route(
-    router: APIRouter, engine: Scorer, slots: CompletionSlots, hold_timed_out: asyncio.Event
-) -> None:
-    """Adds `/score` to `router`. A request occupies one slot.
-
-    hold_timed_out: set if lost weights have not come back in time, for which requests wait.
-    """
+def add_score_route(router: APIRouter, engine: Scorer, slots: CompletionSlots, held: HeldRequests) -> None:
+    """Adds `/score` to `router`. A request occupies one slot. `held`: how long requests wait for weights."""
     scoring = asyncio.Lock()
 
     async def in_turn(request: ScoreRequest) -> ScoreResponse:
         async with scoring:  # one request at a time, because each fills the engine's batches
-            scores = await until(hold_timed_out.wait(), engine.score(request))
+            scores = await until(held.timed_out.wait(), engine.score(request))
         if scores is None:
-            raise weights_lost()
+            raise held.error()
         return scores
 
     @router.post("/score", response_model=ScoreResponse)

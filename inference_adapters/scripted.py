@@ -5,8 +5,8 @@ Its language model is a recurrent net of about a thousand weights over character
     h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
 
 So it has weights, log-probabilities and a tied head like a real model. The state h is its KV cache: "keep"
-preserves it over an update, "recompute" rebuilds it. HTTP and the contract's rules are implemented elsewhere.
-Run it by `python -m inference_adapters.scripted --port 8001`.
+preserves it over an update, "recompute" and a sleep rebuild it. HTTP and the contract's rules are implemented
+elsewhere. Run it by `python -m inference_adapters.scripted --port 8001`.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import torch
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     EngineInfo,
+    Kept,
     ProcessFigures,
     SamplingParameters,
     ScoreRequest,
@@ -49,7 +50,7 @@ class RunningRequest:
     """One request in flight."""
 
     token_ids: list[int]  # prompt and sampled tokens
-    state: torch.Tensor  # [HIDDEN] state after the last token
+    state: torch.Tensor | None = None  # [HIDDEN] state after the last token; None: it must be computed
     aborted: bool = False
 
 
@@ -60,6 +61,7 @@ class ScriptedEngine(EmbeddedEngine):
         super().__init__()
         self.token_delay_s = token_delay_s
         self._weights = self.initial_weights(seed)
+        self._shapes = {name: tuple(tensor.shape) for name, tensor in self._weights.items()}
         self._generator = torch.Generator().manual_seed(seed)
         self._version = 0
         self._sequences: set[RunningRequest] = set()
@@ -92,7 +94,16 @@ class ScriptedEngine(EmbeddedEngine):
             backends=["gloo"],
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=["score", "score_top", "staged", "truncation", "seed", "stream", "top_logprobs"],
+            capabilities=[
+                "score",
+                "score_top",
+                "staged",
+                "truncation",
+                "seed",
+                "stream",
+                "top_logprobs",
+                "sleep",
+            ],
             end_token_ids=[EOS],
         )
 
@@ -100,7 +111,7 @@ class ScriptedEngine(EmbeddedEngine):
         return ProcessFigures(resident_bytes=resident_bytes(), running=len(self._sequences), waiting=0)
 
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: tuple(tensor.shape) for name, tensor in self._weights.items()}
+        return self._shapes
 
     def tied_parameters(self) -> Mapping[str, str]:
         return {HEAD: EMBED}
@@ -115,7 +126,7 @@ class ScriptedEngine(EmbeddedEngine):
     async def close(self) -> None:
         await self.abort_requests()
 
-    # --- weights: the two methods that `EmbeddedEngine` needs -------------------------------------
+    # --- weights: the methods that `EmbeddedEngine` needs -----------------------------------------
 
     @contextlib.contextmanager
     def pause_generation(self) -> Iterator[None]:
@@ -142,8 +153,21 @@ class ScriptedEngine(EmbeddedEngine):
             weight.copy_(tensors[name])  # casts to the model's dtype; the head shares the embedding's memory
         self._version = version
         if kv_cache == "recompute":
-            for sequence in list(self._sequences):  # a copy, because new requests may arrive
-                sequence.state = self._states(sequence.token_ids)[-1]
+            self._forget_states()
+
+    def _forget_states(self) -> None:
+        for sequence in list(self._sequences):  # a copy, because new requests may arrive
+            sequence.state = None
+
+    def release(self, keep: Kept) -> None:
+        self._forget_states()
+        if keep == "nothing":
+            self._weights = {name: torch.empty(0) for name in self._shapes}
+
+    def restore(self) -> None:
+        for name, shape in self._shapes.items():
+            if self._weights[name].shape != shape:
+                self._weights[name] = torch.empty(shape)
 
     async def abort_requests(self) -> None:
         async with self._changed:
@@ -211,7 +235,7 @@ class ScriptedEngine(EmbeddedEngine):
         generator = self._generator
         if sampling.seed is not None:
             generator = torch.Generator().manual_seed(sampling.seed)
-        sequence = RunningRequest(list(prompt), torch.zeros(HIDDEN))
+        sequence = RunningRequest(list(prompt))
         self._sequences.add(sequence)
         try:
             for sampled in range(1, sampling.max_tokens + 1):
@@ -219,8 +243,8 @@ class ScriptedEngine(EmbeddedEngine):
                 if sequence.aborted:
                     yield TokenDelta([], [], [], "abort")
                     return
-                if sampled == 1:  # after the wait, so that one version processes the prompt and samples
-                    sequence.state = self._states(prompt)[-1]
+                if sequence.state is None:  # after the wait, so that one version reads everything
+                    sequence.state = self._states(sequence.token_ids)[-1]
                 logits = self._logits(sequence.state)
                 token_id, logprob = self.sample(logits, sampling, generator)
                 tops = [self.likeliest(logits, sampling)] if sampling.top_logprobs else ()

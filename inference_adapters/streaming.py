@@ -14,17 +14,17 @@ from starlette.types import Receive, Scope, Send
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import TokenDelta
+from inference_adapters.held_requests import HeldRequests
 
 log = logging.getLogger(__name__)
 
 
 async def merged(
-    sources: list[AsyncIterator[TokenDelta]], hold_timed_out: asyncio.Event
+    sources: list[AsyncIterator[TokenDelta]], held: HeldRequests
 ) -> AsyncIterator[tuple[int, TokenDelta]]:
     """Yields (index of the source, its next tokens) in the order of arrival.
 
-    Closing the iterator cancels the sources. When `hold_timed_out` is set, it raises ContractError
-    (`weights_lost`).
+    Closing the iterator cancels the sources. Raises ContractError if requests have been `held` too long.
     """
     arrived: asyncio.Queue[tuple[int, TokenDelta] | ContractError] = asyncio.Queue()
 
@@ -40,8 +40,8 @@ async def merged(
             arrived.put_nowait(ContractError(ErrorCode.ENGINE_FAILED, repr(error)))
 
     async def fail_at_timeout() -> None:
-        await hold_timed_out.wait()
-        arrived.put_nowait(weights_lost())
+        await held.timed_out.wait()
+        arrived.put_nowait(held.error())
 
     tasks = [asyncio.create_task(pump(index, source)) for index, source in enumerate(sources)]
     tasks.append(asyncio.create_task(fail_at_timeout()))
@@ -56,11 +56,6 @@ async def merged(
     finally:
         for task in tasks:
             task.cancel()
-
-
-def weights_lost() -> ContractError:
-    """Returns the error of a request that has waited for lost weights."""
-    return ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
 
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:

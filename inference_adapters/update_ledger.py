@@ -11,8 +11,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from contracts.errors import ErrorCode
 from contracts.inference import WeightsInfo
 from inference_adapters.finite_weights import NotFiniteError
+from inference_adapters.held_requests import HeldRequests
 from inference_adapters.totals import Totals
 from inference_adapters.update_record import UpdateError, UpdateRecord, reason_of
 
@@ -29,10 +31,10 @@ class UpdateLedger:
     def __init__(self, hold_timeout_s: float, totals: Totals):
         self.version = 0  # version of the served weights
         self.lost: str | None = None  # reason why the weights were lost
-        self.hold_timed_out = asyncio.Event()  # set if lost weights are not replaced within hold_timeout_s
+        self.held = HeldRequests(hold_timeout_s)
+        self.awake = asyncio.Event()  # cleared while the server sleeps, or is about to
+        self.awake.set()
         self.joining: asyncio.Task[Any] | None = None  # join in progress
-        self._hold_timeout_s = hold_timeout_s
-        self._hold_timer: asyncio.TimerHandle | None = None
         self._totals = totals
         self._updates: dict[int, UpdateRecord] = {}  # updates of this run, by version
         self._current: UpdateRecord | None = None  # last exclusive update
@@ -91,9 +93,12 @@ class UpdateLedger:
         record.task.add_done_callback(partial(self._on_end, record, on_failure))
 
     async def acquire_exclusive(self, record: UpdateRecord) -> None:
-        """Makes the update exclusive. An unrequested one first waits for the join in progress."""
-        while record.is_unrequested and self.joining:
-            await asyncio.wait([self.joining])
+        """Makes the update exclusive. An unrequested one first waits for a join and a sleep to end."""
+        while record.is_unrequested and (self.joining or not self.awake.is_set()):
+            if self.joining:
+                await asyncio.wait([self.joining])
+            else:
+                await self.awake.wait()
         record.applying = True
         self._current = record
 
@@ -114,6 +119,18 @@ class UpdateLedger:
         self._updates.clear()
         self._current = None
         self._any_version = any_version
+
+    # --- sleep ------------------------------------------------------------------------------------
+
+    def begin_sleep(self) -> None:
+        """Lets requests wait until `end_sleep`, or until an update is live."""
+        self.awake.clear()
+        self.held.begin(ErrorCode.ASLEEP, "the server slept, and did not wake in time")
+
+    def end_sleep(self) -> None:
+        """Lets requests go on, because the server can generate."""
+        self.awake.set()
+        self.held.end()
 
     # --- end of an update -------------------------------------------------------------------------
 
@@ -155,13 +172,10 @@ class UpdateLedger:
         self._served = record
         self._any_version = False
         self.lost = None
-        self.hold_timed_out.clear()
-        if self._hold_timer:
-            self._hold_timer.cancel()
+        self.end_sleep()
 
     def _record_failed(self, record: UpdateRecord, why: str) -> None:
         record.outcome.state = "failed"
         if record.progress.touched and not self.lost:
             self.lost = f"the weights were lost in the update to version {record.outcome.version}: {why}"
-            loop = asyncio.get_running_loop()
-            self._hold_timer = loop.call_later(self._hold_timeout_s, self.hold_timed_out.set)
+            self.held.begin(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")

@@ -20,6 +20,7 @@ from contracts.limits import Limits
 from inference_adapters.channel import WeightChannels
 from inference_adapters.manifest_check import check_kv_cache, check_manifest
 from inference_adapters.membership import Membership
+from inference_adapters.sleeping import Sleeping
 from inference_adapters.totals import Totals
 from inference_adapters.update_ledger import UpdateLedger
 from inference_adapters.update_record import AnyUpdateRequest, UpdateRecord
@@ -31,8 +32,8 @@ TOKEN_ENGINE_CAPABILITIES = ("stop_strings", "openai", "arrays", "as_completed")
 class WeightUpdates:
     """The control side of one server. A refused request raises ContractError and changes nothing.
 
-    hold_timeout_s: time after which requests in flight fail if the weights were lost. A run sets it, by
-        `pipelinerl.training.update_times.hold_timeout_s`.
+    hold_timeout_s: time after which requests fail if the weights were lost, or the server sleeps. A run sets
+        it, by `pipelinerl.training.update_times.hold_timeout_s`.
     limits: limits that are reported, and enforced on connections, headers and bodies; by default the
         contract's. All other limits are always the contract's.
     channels: weight channels of the server; by default none.
@@ -51,6 +52,7 @@ class WeightUpdates:
         self.loaded = False
         self.ledger = UpdateLedger(hold_timeout_s, self.totals)
         self.membership = Membership(engine, self.ledger, channels)
+        self.sleeping = Sleeping(engine, self.membership, self.ledger)
 
     async def start(self, version: int) -> None:
         await self.engine.start(version)
@@ -65,6 +67,7 @@ class WeightUpdates:
         await self.membership.leave_channel("the server is closing")
         if self.loaded:
             await self.engine.abort_requests()
+        self.sleeping.close()
 
     # --- reports ----------------------------------------------------------------------------------
 
@@ -83,10 +86,17 @@ class WeightUpdates:
             return Health(status="loading", reason="the model is being loaded")
         if self.ledger.lost:
             return Health(status="unhealthy", reason=self.ledger.lost)
-        return self.engine.health()
+        health = self.engine.health()
+        if health.status == "ready" and self.sleeping.asleep:
+            return Health(status="asleep")
+        return health
 
-    def require_ready(self) -> None:
-        """Raises ContractError unless new requests are accepted. During an update they are: they wait."""
+    async def until_ready(self) -> None:
+        """Waits while the server sleeps. Raises ContractError unless new requests are accepted.
+
+        During an update they are: they wait in the engine.
+        """
+        await self.sleeping.until_awake()
         health = self.health()
         if health.status != "ready":
             raise ContractError(ErrorCode.UNHEALTHY, f"{health.status}: {health.reason}")
@@ -134,6 +144,7 @@ class WeightUpdates:
     def _check_update(self, request: AnyUpdateRequest) -> None:
         self.membership.check_no_join(request.run)
         self.membership.check_run(request.run)
+        self.sleeping.check_unchanging()
         is_for_group = isinstance(request, WeightUpdateRequest)
         epoch = self.membership.epoch_of_group() if is_for_group else self.membership.epoch_of_channel()
         if request.epoch != epoch:

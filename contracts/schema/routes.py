@@ -35,6 +35,7 @@ CHANNEL = (
     ErrorCode.ENGINE_FAILED,
 )
 BOTH = (ErrorCode.OTHER_RUN, ErrorCode.STALE_EPOCH, ErrorCode.UPDATE_IN_PROGRESS, ErrorCode.UNHEALTHY)
+SLEEP = (*BOTH, ErrorCode.NO_GROUP, ErrorCode.JOINING, ErrorCode.UNSUPPORTED_SLEEP, ErrorCode.ENGINE_FAILED)
 GENERATION = (
     ErrorCode.NOT_FOUND,
     ErrorCode.UNSUPPORTED_PARAMETER,
@@ -42,6 +43,7 @@ GENERATION = (
     ErrorCode.ENGINE_FAILED,
     ErrorCode.UNHEALTHY,
     ErrorCode.WEIGHTS_LOST,
+    ErrorCode.ASLEEP,
 )
 
 
@@ -154,6 +156,24 @@ ROUTES = [
         inference.WeightUpdateStatus,
         inference.AbortWeightUpdateRequest,
         errors=(*BODY, ErrorCode.NOT_FOUND, ErrorCode.OTHER_RUN, ErrorCode.UNHEALTHY),
+    ),
+    Route(
+        "post",
+        "/sleep",
+        "Give memory back; requests in flight are held",
+        inference.SleepResponse,
+        inference.SleepRequest,
+        errors=(*BODY, *SLEEP, ErrorCode.SLEEP_TIMEOUT),
+        capabilities=("sleep",),
+    ),
+    Route(
+        "post",
+        "/wake",
+        "Generate again with the weights that were kept",
+        inference.WakeResponse,
+        inference.WakeRequest,
+        errors=(*BODY, *SLEEP, ErrorCode.WEIGHTS_DROPPED),
+        capabilities=("sleep",),
     ),
     Route(
         "post",

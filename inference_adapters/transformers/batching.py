@@ -11,6 +11,7 @@ its cache. Check these internals before changing that version.
 import asyncio
 import secrets
 
+import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig, PreTrainedModel
 from transformers.generation.continuous_batching import ContinuousBatchingManager
 from transformers.generation.continuous_batching.cache import group_layers_by_attn_type
@@ -134,6 +135,22 @@ class Batcher(ContinuousBatchingManager, Readers):
             scheduler.finish_request(state.request_id)
             scheduler.add_waiting_request(state.create_equivalent_initial_request())
         scheduler.waiting_requests_order.rotate(len(states))  # before the requests that were waiting
+
+    def release(self) -> None:
+        """Frees the keys and values. Requests in flight recompute theirs. Call it inside a pause."""
+        self.recompute_active()
+        self.batch_processor.cache.cache_tensor.untyped_storage().resize_(0)
+
+    def restore(self) -> None:
+        """Allocates the keys and values that `release` freed, if it did. Call it inside that pause."""
+        cache = self.batch_processor.cache
+        if cache.cache_tensor.untyped_storage().size():
+            return
+        size = cache.cache_tensor.numel()
+        cache.cache_tensor = torch.zeros(size, dtype=torch.uint8, device=cache.device)
+        data = size - 2 * cache.bytes_per_sector  # without the two sectors that are never allocated
+        for allocator in cache.cache_allocators.values():
+            allocator.register_cache_tensor(cache.bytes_per_sector, data, cache.cache_tensor, cache.pool)
 
     def _generation_loop_body(self, batch_processor: ContinuousBatchProcessor, bootstrapping: bool) -> bool:
         # transformers blocks new requests until a running one finishes. Without this, the queue would wait

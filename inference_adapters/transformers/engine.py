@@ -19,6 +19,7 @@ from contracts.end_tokens import end_tokens_in
 from contracts.inference import (
     EngineInfo,
     Health,
+    Kept,
     Parameter,
     ProcessFigures,
     SamplingParameters,
@@ -51,6 +52,7 @@ CAPABILITIES = [
     "template_options",
     "stream",
     "top_logprobs",
+    "sleep",
 ]
 
 
@@ -102,7 +104,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         return ProcessFigures(resident_bytes=resident_bytes(), running=running, waiting=waiting)
 
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: tuple(p.shape) for name, p in self._model.named_parameters()}
+        return self._shapes
 
     def tied_parameters(self) -> Mapping[str, str]:
         name_of = {id(p): name for name, p in self._model.named_parameters()}
@@ -114,6 +116,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
 
     async def start(self, version: int) -> None:
         self._model = await in_daemon_thread(self._load)
+        self._shapes = {name: tuple(p.shape) for name, p in self._model.named_parameters()}
         positions = self._model.config.get_text_config().max_position_embeddings
         self._max_context = min(positions, self.num_blocks * PAGE_TOKENS)
         self._by_rows = self._model.config.model_type in ROWS
@@ -143,6 +146,8 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         if self._batcher is None:
             return
         await self.abort_requests()
+        if self._asleep:
+            await self._in_model_thread(self.restore)  # a last batch may run before the loop ends
         await self._in_model_thread(self._exit_pause)  # a paused loop cannot end
         await in_daemon_thread(lambda: self._batcher.stop(hard_stop=True))
 
@@ -181,6 +186,29 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         self._batcher.version = version
         if kv_cache == "recompute":
             self._batcher.recompute_active()
+
+    def release(self, keep: Kept) -> None:
+        self._batcher.release()
+        for parameter in self._model.parameters():
+            if keep == "nothing":
+                parameter.data = parameter.data.new_empty(0)
+            else:
+                parameter.data = parameter.data.cpu()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def restore(self) -> None:
+        self._batcher.restore()
+        for name, parameter in self._model.named_parameters():
+            if parameter.shape == self._shapes[name]:
+                parameter.data = parameter.data.to(self.device)
+            else:
+                parameter.data = torch.empty(self._shapes[name], dtype=parameter.dtype, device=self.device)
+
+    def memory_in_use(self) -> int:
+        if self.device.type == "cuda":
+            return torch.cuda.memory_reserved(self.device)
+        return super().memory_in_use()
 
     async def abort_requests(self) -> None:
         for outbox in self._live:

@@ -95,6 +95,13 @@ class RowBatcher(Readers):
         """Discards all keys and states. Requests in flight recompute theirs. Call it inside a pause."""
         self._requeue(len(self._running))
 
+    def release(self) -> None:
+        """Frees the keys and states. Requests in flight recompute theirs. Call it inside a pause."""
+        self.recompute_active()
+
+    def restore(self) -> None:
+        """Does nothing: rows are allocated when they are needed."""
+
     # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:

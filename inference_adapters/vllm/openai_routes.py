@@ -20,7 +20,7 @@ from contracts.errors import ContractError, ErrorCode
 from inference_adapters.completion_slots import CompletionSlots
 from inference_adapters.model_routes import model_routes
 from inference_adapters.score_route import add_score_route
-from inference_adapters.streaming import EventStream, until_disconnect, weights_lost
+from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
 from inference_adapters.vllm.engine_client import CurrentRequest, current_request
 from inference_adapters.vllm.errors import json_object, parsed, refusal
@@ -50,7 +50,7 @@ def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) 
 
 def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     async def ready() -> None:
-        updates.require_ready()
+        await updates.until_ready()
 
     router = APIRouter(dependencies=[Depends(ready)])
     slots = CompletionSlots()
@@ -98,7 +98,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             work = engine.serving.completion(asked, request)
             return await answer(request, stack, work, note, finish)
 
-    add_score_route(router, engine, slots, updates.ledger.hold_timed_out)
+    add_score_route(router, engine, slots, updates.ledger.held)
 
     def common(answer: dict, body: dict) -> dict:
         usage = bool(body.get("stream_options", {}).get("include_usage"))
@@ -162,7 +162,7 @@ def _own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
             updates.require_loaded()
             await serving(scope, receive, send)
             return
-        updates.require_ready()
+        await updates.until_ready()
         async with _ended_when_lost(engine, updates):
             await serving(scope, receive, send)
 
@@ -174,7 +174,7 @@ async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncI
     """Aborts requests that wait for lost weights, at the timeout, and raises ContractError."""
 
     async def abort_at_timeout() -> None:
-        await updates.ledger.hold_timed_out.wait()
+        await updates.ledger.held.timed_out.wait()
         await engine.abort_requests()
 
     task = asyncio.create_task(abort_at_timeout())
@@ -182,5 +182,5 @@ async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncI
         yield
     finally:
         task.cancel()
-    if updates.ledger.hold_timed_out.is_set():
-        raise weights_lost()
+    if updates.ledger.held.timed_out.is_set():
+        raise updates.ledger.held.error()

@@ -10,6 +10,8 @@ from contracts.inference import (
     InitProcessGroupRequest,
     LeaveProcessGroupRequest,
     ScoreRequest,
+    SleepRequest,
+    WakeRequest,
     WeightUpdateRequest,
 )
 from contracts.wire import Request
@@ -32,6 +34,8 @@ VALID: dict[type[Request], dict[str, Any]] = {
     },
     ChannelUpdateRequest: OF_RUN | {"version": 1, "manifest_sha256": "0" * 64, "timeout_s": 700},
     AbortWeightUpdateRequest: OF_RUN | {"version": 1},
+    SleepRequest: OF_RUN | {"timeout_s": 10},
+    WakeRequest: OF_RUN,
     ScoreRequest: {"sequences": [[1, 2]], "temperature": 1.0},
     CompletionRequest: SAMPLING | {"prompt": [1]},
     ChatCompletionRequest: SAMPLING | {"messages": [{"role": "user", "content": "1 + 1 ="}]},

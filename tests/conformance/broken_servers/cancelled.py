@@ -39,7 +39,7 @@ class HidesWorkForClientsThatLeft(ScriptedEngine):
 def cancels_the_first_choice_only(options):
     right = streaming.merged
 
-    def merged(sources, hold_timed_out):
+    def merged(sources, held):
         async def kept(source):
             deltas: asyncio.Queue = asyncio.Queue()
 
@@ -53,7 +53,7 @@ def cancels_the_first_choice_only(options):
             yield delta
 
         first, *others = sources
-        return right([first, *map(kept, others)], hold_timed_out)
+        return right([first, *map(kept, others)], held)
 
     generation_routes.merged = merged
 

@@ -1,0 +1,138 @@
+"""The control side of `/sleep` and `/wake`: which requests are allowed, and how long others wait.
+
+`weight_updates` has one object of it. The engine frees and allocates memory. A weight update wakes the server
+too: then `update_ledger` ends the sleep.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import (
+    InferenceEngine,
+    SleepRequest,
+    SleepResponse,
+    WakeRequest,
+    WakeResponse,
+)
+from inference_adapters.membership import Membership
+from inference_adapters.streaming import until
+from inference_adapters.update_ledger import UpdateLedger
+
+CAPABILITY = "sleep"
+
+
+class Sleeping:
+    """Puts one server to sleep, and wakes it. A refused request raises ContractError and changes nothing."""
+
+    def __init__(self, engine: InferenceEngine, membership: Membership, ledger: UpdateLedger):
+        self._engine = engine
+        self._membership = membership
+        self._ledger = ledger
+        self._asked: SleepRequest | None = None  # the last accepted request to sleep
+        self._change: asyncio.Task[Any] | None = None  # the last sleep or wake: in progress, or done
+        self._closing = False
+
+    @property
+    def asleep(self) -> bool:
+        """True from the acceptance of `/sleep` until generation resumes."""
+        return not self._ledger.awake.is_set()
+
+    async def until_awake(self) -> None:
+        """Waits while the server sleeps. Raises ContractError (`asleep`) when that takes too long."""
+        ledger = self._ledger
+        if self.asleep and not await until(ledger.held.timed_out.wait(), ledger.awake.wait()):
+            raise ledger.held.error()
+        if self._closing:
+            raise ContractError(ErrorCode.UNHEALTHY, "the server is closing")
+
+    def close(self) -> None:
+        """Ends the requests that wait in `until_awake`."""
+        self._closing = True
+        self._ledger.awake.set()
+
+    # --- sleep ------------------------------------------------------------------------------------
+
+    async def sleep(self, request: SleepRequest) -> SleepResponse:
+        """Pauses generation and frees memory. A repeated request gets the first response."""
+        self._check(request)
+        if self.asleep and request == self._asked:
+            return await asyncio.shield(self._change)
+        self._check_idle()
+        if self.asleep:
+            why = f"the server sleeps already, with keep {self._asked.keep}, requests {self._asked.requests}"
+            raise ContractError(ErrorCode.INVALID_REQUEST, why)
+        if self._ledger.lost:
+            raise ContractError(ErrorCode.UNHEALTHY, self._ledger.lost)
+        channel = self._membership.channel
+        if request.keep == "nothing" and channel is not None and channel.request.follow:
+            why = "nothing: the channel follows the run, so no update would wake the server"
+            raise ContractError(ErrorCode.INVALID_REQUEST, f"keep: {why}", "keep")
+        self._asked = request
+        return await self._begin(self._fall_asleep(request))
+
+    async def _fall_asleep(self, request: SleepRequest) -> SleepResponse:
+        started = time.monotonic()
+        self._ledger.begin_sleep()
+        try:
+            released = await self._engine.sleep(request)
+        except BaseException:
+            self._ledger.end_sleep()
+            raise
+        if request.requests == "abort":
+            await self._engine.abort_requests()
+        return SleepResponse(
+            released_bytes=released,
+            held=self._held() if request.requests == "hold" else 0,
+            seconds=time.monotonic() - started,
+        )
+
+    def _held(self) -> int:
+        process = self._engine.process()
+        return process.running + process.waiting
+
+    # --- wake -------------------------------------------------------------------------------------
+
+    async def wake(self, request: WakeRequest) -> WakeResponse:
+        """Resumes generation with the weights that were kept. Does nothing if the server is awake."""
+        self._check(request)
+        self._check_idle()
+        if not self.asleep:
+            return WakeResponse(version=self._ledger.version, seconds=0.0)
+        if self._ledger.lost:
+            raise ContractError(ErrorCode.UNHEALTHY, self._ledger.lost)
+        if self._asked.keep == "nothing":
+            raise ContractError(ErrorCode.WEIGHTS_DROPPED, "the server kept nothing: send a weight update")
+        return await self._begin(self._wake())
+
+    async def _wake(self) -> WakeResponse:
+        started = time.monotonic()
+        await self._engine.wake()
+        self._ledger.end_sleep()
+        return WakeResponse(version=self._ledger.version, seconds=time.monotonic() - started)
+
+    # --- both -------------------------------------------------------------------------------------
+
+    async def _begin(self, change: Coroutine[Any, Any, Any]) -> Any:
+        self._change = asyncio.create_task(change)
+        return await asyncio.shield(self._change)  # goes on if the client leaves
+
+    def _check(self, request: SleepRequest | WakeRequest) -> None:
+        if CAPABILITY not in self._engine.info().capabilities:
+            raise ContractError(ErrorCode.UNSUPPORTED_SLEEP, "this server does not sleep")
+        self._membership.check_no_join(request.run)
+        self._membership.check_run(request.run)
+        self._membership.check_epoch(request.epoch)
+
+    def _check_idle(self) -> None:
+        if update := self._ledger.exclusive:
+            why = f"version {update.outcome.version} is being received"
+            raise ContractError(ErrorCode.UPDATE_IN_PROGRESS, why)
+        self.check_unchanging()
+
+    def check_unchanging(self) -> None:
+        """Raises ContractError while a sleep or a wake is under way."""
+        if self._change is not None and not self._change.done():
+            raise ContractError(ErrorCode.UPDATE_IN_PROGRESS, "the server is falling asleep, or is waking")
