@@ -236,6 +236,7 @@ class SleepResponse(Answer):
 
     released_bytes: int = Field(description="that the device has back, measured")
     held: int = Field(description="completions in flight that wait; each choice is one")
+    hold_timeout_s: float = Field(description="for how long requests wait, from this response on")
     seconds: float = Field(description="from the request until the memory was free")
 
 
@@ -463,7 +464,7 @@ class InferenceEngine(abc.ABC):
         Keys and values are given up, and weights unless `request.keep` says so. Requests in flight stay. The
         engine wakes by `wake`, and in every `receive_weights` or `load_weights` that succeeds. Raises
         ContractError (`sleep_timeout`) if generation and scores do not stop in `request.timeout_s`. If it
-        raises, the engine is awake.
+        raises, the engine is awake, or its health is unhealthy.
         """
         raise ContractError(ErrorCode.UNSUPPORTED_SLEEP, "this server does not sleep")
 

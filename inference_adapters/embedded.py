@@ -52,6 +52,7 @@ class EmbeddedEngine(TokenEngine):
         self._memory = ReceiveMemory()
         self._lost: str | None = None  # why the served weights are incomplete
         self._asleep = False  # True if the current pause is a sleep
+        self._keep: Kept = "weights"  # of the last sleep
         # A single thread enters and exits pauses, and applies weights.
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
@@ -256,12 +257,13 @@ class EmbeddedEngine(TokenEngine):
             self._model_thread.submit(self._exit_pause)  # after `_enter_pause`, which cannot be cancelled
             why = f"generation or a score has not stopped after {request.timeout_s} s"
             raise ContractError(ErrorCode.SLEEP_TIMEOUT, why) from None
-        self._asleep = True
         before = self.memory_in_use()
+        self._asleep = True
+        self._keep = request.keep
         try:
             await self._in_model_thread(self._release, request.keep)
-        except BaseException:
-            await self.wake()
+        except BaseException as error:
+            self._lost = f"memory could not be freed: {error!r}"  # how far it came is not known
             raise
         return max(0, before - self.memory_in_use())
 
@@ -271,7 +273,11 @@ class EmbeddedEngine(TokenEngine):
         return_free_memory()
 
     async def wake(self) -> None:
-        await self._in_model_thread(self.restore)
+        try:
+            await self._in_model_thread(self.restore)
+        except BaseException:
+            await self._in_model_thread(self._release, self._keep)  # a part of it may be allocated
+            raise
         self._asleep = False
         await self._in_model_thread(self._exit_pause)
 

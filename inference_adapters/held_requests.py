@@ -14,15 +14,15 @@ class HeldRequests:
 
     def __init__(self, timeout_s: float):
         self.timed_out = asyncio.Event()
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._timer: asyncio.TimerHandle | None = None
         self._reason = (ErrorCode.WEIGHTS_LOST, "")
 
     def begin(self, code: ErrorCode, why: str) -> None:
-        """Begins to count, unless it has begun. `code` and `why` are those of `error` from now on."""
+        """Begins to count, again if it has begun. `code` and `why` are those of `error` from now on."""
+        self.end()
         self._reason = (code, why)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self.timed_out.set)
+        self._timer = asyncio.get_running_loop().call_later(self.timeout_s, self.timed_out.set)
 
     def end(self) -> None:
         """Requests go on."""

@@ -6,7 +6,6 @@ too: then `update_ledger` ends the sleep.
 
 import asyncio
 import time
-from collections.abc import Coroutine
 from typing import Any
 
 from contracts.errors import ContractError, ErrorCode
@@ -32,6 +31,7 @@ class Sleeping:
         self._membership = membership
         self._ledger = ledger
         self._asked: SleepRequest | None = None  # the last accepted request to sleep
+        self._sleep: asyncio.Task[SleepResponse] | None = None  # its response
         self._change: asyncio.Task[Any] | None = None  # the last sleep or wake: in progress, or done
         self._closing = False
 
@@ -43,8 +43,9 @@ class Sleeping:
     async def until_awake(self) -> None:
         """Waits while the server sleeps. Raises ContractError (`asleep`) when that takes too long."""
         ledger = self._ledger
-        if self.asleep and not await until(ledger.held.timed_out.wait(), ledger.awake.wait()):
-            raise ledger.held.error()
+        while self.asleep:
+            if not await until(ledger.held.timed_out.wait(), ledger.awake.wait()):
+                raise ledger.held.error()
         if self._closing:
             raise ContractError(ErrorCode.UNHEALTHY, "the server is closing")
 
@@ -58,34 +59,33 @@ class Sleeping:
     async def sleep(self, request: SleepRequest) -> SleepResponse:
         """Pauses generation and frees memory. A repeated request gets the first response."""
         self._check(request)
-        if self.asleep and request == self._asked:
-            return await asyncio.shield(self._change)
+        if self.asleep and request == self._asked and self._change is self._sleep:
+            return await asyncio.shield(self._sleep)
         self._check_idle()
         if self.asleep:
             why = f"the server sleeps already, with keep {self._asked.keep}, requests {self._asked.requests}"
             raise ContractError(ErrorCode.INVALID_REQUEST, why)
-        if self._ledger.lost:
-            raise ContractError(ErrorCode.UNHEALTHY, self._ledger.lost)
-        channel = self._membership.channel
-        if request.keep == "nothing" and channel is not None and channel.request.follow:
-            why = "nothing: the channel follows the run, so no update would wake the server"
-            raise ContractError(ErrorCode.INVALID_REQUEST, f"keep: {why}", "keep")
         self._asked = request
-        return await self._begin(self._fall_asleep(request))
+        self._ledger.awake.clear()
+        self._sleep = self._change = asyncio.create_task(self._fall_asleep(request))
+        return await asyncio.shield(self._sleep)  # goes on if the client leaves
 
     async def _fall_asleep(self, request: SleepRequest) -> SleepResponse:
         started = time.monotonic()
-        self._ledger.begin_sleep()
         try:
             released = await self._engine.sleep(request)
-        except BaseException:
+        except BaseException as error:
             self._ledger.end_sleep()
+            if self._engine.health().status == "unhealthy":
+                self._ledger.lose(f"the weights were lost in a sleep: {error!r}")
             raise
+        self._ledger.fall_asleep(dropped=request.keep == "nothing")
         if request.requests == "abort":
             await self._engine.abort_requests()
         return SleepResponse(
             released_bytes=released,
             held=self._held() if request.requests == "hold" else 0,
+            hold_timeout_s=self._ledger.held.timeout_s,
             seconds=time.monotonic() - started,
         )
 
@@ -101,11 +101,10 @@ class Sleeping:
         self._check_idle()
         if not self.asleep:
             return WakeResponse(version=self._ledger.version, seconds=0.0)
-        if self._ledger.lost:
-            raise ContractError(ErrorCode.UNHEALTHY, self._ledger.lost)
-        if self._asked.keep == "nothing":
+        if self._ledger.dropped:
             raise ContractError(ErrorCode.WEIGHTS_DROPPED, "the server kept nothing: send a weight update")
-        return await self._begin(self._wake())
+        self._change = asyncio.create_task(self._wake())
+        return await asyncio.shield(self._change)
 
     async def _wake(self) -> WakeResponse:
         started = time.monotonic()
@@ -114,10 +113,6 @@ class Sleeping:
         return WakeResponse(version=self._ledger.version, seconds=time.monotonic() - started)
 
     # --- both -------------------------------------------------------------------------------------
-
-    async def _begin(self, change: Coroutine[Any, Any, Any]) -> Any:
-        self._change = asyncio.create_task(change)
-        return await asyncio.shield(self._change)  # goes on if the client leaves
 
     def _check(self, request: SleepRequest | WakeRequest) -> None:
         if CAPABILITY not in self._engine.info().capabilities:
@@ -131,6 +126,8 @@ class Sleeping:
             why = f"version {update.outcome.version} is being received"
             raise ContractError(ErrorCode.UPDATE_IN_PROGRESS, why)
         self.check_unchanging()
+        if self._ledger.lost:
+            raise ContractError(ErrorCode.UNHEALTHY, self._ledger.lost)
 
     def check_unchanging(self) -> None:
         """Raises ContractError while a sleep or a wake is under way."""

@@ -34,6 +34,7 @@ class UpdateLedger:
         self.held = HeldRequests(hold_timeout_s)
         self.awake = asyncio.Event()  # cleared while the server sleeps, or is about to
         self.awake.set()
+        self.dropped = False  # True if the server sleeps without weights
         self.joining: asyncio.Task[Any] | None = None  # join in progress
         self._totals = totals
         self._updates: dict[int, UpdateRecord] = {}  # updates of this run, by version
@@ -58,7 +59,7 @@ class UpdateLedger:
 
     def serves(self, run: str, manifest_sha256: str) -> bool:
         """Returns True if the served weights are this stored version of `run`."""
-        served = self._served
+        served = None if self.dropped else self._served
         return served is not None and (served.outcome.run, served.manifest_sha256) == (run, manifest_sha256)
 
     def weights_info(self, run: str | None) -> WeightsInfo:
@@ -93,8 +94,11 @@ class UpdateLedger:
         record.task.add_done_callback(partial(self._on_end, record, on_failure))
 
     async def acquire_exclusive(self, record: UpdateRecord) -> None:
-        """Makes the update exclusive. An unrequested one first waits for a join and a sleep to end."""
-        while record.is_unrequested and (self.joining or not self.awake.is_set()):
+        """Makes the update exclusive. An unrequested one first waits for a join to end.
+
+        It also waits while the server sleeps, unless only an update can wake it.
+        """
+        while record.is_unrequested and (self.joining or not (self.awake.is_set() or self.dropped)):
             if self.joining:
                 await asyncio.wait([self.joining])
             else:
@@ -122,15 +126,25 @@ class UpdateLedger:
 
     # --- sleep ------------------------------------------------------------------------------------
 
-    def begin_sleep(self) -> None:
-        """Lets requests wait until `end_sleep`, or until an update is live."""
-        self.awake.clear()
+    def fall_asleep(self, dropped: bool) -> None:
+        """Counts the time for which requests wait, until `end_sleep` or until an update is live.
+
+        Clear `awake` before. dropped: the weights are gone.
+        """
+        self.dropped = dropped
         self.held.begin(ErrorCode.ASLEEP, "the server slept, and did not wake in time")
 
     def end_sleep(self) -> None:
         """Lets requests go on, because the server can generate."""
+        self.dropped = False
         self.awake.set()
         self.held.end()
+
+    def lose(self, why: str) -> None:
+        """Records that the weights are lost, awake or asleep."""
+        self.end_sleep()
+        self.lost = why
+        self.held.begin(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
 
     # --- end of an update -------------------------------------------------------------------------
 
@@ -177,5 +191,4 @@ class UpdateLedger:
     def _record_failed(self, record: UpdateRecord, why: str) -> None:
         record.outcome.state = "failed"
         if record.progress.touched and not self.lost:
-            self.lost = f"the weights were lost in the update to version {record.outcome.version}: {why}"
-            self.held.begin(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
+            self.lose(f"the weights were lost in the update to version {record.outcome.version}: {why}")

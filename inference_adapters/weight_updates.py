@@ -88,7 +88,8 @@ class WeightUpdates:
             return Health(status="unhealthy", reason=self.ledger.lost)
         health = self.engine.health()
         if health.status == "ready" and self.sleeping.asleep:
-            return Health(status="asleep")
+            late = self.ledger.held.timed_out.is_set()
+            return Health(status="asleep", reason="requests have waited too long" if late else None)
         return health
 
     async def until_ready(self) -> None:

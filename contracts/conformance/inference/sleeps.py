@@ -21,7 +21,7 @@ WAKE = "/wake"
 TOGETHER = 4  # requests in flight on each server
 ARRIVE_S = 0.3  # in which tokens that were sampled before the sleep arrive
 QUIET_S = 0.5  # in which a server that sleeps must send nothing
-FIELDS = ("released_bytes", "held", "seconds")
+FIELDS = ("released_bytes", "held", "hold_timeout_s", "seconds")
 
 
 def sleep_request(trainer: TrainerPeer, **changes: object) -> dict[str, Any]:
