@@ -223,6 +223,7 @@ class TrainerWorker(abc.ABC):
     trains_low_rank: bool = False  # True if it trains only the factors that `gather_low_rank` yields
     period: int | None = None
     longest_wait_s: float = 0.0  # upper bound of a step's wait for processes other than its own ranks
+    offloads: bool = False  # True if it has `offload` and `onload`
     device: torch.device
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:
@@ -365,6 +366,22 @@ class TrainerWorker(abc.ABC):
     @abc.abstractmethod
     def reset_optimizer(self) -> None:
         """Discards the optimizer's moments."""
+
+    def offload(self) -> None:
+        """Moves weights, gradients and optimizer state off this rank's device, until `onload`.
+
+        At most a twentieth of the bytes stay. On a CPU they leave host memory, for a file for example. Called
+        between two steps, on every rank; a save may be unfinished. Only `onload`, `close`, and `wait` of a
+        save may follow. If it raises, nothing has moved.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not offload")
+
+    def onload(self) -> None:
+        """Moves back what `offload` moved. The next step is that of a worker that never offloaded, exactly.
+
+        If the device lacks memory, it raises, and may be called again.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not offload")
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -43,8 +43,8 @@ def health_routes(updates: WeightUpdates, token: str | None) -> APIRouter:
     @router.get("/health", response_model_exclude_none=True)
     async def health(request: Request, response: Response, challenge: Challenge = None) -> Health:
         health = updates.health()
-        takes_requests = health.status in ("ready", "asleep") and health.reason is None
-        response.status_code = 200 if takes_requests else 503
+        is_asleep = health.status == "asleep" and updates.sleeping.takes_requests
+        response.status_code = 200 if health.status == "ready" or is_asleep else 503
         if challenge and token:
             address = address_of(*request.scope["server"])
             proof = proof_of(token, challenge, address)

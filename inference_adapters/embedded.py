@@ -52,7 +52,6 @@ class EmbeddedEngine(TokenEngine):
         self._memory = ReceiveMemory()
         self._lost: str | None = None  # why the served weights are incomplete
         self._asleep = False  # True if the current pause is a sleep
-        self._keep: Kept = "weights"  # of the last sleep
         # A single thread enters and exits pauses, and applies weights.
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
@@ -180,6 +179,7 @@ class EmbeddedEngine(TokenEngine):
                 self._memory.serve()
         finally:
             tensors.clear()  # an error's traceback would keep this copy of the model alive
+            self._memory.end()
 
     async def load_weights(self, update: StoredUpdate, progress: UpdateProgress) -> None:
         tensors: dict[str, torch.Tensor] = {}
@@ -191,6 +191,7 @@ class EmbeddedEngine(TokenEngine):
                 self._memory.serve()
         finally:
             tensors.clear()  # an error's traceback would keep the files mapped
+            self._memory.end()
 
     def _read(self, update: StoredUpdate, tensors: dict[str, torch.Tensor], progress: UpdateProgress) -> bool:
         """Reads and checks a stored version into `tensors`.
@@ -249,6 +250,7 @@ class EmbeddedEngine(TokenEngine):
     # --- sleep ------------------------------------------------------------------------------------
 
     async def sleep(self, request: SleepRequest) -> int:
+        before = self.memory_in_use()
         paused = asyncio.get_running_loop().run_in_executor(self._model_thread, self._enter_pause)
         try:
             async with asyncio.timeout(request.timeout_s):
@@ -257,15 +259,13 @@ class EmbeddedEngine(TokenEngine):
             self._model_thread.submit(self._exit_pause)  # after `_enter_pause`, which cannot be cancelled
             why = f"generation or a score has not stopped after {request.timeout_s} s"
             raise ContractError(ErrorCode.SLEEP_TIMEOUT, why) from None
-        before = self.memory_in_use()
         self._asleep = True
-        self._keep = request.keep
         try:
             await self._in_model_thread(self._release, request.keep)
+            return max(0, before - self.memory_in_use())
         except BaseException as error:
             self._lost = f"memory could not be freed: {error!r}"  # how far it came is not known
             raise
-        return max(0, before - self.memory_in_use())
 
     def _release(self, keep: Kept) -> None:
         self._memory.release(served=keep == "nothing")
@@ -276,7 +276,7 @@ class EmbeddedEngine(TokenEngine):
         try:
             await self._in_model_thread(self.restore)
         except BaseException:
-            await self._in_model_thread(self._release, self._keep)  # a part of it may be allocated
+            await self._in_model_thread(self._release, "weights")  # a part of it may be allocated
             raise
         self._asleep = False
         await self._in_model_thread(self._exit_pause)

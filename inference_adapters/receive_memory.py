@@ -39,6 +39,10 @@ class ReceiveMemory:
         self._served = self._received
         self._received = []
 
+    def end(self) -> None:
+        """Ends an update, and forgets its buffers unless they are served."""
+        self._received = []
+
     def release(self, served: bool) -> None:
         """Forgets the spare buffers, and those of the served weights if `served`."""
         self._spare = []

@@ -54,7 +54,7 @@ def add_contract_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] 
         "--hold-timeout-s",
         type=_seconds,
         default=120.0,
-        help="when weights were lost, requests in flight wait this long for the next complete update",
+        help="when weights were lost or the server sleeps, requests wait this long for the next update",
     )
     parser.allow_abbrev = False  # --weight-channels is read before the other options
     _add_channel_arguments(parser, argv)

@@ -36,6 +36,11 @@ class Sleeping:
         self._closing = False
 
     @property
+    def takes_requests(self) -> bool:
+        """False once requests have waited too long for the server to wake."""
+        return not (self.asleep and self._ledger.held.timed_out.is_set())
+
+    @property
     def asleep(self) -> bool:
         """True from the acceptance of `/sleep` until generation resumes."""
         return not self._ledger.awake.is_set()
@@ -54,19 +59,28 @@ class Sleeping:
         self._closing = True
         self._ledger.awake.set()
 
+    async def settle(self) -> None:
+        """Waits for the end of a sleep or a wake that is in progress."""
+        if self._change is not None:
+            await asyncio.wait([self._change])
+
     # --- sleep ------------------------------------------------------------------------------------
 
     async def sleep(self, request: SleepRequest) -> SleepResponse:
         """Pauses generation and frees memory. A repeated request gets the first response."""
         self._check(request)
-        if self.asleep and request == self._asked and self._change is self._sleep:
+        wanted = request.keep, request.requests
+        is_repeated = self.asleep and wanted == (self._asked.keep, self._asked.requests)
+        if is_repeated and not self._sleep.done():
             return await asyncio.shield(self._sleep)
         self._check_idle()
+        if is_repeated:
+            return self._sleep.result()
         if self.asleep:
             why = f"the server sleeps already, with keep {self._asked.keep}, requests {self._asked.requests}"
             raise ContractError(ErrorCode.INVALID_REQUEST, why)
         self._asked = request
-        self._ledger.awake.clear()
+        self._ledger.begin_sleep()
         self._sleep = self._change = asyncio.create_task(self._fall_asleep(request))
         return await asyncio.shield(self._sleep)  # goes on if the client leaves
 

@@ -35,6 +35,8 @@ class UpdateLedger:
         self.awake = asyncio.Event()  # cleared while the server sleeps, or is about to
         self.awake.set()
         self.dropped = False  # True if the server sleeps without weights
+        self._may_apply = asyncio.Event()  # set if a version may be applied that was not requested
+        self._may_apply.set()
         self.joining: asyncio.Task[Any] | None = None  # join in progress
         self._totals = totals
         self._updates: dict[int, UpdateRecord] = {}  # updates of this run, by version
@@ -98,11 +100,11 @@ class UpdateLedger:
 
         It also waits while the server sleeps, unless only an update can wake it.
         """
-        while record.is_unrequested and (self.joining or not (self.awake.is_set() or self.dropped)):
+        while record.is_unrequested and (self.joining or not self._may_apply.is_set()):
             if self.joining:
                 await asyncio.wait([self.joining])
             else:
-                await self.awake.wait()
+                await self._may_apply.wait()
         record.applying = True
         self._current = record
 
@@ -126,18 +128,26 @@ class UpdateLedger:
 
     # --- sleep ------------------------------------------------------------------------------------
 
+    def begin_sleep(self) -> None:
+        """Lets new requests wait, and versions that were not requested."""
+        self.awake.clear()
+        self._may_apply.clear()
+
     def fall_asleep(self, dropped: bool) -> None:
         """Counts the time for which requests wait, until `end_sleep` or until an update is live.
 
-        Clear `awake` before. dropped: the weights are gone.
+        dropped: the weights are gone, so any version may wake the server.
         """
         self.dropped = dropped
+        if dropped:
+            self._may_apply.set()
         self.held.begin(ErrorCode.ASLEEP, "the server slept, and did not wake in time")
 
     def end_sleep(self) -> None:
         """Lets requests go on, because the server can generate."""
         self.dropped = False
         self.awake.set()
+        self._may_apply.set()
         self.held.end()
 
     def lose(self, why: str) -> None:

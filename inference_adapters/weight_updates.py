@@ -67,6 +67,7 @@ class WeightUpdates:
         await self.membership.leave_channel("the server is closing")
         if self.loaded:
             await self.engine.abort_requests()
+        await self.sleeping.settle()
         self.sleeping.close()
 
     # --- reports ----------------------------------------------------------------------------------
@@ -88,8 +89,8 @@ class WeightUpdates:
             return Health(status="unhealthy", reason=self.ledger.lost)
         health = self.engine.health()
         if health.status == "ready" and self.sleeping.asleep:
-            late = self.ledger.held.timed_out.is_set()
-            return Health(status="asleep", reason="requests have waited too long" if late else None)
+            reason = None if self.sleeping.takes_requests else "requests have waited too long"
+            return Health(status="asleep", reason=reason)
         return health
 
     async def until_ready(self) -> None:
@@ -124,8 +125,8 @@ class WeightUpdates:
     def request(self, request: AnyUpdateRequest) -> WeightUpdateAccepted:
         """Accepts an update, and starts to receive or fetch it."""
         known = self.ledger.get(request.version)
-        if known and known.is_repeated_by(request):  # an HTTP retry
-            return WeightUpdateAccepted()
+        if known and known.is_repeated_by(request) and (known.receiving or not self.sleeping.asleep):
+            return WeightUpdateAccepted()  # an HTTP retry; it wakes a server that sleeps
         self._check_update(request)
         if isinstance(request, WeightUpdateRequest):
             check_manifest(request, self.engine)

@@ -8,6 +8,7 @@ On a CPU, DeepSpeed compiles a communication kernel at first use, which needs a 
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -255,6 +256,9 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         weight = self._states.weight(parameter).view(self._shape(parameter))
         return self._unrounded[parameter].to(self.device) if parameter in self._unrounded else weight
+
+    def _held(self) -> Iterator[torch.Tensor]:
+        yield from self._states.tensors([*self._scorer.parameters()])
 
     def shards(self) -> list[torch.Tensor]:
         return [self._states.own_part(parameter) for _, parameter in self._trained()]

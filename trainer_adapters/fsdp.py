@@ -150,6 +150,15 @@ class FSDPTrainer(HuggingFaceTrainer):
     def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         return full(parameter).contiguous()  # with one rank, the shard itself
 
+    def _held(self) -> Iterator[torch.Tensor]:
+        self._reshard()
+        for parameter in self._scorer.parameters():
+            yield local_part(parameter)
+            if parameter.grad is not None:
+                yield local_part(parameter.grad)
+        for moments in self._optimizer.state.values():
+            yield from map(local_part, moments.values())
+
     def shards(self) -> list[torch.Tensor]:
         return [local_part(parameter).detach() for _, parameter in self._trained()]
 

@@ -38,6 +38,7 @@ from trainer_adapters.flash_attention import prefer_flash_attention_3
 from trainer_adapters.lora import LoRA, adapted_layers, base_parameters, factors_of
 from trainer_adapters.lora_files import KEY, description, difference, fingerprint, save_adapter
 from trainer_adapters.memory import FLOAT32, activations, scoring
+from trainer_adapters.off_device import OffDevice
 from trainer_adapters.output_head import default_chunk
 from trainer_adapters.process_group import join_on_device
 from trainer_adapters.start_check import Scores, check_scores
@@ -94,6 +95,8 @@ class HuggingFaceTrainer(TrainerWorker):
         self._lora = None if lora is None else LoRA.of(lora)
         self.trains_low_rank = self._lora is not None
 
+    offloads = True
+
     @property
     def missing(self) -> str | None:
         if self._lora is None or find_spec("peft"):
@@ -121,6 +124,10 @@ class HuggingFaceTrainer(TrainerWorker):
     @abc.abstractmethod
     def _restore(self, directory: Path) -> None:
         """Restores a saved `_state`. The number of ranks may differ."""
+
+    @abc.abstractmethod
+    def _held(self) -> Iterator[torch.Tensor]:
+        """Returns an iterator over the tensors of weights, gradients and optimizer, or over views of them."""
 
     @abc.abstractmethod
     def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -205,6 +212,7 @@ class HuggingFaceTrainer(TrainerWorker):
         )
         self._adapt()
         self._closed_steps = torch.zeros((), dtype=torch.int64)
+        self._off_device = OffDevice(self.device)
         self._checkpoints = ShardedCheckpoints(spec.timeout_s)
         buffers = loaded_buffers(self._model)
         self._shard()
@@ -320,6 +328,16 @@ class HuggingFaceTrainer(TrainerWorker):
                 copy_tokenizer(self._spec.model_path, partial)
                 if factors:
                     save_adapter(self._model, factors, self._spec.model_path, partial / "adapter")
+
+    # --- memory in turns ----------------------------------------------------------------------
+
+    @torch.no_grad()
+    def offload(self) -> None:
+        self._off_device.take(self._held())
+
+    @torch.no_grad()
+    def onload(self) -> None:
+        self._off_device.give_back()
 
     # --- checkpoints --------------------------------------------------------------------------
 

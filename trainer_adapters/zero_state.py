@@ -4,7 +4,8 @@ It hides which of DeepSpeed's optimizers is in use: stages 1 and 2, stage 1 with
 to a parameter is a collective: all ranks must access the same one.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import torch
 from deepspeed.runtime.zero import GatheredParameters
@@ -18,6 +19,7 @@ from deepspeed.utils import (
 )
 
 Tensors = dict[str, torch.Tensor]
+ZERO = "deepspeed.runtime.zero"  # the package of its optimizers and their parts
 FLAT_MASTERS = (
     "fp32_partitioned_groups_flat",  # stage 3
     "fp32_groups_flat_partition",  # stage 1 under bfloat16
@@ -53,6 +55,25 @@ class ZeroState:
     def steps(self, steps: torch.Tensor) -> None:
         for flat in self._flat_masters():
             self._zero.optimizer.state[flat]["step"].copy_(steps)
+
+    def tensors(self, parameters: list[torch.nn.Parameter]) -> Iterator[torch.Tensor]:
+        """Yields the parameters, what DeepSpeed's optimizer refers to, and the gradients of both."""
+        seen: set[int] = set()
+        left: list[object] = [*parameters, self._zero]
+        while left:
+            value = left.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, torch.Tensor):
+                yield value
+                left += [value.grad, getattr(value, "ds_tensor", None)] if value.is_leaf else []
+            elif isinstance(value, dict):
+                left += [*value, *value.values()]
+            elif isinstance(value, list | tuple | set | deque):
+                left += value
+            elif isinstance(value, torch.optim.Optimizer) or type(value).__module__.startswith(ZERO):
+                left += vars(value).values()
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """Returns the full float32 weight. A frozen parameter has no float32 master, so it is converted."""

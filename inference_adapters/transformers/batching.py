@@ -151,6 +151,11 @@ class Batcher(ContinuousBatchingManager, Readers):
         data = size - 2 * cache.bytes_per_sector  # without the two sectors that are never allocated
         for allocator in cache.cache_allocators.values():
             allocator.register_cache_tensor(cache.bytes_per_sector, data, cache.cache_tensor, cache.pool)
+        cache.reset()  # registering has forgotten the blocks that were free
+
+    def end_batches(self) -> None:
+        """Lets no batch run any more. Call it inside a pause, before `stop`."""
+        self.batch_processor.scheduler.schedule_batch = lambda *limits: ([], False, 0, 0)
 
     def _generation_loop_body(self, batch_processor: ContinuousBatchProcessor, bootstrapping: bool) -> bool:
         # transformers blocks new requests until a running one finishes. Without this, the queue would wait

@@ -100,7 +100,8 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         return super().health()
 
     def process(self) -> ProcessFigures:
-        running, waiting = self._batcher.load()
+        running, _ = self._batcher.load()
+        waiting = max(0, sum(not outbox.closed for outbox in self._live) - running)
         return ProcessFigures(resident_bytes=resident_bytes(), running=running, waiting=waiting)
 
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -131,6 +132,11 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             self._batcher = Batcher(self._model, version, self.max_batch_tokens, self.num_blocks)
         self._batcher.start()
 
+    def _end_pause(self) -> None:
+        if self._pause is not None:  # weights may be missing
+            self._batcher.end_batches()
+        self._exit_pause()
+
     def _load(self) -> PreTrainedModel:
         if why := fault_in_files(Path(self.model_path)):
             raise IncompleteModelError(f"{self.model_path}: {why}")
@@ -146,9 +152,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         if self._batcher is None:
             return
         await self.abort_requests()
-        if self._asleep:
-            await self._in_model_thread(self.restore)  # a last batch may run before the loop ends
-        await self._in_model_thread(self._exit_pause)  # a paused loop cannot end
+        await self._in_model_thread(self._end_pause)  # a paused loop cannot end
         await in_daemon_thread(lambda: self._batcher.stop(hard_stop=True))
 
     # --- weights ----------------------------------------------------------------------------------

@@ -102,6 +102,10 @@ class RowBatcher(Readers):
     def restore(self) -> None:
         """Does nothing: rows are allocated when they are needed."""
 
+    def end_batches(self) -> None:
+        """Lets no step run any more. Call it inside a pause, before `stop`."""
+        self._stopped = True
+
     # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:

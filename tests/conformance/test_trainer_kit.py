@@ -41,6 +41,7 @@ def assert_all_kept(adapter: str, ranks: int, **options: object) -> None:
     assert_not_offered(verdicts.pop(), "T10", "period is None")
     if adapter == PLAIN:
         assert_not_offered(verdicts.pop(), "T9", "shards() returns None")
+        assert_not_offered(verdicts.pop(), "T8", "offloads is false")
     assert_kept(verdicts)
 
 
@@ -113,8 +114,9 @@ def test_keeps_everything(form):
     assert_all_kept(adapter, ranks, **options)
 
 
-def test_a_trainer_without_shards_or_a_period_is_not_tried_on_them():
-    shards, periods = check_trainer(PLAIN, ranks=1, only=["T9", "T10"])
+def test_a_trainer_without_offloads_shards_or_a_period_is_not_tried_on_them():
+    offloads, shards, periods = check_trainer(PLAIN, ranks=1, only=["T8", "T9", "T10"])
+    assert_not_offered(offloads, "T8", "offloads is false")
     assert_not_offered(shards, "T9", "shards() returns None")
     assert_not_offered(periods, "T10", "period is None")
 
@@ -247,8 +249,8 @@ def test_a_broken_guarantee_is_printed_as_json_and_ends_with_1(capfd):
         (["--adapter", "examples.plain_trainer.Saved"], "is not a contracts.trainer.TrainerWorker"),
         (["--adapter", "contracts.trainer.TrainerWorker"], "does not implement backward, close, "),
         (
-            ["--adapter", PLAIN, "--only", "T8"],
-            "no guarantee T8: they are T1, T2, T3, T4, T5, T6, T7, T9, T10",
+            ["--adapter", PLAIN, "--only", "T11"],
+            "no guarantee T11: they are T1, T2, T3, T4, T5, T6, T7, T8, T9, T10",
         ),
         (
             ["--adapter", PLAIN, "--only", "T2", "--part", "saves"],

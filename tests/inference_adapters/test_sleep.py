@@ -6,9 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from contracts.conformance.tiny_model import make_hybrid_model, make_tiny_model
 from contracts.errors import ContractError
 from contracts.inference import SamplingParameters, SleepRequest, WakeRequest, WeightUpdateStatus
 from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.transformers.engine import TransformersEngine
 from inference_adapters.update_record import UpdateRecord
 from inference_adapters.weight_updates import WeightUpdates
 from tests.inference_adapters.failing_engine import POISON
@@ -43,7 +45,8 @@ async def test_requests_end_when_the_server_does_not_wake_in_time():
             await trainer.wait_running(1)
             status, answer = await post(trainer, "/sleep", **SLEEP)
             assert (status, answer["held"], answer["hold_timeout_s"]) == (200, 1, 0.2)
-            for status, refusal in (await held, await trainer.post("/v1/completions", body)):
+            queued = asyncio.create_task(trainer.post("/v1/completions", body))
+            for status, refusal in (await held, await queued, await trainer.post("/v1/completions", body)):
                 assert (status, refusal["error"]["code"]) == (503, "asleep")
             status, health = await trainer.get("/health")
             assert (status, health["status"]) == (503, "asleep") and "too long" in health["reason"]
@@ -139,14 +142,43 @@ async def test_a_server_that_cannot_allocate_sleeps_on(monkeypatch):
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("begins", ["before", "after"])
 @pytest.mark.parametrize(("keep", "waits"), [("weights", True), ("nothing", False)])
-async def test_a_version_that_a_channel_pulls_waits_where_weights_were_kept(keep, waits):
-    updates = await started(engine := ScriptedEngine())
-    await updates.sleeping.sleep(SleepRequest(**OF_RUN, keep=keep, timeout_s=HANG_S))
+async def test_a_version_that_a_channel_pulls_waits_where_weights_were_kept(keep, waits, begins):
+    updates = await started(engine := Blocked())
+    asked = asyncio.create_task(updates.sleeping.sleep(SleepRequest(**OF_RUN, keep=keep, timeout_s=HANG_S)))
+    await turns()
+    if begins == "after":
+        engine.ended.set()
+        await asked
     pulled = UpdateRecord(WeightUpdateStatus(**OF_RUN, version=1), HANG_S, is_unrequested=True)
     applying = asyncio.create_task(updates.ledger.acquire_exclusive(pulled))
-    for _ in range(5):  # turns of the event loop
-        await asyncio.sleep(0)
+    await turns()
+    assert not applying.done() or begins == "after"
+    engine.ended.set()
+    await asked
+    await turns()
     assert applying.done() is not waits
     applying.cancel()
     await engine.wake()
+
+
+async def turns() -> None:
+    for _ in range(5):  # of the event loop
+        await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("make_model", [make_tiny_model, make_hybrid_model])
+async def test_no_cache_is_lost_by_sleeping_and_a_server_ends_in_its_sleep(make_model, tmp_path):
+    engine = TransformersEngine(make_model(tmp_path), "float32", "cpu", max_batch_tokens=64, num_blocks=8)
+    await engine.start(0)
+    for _ in range(3):
+        held = engine.generate([5] * 100, SamplingParameters(150))  # fills the 8 blocks
+        deltas = [await anext(held)]
+        await engine.sleep(SleepRequest(**OF_RUN, timeout_s=HANG_S))
+        await engine.wake()
+        deltas += [delta async for delta in held]
+        assert deltas[-1].finish_reason
+    await engine.sleep(SleepRequest(**OF_RUN, keep="nothing", timeout_s=HANG_S))
+    await engine.close()

@@ -30,31 +30,44 @@ async def woken_by_update(bench: Bench, trainer: TrainerPeer, keep: str, max_tok
     server = bench.servers[-1]
     old = trainer.version
     version = old + 1
+    weights = bench.weights(version)
+    what = f"sleep with keep {keep}, then publish version {version}"
     async with running(bench, server, max_tokens) as requests:
-        for other in bench.servers:
-            await put_to_sleep(trainer, other, keep=keep)
+        held = await all_asleep(bench, trainer, keep)
         if keep == "nothing":
             await check_refused(server, BadRequest(WAKE, wake_request(trainer), 409, "weights_dropped"))
-        unfinished = requests.unfinished
         await _called_off(bench, trainer, version)
-        await requests.check_quiet()
+        await requests.check_quiet(held)
         if keep == "weights":  # the group is gone, and its epoch is still the last
             for other in bench.servers:
                 await wake(trainer, other, old)
-                await put_to_sleep(trainer, other)
-            unfinished = requests.unfinished
+            held = await all_asleep(bench, trainer, keep)
         new = asyncio.create_task(server.complete(bench.reference.prompt(6), SHORT))
         async with cancelling([new]):
             await trainer.join()
-            await trainer.publish(version, bench.weights(version))
-            what = f"sleep with keep {keep}, then publish version {version}"
-            for other in bench.servers:
-                await check_awake(other, what)
-                await bench.check_content(other, bench.weights(version), version, what)
+            await trainer.publish(version, weights)
+            await _check_awake(bench, version, what)
             bench.check_label(await new, version, f"{server}: complete while it sleeps; {what}")
-        for sample in await completed(bench, requests, max_tokens):
-            _check_recomputed(bench, sample, old, version, f"{server}: complete; {what} meanwhile")
-    return unfinished
+        samples = await completed(bench, requests, max_tokens)
+    for fields, sample in zip(requests.asked, samples, strict=True):
+        temperature = fields.get("temperature", 1.0)
+        _check_recomputed(bench, sample, (old, version), temperature, f"{server}: complete; {what} meanwhile")
+    await all_asleep(bench, trainer, keep)
+    await trainer.publish(version, weights)  # the same request, which wakes them all the same
+    await _check_awake(bench, version, f"{what}, sleep, publish it again")
+    return held
+
+
+async def all_asleep(bench: Bench, trainer: TrainerPeer, keep: str) -> int:
+    """Puts all servers to sleep, first the last one. Returns how many requests that one holds."""
+    answers = [await put_to_sleep(trainer, server, keep=keep) for server in reversed(bench.servers)]
+    return int(answers[0]["held"])
+
+
+async def _check_awake(bench: Bench, version: int, what: str) -> None:
+    for server in bench.servers:
+        await check_awake(server, what)
+        await bench.check_content(server, bench.weights(version), version, what)
 
 
 async def _called_off(bench: Bench, trainer: TrainerPeer, version: int) -> None:
@@ -81,12 +94,15 @@ async def _has_received(server: Server, version: int, sent: int) -> bool:
     return (await server.get(f"/weight_update/{version}"))[1].get("bytes") == sent
 
 
-def _check_recomputed(bench: Bench, sample: Sample, old: int, version: int, where: str) -> None:
+def _check_recomputed(
+    bench: Bench, sample: Sample, versions: tuple[int, int], temperature: float, where: str
+) -> None:
     """Checks each token by a forward of the weights that label it, alone."""
     labels = sample.versions
-    if not set(labels) <= {old, version}:
-        raise GuaranteeError(f"labels {sample.spans}", f"{old}, then {version}", where)
+    if not set(labels) <= {*versions}:
+        raise GuaranteeError(f"labels {sample.spans}", f"of {versions[0]}, then of {versions[1]}", where)
+    ids = sample.prompt_token_ids, sample.token_ids
     for label in set(labels):
         positions = [i for i, found in enumerate(labels) if found == label]
-        expected = bench.reference.logprobs(bench.weights(label), sample.prompt_token_ids, sample.token_ids)
+        expected = bench.reference.logprobs(bench.weights(label), *ids, temperature)
         bench.check_positions(sample, expected, where, positions)

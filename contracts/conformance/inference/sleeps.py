@@ -9,8 +9,10 @@ from typing import Any
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.http_client import describe_request
 from contracts.conformance.inference.load import FIRST_TRY, check_finished
+from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.mixed_load import cancelling, side_by_side
 from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.seeds import TEMPERATURE
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.timed_stream import TimedStream
 from contracts.conformance.inference.trainer_peer import TrainerPeer
@@ -19,8 +21,7 @@ from contracts.conformance.verdicts import GuaranteeError
 SLEEP = "/sleep"
 WAKE = "/wake"
 TOGETHER = 4  # requests in flight on each server
-ARRIVE_S = 0.3  # in which tokens that were sampled before the sleep arrive
-QUIET_S = 0.5  # in which a server that sleeps must send nothing
+QUIET_S = 0.5  # without a token, after which none is expected any more
 FIELDS = ("released_bytes", "held", "hold_timeout_s", "seconds")
 
 
@@ -36,9 +37,16 @@ def wake_request(trainer: TrainerPeer) -> dict[str, Any]:
 async def put_to_sleep(trainer: TrainerPeer, server: Server, **changes: object) -> dict[str, Any]:
     """Puts a server to sleep. Returns the response. Raises GuaranteeError if it is not the contract's."""
     request = sleep_request(trainer, **changes)
+    settings = trainer.settings
     before = await server.contract()
     status, body = await server.post(SLEEP, request)
     numbers = [body.get(name) for name in FIELDS]
+    if body.get("hold_timeout_s", settings.patience_s) < settings.patience_s:
+        raise GuaranteeError(
+            f"hold_timeout_s is {body['hold_timeout_s']}",
+            f"{settings.patience_s:g} at least, or requests end before the kit wakes the server",
+            "start the server with a longer hold timeout",
+        )
     if status != 200 or not all(isinstance(value, int | float) and value >= 0 for value in numbers):
         raise GuaranteeError(
             f"{status} {body}", f"200 and {', '.join(FIELDS)}", describe_request(SLEEP, request)
@@ -81,9 +89,13 @@ async def check_awake(server: Server, after: str) -> None:
 
 @dataclass
 class Held:
-    """Requests of one server that run when it falls asleep. `asked`: the fields of each."""
+    """Requests of one server that run when it falls asleep.
+
+    asked: the fields of each. server_grace_s: how long tokens may be on their way.
+    """
 
     server: Server
+    server_grace_s: float
     asked: list[dict[str, Any]]
     tasks: list[asyncio.Task[Sample]]
     streams: list[TimedStream] = field(default_factory=list)
@@ -96,17 +108,28 @@ class Held:
         """Returns the number of tokens that streams have delivered so far."""
         return sum(len(stream.arrivals) for stream in self.streams)
 
-    async def check_quiet(self) -> None:
-        """Checks that no token arrives and no request ends, once those sampled before have arrived."""
-        await asyncio.sleep(ARRIVE_S)
-        before = (self.arrived(), self.unfinished)
-        await asyncio.sleep(QUIET_S)
-        after = (self.arrived(), self.unfinished)
-        if after != before:
+    async def check_quiet(self, held: int) -> None:
+        """Checks that no token arrives any more and no request ends. `held`: how many must be unfinished.
+
+        Tokens that were sampled before the sleep may be on their way.
+        """
+        windows = int(self.server_grace_s / QUIET_S)
+        for _ in range(windows):
+            before = (self.arrived(), self.unfinished)
+            await asyncio.sleep(QUIET_S)
+            if (self.arrived(), self.unfinished) == before:
+                break
+        else:
             raise GuaranteeError(
-                f"{after[0] - before[0]} tokens arrived, and {before[1] - after[1]} requests ended, in sleep",
+                f"tokens arrived {self.server_grace_s:g} s after the server had fallen asleep",
                 "a server that sleeps samples nothing",
                 f"{self.server}: stream completions, POST {SLEEP}, and read on",
+            )
+        if self.unfinished < held:
+            raise GuaranteeError(
+                f"held was {held}, and {self.unfinished} requests are unfinished",
+                "a server that sleeps ends no request that it holds, and counts no other",
+                f"{self.server}: complete, POST {SLEEP}, and wait",
             )
 
 
@@ -114,12 +137,13 @@ class Held:
 async def running(bench: Bench, server: Server, max_tokens: int, seed: int = 0) -> AsyncIterator[Held]:
     """Runs requests on a server, half of them streamed and half with a seed, where it offers that."""
     capabilities = await bench.offered("capabilities")
-    held = Held(server, [], [])
+    temperature = min(TEMPERATURE, (await limits_of(server)).max_temperature)
+    held = Held(server, bench.settings.grace_s, [], [])
     for i in range(TOGETHER):
         prompt = bench.reference.prompt(5 + 7 * i, seed=seed + i)
         fields: dict[str, Any] = {"prompt": prompt, "max_tokens": max_tokens}
         if "seed" in capabilities and i >= TOGETHER // 2:
-            fields["seed"] = seed + i
+            fields |= {"seed": seed + i, "temperature": temperature}
         held.asked.append(fields)
         if "stream" in capabilities and i % 2:
             stream = TimedStream(server, **fields)

@@ -17,6 +17,7 @@ from contracts.conformance.trainer.guarantees import (
     t5_resume,
     t6_uneven,
     t7_memory,
+    t8_offload,
     t9_shards,
     t10_periods,
 )
@@ -35,6 +36,7 @@ CHECKS: dict[Guarantee, Parts[Part]] = {
     Guarantee("T5", "resume"): t5_resume.PARTS,
     Guarantee("T6", "uneven data"): t6_uneven.PARTS,
     Guarantee("T7", "memory"): t7_memory.PARTS,
+    Guarantee("T8", "offload"): t8_offload.PARTS,
     Guarantee("T9", "shards"): t9_shards.PARTS,
     Guarantee("T10", "periods"): t10_periods.PARTS,
 }

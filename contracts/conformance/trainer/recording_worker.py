@@ -28,11 +28,11 @@ def import_adapter(path: str) -> type[TrainerWorker]:
 
 
 GATHERS = {"gather_weights", "gather_low_rank"}  # methods that yield
-OPTIONAL = {"shards", "adopt"}  # methods that a backend may leave out
+OPTIONAL = {"shards", "adopt", "offload", "onload"}  # methods that a backend may leave out
 
 
 class RecordingWorker:
-    """A proxy of `worker` with only the methods of the contract, and its period.
+    """A proxy of `worker` with only the methods of the contract, its period, and whether it offloads.
 
     The file `position_file` always contains its position: "in forward()", "after step()".
     """
@@ -45,6 +45,10 @@ class RecordingWorker:
     def period(self) -> Any:
         """The worker's period, which may violate the contract."""
         return self._worker.period
+
+    @property
+    def offloads(self) -> bool:
+        return self._worker.offloads
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in TrainerWorker.__abstractmethods__ | GATHERS | OPTIONAL:

@@ -135,7 +135,7 @@ class Servers:
             if info is None:
                 poll.loading.add(server)
             # A server may be unhealthy because its weights are lost, which an update repairs.
-            elif status == "ready" or info.weights.state != "live":
+            elif status in ("ready", "asleep") or info.weights.state != "live":
                 poll.ready[server] = info
         return poll
 

@@ -11,9 +11,11 @@ from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
 MIB = 2**20
+# What a server that samples in its sleep is seen by: tokens, ends, or what it samples without weights.
+ASLEEP = "tokens arrived|requests are unfinished|log-probability|labels|probability tensor"
 
 
-@mutant("G19", "tokens arrived", part="held")
+@mutant("G19", ASLEEP, part="held")
 class GeneratesInItsSleep(ScriptedEngine):
     async def sleep(self, request):
         released = await super().sleep(request)
@@ -72,7 +74,7 @@ class KeepsKeysAndValues(ScriptedEngine):
             sequence.state = state
 
 
-@mutant("G19", "tokens arrived|log-probability|probability tensor", part="update")
+@mutant("G19", ASLEEP, part="update")
 class WakesAtTheFirstBucket(ScriptedEngine):
     async def receive_weights(self, request, progress):
         if self._asleep:
@@ -80,7 +82,7 @@ class WakesAtTheFirstBucket(ScriptedEngine):
         await super().receive_weights(request, progress)
 
 
-@mutant("G19", "tokens arrived|log-probability|probability tensor", part="update")
+@mutant("G19", ASLEEP, part="update")
 class WakesWhenAnUpdateIsCalledOff(ScriptedEngine):
     async def receive_weights(self, request, progress):
         try:

@@ -4,6 +4,7 @@ from contracts.errors import ContractError, ErrorCode
 from inference_adapters.membership import Membership
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.sleeping import Sleeping
+from tests.conformance.broken_servers.asleep import ASLEEP
 from tests.conformance.broken_servers.mutants import mutant
 
 
@@ -37,7 +38,7 @@ class SeedsAnewAfterTheSleep(ScriptedEngine):
         return super().sample(logits, sampling, generator)
 
 
-@mutant("G19", "tokens arrived|log-probability|labels|probability tensor", part="update")
+@mutant("G19", ASLEEP, part="update")
 class AllocatesWhenTheWakingUpdateArrives(ScriptedEngine):
     """From the 202 on it counts as awake, so it generates when the update fails with `touched: false`."""
 

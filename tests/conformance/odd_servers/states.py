@@ -43,7 +43,7 @@ class RestartsAfterAFailedUpdate(ScriptedEngine):
         for name, weight in self.initial_weights(0).items():
             self._weights[name].copy_(weight)
         channels = updates.membership.channels
-        fresh = WeightUpdates(self, updates.ledger._hold_timeout_s, updates.limits, channels)
+        fresh = WeightUpdates(self, updates.ledger.held.timeout_s, updates.limits, channels)
         await self._set_paused(False)
         self._version = 0
         vars(updates).update(vars(fresh))

@@ -10,7 +10,7 @@ from tests.conformance.trainer_mutants.mutants import MUTANTS
 __all__ = ["MUTANTS"]
 MODULES = (
     "forward gradient rare_data shared_prompts steps weights weights_layout buffers low_rank checkpoints "
-    "writers uneven memory shards periods"
+    "writers uneven memory offload shards periods"
 )
 
 for module in MODULES.split():
