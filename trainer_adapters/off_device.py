@@ -5,9 +5,9 @@ buffers of FSDP and ZeRO. The bytes of a GPU go to pinned host memory, those of 
 """
 
 import ctypes
+import io
 import tempfile
 from collections.abc import Iterable
-from typing import IO
 
 import torch
 
@@ -20,7 +20,7 @@ class OffDevice:
         self._taken: list[torch.UntypedStorage] = []  # emptied
         self._sizes: list[int] = []  # of the taken storages, in bytes
         self._pinned: list[torch.Tensor] = []  # host copies, which the next `take` uses again
-        self._file: IO[bytes] | None = None  # holds the bytes of a CPU
+        self._file: io.RawIOBase | None = None  # holds the bytes of a CPU
 
     def take(self, tensors: Iterable[torch.Tensor]) -> None:
         """Empties the storages of those tensors that are on the device.
@@ -28,7 +28,7 @@ class OffDevice:
         If that fails, for example because the disk is full, all of them are as before.
         """
         if self._device.type == "cpu":
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 (`give_back` closes it)
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (`give_back` closes it)
         try:
             for storage in self._storages(tensors):
                 self._put(storage)
@@ -50,7 +50,7 @@ class OffDevice:
             if self._file is None:
                 _bytes_of(storage).copy_(self._pinned[number])
             else:
-                self._file.readinto(_memory_of(storage))
+                _read(self._file, _memory_of(storage))
         self._taken.clear()
         self._sizes.clear()
         if self._file is not None:
@@ -70,7 +70,7 @@ class OffDevice:
 
     def _put(self, storage: torch.UntypedStorage) -> None:
         if self._file is not None:
-            self._file.write(_memory_of(storage))
+            _write(self._file, _memory_of(storage))
             return
         source = _bytes_of(storage)
         number = len(self._taken)
@@ -84,6 +84,16 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
-def _memory_of(storage: torch.UntypedStorage) -> ctypes.Array[ctypes.c_char]:
+def _memory_of(storage: torch.UntypedStorage) -> memoryview:
     """Returns the host memory of a storage. A NumPy array of it would keep the storage from being resized."""
-    return (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    return memoryview((ctypes.c_ubyte * storage.nbytes()).from_address(storage.data_ptr())).cast("B")
+
+
+def _write(file: io.RawIOBase, left: memoryview) -> None:
+    while left:
+        left = left[file.write(left) :]
+
+
+def _read(file: io.RawIOBase, left: memoryview) -> None:
+    while left:
+        left = left[file.readinto(left) :]

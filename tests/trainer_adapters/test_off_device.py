@@ -1,0 +1,45 @@
+"""Tensors whose storages are emptied and filled in place: their views, mapped files, a full disk."""
+
+import tempfile
+
+import pytest
+import torch
+
+from tests.small_disk import fill, make_room
+from trainer_adapters.off_device import OffDevice
+
+CPU = torch.device("cpu")
+
+
+def test_views_come_back_with_their_tensor():
+    flat = torch.arange(10.0)
+    halves = flat[:5], flat[5:].view(5, 1)
+    off = OffDevice(CPU)
+    for _ in range(2):
+        off.take([*halves, torch.empty(0), torch.empty(3, device="meta")])
+        assert flat.untyped_storage().nbytes() == 0
+        off.give_back()
+        assert halves[0].tolist() == [0, 1, 2, 3, 4] and halves[1][-1] == 9
+
+
+def test_a_tensor_of_a_mapped_file_leaves_it(tmp_path):
+    torch.save(torch.ones(4), tmp_path / "file")
+    mapped = torch.load(tmp_path / "file", mmap=True)
+    off = OffDevice(CPU)
+    off.take([mapped])
+    off.give_back()
+    assert mapped.tolist() == [1, 1, 1, 1]
+
+
+def test_a_full_disk_leaves_all_as_it_was(small_disk, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    tensors = [torch.full((1000,), float(i)) for i in range(3)]
+    fill(small_disk, leaving=4096)
+    off = OffDevice(CPU)
+    with pytest.raises(OSError, match="No space left"):
+        off.take(tensors)
+    assert [tensor.sum() for tensor in tensors] == [0, 1000, 2000]
+    make_room(small_disk)
+    off.take(tensors)
+    off.give_back()
+    assert [tensor.sum() for tensor in tensors] == [0, 1000, 2000]
