@@ -67,6 +67,8 @@ def _drawn(
     shuffled: random.Random, names: Sequence[str], cities: Sequence[str], option: str, count: int
 ) -> list[tuple[str, int, str, str]]:
     """Returns distinct sentences. Raises ValueError if there are not so many."""
+    if type(count) is not int:
+        raise ValueError(f"{option}={count} is no whole number")
     every = list(product(names, AGES, sorted(set(cities)), WORDINGS))
     if not 1 <= count <= len(every):
         raise ValueError(

@@ -19,6 +19,9 @@ class PlainSums(Verified):
 
     def __init__(self, largest: int = 99, heldout_size: int = 200, seed: int = 0):
         super().__init__({"_target_": VERIFIER})
+        for name, value in {"largest": largest, "heldout_size": heldout_size}.items():
+            if type(value) is not int:
+                raise ValueError(f"{name}={value} is no whole number")
         self._sums = [(first, digit) for first in range(1, largest + 1) for digit in range(1, 10)]
         random.Random(self.name).shuffle(self._sums)
         self.heldout_size = heldout_size

@@ -80,6 +80,7 @@ def test_names_of_held_out_cards_are_in_no_training_problem():
     ("setting", "message"),
     [
         ("domain.heldout_size=100000", "heldout_size=100000: set 1 to "),
+        ("domain.heldout_size=9.5", "heldout_size=9.5 is no whole number"),
         ("domain.names=[Anna]", "heldout_size=500: set 1 to 0, the number of sentences"),
         ("domain.names=Anna", "names is no list of words, such as"),
         ("domain.cities=[1,2]", "cities is no list of words, such as"),
