@@ -368,18 +368,18 @@ class TrainerWorker(abc.ABC):
         """Discards the optimizer's moments."""
 
     def offload(self) -> None:
-        """Moves weights, gradients and optimizer state off this rank's device, until `onload`.
+        """Moves weights and optimizer state off this rank's device, until `onload`.
 
         At most a twentieth of the bytes stay. On a CPU they leave host memory, for a file for example. Called
-        between two steps, on every rank; a save may be unfinished. Only `onload`, `close`, and `wait` of a
-        save may follow. If it raises, nothing has moved.
+        on every rank, when no gradient is accumulated; a save may be unfinished. Only `onload`, `close`, and
+        `wait` of a save may follow. If it raises, nothing has moved on this rank, and `onload` does nothing.
         """
         raise NotImplementedError(f"{type(self).__name__} does not offload")
 
     def onload(self) -> None:
         """Moves back what `offload` moved. The next step is that of a worker that never offloaded, exactly.
 
-        If the device lacks memory, it raises, and may be called again.
+        If the device lacks memory, it raises, nothing is on it, and it may be called again.
         """
         raise NotImplementedError(f"{type(self).__name__} does not offload")
 

@@ -28,10 +28,11 @@ from contracts.inference import (
     WeightUpdateRequest,
 )
 from contracts.limits import KvCacheMode
+from contracts.support.free_memory import return_free_memory
 from contracts.weights import WeightGroup, dtype_name, receive_weights
 from inference_adapters.finite_weights import NotFiniteError, why_not_finite
 from inference_adapters.receive_memory import ReceiveMemory
-from inference_adapters.resident_memory import resident_bytes, return_free_memory
+from inference_adapters.resident_memory import resident_bytes
 from inference_adapters.stored_tensors import stored_tensors
 from inference_adapters.threads import in_daemon_thread
 

@@ -156,7 +156,7 @@ class Membership:
             self.channel = channel
             channel.begin()  # last, because it may start to pull at once
             weights = self._ledger.weights_info(self.run)
-            digest = None if self._ledger.dropped else weights.digest
+            digest = None if self._ledger.dropped or self._ledger.lost else weights.digest
             return InitWeightChannelResponse(version=weights.version, digest=digest, proof=proof)
         finally:
             self._clear_joining(join)

@@ -4,7 +4,6 @@ Pages of mapped files, such as stored weights, do not count, because the system 
 """
 
 import contextlib
-import ctypes
 from pathlib import Path
 
 import psutil
@@ -25,12 +24,6 @@ def resident_bytes_of_family(pid: int | None = None) -> int:
             with contextlib.suppress(psutil.NoSuchProcess):
                 resident += _resident(process)
     return resident
-
-
-def return_free_memory() -> None:
-    """Returns memory that this process has freed to the system, if its C library is glibc."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _resident(process: psutil.Process) -> int:

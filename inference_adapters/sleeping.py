@@ -21,6 +21,7 @@ from inference_adapters.streaming import until
 from inference_adapters.update_ledger import UpdateLedger
 
 CAPABILITY = "sleep"
+SETTLE_S = 1.0  # of a server that closes
 
 
 class Sleeping:
@@ -60,9 +61,9 @@ class Sleeping:
         self._ledger.awake.set()
 
     async def settle(self) -> None:
-        """Waits for the end of a sleep or a wake that is in progress."""
+        """Waits a moment for the end of a sleep or a wake, which a score may hold up."""
         if self._change is not None:
-            await asyncio.wait([self._change])
+            await asyncio.wait([self._change], timeout=SETTLE_S)
 
     # --- sleep ------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class UpdateLedger:
 
     def serves(self, run: str, manifest_sha256: str) -> bool:
         """Returns True if the served weights are this stored version of `run`."""
-        served = None if self.dropped else self._served
+        served = None if self.dropped or self.lost else self._served
         return served is not None and (served.outcome.run, served.manifest_sha256) == (run, manifest_sha256)
 
     def weights_info(self, run: str | None) -> WeightsInfo:

@@ -195,6 +195,8 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     def _settings(self) -> dict[str, object]:
         half = self._compute_dtype is torch.bfloat16
         overlap = self._zero["overlap_comm"] and self.device.type == "cuda"  # a CPU has no streams
+        trained = sum(parameter.numel() for _, parameter in self._trained())
+        bucket = min(trained, int(self._zero.get("reduce_bucket_size", BUCKET)))  # stage 3 allocates it whole
         return {
             **self._config,
             "train_micro_batch_size_per_gpu": 1,
@@ -206,7 +208,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             "communication_data_type": "fp32",
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,
-            "zero_optimization": {**self._zero, "overlap_comm": overlap},
+            "zero_optimization": {**self._zero, "overlap_comm": overlap, "reduce_bucket_size": bucket},
         }
 
     def close(self) -> None:
@@ -259,6 +261,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     def _held(self) -> Iterator[torch.Tensor]:
         yield from self._states.tensors([*self._scorer.parameters()])
+        yield from self._unrounded.values()
 
     def shards(self) -> list[torch.Tensor]:
         return [self._states.own_part(parameter) for _, parameter in self._trained()]

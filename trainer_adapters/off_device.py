@@ -7,9 +7,11 @@ buffers of FSDP and ZeRO. The bytes of a GPU go to pinned host memory, those of 
 import ctypes
 import io
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
+
+from contracts.support.free_memory import return_free_memory
 
 
 class OffDevice:
@@ -25,9 +27,14 @@ class OffDevice:
     def take(self, tensors: Iterable[torch.Tensor]) -> None:
         """Empties the storages of those tensors that are on the device.
 
-        If that fails, for example because the disk is full, all of them are as before.
+        If that fails, for example because the disk is full, all of them are as before. Raises RuntimeError if
+        storages are empty already.
         """
-        if self._device.type == "cpu":
+        if self._taken:
+            raise RuntimeError("what this rank holds is off its device already: call onload first")
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        else:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (`give_back` closes it)
         try:
             for storage in self._storages(tensors):
@@ -38,11 +45,30 @@ class OffDevice:
         except BaseException:
             self.give_back()
             raise
+        self._free()
+
+    def _free(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
+        else:
+            return_free_memory()
 
     def give_back(self) -> None:
-        """Fills the storages again. Does nothing if none is empty."""
+        """Fills the storages again. Does nothing if none is empty. If it fails, all of them are empty."""
+        try:
+            self._fill()
+        except BaseException:
+            for storage in self._taken:
+                storage.resize_(0)
+            self._free()
+            raise
+        self._taken.clear()
+        self._sizes.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _fill(self) -> None:
         if self._file is not None:
             self._file.seek(0)
         for number, (storage, size) in enumerate(zip(self._taken, self._sizes, strict=True)):
@@ -51,22 +77,15 @@ class OffDevice:
                 _bytes_of(storage).copy_(self._pinned[number])
             else:
                 _read(self._file, _memory_of(storage))
-        self._taken.clear()
-        self._sizes.clear()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
-    def _storages(self, tensors: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
-        found: dict[int, torch.UntypedStorage] = {}
+    def _storages(self, tensors: Iterable[torch.Tensor]) -> Iterator[torch.UntypedStorage]:
+        """Yields the storages that are not empty. The caller empties each before it takes the next."""
         for tensor in tensors:
             if tensor.device != self._device or not tensor.untyped_storage().nbytes():
                 continue
             if not tensor.untyped_storage().resizable():  # of a mapped file
                 tensor.data = tensor.data.clone()
-            storage = tensor.untyped_storage()
-            found.setdefault(storage.data_ptr(), storage)
-        return [*found.values()]
+            yield tensor.untyped_storage()
 
     def _put(self, storage: torch.UntypedStorage) -> None:
         if self._file is not None:
@@ -96,4 +115,7 @@ def _write(file: io.RawIOBase, left: memoryview) -> None:
 
 def _read(file: io.RawIOBase, left: memoryview) -> None:
     while left:
-        left = left[file.readinto(left) :]
+        size = file.readinto(left)
+        if not size:
+            raise OSError("the temporary file of what this rank holds is cut")
+        left = left[size:]

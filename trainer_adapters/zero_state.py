@@ -19,7 +19,8 @@ from deepspeed.utils import (
 )
 
 Tensors = dict[str, torch.Tensor]
-ZERO = "deepspeed.runtime.zero"  # the package of its optimizers and their parts
+ZERO = "deepspeed.runtime.zero"  # the package of its optimizers' parts
+PARTITIONS = ("ds_tensor", "ds_secondary_tensor")  # of a parameter in stage 3
 FLAT_MASTERS = (
     "fp32_partitioned_groups_flat",  # stage 3
     "fp32_groups_flat_partition",  # stage 1 under bfloat16
@@ -67,12 +68,17 @@ class ZeroState:
             seen.add(id(value))
             if isinstance(value, torch.Tensor):
                 yield value
-                left += [value.grad, getattr(value, "ds_tensor", None)] if value.is_leaf else []
+                if value.is_leaf:
+                    left += [value.grad, *(getattr(value, name, None) for name in PARTITIONS)]
             elif isinstance(value, dict):
                 left += [*value, *value.values()]
             elif isinstance(value, list | tuple | set | deque):
                 left += value
-            elif isinstance(value, torch.optim.Optimizer) or type(value).__module__.startswith(ZERO):
+            elif (
+                value is self._zero
+                or isinstance(value, torch.optim.Optimizer)
+                or type(value).__module__.startswith(ZERO)
+            ):
                 left += vars(value).values()
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:

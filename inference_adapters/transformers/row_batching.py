@@ -116,7 +116,7 @@ class RowBatcher(Readers):
                 if self._stopped:
                     return
                 with self._turn:
-                    if self._resumed.is_set():
+                    if self._resumed.is_set() and not self._stopped:
                         self._step()
                     idle = not self._running and not self._waiting
                 if idle:

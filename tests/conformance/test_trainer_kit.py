@@ -114,6 +114,13 @@ def test_keeps_everything(form):
     assert_all_kept(adapter, ranks, **options)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_deepspeed_offloads_its_masters_under_bfloat16(stage):
+    options = {"zero_stage": stage, "compute_dtype": "bfloat16"}
+    assert_kept(check_trainer(DEEPSPEED, ranks=2, options=options, only=["T8"], patience_s=HANG_S))
+
+
 def test_a_trainer_without_offloads_shards_or_a_period_is_not_tried_on_them():
     offloads, shards, periods = check_trainer(PLAIN, ranks=1, only=["T8", "T9", "T10"])
     assert_not_offered(offloads, "T8", "offloads is false")

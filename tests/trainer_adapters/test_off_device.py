@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.small_disk import fill, make_room
+from trainer_adapters import off_device
 from trainer_adapters.off_device import OffDevice
 
 CPU = torch.device("cpu")
@@ -27,8 +28,24 @@ def test_a_tensor_of_a_mapped_file_leaves_it(tmp_path):
     mapped = torch.load(tmp_path / "file", mmap=True)
     off = OffDevice(CPU)
     off.take([mapped])
+    with pytest.raises(RuntimeError, match="off its device already: call onload first"):
+        off.take([mapped])
+    off.give_back()
     off.give_back()
     assert mapped.tolist() == [1, 1, 1, 1]
+
+
+def test_what_could_not_be_filled_can_be_filled_later(monkeypatch):
+    tensors = [torch.ones(4), torch.ones(5)]
+    off = OffDevice(CPU)
+    off.take(tensors)
+    with monkeypatch.context() as patch:
+        patch.setattr(off_device, "_read", lambda file, left: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            off.give_back()
+    assert [tensor.untyped_storage().nbytes() for tensor in tensors] == [0, 0]
+    off.give_back()
+    assert [tensor.sum() for tensor in tensors] == [4, 5]
 
 
 def test_a_full_disk_leaves_all_as_it_was(small_disk, monkeypatch):

@@ -23,6 +23,7 @@ from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 STEPS = 4
 LAYERS = 24  # so that what a worker holds besides weights and moments does not count
+LARGE = 300_000  # vocabulary on a GPU, where torch reserves memory in blocks of many MB
 STAYS = 0.05  # share of the bytes that may stay
 EXACT = f"{BEFORE} steps, offload, onload, 1 step, twice offload and onload, 1 step"
 MEASURED = "1 step, offload"
@@ -34,17 +35,23 @@ def exact(bench: Bench) -> str:
     steps = _steps(bench)
     whole = _declared(bench.session(continue_offloaded, bench.models[0], SPEC, steps, False, doing=EXACT))
     moved = bench.session(continue_offloaded, bench.models[0], SPEC, steps, True, doing=EXACT)
-    for rank, (one, other) in enumerate(zip(whole, moved, strict=True)):
-        _check_equal(rank, one, other)
+    try:
+        _check_all_equal(whole, moved)
+    except GuaranteeError:
+        again = bench.session(continue_offloaded, bench.models[0], SPEC, steps, False, doing=EXACT)
+        if _are_equal(whole, again):
+            raise
+        return f"{STEPS} steps with three offloads; two runs without any differ, so they are not compared"
     return f"{STEPS} steps with three offloads are those of a worker that never offloaded, bit for bit"
 
 
 def memory(bench: Bench) -> str:
     """Measures how much of what a worker holds stays on its device."""
-    model = make_model(bench.directory / "deep", tied=False, layers=LAYERS)
+    size = {"vocabulary": LARGE} if bench.device == "cuda" else {"layers": LAYERS}
+    model = make_model(bench.directory / "model", tied=False, **size)
     steps = [Step("step", round_robin(make_sequences(model, LENGTHS, 0), bench.ranks, per_share=2))]
     ranks: list[Left] = _declared(bench.session(measure, model, SPEC, steps, doing=MEASURED))
-    shares = [left.after / left.before for left in ranks]
+    shares = [left.after / max(1, min(left.before, left.least)) for left in ranks]
     rank = max(range(len(shares)), key=shares.__getitem__)
     measured = f"{shares[rank]:.1%} of {ranks[rank].before} bytes stay"
     if not shares[rank] <= STAYS:
@@ -81,6 +88,19 @@ def _declared(results: list[Any]) -> list[Any]:
     if results[0] is None:
         raise NotDeclaredError("not offered: offloads is false")
     return results
+
+
+def _are_equal(whole: list[StepsRecord], others: list[StepsRecord]) -> bool:
+    try:
+        _check_all_equal(whole, others)
+    except GuaranteeError:
+        return False
+    return True
+
+
+def _check_all_equal(whole: list[StepsRecord], moved: list[StepsRecord]) -> None:
+    for rank, (one, other) in enumerate(zip(whole, moved, strict=True)):
+        _check_equal(rank, one, other)
 
 
 def _check_equal(rank: int, whole: StepsRecord, moved: StepsRecord) -> None:

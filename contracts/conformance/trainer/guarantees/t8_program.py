@@ -25,6 +25,7 @@ class Left:
 
     before: int  # before an offload
     after: int  # after it
+    least: int  # of float32 weights and two moments, of this rank's share
 
 
 def continue_offloaded(
@@ -55,20 +56,27 @@ def measure(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> Lef
     worker.step()
     before = bytes_on(spec.device)
     worker.offload()
-    after = bytes_on(spec.device)
+    after = bytes_on(spec.device, reserved=True)
     worker.onload()
-    return Left(before, after)
+    weights = worker.weight_manifest("float32").total_bytes
+    return Left(before, after, 3 * weights // spec.world_size)
 
 
-def bytes_on(device: str) -> int:
-    """Returns the bytes of all tensors of this process on its device, those of one storage once."""
+def bytes_on(device: str, reserved: bool = False) -> int:
+    """Returns the bytes of all tensors of this process on its device, those of one storage once.
+
+    reserved: count also what torch keeps of a GPU without a tensor, except the workspaces of cuBLAS.
+    """
     gc.collect()
     if device == "cuda":
-        return torch.cuda.memory_allocated()
+        torch._C._cuda_clearCublasWorkspaces()
+        return torch.cuda.memory_reserved() if reserved else torch.cuda.memory_allocated()
     sizes = {}
     for found in gc.get_objects():
         # A tensor of another class, such as a DTensor, has its bytes in tensors of these.
-        if type(found) in (torch.Tensor, torch.nn.Parameter) and found.device.type == device:
+        if type(found) not in (torch.Tensor, torch.nn.Parameter) or found.layout != torch.strided:
+            continue
+        if found.device.type == device:
             storage = found.untyped_storage()
             sizes[storage.data_ptr()] = storage.nbytes()
     return sum(sizes.values())
