@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 import torch.distributed as dist
@@ -38,11 +38,13 @@ from trainer_adapters.flash_attention import prefer_flash_attention_3
 from trainer_adapters.lora import LoRA, adapted_layers, base_parameters, factors_of
 from trainer_adapters.lora_files import KEY, description, difference, fingerprint, save_adapter
 from trainer_adapters.memory import FLOAT32, activations, scoring
-from trainer_adapters.off_device import OffDevice
 from trainer_adapters.output_head import default_chunk
 from trainer_adapters.process_group import join_on_device
 from trainer_adapters.start_check import Scores, check_scores
 from trainer_adapters.token_scores import TokenScorer, unfit_config, unfit_model
+
+if TYPE_CHECKING:
+    from trainer_adapters.off_device import OffDevice
 
 ComputeDtype = Literal["float32", "bfloat16"]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # the moments of AdamW
@@ -212,7 +214,7 @@ class HuggingFaceTrainer(TrainerWorker):
         )
         self._adapt()
         self._closed_steps = torch.zeros((), dtype=torch.int64)
-        self._off_device = OffDevice(self.device)
+        self._off_device: OffDevice | None = None  # None until the first `offload`
         self._checkpoints = ShardedCheckpoints(spec.timeout_s)
         buffers = loaded_buffers(self._model)
         self._shard()
@@ -333,11 +335,15 @@ class HuggingFaceTrainer(TrainerWorker):
 
     @torch.no_grad()
     def offload(self) -> None:
+        from trainer_adapters.off_device import OffDevice  # few runs need it
+
+        self._off_device = self._off_device or OffDevice(self.device)
         self._off_device.take(self._held())
 
     @torch.no_grad()
     def onload(self) -> None:
-        self._off_device.give_back()
+        if self._off_device:
+            self._off_device.give_back()
 
     # --- checkpoints --------------------------------------------------------------------------
 
