@@ -1,6 +1,7 @@
 """Wakes servers by updates, with requests that they hold. G19 calls it."""
 
 import asyncio
+from functools import partial
 
 from contracts.conformance.inference.bad_requests import BadRequest, check_refused
 from contracts.conformance.inference.bench import SHORT, Bench
@@ -79,7 +80,7 @@ async def _called_off(bench: Bench, trainer: TrainerPeer, version: int) -> None:
     sent = sum(bucket.nbytes for bucket in buckets)
     name = {key: request[key] for key in ("run", "epoch", "version")}
     for server in bench.servers:
-        await poll(lambda server=server: _has_received(server, version, sent), bench.settings.patience_s)
+        await poll(partial(_has_received, server, version, sent), bench.settings.patience_s)
         status, body = await server.post("/abort_weight_update", name)
         asleep = (await server.get("/health"))[1].get("status")
         if (body.get("state"), body.get("touched"), asleep) != ("failed", False, "asleep"):
