@@ -27,7 +27,9 @@ SETTLE_S = 1.0  # of a server that closes
 class Sleeping:
     """Puts one server to sleep, and wakes it. A refused request raises ContractError and changes nothing."""
 
-    def __init__(self, engine: InferenceEngine, membership: Membership, ledger: UpdateLedger):
+    def __init__(
+        self, engine: InferenceEngine, membership: Membership, ledger: UpdateLedger, most_queued: int
+    ):
         self._engine = engine
         self._membership = membership
         self._ledger = ledger
@@ -35,6 +37,8 @@ class Sleeping:
         self._sleep: asyncio.Task[SleepResponse] | None = None  # its response
         self._change: asyncio.Task[Any] | None = None  # the last sleep or wake: in progress, or done
         self._closing = False
+        self._most_queued = most_queued  # requests, each of which holds a connection
+        self._queued = 0
 
     @property
     def takes_requests(self) -> bool:
@@ -47,13 +51,25 @@ class Sleeping:
         return not self._ledger.awake.is_set()
 
     async def until_awake(self) -> None:
-        """Waits while the server sleeps. Raises ContractError (`asleep`) when that takes too long."""
-        ledger = self._ledger
-        while self.asleep:
-            if not await until(ledger.held.timed_out.wait(), ledger.awake.wait()):
-                raise ledger.held.error()
+        """Waits while the server sleeps. Raises ContractError (`asleep`) when that takes too long.
+
+        Raises `overloaded` if so many wait that the trainer might find no connection.
+        """
+        if self.asleep and self._queued >= self._most_queued:
+            raise ContractError(ErrorCode.OVERLOADED, "too many requests wait for the server to wake")
+        self._queued += 1
+        try:
+            await self._until_awake()
+        finally:
+            self._queued -= 1
         if self._closing:
             raise ContractError(ErrorCode.UNHEALTHY, "the server is closing")
+
+    async def _until_awake(self) -> None:
+        held = self._ledger.held
+        while self.asleep:
+            if not await until(held.timed_out.wait(), self._ledger.awake.wait()):
+                raise held.error()
 
     def close(self) -> None:
         """Ends the requests that wait in `until_awake`."""

@@ -52,7 +52,8 @@ class WeightUpdates:
         self.loaded = False
         self.ledger = UpdateLedger(hold_timeout_s, self.totals)
         self.membership = Membership(engine, self.ledger, channels)
-        self.sleeping = Sleeping(engine, self.membership, self.ledger)
+        most_queued = self.limits.max_connections // 2
+        self.sleeping = Sleeping(engine, self.membership, self.ledger, most_queued)
 
     async def start(self, version: int) -> None:
         await self.engine.start(version)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from contracts.model_shape import ModelShape
 from contracts.trainer import Footprint, PackedBatch, StepReport, TokenScores
 from trainer_adapters.activation_checkpointing import checkpoint_layers
-from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
+from trainer_adapters.hugging_face_trainer import GRADIENT, MOMENTS, HuggingFaceTrainer
 from trainer_adapters.layers.kinds import read_along
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
@@ -235,6 +235,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         self._accumulated = True
 
     def step(self) -> StepReport:
+        self._check_onloaded()
         if not self._accumulated:  # DeepSpeed cannot step without a gradient, which may be zero
             self.backward(self.forward(PackedBatch.pack([])).logprobs.sum())
         rate = learning_rate(self._spec.optimizer, int(self._closed_steps))
@@ -248,6 +249,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         return StepReport(grad_norm=norm, learning_rate=rate, skipped=not self._engine.was_step_applied())
 
     def reset_optimizer(self) -> None:
+        self._check_onloaded()
         self._states.reset()
 
     # --- weights and checkpoints --------------------------------------------------------------
@@ -260,6 +262,8 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         return self._unrounded[parameter].to(self.device) if parameter in self._unrounded else weight
 
     def _held(self) -> Iterator[torch.Tensor]:
+        if self._accumulated:
+            raise RuntimeError(GRADIENT)
         yield from self._states.tensors([*self._scorer.parameters()])
         yield from self._unrounded.values()
 
@@ -268,6 +272,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     @torch.no_grad()
     def adopt(self) -> None:
+        self._check_onloaded()
         self._states.publish()
 
     @torch.no_grad()

@@ -20,7 +20,7 @@ from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
 from trainer_adapters.activation_checkpointing import checkpoint_layers
 from trainer_adapters.checkpoint_io import scatter_weights
-from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
+from trainer_adapters.hugging_face_trainer import GRADIENT, HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
 from trainer_adapters.start_check import Scores
@@ -152,10 +152,9 @@ class FSDPTrainer(HuggingFaceTrainer):
 
     def _held(self) -> Iterator[torch.Tensor]:
         self._reshard()
-        for parameter in self._scorer.parameters():
-            yield local_part(parameter)
-            if parameter.grad is not None:
-                yield local_part(parameter.grad)
+        if any(parameter.grad is not None for parameter in self._scorer.parameters()):
+            raise RuntimeError(GRADIENT)
+        yield from map(local_part, self._scorer.parameters())
         for moments in self._optimizer.state.values():
             yield from map(local_part, moments.values())
 
@@ -163,6 +162,7 @@ class FSDPTrainer(HuggingFaceTrainer):
         return [local_part(parameter).detach() for _, parameter in self._trained()]
 
     def adopt(self) -> None:
+        self._check_onloaded()
         self._reshard()
 
     # --- checkpoints --------------------------------------------------------------------------

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 ComputeDtype = Literal["float32", "bfloat16"]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # the moments of AdamW
+GRADIENT = "a gradient is accumulated, which offload does not keep: call step first"
 
 
 class HuggingFaceTrainer(TrainerWorker):
@@ -139,10 +140,12 @@ class HuggingFaceTrainer(TrainerWorker):
 
     def _served(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Returns an iterator over the base model's parameters by name, in its order, tied ones once."""
+        self._check_onloaded()
         return base_parameters(self._model)
 
     def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Returns an iterator over the trained parameters of the model, then of the value head, by name."""
+        self._check_onloaded()
         every = self._scorer.named_parameters()
         return ((name.removeprefix("model."), p) for name, p in every if p.requires_grad)
 
@@ -272,6 +275,7 @@ class HuggingFaceTrainer(TrainerWorker):
     # --- scoring ------------------------------------------------------------------------------
 
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        self._check_onloaded()
         tokens = batch.num_tokens
         batch = (batch if tokens else _placeholder_batch(batch)).to(self.device)
         with torch.set_grad_enabled(grad):
@@ -332,6 +336,11 @@ class HuggingFaceTrainer(TrainerWorker):
                     save_adapter(self._model, factors, self._spec.model_path, partial / "adapter")
 
     # --- memory in turns ----------------------------------------------------------------------
+
+    def _check_onloaded(self) -> None:
+        """Raises RuntimeError between `offload` and `onload`."""
+        if self._off_device and self._off_device.is_empty:
+            raise RuntimeError("what this rank holds is off its device: call onload first")
 
     @torch.no_grad()
     def offload(self) -> None:

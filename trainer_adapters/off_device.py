@@ -24,6 +24,11 @@ class OffDevice:
         self._pinned: list[torch.Tensor] = []  # host copies, which the next `take` uses again
         self._file: io.RawIOBase | None = None  # holds the bytes of a CPU
 
+    @property
+    def is_empty(self) -> bool:
+        """True between `take` and `give_back`: the storages are empty."""
+        return bool(self._taken)
+
     def take(self, tensors: Iterable[torch.Tensor]) -> None:
         """Empties the storages of those tensors that are on the device.
 

@@ -9,6 +9,7 @@ import pytest
 from contracts.conformance.tiny_model import make_hybrid_model, make_tiny_model
 from contracts.errors import ContractError
 from contracts.inference import SamplingParameters, SleepRequest, WakeRequest, WeightUpdateStatus
+from contracts.limits import Limits
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.transformers.engine import TransformersEngine
 from inference_adapters.update_record import UpdateRecord
@@ -88,14 +89,28 @@ class Blocked(ScriptedEngine):
             yield
 
 
+@pytest.mark.asyncio
+async def test_no_more_requests_wait_than_leave_connections_for_the_trainer():
+    updates = await started(engine := ScriptedEngine(), Limits(max_connections=2))
+    await updates.sleeping.sleep(SleepRequest(**OF_RUN, timeout_s=HANG_S))
+    queued = asyncio.create_task(updates.until_ready())
+    await turns()
+    with pytest.raises(ContractError, match="too many requests wait"):
+        await updates.until_ready()
+    await updates.sleeping.wake(WakeRequest(**OF_RUN))
+    await queued
+    await updates.until_ready()
+    assert await sampled(engine)
+
+
 class Unfreeable(ScriptedEngine):
     def release(self, keep):
         raise MemoryError("no memory to free memory")
 
 
-async def started(engine: ScriptedEngine) -> WeightUpdates:
+async def started(engine: ScriptedEngine, limits: Limits | None = None) -> WeightUpdates:
     """Returns the control side of a server that has joined a group of epoch 1."""
-    updates = WeightUpdates(engine)
+    updates = WeightUpdates(engine, limits=limits)
     await updates.start(0)
     updates.membership.run, updates.membership._epoch = OF_RUN.values()
     return updates

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from tests.small_disk import fill, make_room
+from tests.trainer_adapters.models import make_sequences
+from tests.trainer_adapters.workers import LENGTHS, backend, pack, started
 from trainer_adapters import off_device
 from trainer_adapters.off_device import OffDevice
 
@@ -60,3 +62,30 @@ def test_a_full_disk_leaves_all_as_it_was(small_disk, monkeypatch):
     off.take(tensors)
     off.give_back()
     assert [tensor.sum() for tensor in tensors] == [0, 1000, 2000]
+
+
+@pytest.mark.parametrize("name", ["fsdp", "zero2"])
+def test_a_worker_that_is_offloaded_refuses_all_but_onload(name, models, tmp_path):
+    batch = pack(make_sequences(LENGTHS))
+    with started(backend(name), models["llama"]) as worker:
+        worker.onload()  # nothing is off the device
+        worker.backward(worker.forward(batch).logprobs.sum())
+        with pytest.raises(RuntimeError, match="a gradient is accumulated"):
+            worker.offload()
+        worker.step()
+        worker.offload()
+        for call in (
+            worker.offload,
+            worker.step,
+            worker.reset_optimizer,
+            worker.shards,
+            worker.adopt,
+            lambda: worker.forward(batch),
+            lambda: worker.save(tmp_path / "saved"),
+            lambda: [*worker.gather_weights()],
+        ):
+            with pytest.raises(RuntimeError, match="call onload first"):
+                call()
+        worker.onload()
+        assert worker.forward(batch, grad=False).logprobs.isfinite().all()
+        worker.offload()
