@@ -153,14 +153,12 @@ class ScriptedEngine(EmbeddedEngine):
             weight.copy_(tensors[name])  # casts to the model's dtype; the head shares the embedding's memory
         self._version = version
         if kv_cache == "recompute":
-            self._forget_states()
-
-    def _forget_states(self) -> None:
-        for sequence in list(self._sequences):  # a copy, because new requests may arrive
-            sequence.state = None
+            for sequence in list(self._sequences):  # a copy, because new requests may arrive
+                sequence.state = self._states(sequence.token_ids)[-1]
 
     def release(self, keep: Kept) -> None:
-        self._forget_states()
+        for sequence in list(self._sequences):
+            sequence.state = None
         if keep == "nothing":
             self._weights = {name: torch.empty(0) for name in self._shapes}
 

@@ -24,6 +24,8 @@ REFUSED = {  # statuses of a server that forms no group; 409 and 200 if an earli
     "/request_weight_update": {409},
     "/weight_update/{version}": {200, 404},
     "/abort_weight_update": {404, 409},
+    "/sleep": {409},
+    "/wake": {409},
     "/v1/models/{model}": {404},
 }
 SAMPLES = [

@@ -8,8 +8,10 @@ from fastapi import APIRouter, FastAPI
 
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters.completion_slots import CompletionSlots
+from inference_adapters.held_requests import HeldRequests
 from inference_adapters.score_route import add_score_route
 from inference_adapters.scripted import ScriptedEngine
+from tests.limits import HANG_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -34,11 +36,11 @@ class Waiting(ScriptedEngine):
             self.cancelled = True
 
 
-async def ask(engine: ScriptedEngine, gone: asyncio.Event, lost: asyncio.Event) -> CompletionSlots:
+async def ask(engine: ScriptedEngine, gone: asyncio.Event, held: HeldRequests) -> CompletionSlots:
     """Asks for scores, and leaves when `gone` is set. Returns the slots of the server."""
     slots = CompletionSlots()
     router = APIRouter()
-    add_score_route(router, engine, slots, lost)
+    add_score_route(router, engine, slots, held)
     app = FastAPI()
     app.include_router(router)
     messages = [BODY]
@@ -59,13 +61,15 @@ async def ask(engine: ScriptedEngine, gone: asyncio.Event, lost: asyncio.Event) 
 async def test_scoring_stops_when_the_client_leaves():
     gone = asyncio.Event()
     engine = Waiting(then=gone.set)
-    slots = await ask(engine, gone, asyncio.Event())
+    slots = await ask(engine, gone, HeldRequests(HANG_S))
     assert engine.cancelled and slots.taken == 0
 
 
 async def test_scoring_stops_when_lost_weights_do_not_come_back():
-    lost = asyncio.Event()
-    engine = Waiting(then=lost.set)
+    held = HeldRequests(HANG_S)
+    held.begin(ErrorCode.WEIGHTS_LOST, "the weights did not come back in time")
+    engine = Waiting(then=held.timed_out.set)
     with pytest.raises(ContractError, match="did not come back in time") as failed:
-        await ask(engine, asyncio.Event(), lost)
+        await ask(engine, asyncio.Event(), held)
+    held.end()
     assert failed.value.code is ErrorCode.WEIGHTS_LOST and engine.cancelled

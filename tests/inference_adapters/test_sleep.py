@@ -19,6 +19,7 @@ from tests.inference_adapters.servers import serving, wait_ready
 from tests.inference_adapters.trainer_peer import joined_trainer, weights
 from tests.limits import HANG_S
 
+HOLD_TIMEOUT_S = 0.2  # it always passes: the server sleeps on
 LONG = {"prompt": "hello", "max_tokens": 4000}
 SLEEP = {"timeout_s": HANG_S}
 OF_RUN = {"run": "r", "epoch": 1}
@@ -39,13 +40,13 @@ async def post(trainer, path, **fields):
 
 @pytest.mark.asyncio
 async def test_requests_end_when_the_server_does_not_wake_in_time():
-    with failing(hold_timeout_s=0.2) as url:
+    with failing(HOLD_TIMEOUT_S) as url:
         async with joined_trainer(url) as trainer:
             body = {"model": "scripted"} | LONG
             held = asyncio.create_task(trainer.post("/v1/completions", body))
             await trainer.wait_running(1)
             status, answer = await post(trainer, "/sleep", **SLEEP)
-            assert (status, answer["held"], answer["hold_timeout_s"]) == (200, 1, 0.2)
+            assert (status, answer["held"], answer["hold_timeout_s"]) == (200, 1, HOLD_TIMEOUT_S)
             queued = asyncio.create_task(trainer.post("/v1/completions", body))
             for status, refusal in (await held, await queued, await trainer.post("/v1/completions", body)):
                 assert (status, refusal["error"]["code"]) == (503, "asleep")

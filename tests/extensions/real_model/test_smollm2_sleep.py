@@ -14,6 +14,7 @@ from contracts.conformance.inference.sleeps import put_to_sleep
 from extensions.real_model.published import PUBLISHED
 from inference_adapters.transformers.batching import PAGE_TOKENS
 from tests.inference_adapters.servers import serving, wait_ready
+from tests.limits import HANG_S
 
 pytestmark = pytest.mark.long
 
@@ -48,7 +49,7 @@ async def _sleeps(url: str, reference: Reference) -> list[tuple[int, int, int]]:
     found = []
     async with aiohttp.ClientSession() as http:
         server = Server(http, url, None)
-        settings = Settings(timeout_s=20)
+        settings = Settings(timeout_s=HANG_S)
         bench = Bench([server], reference, settings, torch.float32, BLOCKS * PAGE_TOKENS)
         trainer = await bench.run()
         for version in range(2, CYCLES + 2):
