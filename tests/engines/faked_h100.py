@@ -42,9 +42,12 @@ def main() -> None:
     _set_variables()
     import vllm.config.vllm
     from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.model_executor.models import registry
     from vllm.v1.engine.core_client import VLLM_ENGINE_READY_TIMEOUT_S
 
     vllm.config.vllm.HAS_TRITON = True
+    # What a model's class declares is kept in a cache, by a module that needs CUDA's kernels.
+    registry._LazyRegisteredModel._save_modelinfo_to_cache = lambda *arguments: None
     for options in sys.argv[1:]:
         sys.argv = ["vllm", *json.loads(options)]
         config = AsyncEngineArgs.from_cli_args(_arguments()).create_engine_config()
