@@ -25,7 +25,7 @@ class HeldRequests:
         self._timer = asyncio.get_running_loop().call_later(self.timeout_s, self.timed_out.set)
 
     def end(self) -> None:
-        """Requests go on."""
+        """Stops counting, because requests are answered again."""
         self.timed_out.clear()
         if self._timer is not None:
             self._timer.cancel()

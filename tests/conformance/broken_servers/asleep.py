@@ -65,15 +65,6 @@ class DeliversATokenTwice(ScriptedEngine):
             yield delta
 
 
-@mutant("G19", "log-probability", part="update")
-class KeepsKeysAndValues(ScriptedEngine):
-    def release(self, keep):
-        states = {sequence: sequence.state for sequence in self._sequences}
-        super().release(keep)
-        for sequence, state in states.items():
-            sequence.state = state
-
-
 @mutant("G19", ASLEEP, part="update")
 class WakesAtTheFirstBucket(ScriptedEngine):
     async def receive_weights(self, request, progress):
