@@ -23,7 +23,7 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 
-async def woken_by_update(bench: Bench, trainer: TrainerPeer, keep: str, max_tokens: int) -> int:
+async def woken_by_update(bench: Bench, trainer: TrainerPeer, keep: str, max_tokens: int, seed: int) -> int:
     """Puts all servers to sleep, and wakes them by the next version, after an update that is called off.
 
     Returns the number of requests of the last server that were held.
@@ -33,7 +33,7 @@ async def woken_by_update(bench: Bench, trainer: TrainerPeer, keep: str, max_tok
     version = old + 1
     weights = bench.weights(version)
     what = f"sleep with keep {keep}, then publish version {version}"
-    async with running(bench, server, max_tokens) as requests:
+    async with running(bench, server, max_tokens, seed) as requests:
         held = await all_asleep(bench, trainer, keep)
         if keep == "nothing":
             await check_refused(server, BadRequest(WAKE, wake_request(trainer), 409, "weights_dropped"))

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from contracts.conformance.verdicts import GuaranteeError
 SLEEP = "/sleep"
 WAKE = "/wake"
 TOGETHER = 4  # requests in flight on each server
+CANDIDATES = 16  # requests with a seed, of which those run that end last
+MORE_ATTEMPTS = 8  # at the longest length
 LEAST_HOLD_S = 30
 QUIET_S = 0.5  # without a token, after which none is expected any more
 FIELDS = ("released_bytes", "held", "hold_timeout_s", "seconds")
@@ -137,14 +139,11 @@ class Held:
 async def running(bench: Bench, server: Server, max_tokens: int, seed: int = 0) -> AsyncIterator[Held]:
     """Runs requests on a server, half of them streamed and half with a seed, where it offers that."""
     capabilities = await bench.offered("capabilities")
-    temperature = min(TEMPERATURE, (await limits_of(server)).max_temperature)
     held = Held(server, bench.settings.grace_s, [], [])
-    for i in range(TOGETHER):
-        prompt = bench.reference.prompt(5 + 7 * i, seed=seed + i)
-        fields: dict[str, Any] = {"prompt": prompt, "max_tokens": max_tokens}
-        if "seed" in capabilities and i >= TOGETHER // 2:
-            fields |= {"seed": seed + i, "temperature": temperature}
-        held.asked.append(fields)
+    held.asked = [_plain(bench, max_tokens, seed + i) for i in range(TOGETHER)]
+    if "seed" in capabilities:
+        held.asked[TOGETHER // 2 :] = await _seeded(bench, server, max_tokens, seed)
+    for i, fields in enumerate(held.asked):
         if "stream" in capabilities and i % 2:
             stream = TimedStream(server, **fields)
             held.streams.append(stream)
@@ -156,6 +155,20 @@ async def running(bench: Bench, server: Server, max_tokens: int, seed: int = 0) 
         yield held
 
 
+def _plain(bench: Bench, max_tokens: int, seed: int) -> dict[str, Any]:
+    return {"prompt": bench.reference.prompt(5 + 7 * (seed % TOGETHER), seed=seed), "max_tokens": max_tokens}
+
+
+async def _seeded(bench: Bench, server: Server, max_tokens: int, first: int) -> list[dict[str, Any]]:
+    """Returns half of the requests: of `CANDIDATES` seeds those whose completions are longest."""
+    temperature = min(TEMPERATURE, (await limits_of(server)).max_temperature)
+    seeds = range(first, first + CANDIDATES)
+    asked = [_plain(bench, max_tokens, i) | {"seed": i, "temperature": temperature} for i in seeds]
+    samples = await asyncio.gather(*(server.complete(**fields) for fields in asked))
+    order = sorted(range(CANDIDATES), key=lambda i: len(samples[i].token_ids))
+    return [asked[i] for i in order[-TOGETHER // 2 :]]
+
+
 async def completed(bench: Bench, held: Held, max_tokens: int) -> list[Sample]:
     """Returns the requests, each of which must complete."""
     samples = [await task for task in held.tasks]
@@ -164,15 +177,16 @@ async def completed(bench: Bench, held: Held, max_tokens: int) -> list[Sample]:
     return samples
 
 
-def lengths(bench: Bench) -> list[int]:
-    """Returns the lengths to try, in tokens, until requests outlast what happens to the server."""
-    longest = bench.context - 64
-    return [*dict.fromkeys(min(FIRST_TRY * 4**i, longest) for i in range(5))]
+def attempts(bench: Bench) -> Iterator[tuple[int, int]]:
+    """Yields lengths in tokens and first seeds to try, until requests outlast what happens to the server.
 
-
-def too_fast(bench: Bench) -> GuaranteeError:
-    return GuaranteeError(
-        f"no request of {lengths(bench)[-1]} tokens still ran when the server slept",
+    Raises GuaranteeError after the last attempt.
+    """
+    lengths = [*dict.fromkeys(min(FIRST_TRY * 4**i, bench.context - 64) for i in range(5))]
+    for i, max_tokens in enumerate(lengths + lengths[-1:] * MORE_ATTEMPTS):
+        yield max_tokens, i * CANDIDATES
+    raise GuaranteeError(
+        f"no request of {lengths[-1]} tokens still ran when the server slept",
         "a server that can be seen to generate: serve a model with a longer context",
         f"complete {bench.reference.prompt(5)}, and POST {SLEEP} meanwhile",
     )
