@@ -245,14 +245,27 @@ class Settled(Dated, frozen=True, kw_only=True):
 
 
 class PublishWanted(Record, frozen=True, kw_only=True):
-    """The trainer is about to publish, and waits until the actor has no open request (`schedule: async`)."""
+    """The trainer waits until the actor has answered by `Quiesced`, because it will publish `version`."""
 
     version: int
 
 
 class Quiesced(Record, frozen=True, kw_only=True):
-    """The actor has no open request, and starts none until `version` is live (`schedule: async`)."""
+    """The actor sends no request until `version` is live.
 
+    No request is open, unless the schedule takes turns and lets requests wait in servers that sleep.
+    """
+
+    version: int
+
+
+class PhaseBegan(Dated, frozen=True, kw_only=True):
+    """Servers and trainer take turns, and one of them begins: all servers sleep, or all ranks are offloaded.
+
+    version: the trainer's weights, which the servers sample from, or load next.
+    """
+
+    phase: Literal["train", "generate"]
     version: int
 
 
@@ -439,7 +452,7 @@ class ReferenceCondemned(Dated, frozen=True, kw_only=True):
 
 
 Event = (
-    Started | Settled | PublishWanted | Quiesced | WeightsPublished | StepClosed | Evaluated
+    Started | Settled | PublishWanted | Quiesced | PhaseBegan | WeightsPublished | StepClosed | Evaluated
     | Pinned | Released | ActorStopped | TrainingDone | CheckpointSaved | SamplerState | Resumed
     | ServerJoined | ServerLeft | ServerCondemned | SaveWanted | Restarted
     | ReferenceCondemned

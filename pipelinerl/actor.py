@@ -254,9 +254,16 @@ class Actor:
         await self._evaluator.on_published(published)
 
     async def _quiesce(self, version: int) -> None:
-        """With `schedule: async`, pauses requests until `version` is live. Reports when none is in flight."""
+        """Pauses requests until `version` is live. Reports when none is in flight.
+
+        If servers sleep meanwhile and tokens may have a lag, requests wait in the servers instead.
+        """
         self._admission.paused = True
-        await asyncio.gather(self._pool.pause(), self._evaluator.pause())
+        if not self._config.takes_turns or self._config.lag_limit == 0:
+            await asyncio.gather(self._pool.pause(), self._evaluator.pause())
+        if self._config.takes_turns:
+            self._pool.suspend()
+            self._evaluator.suspend()
         await self._events.append(Quiesced(version=version))
 
     # --- rollouts -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from contracts.limits import LONGEST_S, MAX_INTEGER, MAX_TEMPERATURE, MAX_TOKENS_OF_CHOICES, MIN_TEMPERATURE
 from contracts.model_shape import ModelShape
@@ -32,6 +32,7 @@ Bool = Annotated[bool, Field(strict=True)]
 
 FILES = "pipelinerl.streams.of_run.Files"
 LOCAL = "pipelinerl.launcher.executors.local.LocalExecutor"
+WORDS = ("pipeline", "async", "conventional")  # schedules that are no class
 MOST_PROCESSES = 1024  # servers of a run, or trainer ranks
 MOST_ROLLOUTS = 2**20  # of a step
 MOST_ATTEMPTS = 4096  # for each held-out problem
@@ -337,9 +338,9 @@ class RunConfig(Section):
         True, description="Call each user component once on synthetic input before the start."
     )
     check_parts_s: Seconds = Field(30, description="Longest time of this check for all components.")
-    schedule: Literal["pipeline", "async", "conventional"] = Field(
+    schedule: Literal["pipeline", "async", "conventional"] | Component = Field(
         "pipeline",
-        description="When weights go out: in flight, between requests, or in turns with training.",
+        description="When weights go out: in flight, between requests, in turns with training; or a class.",
     )
     batch_size: Int = Field(ge=1, le=MOST_ROLLOUTS, description="Rollouts per training step.")
     group_size: Int = Field(ge=1, description="Rollouts per problem; 1 only if they are not compared.")
@@ -400,6 +401,15 @@ class RunConfig(Section):
     eval: EvalConfig
     probe: ProbeConfig = ProbeConfig()
 
+    @field_validator("schedule", mode="before")
+    @classmethod
+    def _word(cls, value: object) -> object:
+        if isinstance(value, str) and value not in WORDS:
+            raise ValueError(
+                f"none of {', '.join(WORDS)}; in a file, `- override /schedule: {value}` chooses"
+            )
+        return value
+
     @model_validator(mode="after")
     def _possible(self):
         if self.batch_size % self.group_size:
@@ -455,6 +465,16 @@ class RunConfig(Section):
         decay = None if spec.decay_steps is None else spec.decay_steps * self.epochs
         steps = {"warmup_steps": spec.warmup_steps * self.epochs, "decay_steps": decay}
         return spec.model_copy(update=steps)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether servers sleep while the trainer trains (`pipelinerl/turns.py`)."""
+        return isinstance(self.schedule, Component)
+
+    @property
+    def schedule_name(self) -> str:
+        """The schedule in one word: of a class its name, in lower case."""
+        return self.schedule.target.rpartition(".")[2].lower() if self.takes_turns else self.schedule
 
     @property
     def lag_limit(self) -> int | None:

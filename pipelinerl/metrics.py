@@ -8,8 +8,8 @@ names, and readers ignore unknown names. A number that is not finite is written 
                   mismatch_k3, entropy, lag_mean, lag_max, masked_tokens (stale),
                   logprob_gap_at_lag_<lag>, trained_tokens, trained_tokens_per_s; the objective's sums,
                   per token; the trainer's measures; alarm_<name>: 1 when a warning sign begins;
-                  step_s and its parts wait_s, learn_s, optimizer_s, quiesce_s, publish_s, probe_s and
-                  save_s: see `pipelinerl.spans`.
+                  step_s and its parts wait_s, learn_s, optimizer_s, quiesce_s, sleep_s, onload_s,
+                  offload_s, publish_s, probe_s and save_s: see `pipelinerl.spans`.
                   At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,
                   servers, and publish_<phase>_s for open, gather, send and confirm. At a probe:
                   logprob_gap_mean_abs, logprob_gap_max_abs; probe_unanswered: requests without a token of

@@ -4,8 +4,9 @@ A line is `{"n": name, "t": start in unix seconds, "d": seconds, ...facts}`, wri
 may contain others.
 
     trainer-<rank>  wait (for the next row), learn (step, tokens: forward, objective and backward of one
-                    micro-batch), optimizer, quiesce (`schedule: async`), publish (version), which on rank 0
-                    contains open, send (gather_s: its seconds of gathering weights) and confirm;
+                    micro-batch), optimizer, quiesce (until the actor has paused), publish (version), which on
+                    rank 0 contains open, send (gather_s: its seconds of gathering weights) and confirm;
+                    with turns, sleep (version: until all servers sleep), onload and, in publish, offload;
                     probe (version: scoring, and waiting for late answers), renew (version: storing the
                     weights for the reference and sending them), save
     actor           evaluation (version); each second, places: means of in_flight, capacity,

@@ -20,7 +20,7 @@ from contracts.records import (
     SaveWanted,
     TrainingDone,
 )
-from contracts.trainer import WorkerSpec
+from contracts.trainer import SaveHandle, WorkerSpec
 from contracts.weights import WeightManifest
 from pipelinerl.components import build_domain, instantiate, needed_capabilities
 from pipelinerl.config import RunConfig
@@ -42,6 +42,8 @@ from pipelinerl.training.publishing.base import PublisherContext, publish
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.reference_updates import ReferenceUpdates
+from pipelinerl.training.turn_taking import SIDE_BY_SIDE, TurnContext
+from pipelinerl.turns import turns_of
 from pipelinerl.weight_transport import transport_of
 
 
@@ -63,6 +65,7 @@ class Trainer:
         self._learner = Learner(config, self._worker)
         domain = build_domain(config)
         self._transport = transport_of(config)
+        self._schedule = turns_of(config)  # None if servers and trainer work side by side
         self._probe = Probe(config, domain, self._ranks, token, self._transport.pulled)
         resumed = latest_resumption(streams)
         self._checkpoints = Checkpoints(run_dir)
@@ -77,6 +80,12 @@ class Trainer:
             self._rank_zero = self._new_rank_zero(run_dir, streams, resumed, domain, token, manifest)
         # A call blocks every rank and returns rank 0's answer. All ranks must make it, in the same order.
         self._on_all_ranks = self._ranks.on_rank_0(self._rank_zero)
+        self._turns = SIDE_BY_SIDE
+        if self._schedule:
+            context = TurnContext(
+                self._worker, self._ranks, self._on_all_ranks, self._probe, self._spans, self._waiting
+            )
+            self._turns = self._schedule.of_trainer(context)
 
     def _let_servers_first(self, streams: Streams) -> None:
         """Waits until the servers have their memory, and checks what is left of this rank's GPU."""
@@ -107,7 +116,7 @@ class Trainer:
             token=token,
             manifest=manifest,
             record=events.append,
-            needs=needed_capabilities(config, domain) | self._transport.needed_capabilities(),
+            needs=self._needed_capabilities(domain),
             address=address,
             buffers=self._worker.buffers,
         )
@@ -117,8 +126,21 @@ class Trainer:
             url = os.environ[REFERENCE_VARIABLE]
             reference = ReferenceUpdates(config, url, token, manifest, self._checkpoints, address, beat)
         return RankZero(
-            config, run_dir, streams, events, resumed, publisher, self._heartbeat, self._spans, reference
+            config,
+            run_dir,
+            streams,
+            events,
+            resumed,
+            publisher,
+            self._heartbeat,
+            self._spans,
+            reference,
+            takes_turns=self._schedule is not None,
         )
+
+    def _needed_capabilities(self, domain: Domain) -> dict[str, str]:
+        needs = needed_capabilities(self._config, domain) | self._transport.needed_capabilities()
+        return needs | (self._schedule.needed_capabilities() if self._schedule else {})
 
     def run(self) -> None:
         """Publishes the start version, then trains and publishes step by step until the run is complete.
@@ -128,7 +150,7 @@ class Trainer:
         self._on_all_ranks.wait_for_servers()
         self._publish()
         self._renew_reference()
-        if not self._transport.pulled:  # otherwise training never waits for a probe
+        if not (self._transport.pulled or self._turns.alternates):  # with them, training waits for no probe
             self._end_probe()
         self._spans.taken()  # spans before training belong to no step
         while self._version < self._config.max_steps:
@@ -141,6 +163,7 @@ class Trainer:
                     break
                 case MicroBatchRow() as row:
                     self._learn(row)
+        self._turns.train(self._version)  # what follows needs the weights
         if self._config.checkpoint.every:
             self._save_unsaved()
         if self._on_all_ranks.is_save_wanted():
@@ -149,10 +172,19 @@ class Trainer:
             self._progress.ended()
         while self._on_all_ranks.must_repeat():
             self._publish()
+        self._end()
+
+    def _end(self) -> None:
+        """Ends the probe, exports the weights, and ends the run. With turns, servers are awake at last."""
+        self._turns.train(self._version)
         self._end_probe()
+        if self._turns.alternates:
+            self._export()
+            self._publish()
         self._probe.close()
         self._on_all_ranks.end(self._version)
-        self._export()
+        if not self._turns.alternates:
+            self._export()
         self._worker.close()
 
     def _next_task(self) -> Record:
@@ -169,6 +201,7 @@ class Trainer:
 
     def _learn(self, row: MicroBatchRow) -> None:
         (sequences,) = row.micro_batches
+        self._turns.train(self._version + 1)
         with self._spans("learn", step=row.step, tokens=sum(len(s.token_ids) for s in sequences)):
             self._learner.accumulate(sequences, row.step)
         if row.closes_step:
@@ -179,17 +212,21 @@ class Trainer:
         with self._spans("optimizer", step=self._version), self._waiting(self._worker.longest_wait_s):
             report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
-        if self._on_all_ranks.record_step(self._version, report, statistics):
+        publishes = self._on_all_ranks.record_step(self._version, report, statistics)
+        every = self._config.checkpoint.every
+        is_saved = bool(every) and self._version % every == 0
+        saving = self._begin_save() if is_saved and self._turns.alternates else None
+        if publishes:
             self._publish()
         self._renew_reference()
         self._on_all_ranks.settle(self._version, report.skipped)
         self._progress.closed(report)
-        every = self._config.checkpoint.every
-        if every and self._version % every == 0:
-            self._save()
+        if is_saved:
+            self._save(saving)
 
     def _leave(self) -> None:
         """Saves the version if it has no checkpoint, and closes everything for a restart."""
+        self._turns.train(self._version)
         self._save_unsaved()
         self._probe.close()
         self._on_all_ranks.leave()
@@ -206,20 +243,24 @@ class Trainer:
         if self._on_all_ranks.is_unsaved(self._version):
             self._save()
 
-    def _save(self) -> None:
+    def _save(self, saving: SaveHandle | None = None) -> None:
+        """Saves the version, unless `saving` has begun to. It is a checkpoint once rank 0 has recorded it."""
+        saving = saving or self._begin_save()
+        if self._rank_zero:
+            self._rank_zero.save(self._version, saving)
+
+    def _begin_save(self) -> SaveHandle:
         """Starts to save the version. The backend writes while training continues."""
         with self._spans("save", version=self._version):
             self._on_all_ranks.finish_saving()
-            saving = self._worker.save(self._checkpoints.worker(self._version))
-        if self._rank_zero:
-            self._rank_zero.save(self._version, saving)
+            return self._worker.save(self._checkpoints.worker(self._version))
 
     def _publish(self) -> None:
         """Publishes the version, and starts a probe of the servers that serve it."""
         publisher = self._rank_zero.publisher if self._rank_zero else None
         with self._spans("publish", version=self._version):
             with self._waiting():
-                published = publish(self._worker, self._ranks, publisher, self._version)
+                published = publish(self._worker, self._ranks, publisher, self._version, self._turns)
             self._on_all_ranks.published(published)
         self._probe.begin(self._version, published)
 

@@ -17,9 +17,9 @@ def test_import_rules():
 
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
-    ("contracts",): 4_290,
-    ("pipelinerl",): 27_200,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 43_560,
+    ("contracts",): 4_300,
+    ("pipelinerl",): 27_440,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 43_810,
 }
 
 

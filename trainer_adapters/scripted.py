@@ -20,6 +20,7 @@ from contracts.support.files import write_atomically
 from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters.learning_rate import learning_rate
+from trainer_adapters.off_device import OffDevice
 from trainer_adapters.process_group import join_process_group
 
 VOCABULARY = 97
@@ -44,6 +45,7 @@ class Saved(SaveHandle):
 
 class ScriptedTrainer(TrainerWorker):
     needs_model = False
+    offloads = True
     device = torch.device("cpu")
 
     def init_worker(self, spec: WorkerSpec) -> None:
@@ -55,6 +57,7 @@ class ScriptedTrainer(TrainerWorker):
             for name, shape in SHAPES.items()
         }
         self._steps = 0
+        self._off_device = OffDevice(self.device)
         self.reset_optimizer()
 
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
@@ -123,6 +126,14 @@ class ScriptedTrainer(TrainerWorker):
     def adopt(self) -> None:
         for weight in self._weights.values():
             dist.broadcast(weight.detach(), src=0)
+
+    def offload(self) -> None:
+        weights = self._weights.values()
+        moments = (value for state in self._optimizer.state.values() for value in state.values())
+        self._off_device.take([*weights, *(weight.grad for weight in weights), *moments])
+
+    def onload(self) -> None:
+        self._off_device.give_back()
 
     def save(self, directory: Path) -> SaveHandle:
         error = self._write(directory) if self._spec.rank == 0 else None

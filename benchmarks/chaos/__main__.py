@@ -4,6 +4,7 @@
     python -m benchmarks.chaos --seed 0 --kills 20 --pair real --out chaos.jsonl
     python -m benchmarks.chaos --seed 0 --kills 20 --executor ray
     python -m benchmarks.chaos --seed 0 --kills 20 --weights relay
+    python -m benchmarks.chaos --seed 0 --kills 20 --schedule colocated
 
 Exits with status 1 if anything went wrong. What a run with a failure left is in `--work`.
 """
@@ -25,7 +26,9 @@ def main() -> int:
     work = args.work or Path(tempfile.mkdtemp(prefix="chaos-"))
     results = []
     for seed in range(args.seed, args.seed + args.runs):
-        plan = draw_plan(seed, args.kills, args.pair, args.longest_stop_s, args.executor, args.weights)
+        plan = draw_plan(
+            seed, args.kills, args.pair, args.longest_stop_s, args.executor, args.weights, args.schedule
+        )
         print(f"\nseed {seed}: {plan.shape}", flush=True)
         result = run_plan(plan, work / f"seed-{seed}", args.within_s)
         results.append(result)
@@ -49,6 +52,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--weights", choices=["group", "relay", "shared"], default="group", help="relay: through two of them"
     )
+    parser.add_argument(
+        "--schedule", choices=["pipeline", "async", "conventional", "colocated"], help="by default drawn"
+    )
     parser.add_argument("--longest-stop-s", type=float, default=90.0, help="of a process that is stopped")
     parser.add_argument("--within-s", type=float, default=180.0, help="longest wait for a recovery")
     parser.add_argument("--work", type=Path, help="where the runs are; a new directory by default")
@@ -61,6 +67,7 @@ def command_of(plan: Plan, args: argparse.Namespace) -> str:
     return (
         f"python -m benchmarks.chaos --seed {plan.seed} --kills {args.kills} --pair {args.pair} "
         f"--executor {args.executor} --weights {args.weights} "
+        f"{f'--schedule {args.schedule} ' if args.schedule else ''}"
         f"--longest-stop-s {args.longest_stop_s:g} --within-s {args.within_s:g}"
     )
 

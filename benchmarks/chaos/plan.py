@@ -123,8 +123,12 @@ def draw_plan(
     longest_stop_s: float,
     executor: Executor = "local",
     weights: Weights = "group",
+    schedule: str | None = None,
 ) -> Plan:
-    """Returns the run of a seed, with `number` faults. Every kind occurs once before any kind repeats."""
+    """Returns the run of a seed, with `number` faults. Every kind occurs once before any kind repeats.
+
+    schedule: None draws one.
+    """
     chance = random.Random(seed)
     shape = draw_shape(chance, pair)
     if executor == "ray":
@@ -132,6 +136,10 @@ def draw_plan(
     shape = replace(shape, weights=weights)
     if weights == "relay" and shape.schedule == "async":
         shape = replace(shape, schedule="pipeline")  # the two exclude each other
+    if schedule == "colocated":
+        shape = replace(shape, schedule=schedule, weights="shared", reference=False)  # it needs both
+    elif schedule:
+        shape = replace(shape, schedule=schedule)
     faults = draw_faults(chance, shape, longest_stop_s)
     return Plan(seed, shape, tuple(next(faults) for _ in range(number)))
 

@@ -28,6 +28,7 @@ from pipelinerl.launcher.checking.model_source import find_model
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.base import check_executor
 from pipelinerl.streams.run_directory import InvalidInputError
+from pipelinerl.turns import turns_of
 from pipelinerl.weight_transport import transport_of
 
 SCHEDULES = ("pipeline", "async", "conventional")
@@ -43,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         config = compose_config(["plan=true", f"max_steps={given.steps}", *given.settings])
         check_executor(config)
         transport_of(config).check()
+        if turns := turns_of(config):
+            turns.check()
         shape = find_model(config).shape
         if shape:
             check_shape(config, shape)
@@ -58,12 +61,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _compared(config: RunConfig) -> list[RunConfig]:
-    return [config.model_copy(update={"schedule": schedule}) for schedule in SCHEDULES]
+    """Returns a configuration of each schedule in which no turns are taken, and the given one if they are."""
+    given = [config] if config.takes_turns else []
+    return given + [config.model_copy(update={"schedule": schedule}) for schedule in SCHEDULES]
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = command_parser("extensions.simulator", __doc__)
-    parser.add_argument("--compare", action="store_true", help="simulate all three schedules")
+    parser.add_argument("--compare", action="store_true", help="simulate the other schedules too")
     parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps")
     parser.add_argument("--like", type=Path, help="a recorded run, for lengths and times")
     parser.add_argument("--lengths", help="constant:N or lognormal:MEDIAN,SIGMA, in tokens")

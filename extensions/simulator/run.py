@@ -41,7 +41,8 @@ class SimulatedRun:
         self._formation = build_formation(config)
         self._groups = Groups(config.group_size)
         self._servers = [Server(rates) for _ in range(config.world.servers)]
-        self._trainer = Trainer(rates, config.epochs)
+        self._trainer = Trainer(rates, config.epochs, whole_steps=config.takes_turns)
+        self._asleep_since: float | None = None  # servers sleep while the trainer trains
         self._waiting: deque[tuple[int, int]] = deque()  # (group, member) without a request slot
         self._judged: list[tuple[float, int, Rollout]] = []  # heap of (time of the reward, number, rollout)
         self._numbers = itertools.count()
@@ -106,6 +107,7 @@ class SimulatedRun:
         else:
             self._dropped_in_a_row = 0
         self._trainer.put(outcome.rows, self._now)
+        self._take_turns()
 
     def _count_dropped(self, reason: str) -> None:
         self._dropped_in_a_row += 1
@@ -133,16 +135,30 @@ class SimulatedRun:
     def _publish(self) -> None:
         live = self._now + self._rates.update_s
         self._trainer.change(Doing.PUBLISHING, self._now, live)
+        begin = live - self._rates.paused_s if self._asleep_since is None else self._asleep_since
         for server in self._servers:
-            server.pause(live - self._rates.paused_s, live)
+            server.pause(begin, live)
 
     def _published(self) -> None:
         self._live = self._made
         for server in self._servers:
             server.update(self._now, self._made)
         self._admission.paused = False
+        self._asleep_since = None
         self._admission.settle(self._to_settle)
         self._trainer.train_next(self._now)
+        self._take_turns()
+
+    def _take_turns(self) -> None:
+        """With turns, the servers sleep from the first row of a step until its weights are live."""
+        if not self._config.takes_turns or self._trainer.doing is not Doing.TRAINING:
+            return
+        if self._asleep_since is None:
+            self._asleep_since = self._now
+            self._admission.paused = True
+            for server in self._servers:
+                server.go_to(self._now)
+                server.pause(self._now, math.inf)
 
     # --- the clock ----------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ def row_of(config: RunConfig, found: Measures) -> str:
     """Returns the table row of one run."""
     waits = found.trainer[Doing.WAITING] + found.trainer[Doing.QUIESCING]
     cells = (
-        config.schedule,
+        config.schedule_name,
         f"{found.seconds / config.max_steps:.2f}",
         f"{found.trained_tokens_per_s:.0f}",
         f"{found.occupied:.0%}",

@@ -18,10 +18,14 @@ class Doing(Enum):
 
 
 class Trainer:
-    """A simulated trainer, which trains on each step's rows `epochs` times. until: end of its activity."""
+    """A simulated trainer, which trains on each step's rows `epochs` times. until: end of its activity.
 
-    def __init__(self, rates: Rates, epochs: int):
+    whole_steps: whether it begins a step only when all its rows are there.
+    """
+
+    def __init__(self, rates: Rates, epochs: int, whole_steps: bool):
         self._rates = rates
+        self._whole_steps = whole_steps
         self._epochs = epochs
         self._epoch_s = 0.0  # seconds of the step's first epoch so far
         self._rows: deque[MicroBatchRow] = deque()
@@ -39,7 +43,9 @@ class Trainer:
 
     def train_next(self, now: float) -> None:
         """Starts to train on the next row, or to wait for one."""
-        if not self._rows:
+        goes_on = self._row is not None and not self._row.closes_step
+        whole = goes_on or any(row.closes_step for row in self._rows)
+        if not self._rows or (self._whole_steps and not whole):
             self._row = None
             self.change(Doing.WAITING, now, math.inf)
             return

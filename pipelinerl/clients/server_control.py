@@ -10,6 +10,8 @@ from contracts.inference import (
     ContractInfo,
     InitProcessGroupRequest,
     LeaveProcessGroupRequest,
+    SleepRequest,
+    SleepResponse,
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
@@ -73,6 +75,10 @@ class ServerControl:
 
     async def abort_weight_update(self, request: AbortWeightUpdateRequest) -> None:
         await self._call("POST", "/abort_weight_update", ANSWER_TIMEOUT_S, request)
+
+    async def sleep(self, request: SleepRequest) -> SleepResponse:
+        answer = await self._call("POST", "/sleep", request.timeout_s + GRACE_S, request)
+        return SleepResponse.model_validate(answer)
 
     async def weight_update(self, version: int, wait_s: float) -> WeightUpdateStatus:
         path = f"/weight_update/{version}?wait_s={wait_s}"

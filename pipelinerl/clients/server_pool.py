@@ -50,6 +50,7 @@ class ServerPool:
         self._waiting: deque[_Waiting] = deque()
         self._slots: set[_RequestSlot] = set()
         self._open = True
+        self._suspended = False
         self._no_request: list[asyncio.Future[None]] = []
         self._has_server = asyncio.Event()
         self._clocks: set[AttemptClock] = set()  # clocks of the running attempts
@@ -95,11 +96,11 @@ class ServerPool:
         self._servers_changed()
 
     def _servers_changed(self) -> None:
-        if self.has_no_usable_server and self._has_server.is_set():
+        if self._stops_clocks and self._has_server.is_set():
             self._has_server.clear()
             for clock in self._clocks:
                 clock.stop()
-        elif not self.has_no_usable_server and not self._has_server.is_set():
+        elif not self._stops_clocks and not self._has_server.is_set():
             self._has_server.set()
             for clock in self._clocks:
                 clock.resume()
@@ -120,15 +121,19 @@ class ServerPool:
         """The reason of the hold of each held server, by URL."""
         return self._routing.held
 
+    @property
+    def _stops_clocks(self) -> bool:
+        return self._suspended or self.has_no_usable_server
+
     async def some_server(self) -> None:
-        """Waits until the pool has a server that may get requests."""
+        """Waits until the pool has a server that may get requests, and is not suspended."""
         await self._has_server.wait()
 
     @contextmanager
     def timing(self, clock: AttemptClock) -> Iterator[None]:
-        """Pauses the attempt's clock while the pool has no server that may get requests."""
+        """Pauses the attempt's clock while the pool is suspended or has no server that may get requests."""
         self._clocks.add(clock)
-        if self.has_no_usable_server:
+        if self._stops_clocks:
             clock.stop()
         try:
             yield
@@ -143,9 +148,19 @@ class ServerPool:
             self._no_request.append(none_left)
             await none_left
 
+    def suspend(self) -> None:
+        """Queues further requests until `resume`, and pauses the attempts' clocks, because servers sleep.
+
+        Requests in flight wait in their servers.
+        """
+        self._open = False
+        self._suspended = True
+        self._servers_changed()
+
     async def resume(self) -> None:
         self._open = True
-        self._assign()
+        self._suspended = False
+        self._servers_changed()
 
     @asynccontextmanager
     async def server(self, avoid: str | None = None) -> AsyncIterator[str]:

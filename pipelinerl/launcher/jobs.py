@@ -26,6 +26,7 @@ from pipelinerl.launcher.resource_requests import RANK_0, REFERENCE, Role, job_s
 from pipelinerl.paths import ROOT, importable
 from pipelinerl.process import REFERENCE_VARIABLE
 from pipelinerl.training.update_times import hold_timeout_s
+from pipelinerl.turns import turns_of
 from pipelinerl.weight_transport import LaunchContext, transport_of
 
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
@@ -104,6 +105,10 @@ class JobPlanner:
         named = type(self.transport)
         raise PartError(describe_fault(named, "a dict of str", given, "trainer_environment", "weights"))
 
+    def _hold_timeout_s(self) -> float:
+        turns = turns_of(self._config)
+        return max(hold_timeout_s(self._config.weights), turns.hold_timeout_s if turns else 0)
+
     def _module(self, name: str) -> tuple[str, ...]:
         return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(self._run_dir))
 
@@ -147,7 +152,7 @@ class JobPlanner:
         if engine.model is None and "model" not in engine.arguments:
             command += ["--model", str(self._config.model.path)]
         if role == "server" or self._config.reference.renew_every:  # it receives weights
-            command += ["--hold-timeout-s", str(hold_timeout_s(self._config.weights))]
+            command += ["--hold-timeout-s", str(self._hold_timeout_s())]
         if role == "server":
             command += self.transport.server_options(self.launch(placements), name)
         for option, value in engine.arguments.items():

@@ -24,6 +24,7 @@ from pipelinerl.launcher.prepare import Prepared, prepare
 from pipelinerl.launcher.resource_requests import WORKERS, job_specs
 from pipelinerl.rollouts.admission import STEPS_AHEAD
 from pipelinerl.streams.of_run import StreamsServer
+from pipelinerl.turns import turns_of
 
 
 def show_plan(config: RunConfig) -> None:
@@ -63,6 +64,8 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield from _expectations(config)
     yield from warned_of_places(config)
     yield from prepared.placed.planner.transport.plan_notes()
+    if turns := turns_of(config):
+        yield from turns.plan_notes()
     lacking_packages = [*missing(config), streams.server and streams.server.missing]
     yield from (f"not here: {reason}" for reason in lacking_packages if reason)
     yield from _machine(config)

@@ -30,6 +30,7 @@ class Finding(StrEnum):
     REFERENCE = "reference"
     LAG = "lag"
     QUIESCING = "quiescing"
+    TURNS = "turns"
     CHECKPOINT = "checkpoint"
     BALANCED = "balanced"
     UNCLEAR = "unclear"
@@ -61,7 +62,7 @@ def bottleneck(measured: Measurements | None) -> Bottleneck:
         return NOT_RECORDED
     if measured.steps < FEWEST_STEPS:
         return TOO_FEW
-    before_training = (_quiescing, _checkpoint, _update, _pulling)
+    before_training = (_turns, _quiescing, _checkpoint, _update, _pulling)
     for find in (*before_training, _training, _reference, _verifier, _generation, _lag):
         if found := find(measured):
             return found
@@ -78,6 +79,17 @@ def _held_back(m: Measurements) -> float:
 
 
 AFTER_GENERATION = (BlockedBy.LAG, BlockedBy.QUEUE, BlockedBy.JUDGING, "unread")  # "unread": in older runs
+
+
+def _turns(m: Measurements) -> Bottleneck | None:
+    if not m.changing:
+        return None
+    return Bottleneck(
+        Finding.TURNS,
+        f"servers and trainer take turns: servers generated for {m.wait:.0%} of the time, the trainer "
+        f"learned for {m.learn:.0%} of it, and the changes took {m.changing:.0%}",
+        "side by side is faster where both fit (schedule=pipeline), and larger steps change less often",
+    )
 
 
 def _quiescing(m: Measurements) -> Bottleneck | None:

@@ -9,6 +9,7 @@ Line = Mapping[str, float | None]
 FEWEST_STEPS = 3  # needed to find a bottleneck
 PHASES = ("open", "gather", "send", "confirm")
 BLOCKED = "blocked_"
+CHANGES = ("sleep", "onload", "offload")  # spans between the phases of servers and trainer that take turns
 PROCESSES = ("trainer", "actor", "preprocessor", "judging")
 
 
@@ -21,7 +22,8 @@ class Measurements:
     wait: float  # the trainer waited for the next row
     learn: float  # the trainer computed: forward, objective, backward, optimizer
     publish: float  # the trainer published weights
-    quiesce: float  # the trainer waited until no request was in flight (`schedule: async`)
+    quiesce: float  # the trainer waited until the actor had paused
+    changing: float  # servers fell asleep, or ranks came to their device or left it
     save: float  # the trainer saved its state
     paused: float  # generation was paused, on the server with the longest pause of each publication
     phases: Mapping[str, float]  # shares of the publications' time, by phase
@@ -85,6 +87,7 @@ class MetricLines:
             learn=(_sum(self._steps, "learn_s") + _sum(self._steps, "optimizer_s")) / seconds,
             publish=_sum(self._steps, "publish_s") / seconds,
             quiesce=_sum(self._steps, "quiesce_s") / seconds,
+            changing=sum(_sum(self._steps, f"{name}_s") for name in CHANGES) / seconds,
             save=_sum(self._steps, "save_s") / seconds,
             paused=_sum(within["trainer"], "publish_paused_s") / seconds,
             phases=_phases(within["trainer"]),

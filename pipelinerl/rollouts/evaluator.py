@@ -107,6 +107,10 @@ class Evaluator:
         """
         await self.pool.pause()
 
+    def suspend(self) -> None:
+        """Lets requests wait, because the servers sleep until the next publication."""
+        self.pool.suspend()
+
     async def evaluate(self, version: int, within_s: float | None = None) -> None:
         """Evaluates the live weights on all servers, unless the run has evaluated the version before.
 

@@ -75,6 +75,10 @@ class Probe:
             counts["probe_skipped"] = self._servers - self._requests.servers_asked
         return gap | counts
 
+    def wait(self) -> None:
+        """Waits until the servers have answered, or the time limit has passed. Only on rank 0."""
+        self._requests.wait()
+
     def close(self) -> None:
         self._requests.close()
 

@@ -1,9 +1,10 @@
 """The part of the trainer that runs only on rank 0: rows, events, metrics, publications and checkpoints."""
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from contracts.records import (
     DropReason,
     Evaluated,
     MicroBatchRow,
+    PhaseBegan,
     Pinned,
     PublishWanted,
     Quiesced,
@@ -60,10 +62,12 @@ class RankZero:
         heartbeat: Heartbeat,
         spans: Spans,
         reference: ReferenceUpdates | None = None,
+        takes_turns: bool = False,
     ):
         """events: writer of `trainer_events`. resumed: record from which this process starts.
 
         reference: updates of the reference server, or None if it is never renewed.
+        takes_turns: whether servers sleep during a step, so that it begins when all its rows are there.
         """
         ends = resumed.ends
         self._config = config
@@ -76,6 +80,8 @@ class RankZero:
         self._reader = streams.reader("rows")
         self._offset = ends.get("rows", 0)  # offset of the next row
         self._rows = self._reader.read(self._offset, POLL_S)
+        self._takes_turns = takes_turns
+        self._step_rows: deque[MicroBatchRow] = deque()  # with turns, of the step that is next
         self._actor_events = streams.reader("actor_events")
         self._actor_offset = ends.get("actor_events", 0)
         self._events = events
@@ -145,8 +151,14 @@ class RankZero:
             self._tend_reference(version)
             if self._stopping.solved:
                 return self._done(version)
+            if self._step_rows and self._step_rows[-1].closes_step:
+                return self._counted(self._step_rows.popleft())
             if (entry := next(self._rows, None)) is not None:
-                return self._taken(entry)
+                row = self._taken(entry)
+                if not self._takes_turns:
+                    return self._counted(row)
+                self._step_rows.append(row)
+                continue
             self._rows = self._reader.read(self._offset, POLL_S)
             self._apply_new_actor_events()
             if self.publisher.is_stranded():
@@ -157,10 +169,9 @@ class RankZero:
     def _taken(self, entry: Entry) -> MicroBatchRow:
         self._offset = entry.next_offset
         self.publisher.rollouts_come()
-        self._count_row(entry.record)
         return entry.record
 
-    def _count_row(self, row: MicroBatchRow) -> None:
+    def _counted(self, row: MicroBatchRow) -> MicroBatchRow:
         in_loss = [s.versions[s.loss_mask] for sequences in row.micro_batches for s in sequences]
         versions = [of_tokens[of_tokens >= 0] for of_tokens in in_loss]  # below 0: not sampled
         if versions:
@@ -169,6 +180,7 @@ class RankZero:
         self._masked_tokens += row.masked_tokens
         self._group_ids = row.group_ids
         self._rollouts_offset = row.rollouts_offset
+        return row
 
     def record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> bool:
         """Records the step that made `version`. Returns True if it is to be published now.
@@ -210,6 +222,16 @@ class RankZero:
             beat = self._heartbeat.of_wait(self._config.world.rank_timeout_s)
             with meanwhile(EVERY_S, beat, "heartbeat"):
                 self.reference.tend(self._config.reference.version_at(version))
+
+    # --- turns --------------------------------------------------------------------------------
+
+    def put_to_sleep(self, version: int, timeout_s: float) -> None:
+        """Puts all servers to sleep, and begins the phase that trains towards `version`."""
+        self.publisher.put_to_sleep(timeout_s)
+        self.begin_phase("train", version)
+
+    def begin_phase(self, phase: Literal["train", "generate"], version: int) -> None:
+        self._events.append(PhaseBegan(phase=phase, version=version))
 
     # --- steps --------------------------------------------------------------------------------
 
@@ -254,7 +276,7 @@ class RankZero:
         With `schedule: async`, it first waits until no request is in flight or a save is wanted.
         """
         if self._config.schedule == "async":
-            self._wait_until_quiesced(version)
+            self.wait_until_quiesced(version)
         else:
             self._apply_new_actor_events()
 
@@ -262,8 +284,8 @@ class RankZero:
         for _ in self._applied_actor_events(wait_s=0):
             pass
 
-    def _wait_until_quiesced(self, version: int) -> None:
-        """Waits until no request is in flight, or a save is wanted.
+    def wait_until_quiesced(self, version: int) -> None:
+        """Waits until no request is in flight, or a save is wanted. With turns, some may wait in servers.
 
         The wait needs no limit, because requests have limits, and the launcher ends an actor that hangs.
         """

@@ -14,7 +14,9 @@ from pipelinerl.training.ranks import Ranks
 LAG_BUCKETS = 9  # the gap is reported for each lag from 0 to 7, and for all lags from 8 on
 
 
-TIMED = ("wait", "learn", "optimizer", "quiesce", "publish", "probe", "save")  # spans in a step's metrics
+TIMED = (  # spans in a step's metrics
+    "wait", "learn", "optimizer", "quiesce", "sleep", "onload", "offload", "publish", "probe", "save",
+)  # fmt: skip
 REPORTED = {  # by every step, so that neither an objective nor a trainer may use these names
     "time", "step", "step_s", *(f"{name}_s" for name in TIMED),
     "trained_tokens", "loss", "ess", "ratio_mean_abs_log", "ratio_max_abs_log", "mismatch_k3", "entropy",

@@ -6,6 +6,7 @@ import pytest
 from pipelinerl.clients.attempt_clock import AttemptClock
 from pipelinerl.clients.faults import ServerUnavailableError
 from pipelinerl.clients.server_pool import ServerPool
+from tests.limits import HANG_S
 from tests.virtual_time import in_virtual_time, pass_time
 
 TURNS = 6  # of the loop, in which all that a freed place sets off has run
@@ -49,6 +50,22 @@ async def test_the_gate_waits_for_requests_in_flight_and_holds_new_ones():
     assert not held.done()
     await pool.resume()
     assert await held == "a"
+
+
+@pytest.mark.asyncio
+async def test_while_servers_sleep_requests_wait_where_they_are_and_time_stands_still():
+    pool = ServerPool(limit=4)
+    await pool.set_servers(["a"])
+    async with asyncio.timeout(HANG_S) as limit, pool.server():
+        with pool.timing(AttemptClock(limit)):
+            pool.suspend()
+            queued = asyncio.create_task(pool.server().__aenter__())
+            await turns()
+            assert (pool.in_flight, queued.done(), limit.when()) == (1, False, None)
+            await pool.set_servers(["a"])
+            assert limit.when() is None
+            await pool.resume()
+            assert await queued == "a" and limit.when() is not None
 
 
 @pytest.mark.asyncio

@@ -60,6 +60,11 @@ class FailingEngine(ScriptedEngine):
         self.received += 1
         return super().buffered(bucket)
 
+    async def sleep(self, request) -> int:
+        if self.options.awake:
+            raise MemoryError("cannot let go")
+        return await super().sleep(request)
+
     def apply_weights(self, tensors, tied, version, kv_cache) -> None:
         if version in self.poisonous:
             self.poisonous.discard(ONCE)
@@ -76,5 +81,6 @@ if __name__ == "__main__":
     parser.add_argument("--fails-in-bucket", type=int, help="of every update, counted from 0")
     parser.add_argument("--accepts", action="append", help="the only dtype that it casts from")
     parser.add_argument("--unwell", action="store_true", help="unhealthy, although its weights are live")
+    parser.add_argument("--awake", action="store_true", help="cannot sleep")
     options = parser.parse_args()
     run(FailingEngine(options), options)

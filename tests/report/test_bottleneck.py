@@ -56,6 +56,7 @@ RUNS = {
     Finding.BALANCED: {"wait_s": 0.2, "places_busy": 0.9},
     Finding.UNCLEAR: {**WAITING, "places_busy": 0.5},
     Finding.QUIESCING: {"others": {"quiesce_s": 1.2}, "places_busy": 0.4, "blocked_gate": 0.6},
+    Finding.TURNS: {"others": {"quiesce_s": 1.0, "sleep_s": 0.2}, "places_busy": 0.4, "blocked_gate": 0.6},
     Finding.CHECKPOINT: {"others": {"save_s": 1.6}, "places_busy": 0.4, "blocked_lag": 0.6},
 }
 

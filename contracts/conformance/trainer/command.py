@@ -27,7 +27,7 @@ def add_trainer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, default=2, help="processes, one a rank (default 2)")
     parser.add_argument("--model", help="a small model's directory (default: two tiny ones, made here)")
     parser.add_argument(
-        "--only", action="append", metavar="CODE", help="this guarantee, T1 ... T7, T9, T10; may be repeated"
+        "--only", action="append", metavar="CODE", help="this guarantee, T1 ... T10; may be repeated"
     )
     parser.add_argument("--part", metavar="NAME", help="this part of the guarantee alone, e.g. orders")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

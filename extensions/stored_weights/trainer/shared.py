@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
-from contracts.inference import WeightUpdateStatus
+from contracts.inference import SleepRequest, WeightUpdateStatus
 from contracts.records import WeightsPublished
 from extensions.stored_weights.store.layout import proofs_path
 from extensions.stored_weights.store.retention import remove_unnamed
@@ -223,6 +223,16 @@ class SharedPublisher(ConfirmingPublisher):
         for server, why in whys.items():
             log.warning("version %d at %s: %s", version, server.url, why)
             self.candidates.last_failure = f"{server.url}: {' '.join(why.split())}"
+
+    def put_to_sleep(self, timeout_s: float) -> None:
+        def request(server: ServerControl) -> SleepRequest:
+            return SleepRequest(run=self.run, epoch=self._joined[server], keep="nothing", timeout_s=timeout_s)
+
+        members = [server for server in self._members if server in self._joined]
+        _, failures = self.servers.ask(members, lambda server: server.sleep(request(server)))
+        self.candidates.condemn_awake(failures)
+        for server in failures:
+            self._joined.pop(server)
 
     def _leave_out(self, servers: list[ServerControl] | Failures) -> None:
         """Counts a failure of these servers, unless they have left the run. They join again on return."""

@@ -3,7 +3,7 @@
 import { sheetColour } from "./colours.js";
 
 const WAITING = new Set(["wait", "wait_rows", "idle"]);
-const SENDING = new Set(["publish", "open", "gather", "send", "confirm", "quiesce", "renew"]);
+const SENDING = new Set(["publish", "open", "gather", "send", "confirm", "quiesce", "renew", "sleep", "onload", "offload"]);
 
 export function processColour(name) {
   if (WAITING.has(name)) {
@@ -15,7 +15,7 @@ export function processColour(name) {
 export function processLegend() {
   return [
     ["var(--working)", "a process works"],
-    ["var(--sending)", "publishes weights"],
+    ["var(--sending)", "publishes weights, or takes turns"],
     ["var(--waiting)", "waits"],
   ];
 }

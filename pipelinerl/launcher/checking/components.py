@@ -28,6 +28,7 @@ from pipelinerl.launcher.executors.base import executor_class
 from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.launcher.resource_requests import job_specs
 from pipelinerl.observers import Observer
+from pipelinerl.turns import turns_of
 from pipelinerl.weight_transport import transport_of
 
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
@@ -60,6 +61,8 @@ def check_components(config: RunConfig) -> None:
     check_together(config, built)
     transport = transport_of(config)
     transport.check()
+    if turns := turns_of(config):
+        turns.check()
     checked_type("weights", config.weights, "needed_capabilities", transport.needed_capabilities(), dict)
     check_demonstrated(config, built)
 

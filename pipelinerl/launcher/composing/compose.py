@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from contracts.support.messages import one_line
 from contracts.support.moved import new_path
 from pipelinerl.config import (
+    WORDS,
     Component,
     EngineConfig,
     ReferenceConfig,
@@ -58,6 +59,11 @@ def compose_config(overrides: list[str]) -> RunConfig:
         raise PlanError(unknown_keys(error, overrides)) from error
     except (OSError, ValueError, yaml.YAMLError) as error:  # such as a file that is no YAML
         raise PlanError(f"the configuration cannot be composed: {one_line(error)}") from error
+    if "schedule" in given and config.schedule in WORDS and config.schedule != given["schedule"].value():
+        raise PlanError(
+            f"{given['schedule'].input_line}: a file of conf/ sets schedule={config.schedule}; have it "
+            f"choose it in its defaults instead, by `- override /schedule: {config.schedule}`"
+        )
     if config.schedule == "conventional" and "max_lag" in given and config.max_lag != 0:
         raise PlanError(
             f"{given['max_lag'].input_line}: schedule=conventional trains on the newest weights alone, "

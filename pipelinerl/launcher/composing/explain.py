@@ -89,7 +89,7 @@ def _check_value(argument: str, setting: Override) -> None:
         raise PlanError(f"{argument}: {section} is a list, which is written whole, like {section}='[...]'")
     is_choice = not rest and section in groups() and not setting.is_delete()
     if is_choice and isinstance(setting.value(), int | float | None):
-        none = "" if field is None or field.is_required() else f", or without {section} there is none"
+        none = f", or without {section} there is none" if field is not None and field.default is None else ""
         raise PlanError(f"{argument}: {section} is one of {', '.join(choices_of(section))}{none}")
 
 

@@ -13,7 +13,7 @@ from contracts.inference import ContractInfo
 from contracts.records import ServerCondemned
 from pipelinerl.clients.server_control import ANSWER_TIMEOUT_S, ContractRefusalError, ServerControl
 from pipelinerl.config import WorldConfig
-from pipelinerl.training.membership.servers import Failures, ServerPoll, Servers
+from pipelinerl.training.membership.servers import Failures, ServerLeftError, ServerPoll, Servers
 from pipelinerl.training.membership.silent_servers import SilentServers
 from pipelinerl.training.membership.strikes import ServerStrikes
 
@@ -57,7 +57,7 @@ class Candidates:
         self._silent: SilentServers[ServerControl] = SilentServers(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._answered: set[ServerControl] = set()  # servers that have been ready once
         self._refusals: Counter[ServerControl] = Counter()  # connections that they refused in a row
-        self._absent: set[ServerControl] = set()  # condemned: not ready in time, or their port is closed
+        self._absent: set[ServerControl] = set()  # condemned: not ready or asleep in time, or port closed
         self._absent_at = -math.inf  # time when a server was last condemned for that
         self._refused: dict[ServerControl, Exception] = {}  # failures for which no retry helps
         self._failing: dict[ServerControl, int] = {}  # servers to replace -> version that failed
@@ -140,6 +140,15 @@ class Candidates:
             log.error("%s is condemned, because it failed update after update%s", server.url, last)
             self._failing[server] = version
             self._record_condemned(server, f"it failed update after update{last}", replaceable=True)
+
+    def condemn_awake(self, failures: Failures) -> None:
+        """Condemns the servers that did not fall asleep. The launcher replaces them."""
+        for server, failure in failures.items():
+            if not isinstance(failure, ServerLeftError):
+                why = str(failure) or type(failure).__name__
+                log.error("%s is condemned, because it does not sleep: %s", server.url, why)
+                self._absent.add(server)
+                self._record_condemned(server, f"it does not sleep: {why}", replaceable=True)
 
     def _poll(self, patience_s: dict[ServerControl, float]) -> ServerPoll:
         """Polls the servers. Notes since when servers are not ready, and which are silent or refuse."""

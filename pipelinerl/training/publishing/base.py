@@ -12,6 +12,7 @@ from contracts.trainer import TrainerWorker
 from contracts.weights import WeightManifest
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.turn_taking import SIDE_BY_SIDE, TurnTaking
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,13 @@ class WeightPublisher(abc.ABC):
         """
         return False
 
+    def put_to_sleep(self, timeout_s: float) -> None:
+        """Puts the servers of the last publication to sleep, without their weights. The next one wakes them.
+
+        Condemns servers that do not sleep within `timeout_s` seconds: their memory is needed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} puts no server to sleep")
+
     @abc.abstractmethod
     def pin(self, url: str) -> None:
         """Makes the server keep its weights, as long as another server can be published to."""
@@ -117,7 +125,11 @@ def errors_of(
 
 
 def publish(
-    worker: TrainerWorker, ranks: Ranks, publisher: WeightPublisher | None, version: int
+    worker: TrainerWorker,
+    ranks: Ranks,
+    publisher: WeightPublisher | None,
+    version: int,
+    turns: TurnTaking = SIDE_BY_SIDE,
 ) -> WeightsPublished | None:
     """Publishes the weights. Every rank must call it; the publisher and the result exist only on rank 0.
 
@@ -132,11 +144,13 @@ def publish(
         return published is not None
 
     while True:
+        turns.train(version)
         ranks.on_rank_0(publisher).open(version)  # here, not inside a gather
         weights = worker.gather_weights()
         if publisher:
             publisher.send(weights)
         for _ in weights:
             pass
+        turns.generate(version)
         if ranks.agree(confirmed):
             return published

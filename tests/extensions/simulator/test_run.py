@@ -46,6 +46,12 @@ def test_a_pipeline_is_as_fast_as_its_slower_side():
     assert found.trainer[Doing.WAITING] == pytest.approx(1.0 / found.seconds)
 
 
+def test_servers_sleep_while_a_step_is_trained():
+    found = simulated("schedule=colocated", "weights=shared", "max_lag=1")
+    assert found.seconds == pytest.approx(10 * (1.0 + 1.6 + 0.5))
+    assert found.occupied == 1  # by the requests of the next step, which wait without a token
+
+
 def test_an_async_run_lets_its_servers_empty_before_each_update():
     slow = Rates(decode_s=1.0, decode_per_request_s=0.0, train_tokens_per_s=1e6, update_s=0.5)
     found = simulated("schedule=async", "max_lag=1", "inference.concurrency=8", rates=slow)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import requests
 
 from extensions.stored_weights.store.layout import stored_versions
 from extensions.stored_weights.store_location import StoreLocation
@@ -70,6 +71,24 @@ def test_a_server_that_fails_is_left_out_and_the_others_are_not_disturbed(
             names = [publish(worker, ranks, sender, version + later).servers for later in (1, 2)]
             assert [good, failing.url] in names
             assert_serves(failing.url, worker, version + 2)
+
+
+def test_servers_sleep_until_the_next_version_and_one_that_does_not_is_condemned(
+    worker, ranks, url, tmp_path
+):
+    with serving(FAILING, *CHANNELS, "--awake") as failing:
+        wait_ready(failing.url)
+        launcher = Launcher(url, failing.url)
+        with sharing(worker, launcher, tmp_path) as sender:
+            publish(worker, ranks, sender, 0)
+            sender.put_to_sleep(HANG_S)
+            assert requests.get(f"{url}/health").json()["status"] == "asleep"
+            (condemned,) = launcher.condemned
+            assert (condemned.url, condemned.replaceable) == (failing.url, True)
+            assert condemned.why.startswith(f"it does not sleep: {failing.url} answered 500 engine_failed")
+            change(worker)
+            assert publish(worker, ranks, sender, 1).servers == [url]
+            assert_serves(url, worker, 1)
 
 
 def test_a_server_that_joins_later_gets_the_next_version(worker, ranks, urls, tmp_path):
