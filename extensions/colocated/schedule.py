@@ -55,7 +55,7 @@ class Colocated(Turns):
         if awake := sorted(engines.intersection(AWAKE_ALWAYS)):
             yield f"needs servers that sleep, and {awake[0]} does not; set inference=transformers"
         if config.max_lag is None:
-            yield "with max_lag=null would let requests wait through any number of steps; set max_lag"
+            yield "with max_lag=null would let requests wait through any number of steps; set max_lag=1"
         if config.reference:
             yield "leaves no memory for a reference server, which never sleeps; leave reference out"
         if config.eval.pinned:

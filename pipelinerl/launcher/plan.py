@@ -14,7 +14,7 @@ from pipelinerl.launcher.checking.prerequisites import caution_of_shared_memory,
 from pipelinerl.launcher.checking.problems import describe_problems
 from pipelinerl.launcher.checking.room import shortages
 from pipelinerl.launcher.checking.server_limits import warned_of_places
-from pipelinerl.launcher.checking.side_by_side import server_bytes
+from pipelinerl.launcher.checking.side_by_side import peaks_in_turns, server_bytes
 from pipelinerl.launcher.checking.template import describe_template
 from pipelinerl.launcher.executors.base import Executor, ResourceRequest, executor_class
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
@@ -137,7 +137,11 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
         yield f"  a {use.who}: {describe_bytes(use.total)} = {parts}"
     if config.shares_gpus and uses[1]:
         both = server_bytes(config, model.shape) + uses[1].total
-        yield f"  both, on one GPU: {describe_bytes(both)}"
+        peaks = peaks_in_turns(config, model.shape, uses[1])
+        if not config.takes_turns:
+            yield f"  both, on one GPU: {describe_bytes(both)}"
+        when = max(peaks, key=peaks.__getitem__)
+        yield f"  in turns (schedule=colocated): {describe_bytes(peaks[when])} at most, {when}"
     held = sequences_held(config, model.shape)
     longest = longest_sequence(config)
     yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"

@@ -56,6 +56,8 @@ def check_free_memory(
     longest = longest_rollout(config) or config.sampling.max_prompt_tokens + config.sampling.max_tokens
     parts = shape and worker.memory(shape, config.world.trainer_ranks, longest)
     free, whole = map(describe_bytes, memory)
+    if parts and config.takes_turns:  # the server sleeps before the rest is needed
+        parts = {name: size for name, size in parts.items() if name in ("weights", "optimizer")}
     needed = sum(parts.values()) if parts else 0
     log.info("of this GPU's %s, %s are free; this rank needs about %s", whole, free, describe_bytes(needed))
     if needed > memory[0]:

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.model_shape import ModelShape
 from contracts.support.sizes import describe_bytes
-from pipelinerl.launcher.checking.gpu_memory import GIB, rank_use, server_use
+from pipelinerl.launcher.checking.gpu_memory import GIB, RUNTIME, rank_use, server_use
 from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.prepare import place
@@ -41,6 +41,32 @@ def test_a_plan_adds_what_the_two_hold(capsys, settings):
     both = int(share) + rank_use(config, config.model.shape).total
     assert f"  both, on one GPU: {describe_bytes(both)}\n" in text
     assert re.findall(r"(?m)^(\S+) +GPU (\d) ", text) == [("server-0", "0"), ("trainer-0", "0")]
+
+
+IN_TURNS = (
+    "+exp=math_1gpu", "schedule=colocated", "max_lag=1", "inference=transformers",
+    "inference.arguments.dtype=bfloat16", "+inference.arguments.num_blocks=15000",
+)  # fmt: skip
+
+
+def test_a_plan_in_turns_has_the_larger_of_its_moments(capsys):
+    text = planned(capsys, *IN_TURNS)
+    config = compose_config(IN_TURNS)
+    server = server_use(config, config.model.shape).total
+    rank = rank_use(config, config.model.shape).parts
+    start = server + rank["weights"] + rank["optimizer"] + rank["CUDA, NCCL, ..."]
+    assert start > sum(rank.values()) + RUNTIME
+    assert f"  in turns (schedule=colocated): {describe_bytes(start)} at most, at the start\n" in text
+    assert "  both, on one GPU: " not in text
+
+
+@pytest.mark.parametrize(
+    ("gib", "said"),
+    [(40, "set inference.arguments.num_blocks="), (34, "have the trainer hold less: trainer.lora, ")],
+)
+def test_turns_that_cannot_fit_are_refused_with_what_would(capsys, gib, said):
+    line = refused(capsys, *IN_TURNS, f"world.gpu_memory_gib={gib}", "plan=true")
+    assert "a server and a trainer rank that take turns hold " in line and said in line
 
 
 def test_a_server_of_transformers_holds_its_blocks():

@@ -1,4 +1,7 @@
-"""Refuses a server and a trainer rank that do not fit on one GPU, with what would (`world.share_gpus`)."""
+"""Refuses a server and a trainer rank that do not fit on one GPU, with what would (`world.share_gpus`).
+
+They are side by side, or take turns (`pipelinerl/turns.py`).
+"""
 
 from collections.abc import Iterator
 
@@ -12,12 +15,15 @@ from pipelinerl.launcher.checking.gpu_memory import (
     RUNTIME,
     SERVERS_SHARE,
     TRANSFORMERS,
+    Use,
     longest_sequence,
     number_of,
     rank_use,
     server_use,
     token_bytes,
 )
+
+LOADED = ("weights", "optimizer", "CUDA, NCCL, ...")  # what a rank holds once it is loaded
 
 
 def server_bytes(config: RunConfig, shape: ModelShape) -> int:
@@ -32,11 +38,44 @@ def server_bytes(config: RunConfig, shape: ModelShape) -> int:
     return max(planned, int(share * config.world.gpu_memory_gib * GIB))
 
 
+def peaks_in_turns(config: RunConfig, shape: ModelShape, rank: Use) -> dict[str, int]:
+    """Returns the bytes of a GPU that a server and a rank hold if they take turns, by the time.
+
+    At the start both are there, the rank with what it loads. Later, one of them has only its runtime.
+    """
+    loaded = sum(rank.parts.get(part, 0) for part in LOADED)
+    server = server_bytes(config, shape)
+    return {
+        "at the start": server + loaded,
+        "while it trains": rank.total + RUNTIME,
+        "while the server generates": server + RUNTIME,
+    }
+
+
+def _check_turns(config: RunConfig, shape: ModelShape, rank: Use) -> None:
+    """Raises PlanError if a server and a rank that take turns do not fit on one GPU at some time."""
+    gpu = config.world.gpu_memory_gib * GIB
+    peaks = peaks_in_turns(config, shape, rank)
+    when = "while it trains" if peaks["while it trains"] > gpu else max(peaks, key=peaks.__getitem__)
+    if peaks[when] <= gpu:
+        return
+    left = int(gpu - peaks[when] + server_bytes(config, shape))
+    advice = f"leave the server {describe_bytes(left)}: set {_limit(config, shape, left)}"
+    if when == "while it trains":
+        advice = f"have the trainer hold less: {', '.join(_lighter(config))}"
+    raise PlanError(
+        f"{when}, a server and a trainer rank that take turns hold {describe_bytes(peaks[when])}, and "
+        f"world.gpu_memory_gib is {config.world.gpu_memory_gib:g}; {advice} (docs/one-gpu.md)"
+    )
+
+
 def check_side_by_side(config: RunConfig, shape: ModelShape) -> None:
     """Raises PlanError if a server and a trainer rank do not fit on one GPU."""
     rank = rank_use(config, shape)
     if rank is None:
         return
+    if config.takes_turns:
+        return _check_turns(config, shape, rank)
     gpu = config.world.gpu_memory_gib * GIB
     left = int(gpu - rank.total)
     taken = server_bytes(config, shape)
