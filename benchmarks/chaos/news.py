@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks.run_processes import is_stopped, redis_of
-from contracts.records import Record, ServerJoined, StepClosed, WeightsPublished
+from contracts.records import PhaseBegan, Record, ServerJoined, StepClosed, WeightsPublished
 from extensions.redis_streams.streams import RedisStreams
 from pipelinerl.config import ResolvedStreams, saved_streams
 from pipelinerl.streams import StreamError, Streams
@@ -43,6 +43,12 @@ class News:
         """Returns the steps that closed after a time."""
         trained = self._records["trainer_events"]
         return [record for record in trained if isinstance(record, StepClosed) and record.at > since]
+
+    def phases_since(self, since: float) -> list[str]:
+        """Returns the phases that began after a time, in a run that takes turns."""
+        return [
+            r.phase for r in self._records["trainer_events"] if isinstance(r, PhaseBegan) and r.at > since
+        ]
 
     def serves_since(self, name: str, since: float) -> bool:
         """Returns whether the server of this name received weights after a time."""

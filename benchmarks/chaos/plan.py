@@ -63,7 +63,8 @@ class Fault:
     """One fault.
 
     target: a job, a relay, or `redis`, `launcher` or `disk`. after_steps, delay_s: time since the recovery
-    from the previous fault. seconds: its duration, if it ends by itself.
+    from the previous fault. seconds: its duration, if it ends by itself. phase: of a run that takes turns, in
+    which it is injected.
     """
 
     action: Action
@@ -71,6 +72,7 @@ class Fault:
     after_steps: int
     delay_s: float
     seconds: float = 0.0
+    phase: str | None = None
 
     @property
     def kind(self) -> str:
@@ -141,7 +143,10 @@ def draw_plan(
     elif schedule:
         shape = replace(shape, schedule=schedule)
     faults = draw_faults(chance, shape, longest_stop_s)
-    return Plan(seed, shape, tuple(next(faults) for _ in range(number)))
+    drawn = [next(faults) for _ in range(number)]
+    if shape.schedule == "colocated":
+        drawn = [replace(fault, phase=chance.choice(["train", "generate"])) for fault in drawn]
+    return Plan(seed, shape, tuple(drawn))
 
 
 def draw_shape(chance: random.Random, pair: Pair) -> Shape:

@@ -12,6 +12,7 @@ from benchmarks.chaos.cluster import cluster_of, start_node
 from benchmarks.chaos.disk import small_disk
 from benchmarks.chaos.faults import NoTargetError, Struck, strike
 from benchmarks.chaos.launches import Launches, Start, start_program
+from benchmarks.chaos.news import News
 from benchmarks.chaos.plan import Fault, Plan, settings_of
 from benchmarks.chaos.recovery import Awaited, Recovery
 from benchmarks.relays import Relays
@@ -20,6 +21,7 @@ from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 
 ENDLESS = 1_000_000  # steps
+LOOK_S = 0.005
 LAST_STEPS = 2  # steps after all faults
 INTERRUPTED = 130
 START = Fault("stop", "actor", 0, 0.0)  # stands for the wait for a run's first steps
@@ -111,6 +113,8 @@ class Trial:
         if fault.action == "fill disk" and not self._can_fill:
             return Outcome(fault, self.seconds, Recovery(), skipped="mounting a small disk is not permitted")
         time.sleep(fault.delay_s)
+        if fault.phase:
+            self._wait_for_phase(fault.phase)
         try:
             struck = strike(fault, self._launches)
         except NoTargetError as error:
@@ -122,6 +126,15 @@ class Trial:
             if fault.action == "kill node":
                 start_node(self._launches.nodes)  # the next spare node
         return Outcome(fault, at_s, recovery)
+
+    def _wait_for_phase(self, phase: str) -> None:
+        """Returns when the phase begins again, or after `within_s` seconds."""
+        news = News(self._launches.run_dir)
+        news.read()
+        since = time.time()
+        while phase not in news.phases_since(since) and time.time() < since + self._within_s:
+            time.sleep(LOOK_S)
+            news.read()
 
     def _await(self, fault: Fault, struck: Struck, steps: int) -> Recovery:
         return Awaited(fault, struck, self._launches, self._within_s, steps).wait()

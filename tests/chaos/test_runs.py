@@ -13,6 +13,7 @@ WITHIN_S = 180.0  # without a step; also of the first one, which waits until eve
 REAL_WITHIN_S = 300.0  # the model is made at the first start
 PARTS = 25  # of `make soak`, a run each
 FAULTS = 20  # in each of them
+FAULTS_IN_TURNS = 40
 FAULTS_ON_RAY = 10
 RESULTS = ROOT / "runs" / "chaos"
 
@@ -53,8 +54,10 @@ def test_a_run_with_other_weights_survives(tmp_path, weights):
 
 
 @pytest.mark.long
-def test_a_run_of_real_engines_survives(tmp_path):
-    plan = draw_plan(SEED, FAULTS, "real", 90.0)
+@pytest.mark.parametrize("schedule", [None, "colocated"], ids=["drawn", "colocated"])
+def test_a_run_of_real_engines_survives(tmp_path, schedule):
+    """In turns, faults strike in either phase."""
+    plan = draw_plan(SEED, FAULTS_IN_TURNS if schedule else FAULTS, "real", 90.0, schedule=schedule)
     result = run_plan(plan, tmp_path / "real", REAL_WITHIN_S)
     print(f"\nseed {SEED}: {plan.shape}\n{faults_table(result)}")
     assert_all_done(result)
