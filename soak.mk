@@ -41,6 +41,7 @@ $(HOSTILE): soak-hostile-%:
 
 soak-updates:
 	SOAK_UPDATES=200 $(LONG) -k "transformers and G8" tests/conformance/test_inference_kit.py
+	SOAK_UPDATES=1000 $(VENV)/bin/python -m pytest -m "" tests/extensions/colocated/test_ipc.py
 
 soak-servers:
 	$(LONG) tests/conformance/test_broken_servers.py

@@ -45,7 +45,7 @@ from contracts.wire import Answer, Request
 ReceiveMode = Literal["paused", "staged"]
 Kept = Literal["weights", "nothing"]
 RequestsAsleep = Literal["hold", "abort"]
-Backend = Literal["gloo", "nccl"]
+Backend = Literal["gloo", "nccl", "ipc"]
 LogprobsCount = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 
 
@@ -59,7 +59,7 @@ class EngineInfo(Answer):
     engine_version: str
     model: str
     ranks: int = Field(1, description="ranks this server contributes to the weight group")
-    backends: list[str] = Field(description="gloo, nccl")
+    backends: list[str] = Field(description="gloo, nccl, ipc")
     nccl_version: str | None = None
     accepts_dtypes: list[str] = Field(description="dtypes it casts from, e.g. float32, bfloat16")
     kv_cache: list[str] = Field(description="keep, recompute")

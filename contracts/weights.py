@@ -25,6 +25,7 @@ from contracts.bucket_packer import BucketPacker
 from contracts.fill_ahead import filled_ahead
 from contracts.gloo import OpenedSockets
 from contracts.inference import Parameter
+from contracts.ipc import IpcGroup, ipc_device
 from contracts.nccl import NcclGroup
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -304,14 +305,12 @@ class WeightGroup:
         """Joins the group.
 
         `probe`: if True, rank 0 broadcasts a byte at once. It must be equal on all ranks.
-        `aborted`: event by which another thread aborts an NCCL group.
+        `aborted`: event by which another thread aborts a group that is not of gloo.
         """
         self.rank = rank
         self.world_size = world_size
         self.backend = backend
-        self.device = (
-            torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
-        )
+        self.device = _device_of(backend)
         timeout = timedelta(seconds=timeout_s)
         prefix = dist.PrefixStore(f"{name}/", dist.PrefixStore(name, store))
         prefix = dist.PrefixStore(f"{self.device.type}/", prefix)
@@ -320,8 +319,10 @@ class WeightGroup:
             self._group = _gloo_group(prefix, address, rank, world_size, timeout)
         elif backend == "nccl":
             self._group = NcclGroup(prefix, rank, world_size, self.device, aborted)
+        elif backend == "ipc":
+            self._group = IpcGroup(prefix, rank, world_size, self.device, timeout_s, aborted)
         else:
-            raise ValueError(f"backend must be gloo or nccl, not {backend!r}")
+            raise ValueError(f"backend must be gloo, nccl or ipc, not {backend!r}")
         if probe:
             try:
                 self.broadcast(torch.zeros(1, dtype=torch.uint8), timeout_s)
@@ -362,6 +363,8 @@ class WeightGroup:
         try:
             if self.backend == "gloo":
                 group.broadcast([on_device], options).wait()
+            elif self.backend == "ipc":
+                group.broadcast(on_device, timeout_s)
             else:
                 group.broadcast(on_device, options, timeout_s)
         except torch.OutOfMemoryError:
@@ -386,9 +389,15 @@ class WeightGroup:
 
     def close(self) -> None:
         """Leaves the group, which unblocks its peers."""
-        if self.backend == "nccl" and self._group is not None:
+        if self.backend != "gloo" and self._group is not None:
             self._group.close()
         self._group = None
+
+
+def _device_of(backend: str) -> torch.device:
+    if backend == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return ipc_device() if backend == "ipc" else torch.device("cpu")
 
 
 def _gloo_group(

@@ -91,7 +91,7 @@ class ScriptedEngine(EmbeddedEngine):
             engine="scripted",
             engine_version="1",
             model="scripted",
-            backends=["gloo"],
+            backends=["gloo", "ipc"],
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
             capabilities=[

@@ -85,7 +85,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             engine="transformers",
             engine_version=transformers.__version__,
             model=self.model_path,
-            backends=["gloo", "nccl"] if nccl else ["gloo"],
+            backends=["gloo", "nccl", "ipc"] if nccl else ["gloo", "ipc"],
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],

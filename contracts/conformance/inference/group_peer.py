@@ -22,6 +22,7 @@ class GroupPeer:
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.kv_cache = "keep"  # unless a server offers only `recompute`
+        self.backend: str | None = None  # chosen by `backend_of`
         self.group: WeightGroup | None = None
         self.joined: list[dict[str, Any]] = []  # each server's request to join the group
 
@@ -29,7 +30,7 @@ class GroupPeer:
         """Returns each server's request to join. extra_ranks: number of ranks after the servers' ranks."""
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
-        backend = backend_of(contracts)
+        backend = self.backend or backend_of(contracts)
         self.kv_cache = "keep" if all("keep" in contract.kv_cache for contract in contracts) else "recompute"
         common = {
             "run": self.run,

@@ -33,14 +33,14 @@ FIRST_S = 1.0  # after a broken broadcast, time for the reports of members that 
 
 
 class GroupPublisher(ConfirmingPublisher):
-    """Publishes through a weight group that the trainer hosts (`weights=group`)."""
+    """Publishes through a weight group that the trainer hosts. backend: None chooses gloo or NCCL."""
 
-    def __init__(self, config: RunConfig, context: PublisherContext):
+    def __init__(self, config: RunConfig, context: PublisherContext, backend: str | None = None):
         super().__init__(config, context)
         self.run = secrets.token_hex(8)
         self._weights = config.weights
         self._manifest = context.manifest
-        backend = "nccl" if config.device == "cuda" else "gloo"
+        backend = backend or ("nccl" if config.device == "cuda" else "gloo")
         self._weight_groups = WeightGroups(
             self.run, self.servers, config.weights.master_address or context.address, backend
         )
@@ -48,9 +48,8 @@ class GroupPublisher(ConfirmingPublisher):
         self._timed_out = False  # True if it failed by a timeout
         size = usual_bucket_bytes(self._manifest.total_bytes, backend)
         self._bucket_bytes = config.weights.bucket_bytes or size
-        self._packer = (
-            BucketPacker() if backend == "gloo" else None
-        )  # with NCCL, no GPU memory is kept for it
+        # On a GPU, no memory is kept for it.
+        self._packer = BucketPacker() if backend == "gloo" else None
 
     # --- one publication: open, send, confirm -------------------------------------------------
 

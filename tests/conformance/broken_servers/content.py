@@ -1,9 +1,11 @@
 """Broken servers. G1: content."""
 
+import contextlib
 from dataclasses import replace
 
 import torch
 
+from contracts.ipc import IpcGroup
 from contracts.weights import plan_buckets
 from inference_adapters import scripted
 from inference_adapters.scripted import BIAS, NORM, ScriptedEngine
@@ -169,3 +171,27 @@ class ServesAStaleReplicaUnderLoad(ScriptedEngine):
                 yield replace(delta, versions=[self._version for _ in delta.versions])
         finally:
             self._sequences.discard(running)
+
+
+@mutant("G1", "off by|differ|greedy", part="lent")
+def says_that_it_has_copied_what_it_has_not(options):
+    right = IpcGroup._waited
+
+    def waited(self, key, timeout_s):
+        found = right(self, key, timeout_s)
+        if self._rank and key.startswith("lent/"):
+            self._lender.copy = lambda lent, buffer: None
+        return found
+
+    IpcGroup._waited = waited
+
+
+@mutant("G1", "'live'", part="lent")
+def goes_on_without_buffers_that_nobody_lent(options):
+    right = IpcGroup.broadcast
+
+    def broadcast(self, buffer, timeout_s):
+        with contextlib.suppress(RuntimeError):
+            right(self, buffer, timeout_s)
+
+    IpcGroup.broadcast = broadcast

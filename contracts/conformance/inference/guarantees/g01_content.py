@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from contracts.conformance.inference.bench import Bench
-from contracts.conformance.inference.buckets import bucket_bytes_for
+from contracts.conformance.inference.buckets import bucket_bytes_for, packed
 from contracts.conformance.inference.content_events import after_every_event, under_load
 from contracts.conformance.inference.context_edge import check_full_context
 from contracts.conformance.inference.reference import Weights
@@ -18,8 +18,10 @@ from contracts.conformance.inference.weight_variants import (
     scaled,
     with_the_last_rows_in_use,
 )
+from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 DTYPES = ("float32", "bfloat16", "float16")
+LENT_BUCKETS = (1, 4, 1000, 4)
 
 
 async def full_context(bench: Bench) -> str:
@@ -72,12 +74,54 @@ async def events(bench: Bench) -> str:
     return f"after every event by {await after_every_event(bench):.0e}"
 
 
+async def lent(bench: Bench) -> str:
+    """Publishes weights over a group of backend `ipc`, and breaks it once."""
+    if "ipc" not in await bench.offered("backends"):
+        raise NotDeclaredError("ipc is not offered")
+    worst = 0.0
+    bench.end_run()
+    trainer = bench.trainer()
+    trainer.backend = "ipc"
+    try:
+        for _ in range(2):
+            await trainer.join()
+            for count in LENT_BUCKETS:
+                version = trainer.version + 1
+                weights = bench.weights(version)
+                changes = {"bucket_bytes": bucket_bytes_for(weights, count)}
+                worst = max(worst, await _published(bench, trainer, weights, f"lent, {changes}", **changes))
+            await _half_lent(bench, trainer)
+    finally:
+        trainer.leave()
+    return f"lent buffers by {worst:.0e}"
+
+
+async def _half_lent(bench: Bench, trainer: TrainerPeer) -> None:
+    """Leaves the group after the first bucket of an update. The weights before it must serve on."""
+    weights = bench.weights(trainer.version + 1)
+    request = trainer.update_request(trainer.version + 1, weights)
+    await trainer.request_update(request)
+    await trainer.send(packed(weights, request["bucket_bytes"])[:1])
+    trainer.leave()
+    for server, status in zip(
+        bench.servers, await trainer.outcomes(request["version"], bench.settings.patience_s), strict=True
+    ):
+        if (status.state, status.touched) != ("failed", False):
+            raise GuaranteeError(
+                f"{server}: {status.model_dump()}",
+                "failed and not touched: rank 0 left after the first bucket",
+                "join with backend ipc, lend one bucket of an update, leave",
+            )
+        await bench.check_content(server, bench.weights(trainer.version), trainer.version, "half an update")
+
+
 PARTS = {
     "context": full_context,
     "formats": formats,
     "variants": variants,
     "load": load,
     "events": events,
+    "lent": lent,
 }
 
 

@@ -1,0 +1,5 @@
+"""Fixtures of the publishers' tests."""
+
+from tests.pipeline.conftest import worker
+
+__all__ = ["worker"]
