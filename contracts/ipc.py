@@ -1,7 +1,7 @@
 """A process group on one device: rank 0 lends each buffer, and the other ranks copy it. No byte is sent.
 
-On a GPU a buffer is lent by a CUDA IPC handle, on CPUs of one machine by a file in shared memory. The
-rendezvous store has the numbers and bytes of that handle, which the receiver checks:
+On a GPU a buffer is lent by a CUDA IPC handle, on CPUs of one machine by a file in memory. The rendezvous
+store has the numbers and bytes of that handle, which the receiver checks:
 
     device/<rank>      the device of a rank; `formed` then says that all are the same, or why not
     lent/<n>           the handle of the n-th buffer, which rank 0 does not touch until
@@ -16,8 +16,6 @@ import ctypes
 import json
 import mmap
 import os
-import re
-import secrets
 import threading
 import time
 from pathlib import Path
@@ -27,7 +25,7 @@ import torch
 import torch.distributed as dist
 
 POLL_S = 0.0005
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file there has a random name and belongs to its user
+PROCESSES = Path("/proc/self/ns/pid")  # those that see each other's files
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 CUDA_FIELDS = 8  # of `UntypedStorage._share_cuda_`: device, handle, size, offset, counter, event
 
@@ -43,7 +41,7 @@ def _name_of(device: torch.device) -> str:
     """Returns what two processes on the same device agree on: the GPU's UUID, or the running machine."""
     if device.type == "cuda":
         return f"GPU {torch.cuda.get_device_properties(device).uuid}"
-    return f"CPUs of {BOOT.read_text().strip()}, {os.stat(SHARED_MEMORY).st_dev}"
+    return f"the CPUs of machine {BOOT.read_text().strip()}, {os.readlink(PROCESSES)}"
 
 
 class IpcGroup:
@@ -68,7 +66,7 @@ class IpcGroup:
         self._device = device
         self._aborted = aborted or threading.Event()
         self._number = 0
-        self._lender: _Lender = _CudaLender() if device.type == "cuda" else _FileLender()
+        self._lender: _Lender = _CudaLender() if device.type == "cuda" else _MemoryLender()
         self._form(timeout_s)
 
     def _form(self, timeout_s: float) -> None:
@@ -153,67 +151,62 @@ class _Lender:
         """Frees what is kept between two buffers."""
 
 
-class _FileLender(_Lender):
-    """Copies each buffer into a file in shared memory. The file has no name once all have opened it."""
+class _MemoryLender(_Lender):
+    """Copies each buffer into a file in memory that has no name, so that none is left if this process dies.
+
+    Others open it by the number that it has in this process, and keep it.
+    """
 
     def __init__(self) -> None:
-        self._path: Path | None = None
+        self._file: int | None = None  # of rank 0, until all have opened it
         self._memory: mmap.mmap | None = None
-        self._file = ""  # name of the file that is mapped
+        self._of: tuple[Any, int] = (0, 0)  # process and serial number of the memory
 
     def lend(self, buffer: torch.Tensor) -> dict[str, Any]:
         if self._memory is None or len(self._memory) < buffer.nbytes:
             self.close()
-            self._file = f"weights-{secrets.token_hex(16)}"
-            self._path = SHARED_MEMORY / self._file
-            self._memory = self._mapped(os.O_RDWR | os.O_CREAT | os.O_EXCL, buffer.nbytes)
+            self._of = (os.getpid(), self._of[1] + 1)
+            self._file = os.memfd_create("weights")
+            os.posix_fallocate(self._file, 0, max(1, buffer.nbytes))
+            self._memory = mmap.mmap(self._file, 0)
         source = (ctypes.c_ubyte * buffer.nbytes).from_address(buffer.contiguous().data_ptr())
         self._memory[: buffer.nbytes] = source
-        return {"file": self._file, "bytes": buffer.nbytes}
+        process, serial = self._of
+        return {"process": process, "serial": serial, "file": self._file, "bytes": buffer.nbytes}
 
     def copy(self, lent: dict[str, Any], buffer: torch.Tensor) -> None:
-        name = str(lent.get("file"))
         _check(lent.get("bytes") == buffer.nbytes, f"{lent.get('bytes')} bytes are lent, not {buffer.nbytes}")
-        _check(re.fullmatch(r"weights-[0-9a-f]{32}", name) is not None, f"no file {name!r}")
-        if name != self._file:
+        process, serial, file = (lent.get(name, "") for name in ("process", "serial", "file"))
+        if self._memory is None or (process, serial) != self._of:
             self.close()
-            self._path = SHARED_MEMORY / name
-            self._memory = self._mapped(os.O_RDWR, None)
-            self._file = name
-            self._path = None  # rank 0 removes it
-        assert self._memory is not None
+            _check(all(type(n) is int for n in (process, serial, file)), f"{lent} is no file of a process")
+            self._memory = _opened(f"/proc/{process}/fd/{file}")
+            self._of = (process, int(serial))
         _check(len(self._memory) >= buffer.nbytes, "the file is shorter than what is lent")
         ctypes.memmove(buffer.data_ptr(), self._memory[: buffer.nbytes], buffer.nbytes)
 
-    def _mapped(self, flags: int, size: int | None) -> mmap.mmap:
-        assert self._path is not None
-        try:
-            file = os.open(self._path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise RuntimeError(f"what is lent cannot be opened: {error}") from error
-        try:
-            if size is not None:
-                os.posix_fallocate(
-                    file, 0, max(1, size)
-                )  # not by a signal at the first write, if there is no room
-            return mmap.mmap(file, 0)
-        except OSError as error:
-            raise RuntimeError(f"{self._path} has no room for {size} bytes: {error}") from error
-        finally:
-            os.close(file)
-
     def returned(self) -> None:
-        """Removes the file's name, because all have opened it."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
-            self._path = None
+        """Closes the file, because all have opened it. Its memory stays as long as one uses it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def close(self) -> None:
         self.returned()
         if self._memory is not None:
             self._memory.close()
-        self._memory = None
-        self._file = ""
+            self._memory = None
+
+
+def _opened(path: str) -> mmap.mmap:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return mmap.mmap(file, 0)
+        finally:
+            os.close(file)
+    except (OSError, ValueError) as error:
+        raise RuntimeError(f"ipc: what is lent cannot be opened: {error}") from error
 
 
 class _CudaLender(_Lender):

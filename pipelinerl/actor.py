@@ -256,10 +256,11 @@ class Actor:
     async def _quiesce(self, version: int) -> None:
         """Pauses requests until `version` is live. Reports when none is in flight.
 
-        If servers sleep meanwhile and tokens may have a lag, requests wait in the servers instead.
+        If servers sleep meanwhile, requests wait in the servers instead, unless their tokens may have no lag.
         """
         self._admission.paused = True
-        if not self._config.takes_turns or self._config.lag_limit == 0:
+        ages = version > self._version
+        if not self._config.takes_turns or (ages and self._config.lag_limit == 0):
             await asyncio.gather(self._pool.pause(), self._evaluator.pause())
         if self._config.takes_turns:
             self._pool.suspend()

@@ -408,6 +408,8 @@ class RunConfig(Section):
             raise ValueError(
                 f"none of {', '.join(WORDS)}; in a file, `- override /schedule: {value}` chooses"
             )
+        if isinstance(value, dict) and "_target_" not in value:
+            raise ValueError("has keys only with a class, as schedule=colocated names one")
         return value
 
     @model_validator(mode="after")

@@ -150,7 +150,7 @@ class Trainer:
         self._on_all_ranks.wait_for_servers()
         self._publish()
         self._renew_reference()
-        if not (self._transport.pulled or self._turns.alternates):  # with them, training waits for no probe
+        if not (self._transport.pulled or self._turns.alternates):  # otherwise training never waits here
             self._end_probe()
         self._spans.taken()  # spans before training belong to no step
         while self._version < self._config.max_steps:
@@ -163,7 +163,6 @@ class Trainer:
                     break
                 case MicroBatchRow() as row:
                     self._learn(row)
-        self._turns.train(self._version)  # what follows needs the weights
         if self._config.checkpoint.every:
             self._save_unsaved()
         if self._on_all_ranks.is_save_wanted():
@@ -226,7 +225,6 @@ class Trainer:
 
     def _leave(self) -> None:
         """Saves the version if it has no checkpoint, and closes everything for a restart."""
-        self._turns.train(self._version)
         self._save_unsaved()
         self._probe.close()
         self._on_all_ranks.leave()
@@ -241,6 +239,7 @@ class Trainer:
     def _save_unsaved(self) -> None:
         """Saves the version if it has no checkpoint."""
         if self._on_all_ranks.is_unsaved(self._version):
+            self._turns.train(self._version)
             self._save()
 
     def _save(self, saving: SaveHandle | None = None) -> None:

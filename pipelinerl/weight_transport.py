@@ -77,7 +77,7 @@ class WeightTransport(abc.ABC):
         """The transport's own keys of `weights`."""
 
     pulled: ClassVar[bool] = False  # whether servers fetch new weights by themselves, at different times
-    stores_whole_versions: ClassVar[bool] = False  # whether servers load what was written whole before
+    puts_to_sleep: ClassVar[bool] = False  # whether its publisher has `put_to_sleep`
 
     def __init__(self, config: RunConfig):
         self.config = config

@@ -129,6 +129,8 @@ class ScriptedTrainer(TrainerWorker):
 
     def offload(self) -> None:
         weights = self._weights.values()
+        if any(weight.grad.any() for weight in weights):
+            raise RuntimeError("a gradient is accumulated: call step first")
         moments = (value for state in self._optimizer.state.values() for value in state.values())
         self._off_device.take([*weights, *(weight.grad for weight in weights), *moments])
 

@@ -35,6 +35,7 @@ class Outcome:
     at_s: float
     recovery: Recovery
     skipped: str = ""  # why it was not injected
+    phase: str = ""  # of a run that takes turns, when it was injected
 
 
 @dataclass
@@ -113,8 +114,7 @@ class Trial:
         if fault.action == "fill disk" and not self._can_fill:
             return Outcome(fault, self.seconds, Recovery(), skipped="mounting a small disk is not permitted")
         time.sleep(fault.delay_s)
-        if fault.phase:
-            self._wait_for_phase(fault.phase)
+        phase = self._wait_for_phase(fault.phase) if fault.phase else ""
         try:
             struck = strike(fault, self._launches)
         except NoTargetError as error:
@@ -125,16 +125,17 @@ class Trial:
             recovery.errors += errors_of_running(self._launches)
             if fault.action == "kill node":
                 start_node(self._launches.nodes)  # the next spare node
-        return Outcome(fault, at_s, recovery)
+        return Outcome(fault, at_s, recovery, phase=phase)
 
-    def _wait_for_phase(self, phase: str) -> None:
-        """Returns when the phase begins again, or after `within_s` seconds."""
+    def _wait_for_phase(self, phase: str) -> str:
+        """Waits until the phase begins, at most `within_s` seconds. Returns the phase that is under way."""
         news = News(self._launches.run_dir)
         news.read()
         since = time.time()
-        while phase not in news.phases_since(since) and time.time() < since + self._within_s:
+        while news.phases_since(since)[-1:] != [phase] and time.time() < since + self._within_s:
             time.sleep(LOOK_S)
             news.read()
+        return (news.phases_since(0) or ["none"])[-1]
 
     def _await(self, fault: Fault, struck: Struck, steps: int) -> Recovery:
         return Awaited(fault, struck, self._launches, self._within_s, steps).wait()

@@ -37,7 +37,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def _row(outcome: Outcome) -> list[str]:
     fault = outcome.fault
     lasting = f" for {fault.seconds:g} s" if fault.seconds else ""
-    lasting += f" ({fault.phase})" if fault.phase else ""
+    lasting += f" ({outcome.phase})" if outcome.phase else ""
     said = outcome.skipped and f"skipped: {outcome.skipped}"
     said = said or "; ".join(outcome.recovery.errors) or "ok"
     times = [outcome.at_s, outcome.recovery.noticed_s, outcome.recovery.recovered_s]

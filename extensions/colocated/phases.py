@@ -31,8 +31,9 @@ class Phases(TurnTaking):
         if self._trains:
             return
         self._rank_zero.wait_until_quiesced(version)
-        with self._spans("sleep", version=version), self._waiting():
+        with self._spans("probe", version=version), self._waiting():
             self._probe.wait()
+        with self._spans("sleep", version=version), self._waiting():
             self._rank_zero.put_to_sleep(version, self._sleep_timeout_s)
         with self._spans("onload", version=version), self._waiting():
             self._worker.onload()

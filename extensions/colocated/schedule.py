@@ -46,12 +46,12 @@ class Colocated(Turns):
                 f"needs a trainer that leaves its device meanwhile, and {config.trainer.target} does not "
                 "(TrainerWorker.offloads); set trainer=fsdp or trainer=deepspeed"
             )
-        if not transport_of(config).stores_whole_versions:
+        if not transport_of(config).puts_to_sleep:
             yield (
-                f"needs weights that are written whole before servers load them, and weights._target_="
-                f"{config.weights.target} sends them otherwise; set weights=shared"
+                "needs weights that are stored while servers sleep, and loaded when the trainer asks for it; "
+                f"{config.weights.target} does not put servers to sleep; set weights=shared"
             )
-        engines = {engine.module for engine in (config.inference, *config.inference.others)}
+        engines = {engine.module for engine in (config.inference, *config.inference.others.values())}
         if awake := sorted(engines.intersection(AWAKE_ALWAYS)):
             yield f"needs servers that sleep, and {awake[0]} does not; set inference=transformers"
         if config.max_lag is None:
@@ -72,7 +72,8 @@ class Colocated(Turns):
 
     @property
     def hold_timeout_s(self) -> float:
-        return self.options.train_timeout_s + self.options.sleep_timeout_s
+        options = self.options
+        return options.sleep_timeout_s + options.train_timeout_s + self.config.weights.live_timeout_s
 
     def of_trainer(self, context: "TurnContext") -> "Phases":
         from extensions.colocated.phases import Phases

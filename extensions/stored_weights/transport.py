@@ -188,7 +188,7 @@ class Shared(WeightTransport):
         )
 
     options: Options
-    stores_whole_versions: ClassVar[bool] = True
+    puts_to_sleep: ClassVar[bool] = True
 
     def check(self) -> None:
         from pipelinerl.launcher.executors.base import executor_class  # only the launcher calls this

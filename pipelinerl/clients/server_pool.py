@@ -1,8 +1,8 @@
 """Assigns requests to servers, and queues requests while no server is free. Must not know HTTP.
 
 The actor sets the servers after every `WeightsPublished`, removes those that left the run, and pauses the
-pool for `schedule: async`. `server_watch` reports servers that do not answer, and the gate of a transport
-holds those whose weights must not be used. `Routing` chooses the server of each request.
+pool before a publication, with some schedules. `server_watch` reports servers that do not answer, and the
+gate of a transport holds those whose weights must not be used. `Routing` chooses each request's server.
 """
 
 import asyncio

@@ -7,7 +7,13 @@ from pipelinerl.components import build_observers
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.components import missing
-from pipelinerl.launcher.checking.gpu_memory import longest_sequence, rank_use, sequences_held, server_use
+from pipelinerl.launcher.checking.gpu_memory import (
+    TRANSFORMERS,
+    longest_sequence,
+    rank_use,
+    sequences_held,
+    server_use,
+)
 from pipelinerl.launcher.checking.host_needs import describe_host
 from pipelinerl.launcher.checking.model_source import Model
 from pipelinerl.launcher.checking.prerequisites import caution_of_shared_memory, driver_cuda, lacking
@@ -141,7 +147,8 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
         if not config.takes_turns:
             yield f"  both, on one GPU: {describe_bytes(both)}"
         when = max(peaks, key=peaks.__getitem__)
-        yield f"  in turns (schedule=colocated): {describe_bytes(peaks[when])} at most, {when}"
+        if config.takes_turns or config.inference.module == TRANSFORMERS:
+            yield f"  in turns (schedule=colocated): {describe_bytes(peaks[when])} at most, {when}"
     held = sequences_held(config, model.shape)
     longest = longest_sequence(config)
     yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"

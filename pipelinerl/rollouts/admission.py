@@ -74,7 +74,7 @@ class Admission:
         self.settled = 0
         self.judging = 0  # rollouts that wait for a judgement
         self.behind = 0  # largest lag of a server with requests, in versions
-        self.paused = False  # True while `schedule: async` pauses requests
+        self.paused = False  # True while requests are paused until the next publication
 
     def blocked_by(self) -> BlockedBy | None:
         """Returns the reason why no group may start, or None if one may."""

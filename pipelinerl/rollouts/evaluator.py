@@ -101,7 +101,7 @@ class Evaluator:
                 await self.cancel(f"{url}, which was pinned, has left the run")
 
     async def pause(self) -> None:
-        """Pauses requests for `schedule: async`, and waits until none is in flight.
+        """Pauses requests until the next publication, and waits until none is in flight.
 
         Requests on a pinned server continue, because it gets no weights.
         """

@@ -82,6 +82,7 @@ class RankZero:
         self._rows = self._reader.read(self._offset, POLL_S)
         self._takes_turns = takes_turns
         self._step_rows: deque[MicroBatchRow] = deque()  # with turns, of the step that is next
+        self._is_within_step = False  # True if some of a step's rows were trained
         self._actor_events = streams.reader("actor_events")
         self._actor_offset = ends.get("actor_events", 0)
         self._events = events
@@ -149,7 +150,7 @@ class RankZero:
         while not self.is_save_wanted():
             self._heartbeat.beat()
             self._tend_reference(version)
-            if self._stopping.solved:
+            if self._stopping.solved and not (self._takes_turns and self._is_within_step):
                 return self._done(version)
             if self._step_rows and self._step_rows[-1].closes_step:
                 return self._counted(self._step_rows.popleft())
@@ -180,6 +181,7 @@ class RankZero:
         self._masked_tokens += row.masked_tokens
         self._group_ids = row.group_ids
         self._rollouts_offset = row.rollouts_offset
+        self._is_within_step = not row.closes_step
         return row
 
     def record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> bool:

@@ -1,4 +1,4 @@
-"""A group whose rank 0 lends its buffers: content, one device, late and lost ranks, what is left behind."""
+"""A group whose rank 0 lends its buffers: content, one device, late and lost ranks, what is no handle."""
 
 import json
 import threading
@@ -30,14 +30,12 @@ def joining(
             for rank in range(1, 1 + ranks)
         ]
         yield store, first, others
+        for rank in (first, *others):
+            if not rank.exception():
+                rank.result().close()
 
 
-def left_behind() -> set[str]:
-    return {path.name for path in ipc.SHARED_MEMORY.glob("weights-*")}
-
-
-def test_every_rank_has_each_buffer_and_no_file_is_left():
-    before = left_behind()
+def test_every_rank_has_each_buffer():
     buffers = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in (7, 0, 5000, 12, 5000, 9000)]
 
     def receive(group: WeightGroup) -> list[torch.Tensor]:
@@ -51,8 +49,6 @@ def test_every_rank_has_each_buffer_and_no_file_is_left():
         for buffer in buffers:
             first.result().broadcast(buffer, HANG_S)
         assert all(map(torch.equal, buffers * 2, [b for one in received for b in one.result()]))
-        assert left_behind() == before  # while the group still has its memory
-        first.result().close()
 
 
 def test_ranks_on_different_devices_do_not_join(monkeypatch):
@@ -67,14 +63,14 @@ def test_ranks_on_different_devices_do_not_join(monkeypatch):
 def test_a_rank_that_copies_too_late_has_nothing(monkeypatch):
     """What it copied may be other bytes by then."""
     copying, given_up = threading.Event(), threading.Event()
-    right = ipc._FileLender.copy
+    right = ipc._MemoryLender.copy
 
     def copy(self, lent, buffer):
         copying.set()
         assert given_up.wait(HANG_S)
         right(self, lent, buffer)
 
-    monkeypatch.setattr(ipc._FileLender, "copy", copy)
+    monkeypatch.setattr(ipc._MemoryLender, "copy", copy)
     with joining() as (_, first, (other,)), ThreadPoolExecutor(1) as threads:
         received = threads.submit(other.result().broadcast, torch.zeros(3), HANG_S)
         with pytest.raises(PeerLostError, match="no copied/0/1 within") as lost:
@@ -101,25 +97,25 @@ def test_a_rank_that_waits_for_one_that_is_gone_is_told():
         other.result()
         sent = threads.submit(first.result().broadcast, torch.ones(3), HANG_S)
         store.abort()
-        with pytest.raises(PeerLostError, match="the group was aborted"):
+        with pytest.raises(PeerLostError, match="the group was aborted|Connection was likely closed"):
             sent.result()
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"file": "../../etc/passwd", "bytes": 12},
-        {"file": "weights-0123", "bytes": 12},
-        {"file": f"weights-{'0' * 32}", "bytes": 12},
+        {"process": "../1", "serial": 1, "file": 0, "bytes": 12},
+        {"process": 2**22 + 1, "serial": 1, "file": 0, "bytes": 12},
+        {"process": 0, "serial": 0, "file": True, "bytes": 12},
         {"bytes": 12},
-        {"file": "", "bytes": 7},
+        {"bytes": 7},
     ],
 )
 def test_what_is_no_handle_of_this_buffer_is_refused(wrong, monkeypatch):
-    monkeypatch.setattr(ipc._FileLender, "lend", lambda self, buffer: json.loads(json.dumps(wrong)))
+    monkeypatch.setattr(ipc._MemoryLender, "lend", lambda self, buffer: json.loads(json.dumps(wrong)))
     with joining() as (_, first, (other,)), ThreadPoolExecutor(2) as threads:
         received = threads.submit(other.result().broadcast, torch.zeros(3), HANG_S)
         sent = threads.submit(first.result().broadcast, torch.ones(3), HANG_S)
         for rank in (received, sent):  # rank 0 is told
-            with pytest.raises(PeerLostError, match=r"ipc: no file|cannot be opened|bytes are lent"):
+            with pytest.raises(PeerLostError, match="no file of a process|be opened|bytes are lent"):
                 rank.result()

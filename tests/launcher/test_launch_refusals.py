@@ -122,7 +122,7 @@ seed=99999999999999999999 | seed: Input should be less than 9007199254740992
 world.servers=5000 | world.servers: Input should be less than or equal to 1024
 sampling.temperature=1e-9 | sampling.temperature
 optimizer.betas=[0.9,1.5] | optimizer.betas.1: Input should be less than 1
-schedule=colocated | Group sends them otherwise; set weights=shared
+schedule=colocated | Group does not put servers to sleep; set weights=
 schedule=colocated weights=shared inference=vllm | inference_adapters.vllm does not; set inference=
 schedule=colocated weights=shared max_lag=null | set max_lag=1
 schedule=colocated weights=shared reference=transformers | leaves no memory for a reference server

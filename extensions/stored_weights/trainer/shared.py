@@ -36,6 +36,7 @@ from pipelinerl.training.publishing.confirming import ConfirmingPublisher
 
 log = logging.getLogger(__name__)
 PROOF_BYTES = 32
+GONE_S = 0.2
 AGAIN_S = 1.0  # pause before a version is gathered again after a full disk
 
 
@@ -72,10 +73,9 @@ class SharedPublisher(ConfirmingPublisher):
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def open(self, version: int) -> None:
-        """Chooses the servers and joins them. Waits for disk space for the version."""
+        """Waits for disk space for the version."""
         self.begin(version)
         self._version = version
-        self._choose()
         if version not in self._published:
             self._make_space()
 
@@ -154,10 +154,11 @@ class SharedPublisher(ConfirmingPublisher):
         time.sleep(AGAIN_S)
 
     def confirm(self, version: int) -> WeightsPublished | None:
-        """Waits until every member serves the version, or has failed."""
+        """Chooses the servers and joins them. Waits until every member serves the version, or has failed."""
         self.phases.begin("confirm")
         if not self._is_in_store():
             return None
+        self._choose()
         asked, refused = self._ask_for(self._published[version])
         statuses, silent = self.servers.ask(asked, self._status)
         live = {server: status for server, status in statuses.items() if status.state == "live"}
@@ -225,14 +226,28 @@ class SharedPublisher(ConfirmingPublisher):
             self.candidates.last_failure = f"{server.url}: {' '.join(why.split())}"
 
     def put_to_sleep(self, timeout_s: float) -> None:
-        def request(server: ServerControl) -> SleepRequest:
-            return SleepRequest(run=self.run, epoch=self._joined[server], keep="nothing", timeout_s=timeout_s)
+        """Also joins servers that are ready and no members yet, because they have memory too."""
+        present = self.candidates.current()
+        self._join([server for server in present if server not in self._joined])
+        members = [server for server in present if server in self._joined]
 
-        members = [server for server in self._members if server in self._joined]
-        _, failures = self.servers.ask(members, lambda server: server.sleep(request(server)))
-        self.candidates.condemn_awake(failures)
+        async def sleep(server: ServerControl) -> None:
+            epoch = self._joined[server]
+            await server.sleep(SleepRequest(run=self.run, epoch=epoch, keep="nothing", timeout_s=timeout_s))
+
+        _, failures = self.servers.ask(members, sleep)
         for server in failures:
             self._joined.pop(server)
+        self.candidates.condemn_awake(failures)
+        self._wait_until_gone(set(failures), timeout_s)
+
+    def _wait_until_gone(self, servers: set[ServerControl], longest_s: float) -> None:
+        """Waits until the launcher has ended these servers."""
+        deadline = time.monotonic() + longest_s
+        while servers and (servers := self.servers.listening(servers)) and time.monotonic() < deadline:
+            time.sleep(GONE_S)
+        for server in servers:
+            log.warning("%s is still there: its memory may be in the way", server.url)
 
     def _leave_out(self, servers: list[ServerControl] | Failures) -> None:
         """Counts a failure of these servers, unless they have left the run. They join again on return."""

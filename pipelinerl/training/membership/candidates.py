@@ -13,7 +13,7 @@ from contracts.inference import ContractInfo
 from contracts.records import ServerCondemned
 from pipelinerl.clients.server_control import ANSWER_TIMEOUT_S, ContractRefusalError, ServerControl
 from pipelinerl.config import WorldConfig
-from pipelinerl.training.membership.servers import Failures, ServerLeftError, ServerPoll, Servers
+from pipelinerl.training.membership.servers import Failures, ServerLeftError, ServerPoll, Servers, is_refused
 from pipelinerl.training.membership.silent_servers import SilentServers
 from pipelinerl.training.membership.strikes import ServerStrikes
 
@@ -73,7 +73,7 @@ class Candidates:
         began = time.monotonic()
         grace_ends = math.inf
         while True:
-            everyone = self._current()
+            everyone = self.current()
             ready = self._poll(dict.fromkeys(everyone, OUTSIDER_TIMEOUT_S)).ready
             missing = [server for server in everyone if server not in ready]
             if ready and not missing:
@@ -114,7 +114,7 @@ class Candidates:
     def is_one_ready(self, besides: Collection[ServerControl]) -> bool:
         """Returns whether a server other than `besides` is ready for a publication."""
         now = time.monotonic()
-        others = [s for s in self._current() if s not in besides and self._silent.is_due(s, now)]
+        others = [s for s in self.current() if s not in besides and self._silent.is_due(s, now)]
         return bool(others and self._poll(dict.fromkeys(others, OUTSIDER_TIMEOUT_S)).ready)
 
     def condemn(self, failures: Failures) -> Failures:
@@ -142,9 +142,9 @@ class Candidates:
             self._record_condemned(server, f"it failed update after update{last}", replaceable=True)
 
     def condemn_awake(self, failures: Failures) -> None:
-        """Condemns the servers that did not fall asleep. The launcher replaces them."""
+        """Condemns the servers that did not fall asleep, unless they are gone. The launcher replaces them."""
         for server, failure in failures.items():
-            if not isinstance(failure, ServerLeftError):
+            if not (isinstance(failure, ServerLeftError) or is_refused(failure)):
                 why = str(failure) or type(failure).__name__
                 log.error("%s is condemned, because it does not sleep: %s", server.url, why)
                 self._absent.add(server)
@@ -192,7 +192,7 @@ class Candidates:
 
         Raises NoServersError if there is none, or if the replacements are silent too.
         """
-        silent = self._current()
+        silent = self.current()
         if again or not silent:
             raise self._no_servers_error()
         self._condemn_late(silent)
@@ -201,7 +201,7 @@ class Candidates:
         joining = self._servers.joining(server).number
         self._record(ServerCondemned(joining=joining, url=server.url, why=why, replaceable=replaceable))
 
-    def _current(self) -> list[ServerControl]:
+    def current(self) -> list[ServerControl]:
         """Returns the run's current servers, except condemned ones."""
         self._servers.refresh()
         self.pinned &= {server.url for server in self._servers.all}
@@ -213,7 +213,7 @@ class Candidates:
 
         Raises NoServersError if all present servers have failed at this version.
         """
-        servers = self._current()
+        servers = self.current()
         free = [s for s in servers if s.url not in self.pinned]
         poll, infos = self._ready(free, members)
         pinned = [s for s in servers if s.url in self.pinned]

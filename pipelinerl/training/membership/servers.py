@@ -5,9 +5,11 @@ requests to it are cancelled.
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -130,7 +132,7 @@ class Servers:
         poll = ServerPoll()
         answers, failures = self.ask(patience_s, ask_one)
         poll.silent = {server for server, error in failures.items() if isinstance(error, TimeoutError)}
-        poll.closed = {server for server, error in failures.items() if _is_refused(error)}
+        poll.closed = {server for server, error in failures.items() if is_refused(error)}
         for server, (status, info) in answers.items():
             if info is None:
                 poll.loading.add(server)
@@ -146,12 +148,26 @@ class Servers:
         )
         return set(answers)
 
+    @staticmethod
+    def listening(servers: Iterable[ServerControl]) -> set[ServerControl]:
+        """Returns the servers whose port is open, which it is until their process has ended."""
+        return {server for server in servers if _is_open(server.url)}
+
     def close(self) -> None:
         self._loop.run(self._session.close())
         self._loop.close()
 
 
-def _is_refused(error: Exception) -> bool:
+def _is_open(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=ALIVE_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def is_refused(error: Exception) -> bool:
     return isinstance(error, aiohttp.ClientConnectorError) and isinstance(
         error.os_error, ConnectionRefusedError
     )

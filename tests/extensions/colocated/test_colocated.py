@@ -6,7 +6,8 @@ from contracts.records import PhaseBegan, StepClosed, WeightsPublished
 from tests.pipeline.runs import assert_accounted, finish, records, resume, run_to_the_end
 
 COLOCATED = ("schedule=colocated", "weights=shared", "rollout.retries=0")
-SLOW = ("+inference.arguments.token-delay-s=0.02", "sampling.max_tokens=16")
+# A step is trained while the next requests of few places have begun.
+SLOW = ("+inference.arguments.token-delay-s=0.02", "sampling.max_tokens=16", "inference.concurrency=8")
 
 
 def order_of(run) -> list[tuple[str, int]]:
@@ -25,7 +26,7 @@ def test_servers_sleep_while_each_step_is_trained(tmp_path, max_lag):
     turns = [(name, version) for version in range(1, 5) for name, _ in turn]
     last = [("train", 4), ("generate", 4), ("live", 4)]  # the weights are exported meanwhile
     assert order_of(run) == [("generate", 0), ("live", 0), *turns, *last]
-    assert (summary["lag_max"], summary["sequences_multi_version"] > 0) == (max_lag, max_lag > 0)
+    assert summary["lag_max"] <= max_lag and (summary["sequences_multi_version"] > 0) == (max_lag > 0)
     assert summary["logprob_gap_mean_abs"] < 1e-5
     assert_accounted(run)
 
