@@ -2,8 +2,8 @@
 
 The publisher is that of a run. Three versions are published: one undisturbed; one in the middle of which the
 server is stopped until the broadcast has ended; and one in the middle of which it is killed while another
-server joins. After each, the server's scores must be the trainer's. Over gloo all are on one GPU; NCCL needs
-one GPU for the trainer and another for the servers.
+server joins. After each, the server's scores must be the trainer's. Over gloo and by lent buffers all are on
+one GPU; NCCL needs one GPU for the trainer and another for the servers.
 """
 
 import asyncio
@@ -45,6 +45,10 @@ TOLERANCE = 1e-3  # nats, at most, between the server's scores and the trainer's
 
 def over_gloo(dry: bool) -> list[str]:
     return _check("gloo", dry)
+
+
+def over_ipc(dry: bool) -> list[str]:
+    return _check("ipc", dry)
 
 
 def over_nccl(dry: bool) -> list[str]:
@@ -90,6 +94,7 @@ class Trial:
                 address=LOOPBACK,
                 buffers=dict,
             ),
+            backend,
         )
 
     def run(self, first: Server, second: Server) -> list[str]:

@@ -8,7 +8,7 @@ from pipelinerl.weight_transport import WeightTransport
 if TYPE_CHECKING:
     from pipelinerl.training.publishing.base import PublisherContext, WeightPublisher
 
-COPIES = ("inference_adapters.transformers", "inference_adapters.scripted")
+BY_BROADCAST = ("inference_adapters.vllm", "inference_adapters.sglang")  # do not offer `ipc`
 
 
 class Ipc(WeightTransport):
@@ -22,6 +22,14 @@ class Ipc(WeightTransport):
             raise PlanError(
                 "weights=ipc is for one server on the GPU of trainer rank 0; set world.share_gpus=true and "
                 "world.servers=1, or weights=group"
+            )
+        engines = {
+            engine.module for engine in (self.config.inference, *self.config.inference.others.values())
+        }
+        if others := sorted(engines.intersection(BY_BROADCAST)):
+            raise PlanError(
+                f"weights=ipc needs servers that copy what is lent, and {others[0]} does not; set "
+                "weights=shared"
             )
         if executor_class(self.config).spans_nodes:
             raise PlanError("weights=ipc with executor=ray: servers may be elsewhere; set weights=group")
