@@ -30,13 +30,6 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 CUDA_FIELDS = 8  # of `UntypedStorage._share_cuda_`: device, handle, size, offset, counter, event
 
 
-def ipc_device() -> torch.device:
-    """Returns the device of this process: its GPU if it uses one, else the CPU."""
-    if torch.cuda.is_initialized():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
-
-
 def _name_of(device: torch.device) -> str:
     """Returns what two processes on the same device agree on: the GPU's UUID, or the running machine."""
     if device.type == "cuda":

@@ -25,7 +25,6 @@ from contracts.bucket_packer import BucketPacker
 from contracts.fill_ahead import filled_ahead
 from contracts.gloo import OpenedSockets
 from contracts.inference import Parameter
-from contracts.ipc import IpcGroup, ipc_device
 from contracts.nccl import NcclGroup
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -320,6 +319,8 @@ class WeightGroup:
         elif backend == "nccl":
             self._group = NcclGroup(prefix, rank, world_size, self.device, aborted)
         elif backend == "ipc":
+            from contracts.ipc import IpcGroup  # few runs need it
+
             self._group = IpcGroup(prefix, rank, world_size, self.device, timeout_s, aborted)
         else:
             raise ValueError(f"backend must be gloo, nccl or ipc, not {backend!r}")
@@ -397,7 +398,9 @@ class WeightGroup:
 def _device_of(backend: str) -> torch.device:
     if backend == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
-    return ipc_device() if backend == "ipc" else torch.device("cpu")
+    if backend == "ipc" and torch.cuda.is_initialized():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
 
 
 def _gloo_group(

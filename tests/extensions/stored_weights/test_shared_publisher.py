@@ -1,5 +1,6 @@
 """Weights in a directory that servers and trainer share: content, failing servers, full file systems."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,16 +9,19 @@ from pathlib import Path
 import pytest
 import requests
 
+from contracts.records import ServerCondemned
 from extensions.stored_weights.store.layout import stored_versions
 from extensions.stored_weights.store_location import StoreLocation
 from extensions.stored_weights.trainer import shared
 from extensions.stored_weights.trainer.digests import DigestMismatchError
 from extensions.stored_weights.trainer.shared import SharedPublisher
+from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.errors import GaveUpError
+from pipelinerl.training.membership.servers import Servers
 from pipelinerl.training.publishing.base import publish
 from tests.extensions.stored_weights.runs import made
 from tests.inference_adapters.failing_engine import ONCE, POISON
-from tests.inference_adapters.servers import CHANNELS, serving, wait_ready
+from tests.inference_adapters.servers import CHANNELS, Server, serving, wait_ready
 from tests.limits import HANG_S
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import wait_for
@@ -73,16 +77,30 @@ def test_a_server_that_fails_is_left_out_and_the_others_are_not_disturbed(
             assert_serves(failing.url, worker, version + 2)
 
 
+class EndedOnes(list):
+    """Records of condemned servers, which are ended as the launcher does it."""
+
+    def __init__(self, server: Server):
+        self._server = server
+
+    def append(self, condemned: ServerCondemned) -> None:
+        super().append(condemned)
+        self._server.process.send_signal(signal.SIGKILL)
+
+
 def test_servers_sleep_until_the_next_version_and_one_that_does_not_is_condemned(
     worker, ranks, url, tmp_path
 ):
+    """A condemned server is waited for until it is gone, because its memory is in the way."""
     with serving(FAILING, *CHANNELS, "--awake") as failing:
         wait_ready(failing.url)
         launcher = Launcher(url, failing.url)
+        launcher.condemned = EndedOnes(failing)
         with sharing(worker, launcher, tmp_path) as sender:
             publish(worker, ranks, sender, 0)
             sender.put_to_sleep(HANG_S)
             assert requests.get(f"{url}/health").json()["status"] == "asleep"
+            assert not Servers.listening([ServerControl(None, failing.url)])
             (condemned,) = launcher.condemned
             assert (condemned.url, condemned.replaceable) == (failing.url, True)
             assert condemned.why.startswith(f"it does not sleep: {failing.url} answered 500 engine_failed")
