@@ -10,6 +10,7 @@ from contracts.records import (
     DropReason,
     Evaluated,
     Failure,
+    PhaseBegan,
     ReferenceCondemned,
     Restarted,
     Resumed,
@@ -112,6 +113,6 @@ def test_success_of_a_rollout_that_was_recorded_among_its_metrics():
 def test_events_of_earlier_code_have_no_time():
     data = {"record": "Settled", "schema": 1, "group_ids": [1], "rollouts": 2}
     assert decode(msgspec.msgpack.encode(data)).at == 0.0
-    dated = {Started, Settled, StepClosed, WeightsPublished, Evaluated, CheckpointSaved, Resumed}
+    dated = {Started, Settled, StepClosed, WeightsPublished, Evaluated, CheckpointSaved, Resumed, PhaseBegan}
     dated |= {ServerJoined, ServerLeft, ServerCondemned, ReferenceCondemned, SaveWanted, Restarted}
     assert {*Dated.__subclasses__()} == dated

@@ -22,8 +22,8 @@ def transformers(tmp_path_factory) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("code", "part"),
-    [("G1", "formats"), ("G1", "lent"), ("G4", "seeds"), ("G7", "infinities"), ("G9", "ids"), ("G9", "alternatives"),
-     ("G9", "end-of-sequence"), ("G19", "held"), ("G19", "update")],
+    [("G1", "formats"), ("G1", "lent"), ("G4", "seeds"), ("G7", "infinities"), ("G9", "ids"),
+     ("G9", "alternatives"), ("G9", "end-of-sequence"), ("G19", "held"), ("G19", "update")],
 )  # fmt: skip
 def test_the_transformers_adapter_keeps(transformers, code, part):
     url, model = transformers
