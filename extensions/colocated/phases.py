@@ -1,7 +1,6 @@
 """The phases of one trainer rank: servers generate, or they sleep and the rank has its device.
 
-The order is that nothing is ever on the device twice: a rank comes back when all servers sleep, and servers
-wake when all ranks have left.
+A rank comes back to the device when all servers sleep, and servers wake when all ranks have left it.
 """
 
 import torch
