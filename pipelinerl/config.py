@@ -291,9 +291,6 @@ class RestartsConfig(Section):
 class CheckpointConfig(Section):
     every: Int | None = Field(20, ge=1, description="Weight versions between checkpoints; null = none.")
     keep: Int = Field(2, ge=1, description="Number of newest checkpoints to keep.")
-    copy_to: Text | None = Field(
-        None, description="Directory that the run is copied to after each checkpoint; null = none."
-    )
 
 
 class StopAtConfig(Section):

@@ -18,8 +18,8 @@ def test_import_rules():
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
     ("contracts",): 4_550,
-    ("pipelinerl",): 27_660,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 44_280,
+    ("pipelinerl",): 27_600,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 44_170,
 }
 
 

@@ -49,7 +49,6 @@ from pipelinerl.launcher.run_directory import absolute, check_run_dir, naming_fu
 from pipelinerl.launcher.terminal import print_message
 from pipelinerl.streams.of_run import StreamsBackend, backend_of, locate_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
-from pipelinerl.training.run_copy import check_copy
 
 UNKNOWN_NODE = "<its node>"  # in a plan
 POLL_S = 0.1
@@ -120,7 +119,6 @@ def _checked(config: RunConfig, run_dir: Path, is_resumed: bool) -> Found:
     check_components(config)
     check_observers(config)
     check_machine(config)
-    check_copy(config, run_dir)
     problems = check_problems(config)
     if is_resumed and problems:
         check_same(run_dir, problems)

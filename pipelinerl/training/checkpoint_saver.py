@@ -19,7 +19,6 @@ class CheckpointSaver:
 
     newest: version of the newest complete checkpoint.
     wait_for: waits until one of the futures is done.
-    copy: copies the run to a second place.
     """
 
     def __init__(
@@ -30,14 +29,12 @@ class CheckpointSaver:
         sync_streams: Callable[[], None],
         newest: int = 0,
         wait_for: Callable[[Sequence[Future]], object] = wait,
-        copy: Callable[[], object] = lambda: None,
     ):
         self.newest = newest
         self._wait_for = wait_for
         self._sync_streams = sync_streams
         self._checkpoints = checkpoints
         self._keep = keep
-        self._copy = copy
         self._announce = announce
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._saving: Future[CheckpointSaved | None] | None = None
@@ -59,7 +56,6 @@ class CheckpointSaver:
         handle.wait()
         self._sync_streams()
         oldest = self._checkpoints.complete(position, self._keep)
-        self._copy()
         return CheckpointSaved(version=position.version, rollouts_offset=oldest.rollouts_offset)
 
     def poll(self) -> None:

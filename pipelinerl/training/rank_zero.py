@@ -93,7 +93,6 @@ class RankZero:
             sync_streams=lambda: streams.sync(NEEDED_TO_RESUME),
             newest=resumed.version,
             wait_for=heartbeat.wait_for,
-            copy=self._copy,
         )
         self._rollouts_offset = 0  # the last row's offset in `rollouts`
         self.metrics = MetricsWriter(run_dir, "trainer")
@@ -103,13 +102,6 @@ class RankZero:
         self._published = -1  # version of the last publication
         self._health = Health(instantiate(config.health))
         self._stopping = Stopping(config.stop_at, valid_results(streams))
-
-    def _copy(self) -> None:
-        """Copies the run to its second place, if it has one, in the saver's thread."""
-        if self._config.checkpoint.copy_to:
-            from pipelinerl.training.run_copy import copy_run  # few runs need it
-
-            copy_run(self._run_dir, Path(self._config.checkpoint.copy_to))
 
     def end(self, version: int) -> None:
         self.saver.finish()

@@ -131,9 +131,6 @@ schedule=colocated weights=shared world.gpus=2 | set world.share_gpus=true
 schedule=colocated weights=shared schedule.train_timeout_s=0 | schedule.train_timeout_s: Input
 weights=ipc inference=vllm | weights=ipc needs servers that copy what is lent, and inference_adapters.vllm
 weights=ipc world.gpus=2 | set world.share_gpus=true and world.servers=1
-checkpoint.copy_to=/tmp | it is no copy of
-checkpoint.copy_to=runs run_dir=runs/x | a run is not copied into its own directory, or around it
-checkpoint.copy_to=x checkpoint.every=null | set checkpoint.every
 schedule=null | schedule is one of async, colocated, conventional, pipeline
 schedule=conventional max_lag=4 | leave max_lag out, or set schedule=async
 eval.problems=100000 | the domain chain_sum holds out 1000; set eval.problems=1000
