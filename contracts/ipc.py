@@ -1,10 +1,10 @@
 """A process group on one device: rank 0 lends each buffer, and the other ranks copy it. No byte is sent.
 
-On a GPU a buffer is lent by a CUDA IPC handle, on CPUs of one machine by a file in memory. The rendezvous
-store has the numbers and bytes of that handle, which the receiver checks:
+Rank 0 copies each buffer into a memory that the others read: on a GPU by a CUDA IPC handle, on CPUs of one
+machine by a file. The rendezvous store has the numbers and bytes of the handle, which a receiver checks:
 
     device/<rank>      the device of a rank; `formed` then says that all are the same, or why not
-    lent/<n>           the handle of the n-th buffer, which rank 0 does not touch until
+    lent/<n>           the handle of the n-th buffer's memory, which rank 0 does not touch until
     copied/<n>/<rank>  says that this rank has copied it, or why not; `done/<n>` then says that all have
     left               rank 0 has left
 
@@ -59,7 +59,7 @@ class IpcGroup:
         self._device = device
         self._aborted = aborted or threading.Event()
         self._number = 0
-        self._lender: _Lender = _CudaLender() if device.type == "cuda" else _MemoryLender()
+        self._lender: _Lender = _CudaLender(device) if device.type == "cuda" else _MemoryLender()
         self._form(timeout_s)
 
     def _form(self, timeout_s: float) -> None:
@@ -75,11 +75,18 @@ class IpcGroup:
             raise RuntimeError(f"backend ipc is for processes on one device: {why}")
 
     def broadcast(self, buffer: torch.Tensor, timeout_s: float) -> None:
-        """Lends `buffer` (rank 0) until all have copied it, or fills it. Raises RuntimeError."""
-        if self._rank == 0:
-            self._lend(buffer, timeout_s)
-        else:
-            self._copy(buffer, timeout_s)
+        """Lends `buffer` (rank 0) until all have copied it, or fills it. Raises RuntimeError.
+
+        After an error the group is of no more use.
+        """
+        try:
+            if self._rank == 0:
+                self._lend(buffer, timeout_s)
+            else:
+                self._copy(buffer, timeout_s)
+        except BaseException:
+            self._aborted.set()
+            raise
         self._number += 1
 
     def _lend(self, buffer: torch.Tensor, timeout_s: float) -> None:
@@ -127,56 +134,108 @@ class IpcGroup:
 
 
 class _Lender:
-    """Lends buffers to other processes, or copies what was lent. Subclasses are of a kind of device."""
+    """Lends buffers to other processes by a memory that all keep, or copies what was lent.
+
+    Subclasses are of a kind of device.
+    """
+
+    def __init__(self) -> None:
+        self._memory: Any = None
+        self._size = 0
+        self._of: tuple[object, object] = (0, 0)  # process and serial number of the memory
 
     def lend(self, buffer: torch.Tensor) -> dict[str, Any]:
-        """Returns the handle by which others reach the buffer's bytes, which must not change meanwhile."""
-        raise NotImplementedError
+        """Copies the buffer into the memory, and returns what others need to reach it."""
+        source = buffer.contiguous().reshape(-1).view(torch.uint8)
+        if self._memory is None or self._size < source.nbytes:
+            self.close()
+            self._of = (os.getpid(), int(str(self._of[1])) + 1)
+            self._size = max(1, source.nbytes)
+            self._allocate(self._size)
+        self._write(source)
+        process, serial = self._of
+        return {"process": process, "serial": serial, "bytes": source.nbytes, **self._handle()}
 
     def copy(self, lent: dict[str, Any], buffer: torch.Tensor) -> None:
         """Copies what was lent into the buffer. Raises RuntimeError if it is not what it should be."""
-        raise NotImplementedError
+        if lent.get("bytes") != buffer.nbytes or not buffer.is_contiguous():
+            raise RuntimeError(f"ipc: {lent.get('bytes')} bytes are lent, not {buffer.nbytes}")
+        if self._memory is None or (lent.get("process"), lent.get("serial")) != self._of:
+            self.close()
+            self._size = self._open(lent)
+            self._of = (lent.get("process"), lent.get("serial"))
+        if self._size < buffer.nbytes:
+            raise RuntimeError("ipc: the memory is smaller than what is lent")
+        self._read(buffer.reshape(-1).view(torch.uint8))
 
     def returned(self) -> None:
         """Called when all have copied."""
 
     def close(self) -> None:
-        """Frees what is kept between two buffers."""
+        """Frees the memory, for this process."""
+        self._memory = None
+
+    def _allocate(self, size: int) -> None:
+        raise NotImplementedError
+
+    def _open(self, lent: dict[str, Any]) -> int:
+        """Opens the memory, and returns its size in bytes."""
+        raise NotImplementedError
+
+    def _handle(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _write(self, source: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def _read(self, target: torch.Tensor) -> None:
+        raise NotImplementedError
 
 
 class _MemoryLender(_Lender):
-    """Copies each buffer into a file in memory that has no name, so that none is left if this process dies.
+    """Lends a file in memory that has no name, so that none is left if this process dies.
 
-    Others open it by the number that it has in this process, and keep it.
+    Others open it by the number that it has in this process.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._file: int | None = None  # of rank 0, until all have opened it
-        self._memory: mmap.mmap | None = None
-        self._of: tuple[Any, int] = (0, 0)  # process and serial number of the memory
+        self._inode = 0
 
-    def lend(self, buffer: torch.Tensor) -> dict[str, Any]:
-        if self._memory is None or len(self._memory) < buffer.nbytes:
-            self.close()
-            self._of = (os.getpid(), self._of[1] + 1)
+    def _allocate(self, size: int) -> None:
+        try:
             self._file = os.memfd_create("weights")
-            os.posix_fallocate(self._file, 0, max(1, buffer.nbytes))
+            os.posix_fallocate(self._file, 0, size)
             self._memory = mmap.mmap(self._file, 0)
-        source = (ctypes.c_ubyte * buffer.nbytes).from_address(buffer.contiguous().data_ptr())
-        self._memory[: buffer.nbytes] = source
-        process, serial = self._of
-        return {"process": process, "serial": serial, "file": self._file, "bytes": buffer.nbytes}
+            self._inode = os.fstat(self._file).st_ino
+        except OSError as error:
+            raise RuntimeError(f"ipc: there is no memory for {size} bytes: {error}") from error
 
-    def copy(self, lent: dict[str, Any], buffer: torch.Tensor) -> None:
-        _check(lent.get("bytes") == buffer.nbytes, f"{lent.get('bytes')} bytes are lent, not {buffer.nbytes}")
-        process, serial, file = (lent.get(name, "") for name in ("process", "serial", "file"))
-        if self._memory is None or (process, serial) != self._of:
-            self.close()
-            _check(all(type(n) is int for n in (process, serial, file)), f"{lent} is no file of a process")
-            self._memory = _opened(f"/proc/{process}/fd/{file}")
-            self._of = (process, int(serial))
-        _check(len(self._memory) >= buffer.nbytes, "the file is shorter than what is lent")
-        ctypes.memmove(buffer.data_ptr(), self._memory[: buffer.nbytes], buffer.nbytes)
+    def _open(self, lent: dict[str, Any]) -> int:
+        process, file, inode = (lent.get(name) for name in ("process", "file", "inode"))
+        if not all(type(number) is int for number in (process, file, inode)):
+            raise RuntimeError(f"ipc: {lent} is no file of a process")
+        try:
+            opened = os.open(f"/proc/{process}/fd/{file}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                if os.fstat(opened).st_ino != inode:
+                    raise OSError("it is another file by now")
+                self._memory = mmap.mmap(opened, 0, access=mmap.ACCESS_READ)
+            finally:
+                os.close(opened)
+        except (OSError, ValueError) as error:
+            raise RuntimeError(f"ipc: what is lent cannot be opened: {error}") from error
+        return len(self._memory)
+
+    def _handle(self) -> dict[str, Any]:
+        return {"file": self._file, "inode": self._inode}
+
+    def _write(self, source: torch.Tensor) -> None:
+        self._memory[: source.nbytes] = (ctypes.c_ubyte * source.nbytes).from_address(source.data_ptr())
+
+    def _read(self, target: torch.Tensor) -> None:
+        ctypes.memmove(target.data_ptr(), self._memory[: target.nbytes], target.nbytes)
 
     def returned(self) -> None:
         """Closes the file, because all have opened it. Its memory stays as long as one uses it."""
@@ -188,44 +247,39 @@ class _MemoryLender(_Lender):
         self.returned()
         if self._memory is not None:
             self._memory.close()
-            self._memory = None
-
-
-def _opened(path: str) -> mmap.mmap:
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return mmap.mmap(file, 0)
-        finally:
-            os.close(file)
-    except (OSError, ValueError) as error:
-        raise RuntimeError(f"ipc: what is lent cannot be opened: {error}") from error
+        super().close()
 
 
 class _CudaLender(_Lender):
-    """Lends the memory of the buffer itself, by a CUDA IPC handle."""
+    """Lends memory of the GPU by a CUDA IPC handle, which is made and opened once for each size."""
 
-    def lend(self, buffer: torch.Tensor) -> dict[str, Any]:
-        torch.cuda.synchronize(buffer.device)
-        fields = buffer.untyped_storage()._share_cuda_()
-        said = [field.hex() if isinstance(field, bytes) else field for field in fields]
-        start = buffer.storage_offset() * buffer.element_size()
-        return {"start": start, "bytes": buffer.nbytes, "handle": said}
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+        self._fields: list[Any] = []
 
-    def copy(self, lent: dict[str, Any], buffer: torch.Tensor) -> None:
-        _check(lent.get("bytes") == buffer.nbytes, f"{lent.get('bytes')} bytes are lent, not {buffer.nbytes}")
+    def _allocate(self, size: int) -> None:
+        self._memory = torch.empty(size, dtype=torch.uint8, device=self._device)
+        fields = self._memory.untyped_storage()._share_cuda_()
+        self._fields = [field.hex() if isinstance(field, bytes) else field for field in fields]
+
+    def _open(self, lent: dict[str, Any]) -> int:
         said = lent.get("handle")
         if not (isinstance(said, list) and len(said) == CUDA_FIELDS):
             raise RuntimeError("ipc: what is lent is no handle of CUDA")
         fields = [bytes.fromhex(field) if isinstance(field, str) else field for field in said]
-        fields[0] = buffer.device.index  # the sender counts its own visible devices
+        fields[0] = self._device.index  # the sender counts its own visible devices
         storage = torch.UntypedStorage._new_shared_cuda(*fields)
-        whole = torch.empty(0, dtype=torch.uint8, device=buffer.device).set_(storage)
-        lent_bytes = whole[lent["start"] : lent["start"] + buffer.nbytes]
-        buffer.view(torch.uint8).reshape(-1).copy_(lent_bytes)
-        torch.cuda.synchronize(buffer.device)
+        self._memory = torch.empty(0, dtype=torch.uint8, device=self._device).set_(storage)
+        return storage.nbytes()
 
+    def _handle(self) -> dict[str, Any]:
+        return {"handle": self._fields}
 
-def _check(holds: bool, why: str) -> None:
-    if not holds:
-        raise RuntimeError(f"ipc: {why}")
+    def _write(self, source: torch.Tensor) -> None:
+        self._memory[: source.nbytes].copy_(source)
+        torch.cuda.synchronize(self._device)
+
+    def _read(self, target: torch.Tensor) -> None:
+        target.copy_(self._memory[: target.nbytes])
+        torch.cuda.synchronize(self._device)

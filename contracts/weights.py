@@ -312,7 +312,7 @@ class WeightGroup:
         self.device = _device_of(backend)
         timeout = timedelta(seconds=timeout_s)
         prefix = dist.PrefixStore(f"{name}/", dist.PrefixStore(name, store))
-        prefix = dist.PrefixStore(f"{self.device.type}/", prefix)
+        prefix = dist.PrefixStore("ipc/" if backend == "ipc" else f"{self.device.type}/", prefix)
         self._group: Any  # torch's stubs lack the base class of both backends
         if backend == "gloo":
             self._group = _gloo_group(prefix, address, rank, world_size, timeout)

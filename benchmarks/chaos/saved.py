@@ -37,7 +37,7 @@ def result_of(line: str) -> Result:
 
 def _outcome(fields: Mapping[str, Any]) -> Outcome:
     fault, recovery = Fault(**fields["fault"]), Recovery(**fields["recovery"])
-    return Outcome(fault, fields["at_s"], recovery, fields["skipped"], fields["phase"])
+    return Outcome(fault, fields["at_s"], recovery, fields["skipped"], fields.get("phase", ""))
 
 
 def main() -> None:

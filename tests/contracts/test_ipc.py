@@ -1,6 +1,5 @@
 """A group whose rank 0 lends its buffers: content, one device, late and lost ranks, what is no handle."""
 
-import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -97,22 +96,23 @@ def test_a_rank_that_waits_for_one_that_is_gone_is_told():
         other.result()
         sent = threads.submit(first.result().broadcast, torch.ones(3), HANG_S)
         store.abort()
-        with pytest.raises(PeerLostError, match="the group was aborted|Connection was likely closed"):
+        with pytest.raises(PeerLostError):
             sent.result()
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"process": "../1", "serial": 1, "file": 0, "bytes": 12},
-        {"process": 2**22 + 1, "serial": 1, "file": 0, "bytes": 12},
-        {"process": 0, "serial": 0, "file": True, "bytes": 12},
+        {"process": "../1", "serial": 1, "file": 0, "inode": 1, "bytes": 12},
+        {"process": 2**22 + 1, "serial": 1, "file": 0, "inode": 1, "bytes": 12},
+        {"process": 1, "serial": 1, "file": 0, "inode": 1, "bytes": 12},
+        {"process": 0, "serial": 0, "file": True, "inode": 1, "bytes": 12},
         {"bytes": 12},
         {"bytes": 7},
     ],
 )
 def test_what_is_no_handle_of_this_buffer_is_refused(wrong, monkeypatch):
-    monkeypatch.setattr(ipc._MemoryLender, "lend", lambda self, buffer: json.loads(json.dumps(wrong)))
+    monkeypatch.setattr(ipc._MemoryLender, "lend", lambda self, buffer: wrong)
     with joining() as (_, first, (other,)), ThreadPoolExecutor(2) as threads:
         received = threads.submit(other.result().broadcast, torch.zeros(3), HANG_S)
         sent = threads.submit(first.result().broadcast, torch.ones(3), HANG_S)

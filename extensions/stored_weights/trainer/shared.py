@@ -30,6 +30,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
 from pipelinerl.training.disk_space import wait_for_space
 from pipelinerl.training.membership.blame import Blame
+from pipelinerl.training.membership.candidates import OUTSIDER_TIMEOUT_S
 from pipelinerl.training.membership.servers import Failures
 from pipelinerl.training.publishing.base import PublisherContext, errors_of
 from pipelinerl.training.publishing.confirming import ConfirmingPublisher
@@ -228,7 +229,8 @@ class SharedPublisher(ConfirmingPublisher):
     def put_to_sleep(self, timeout_s: float) -> None:
         """Also joins servers that are ready and no members yet, because they have memory too."""
         present = self.candidates.current()
-        self._join([server for server in present if server not in self._joined])
+        others = [server for server in present if server not in self._joined]
+        self._join([*self.servers.poll(dict.fromkeys(others, OUTSIDER_TIMEOUT_S)).ready])
         members = [server for server in present if server in self._joined]
 
         async def sleep(server: ServerControl) -> None:

@@ -162,8 +162,10 @@ def _is_open(url: str) -> bool:
     parts = urlsplit(url)
     try:
         socket.create_connection((parts.hostname, parts.port), timeout=ALIVE_TIMEOUT_S).close()
-    except OSError:
+    except ConnectionRefusedError:
         return False
+    except OSError:  # a process that is stopped accepts no more connections, and has its memory
+        return True
     return True
 
 

@@ -93,7 +93,7 @@ class WeightPublisher(abc.ABC):
         return False
 
     def put_to_sleep(self, timeout_s: float) -> None:
-        """Puts the servers of the last publication to sleep, without their weights. The next one wakes them.
+        """Puts all servers that are ready to sleep, without their weights. The next publication wakes them.
 
         Condemns servers that do not sleep within `timeout_s` seconds: their memory is needed.
         """

@@ -78,6 +78,10 @@ async def lent(bench: Bench) -> str:
     """Publishes weights over a group of backend `ipc`, and breaks it once."""
     if "ipc" not in await bench.offered("backends"):
         raise NotDeclaredError("ipc is not offered")
+    if "nccl" in await bench.offered("backends"):  # the servers are on a GPU
+        if not torch.cuda.is_available():
+            raise NotDeclaredError("ipc is offered on a GPU, and the kit sees none")
+        torch.cuda.init()
     worst = 0.0
     bench.end_run()
     trainer = bench.trainer()
