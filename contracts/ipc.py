@@ -1,7 +1,7 @@
 """A process group on one device: rank 0 lends each buffer, and the other ranks copy it. No byte is sent.
 
-Rank 0 copies each buffer into a memory that the others read: on a GPU by a CUDA IPC handle, on CPUs of one
-machine by a file. The rendezvous store has the numbers and bytes of the handle, which a receiver checks:
+Rank 0 copies each buffer into a memory that the others read. On a GPU they open it by a CUDA IPC handle, on
+CPUs of one machine by a file. The rendezvous store has what they need for that, and they check it:
 
     device/<rank>      the device of a rank; `formed` then says that all are the same, or why not
     lent/<n>           the handle of the n-th buffer's memory, which rank 0 does not touch until

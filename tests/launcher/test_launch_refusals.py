@@ -123,14 +123,6 @@ world.servers=5000 | world.servers: Input should be less than or equal to 1024
 sampling.temperature=1e-9 | sampling.temperature
 optimizer.betas=[0.9,1.5] | optimizer.betas.1: Input should be less than 1
 schedule=colocated | Group does not put servers to sleep; set weights=
-schedule=colocated weights=shared inference=vllm | inference_adapters.vllm does not; set inference=
-schedule=colocated weights=shared max_lag=null | set max_lag=1
-schedule=colocated weights=shared reference=transformers | leaves no memory for a reference server
-schedule=colocated weights=shared eval.pinned=true world.servers=2 | set eval.pinned=false
-schedule=colocated weights=shared world.gpus=2 | set world.share_gpus=true
-schedule=colocated weights=shared schedule.train_timeout_s=0 | schedule.train_timeout_s: Input
-weights=ipc inference=vllm | weights=ipc needs servers that copy what is lent, and inference_adapters.vllm
-weights=ipc world.gpus=2 | set world.share_gpus=true and world.servers=1
 schedule=null | schedule is one of async, colocated, conventional, pipeline
 schedule=conventional max_lag=4 | leave max_lag out, or set schedule=async
 eval.problems=100000 | the domain chain_sum holds out 1000; set eval.problems=1000
