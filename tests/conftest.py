@@ -62,6 +62,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_launchers_environment() -> Iterator[None]:
+    """DeepSpeed sets a rank for its process, and Accelerate would look for other ranks in a later test."""
+    yield
+    for name in ("LOCAL_RANK", "WORLD_SIZE"):
+        os.environ.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
     """Restores the signal handlers that a launcher in this process changed, for later runs."""
     handlers = {number: signal.getsignal(number) for number in terminal.SIGNALS}
