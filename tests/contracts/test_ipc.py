@@ -74,7 +74,7 @@ def test_a_rank_that_copies_too_late_has_nothing(monkeypatch):
         received = threads.submit(other.result().broadcast, torch.zeros(3), HANG_S)
         with pytest.raises(PeerLostError, match="no copied/0/1 within") as lost:
             first.result().broadcast(torch.ones(3), ALWAYS_PASSES_S)
-        assert lost.value.timed_out and copying.is_set()
+        assert lost.value.timed_out and copying.wait(HANG_S)
         given_up.set()
         first.result().close()
         with pytest.raises(PeerLostError, match="rank 0 has left|cannot be opened"):
