@@ -8,6 +8,8 @@ import abc
 import sys
 from pathlib import Path
 
+from pipelinerl.config import RunConfig
+
 PYTHON = (sys.executable, "-m")
 
 
@@ -29,6 +31,10 @@ class Observer(abc.ABC):
 
     def announces(self, run_dir: Path) -> Path | None:
         """Returns the file to which the command writes its URL; None if it has none."""
+        return None
+
+    def refusal(self, config: RunConfig, run_dir: Path, is_resumed: bool) -> str | None:
+        """Returns why this run cannot be observed, in one line for the user; None if it can."""
         return None
 
     def missing(self) -> str | None:

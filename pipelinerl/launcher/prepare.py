@@ -117,7 +117,7 @@ def _checked(config: RunConfig, run_dir: Path, is_resumed: bool) -> Found:
     check_executor(config)
     try_components(config)
     check_components(config)
-    check_observers(config)
+    check_observers(config, run_dir, is_resumed)
     check_machine(config)
     problems = check_problems(config)
     if is_resumed and problems:

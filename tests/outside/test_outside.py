@@ -98,12 +98,12 @@ class PathObserver(Observer):
     ("part", "says"),
     [("WrongObserver", "it raised KeyError: 'gpus'"), ("PathObserver", "it gave a tuple of 2")],
 )
-def test_what_an_observer_does_wrong_is_told_before_the_start(part, says):
+def test_what_an_observer_does_wrong_is_told_before_the_start(tmp_path, part, says):
     config = compose_config(
         ["inference=scripted", "trainer=scripted", f"+observers.own._target_={__name__}.{part}"]
     )
     with pytest.raises(PartError, match=rf"{part} \(.*test_outside.py:\d+\): .*{says}"):
-        check_observers(config)
+        check_observers(config, tmp_path, is_resumed=False)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def check_components(config: RunConfig) -> None:
     check_demonstrated(config, built)
 
 
-def check_observers(config: RunConfig) -> None:
+def check_observers(config: RunConfig, run_dir: Path, is_resumed: bool) -> None:
     """Builds every observer. Raises PlanError, also if two processes would have the same log."""
     logs = {request.name for _, request in job_specs(config)} | {"judging"}
     for name, component in config.observers.items():
@@ -82,6 +82,8 @@ def check_observers(config: RunConfig) -> None:
         if observer.name in logs:
             raise PlanError(f"{key}: there are two processes with the name {observer.name}; leave one out")
         _check_command(key, observer)
+        if reason := observer.refusal(config, run_dir, is_resumed):
+            raise PlanError(f"{key}: {reason}")
         logs.add(observer.name)
 
 

@@ -35,4 +35,4 @@ def test_the_viewer_ends_with_the_run_but_not_where_a_user_repeats_its_command()
 def test_two_processes_of_one_name_are_refused():
     twice = compose_config(["observers=viewer", "+observers.x._target_=extensions.viewer.observers.Viewer"])
     with pytest.raises(PlanError, match="observers.x: there are two processes with the name viewer"):
-        check_observers(twice)
+        check_observers(twice, RUN_DIR, is_resumed=False)

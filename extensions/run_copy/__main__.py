@@ -1,0 +1,55 @@
+"""Copies a run to a second place.
+
+    python -m extensions.run_copy RUN_DIR --to DIRECTORY
+
+The copy is DIRECTORY/NAME_OF_RUN_DIR. It can be resumed. Only what has changed is copied. The command may be
+stopped at any time, and repeated. docs/reliability.md says what a copy holds.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from contracts.support.command_line import command_parser
+from contracts.support.messages import one_line
+from extensions.run_copy.copying import CopyError, copy_run, newest_checkpoint
+from extensions.run_copy.places import copy_in
+from pipelinerl.observers import end_path
+
+POLL_S = 1.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parser = command_parser("extensions.run_copy", __doc__)
+    parser.add_argument("run_dir", type=Path, help="the directory of the run")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIRECTORY", help="where the copy is put")
+    parser.add_argument("--with-run", action="store_true", help="copy after each checkpoint until the end")
+    given = parser.parse_args(arguments)
+    run_dir = given.run_dir.resolve()
+    copy = copy_in(given.to.absolute(), run_dir)
+    try:
+        if given.with_run:
+            _follow(run_dir, copy)
+        if given.with_run and newest_checkpoint(run_dir) is None:
+            print(f"{run_dir} has no checkpoint, so it is not copied")
+            return 0
+        print(f"{copy} has checkpoint {copy_run(run_dir, copy).version}")
+    except (CopyError, OSError) as error:
+        print(f"run_copy: {one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _follow(run_dir: Path, copy: Path) -> None:
+    """Copies after each checkpoint, until the launcher says that nothing more will be written."""
+    copied = None
+    while not end_path(run_dir).exists():
+        newest = newest_checkpoint(run_dir)
+        if newest is not None and newest != copied:
+            copied = copy_run(run_dir, copy)
+        time.sleep(POLL_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

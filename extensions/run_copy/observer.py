@@ -1,0 +1,34 @@
+"""The observer that copies a run to a second place (`observers=copy`)."""
+
+import os
+from pathlib import Path
+
+from extensions.run_copy.places import copy_in, why_not
+from pipelinerl.config import FILES, RunConfig
+from pipelinerl.observers import PYTHON, Observer
+
+
+class RunCopy(Observer):
+    """Copies the run to TO/NAME_OF_THE_RUN_DIRECTORY after each checkpoint and at the end."""
+
+    name = "copy"
+    repeated = "makes the copy of what is there"
+    with_run = ("--with-run",)
+
+    def __init__(self, to: str | None):
+        if not to:
+            raise ValueError("observers=copy needs a second place; add observers.copy.to=DIRECTORY")
+        self._to = Path(to).absolute()
+
+    def command(self, run_dir: Path) -> tuple[str, ...]:
+        return (*PYTHON, "extensions.run_copy", str(run_dir), "--to", str(self._to))
+
+    def refusal(self, config: RunConfig, run_dir: Path, is_resumed: bool) -> str | None:
+        if config.checkpoint.every is None:
+            return "a run without checkpoints is never copied; set checkpoint.every"
+        if config.streams.target != FILES:
+            return "only streams in files are copied; set streams=files"
+        there = next(parent for parent in (self._to, *self._to.parents) if parent.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK)):
+            return f"{there} is no directory that can be written to; set observers.copy.to to another"
+        return why_not(run_dir, copy_in(self._to, run_dir), is_resumed)
