@@ -6,9 +6,9 @@ An observer is a command. The launcher starts it with the run, on its own machin
 
 import abc
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-
-from pipelinerl.config import RunConfig
+from typing import Any
 
 PYTHON = (sys.executable, "-m")
 
@@ -33,8 +33,8 @@ class Observer(abc.ABC):
         """Returns the file to which the command writes its URL; None if it has none."""
         return None
 
-    def refusal(self, config: RunConfig, run_dir: Path, is_resumed: bool) -> str | None:
-        """Returns why this run cannot be observed, in one line for the user; None if it can."""
+    def refusal(self, config: Mapping[str, Any], run_dir: Path, is_resumed: bool) -> str | None:
+        """Returns why this run cannot be observed, in one line; None if it can. config: as in config.yaml."""
         return None
 
     def missing(self) -> str | None:

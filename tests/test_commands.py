@@ -26,6 +26,7 @@ STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's
     "inference_adapters.sglang.launcher",
     "pipelinerl.judging.isolation.selftest",
     "pipelinerl.judging.worker",
+    "extensions.programs.template",
     "pipelinerl.launcher.executors.guard",
     "extensions.cluster.on_ray.cluster",
 }

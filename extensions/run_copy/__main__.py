@@ -31,8 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given.with_run:
             _follow(run_dir, copy)
-        if given.with_run and newest_checkpoint(run_dir) is None:
-            print(f"{run_dir} has no checkpoint, so it is not copied")
+        if given.with_run and (copy == run_dir or newest_checkpoint(run_dir) is None):
+            print(f"{run_dir} is itself the copy, or has no checkpoint, so it is not copied")
             return 0
         print(f"{copy} has checkpoint {copy_run(run_dir, copy).version}")
     except (CopyError, OSError) as error:
@@ -46,7 +46,7 @@ def _follow(run_dir: Path, copy: Path) -> None:
     copied = None
     while not end_path(run_dir).exists():
         newest = newest_checkpoint(run_dir)
-        if newest is not None and newest != copied:
+        if newest not in (None, copied) and copy != run_dir:
             copied = copy_run(run_dir, copy)
         time.sleep(POLL_S)
 

@@ -34,8 +34,8 @@ def newest_checkpoint(run_dir: Path) -> Position | None:
 def copy_run(run_dir: Path, copy: Path) -> Position:
     """Copies what has changed, and returns the copied checkpoint.
 
-    Raises CopyError if there is no checkpoint, the directory is not the copy of this run, or checkpoints are
-    removed before they are copied; OSError if a disk fails.
+    Raises CopyError if there is no checkpoint, or the directory is not the copy of this run. It also does if
+    checkpoints are removed before they are copied. Raises OSError if a disk fails.
     """
     for _ in range(TRIES):
         if reason := why_not(run_dir, copy):
@@ -48,7 +48,9 @@ def copy_run(run_dir: Path, copy: Path) -> Position:
                 return newest
         except FileNotFoundError:
             continue  # removed with its checkpoint, so this one is not the newest any more
-    raise CopyError("checkpoints are removed before they are copied; raise checkpoint.every or checkpoint.keep")
+    raise CopyError(
+        "checkpoints are removed before they are copied; raise checkpoint.every or checkpoint.keep"
+    )
 
 
 def _copied(run_dir: Path, copy: Path, newest: Position) -> bool:
@@ -71,7 +73,7 @@ def _copied(run_dir: Path, copy: Path, newest: Position) -> bool:
 
 
 def _prepare(run_dir: Path, copy: Path, newest: Position) -> None:
-    """Makes the copy's directory. Removes what completes checkpoints of steps that the run has trained anew."""
+    """Makes the copy's directory. Steps that were trained anew have no complete checkpoint any more."""
     if not copy.exists():
         copy.mkdir(mode=OWNER_ALONE, parents=True)
         write_atomically(copy / ORIGINAL, str(run_dir))

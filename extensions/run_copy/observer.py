@@ -1,10 +1,12 @@
 """The observer that copies a run to a second place (`observers=copy`)."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from extensions.run_copy.places import copy_in, why_not
-from pipelinerl.config import FILES, RunConfig
+from pipelinerl.config import FILES
 from pipelinerl.observers import PYTHON, Observer
 
 
@@ -23,12 +25,15 @@ class RunCopy(Observer):
     def command(self, run_dir: Path) -> tuple[str, ...]:
         return (*PYTHON, "extensions.run_copy", str(run_dir), "--to", str(self._to))
 
-    def refusal(self, config: RunConfig, run_dir: Path, is_resumed: bool) -> str | None:
-        if config.checkpoint.every is None:
+    def refusal(self, config: Mapping[str, Any], run_dir: Path, is_resumed: bool) -> str | None:
+        if config["checkpoint"]["every"] is None:
             return "a run without checkpoints is never copied; set checkpoint.every"
-        if config.streams.target != FILES:
+        if config["streams"]["_target_"] != FILES:
             return "only streams in files are copied; set streams=files"
         there = next(parent for parent in (self._to, *self._to.parents) if parent.exists())
         if not (there.is_dir() and os.access(there, os.W_OK)):
             return f"{there} is no directory that can be written to; set observers.copy.to to another"
-        return why_not(run_dir, copy_in(self._to, run_dir), is_resumed)
+        copy = copy_in(self._to, run_dir)
+        if copy == run_dir and is_resumed:
+            print(f"warning: {run_dir} is itself the copy; observers.copy.to=DIRECTORY copies it further")
+        return why_not(run_dir, copy, is_resumed)

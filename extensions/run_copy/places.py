@@ -18,8 +18,10 @@ def copy_in(place: Path, run_dir: Path) -> Path:
 def why_not(run_dir: Path, copy: Path, is_resumed: bool = True) -> str | None:
     """Returns why the run cannot be copied there; None if it can."""
     other = "set observers.copy.to to another directory"
+    if copy == run_dir and not is_resumed:
+        return f"{run_dir} is the run itself; {other}"
     if copy == run_dir:
-        return f"{run_dir} is itself the copy; {other}, or leave it out with '~observers.copy'"
+        return None  # resumed where it was copied to, and copied no further
     if copy.is_relative_to(run_dir) or run_dir.is_relative_to(copy):
         return f"a run is not copied into its own directory, or around it; {other}"
     if not copy.exists():

@@ -12,6 +12,8 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from math import ceil
 from pathlib import Path
 
@@ -20,6 +22,7 @@ import yaml
 from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from pipelinerl.judging.client import SOCKET_VARIABLE
+from pipelinerl.judging.hosted import HostedVerifier, hosted_of
 from pipelinerl.judging.isolation import (
     Level,
     Limits,
@@ -57,14 +60,28 @@ async def main(run_dir: Path, options: JudgingConfig) -> None:
         level, why_not = isolation(options)
         write_level(file, level, why_not)
         log.info("workers are confined at the level %s%s", level, f" ({why_not})" if why_not else "")
-        async with workers_at(level, options) as workers:
+        async with workers_at(level, options) as workers, started(level, options) as hosted:
             log.info("%d workers are ready", options.processes)
             measurements = Measurements(options.processes)
-            service = Service(workers, options, measurements, askers | {os.getuid()})
+            service = Service(workers, hosted, options, measurements, askers | {os.getuid()})
             async with await asyncio.start_unix_server(service.serve, sock=listening):
                 while True:
                     await asyncio.sleep(MEASURED_EVERY_S)
                     measurements.write(metrics, workers.restarts)
+
+
+@asynccontextmanager
+async def started(level: Level, options: JudgingConfig) -> AsyncIterator[Mapping[str, HostedVerifier]]:
+    """Yields the hosted verifiers by name. Raises JudgingRefusedError, and TemplateError."""
+    try:
+        hosted = hosted_of(options)
+    except ValueError as error:
+        raise JudgingRefusedError(str(error)) from error
+    async with AsyncExitStack() as stack:
+        for verifier in hosted.values():
+            stack.push_async_callback(verifier.close)
+            await verifier.start(level)
+        yield hosted
 
 
 def own_modules(options: JudgingConfig) -> set[str]:
@@ -76,8 +93,15 @@ def own_modules(options: JudgingConfig) -> set[str]:
 def isolation(options: JudgingConfig) -> tuple[Level, str]:
     """Returns the workers' level, and the reason why it is not stronger. Raises JudgingRefusedError."""
     if options.isolation == Level.PROCESS:
-        return Level.PROCESS, "judging.isolation=process"
-    level, why_not = strongest_level(imported_paths())
+        level = Level.PROCESS
+        why_not = "judging.isolation=process"
+    else:
+        level, why_not = strongest_level(imported_paths())
+    if level is Level.PROCESS and options.hosted and options.require != Level.PROCESS:
+        raise JudgingRefusedError(
+            f"{next(iter(options.hosted))} runs what the model wrote, and the level would be process: "
+            f"{why_not}; judging.require=process runs it all the same"
+        )
     needed = Level.SEALED in (options.isolation, options.require)
     if needed and level is not Level.SEALED:
         raise JudgingRefusedError(
@@ -88,7 +112,8 @@ def isolation(options: JudgingConfig) -> tuple[Level, str]:
 
 
 def workers_at(level: Level, options: JudgingConfig) -> Workers:
-    judge = {"verifiers": options.verifiers, "max_characters": options.max_characters}
+    in_workers = {name: spec for name, spec in options.verifiers.items() if name not in options.hosted}
+    judge = {"verifiers": in_workers, "max_characters": options.max_characters}
     limits = Limits(memory_bytes=options.memory_bytes, cpu_s=ceil(options.verdict_s) + 1)
     setup = Setup(BUILD_JUDGE, judge, level, limits, reused=options.reused)
     return Workers(setup, options.processes, options.verdict_s)

@@ -11,6 +11,7 @@ from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import (
     LONGEST_TEXT,
+    Encoded,
     FrameError,
     Judgement,
     Question,
@@ -102,7 +103,9 @@ class JudgingClient:
         self.waiting = 0  # questions without a judgement
 
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
-        """Returns the judgement of a verifier on a text. `task` is the verifier's input, and picklable.
+        """Returns the judgement of a verifier on a text.
+
+        `task` is the verifier's input, and picklable; `Encoded` for a hosted verifier.
 
         Raises JudgeError if all tries failed or timed out, or the task is too long to send.
         """
@@ -111,7 +114,8 @@ class JudgingClient:
         readable = text.encode(errors="replace").decode()  # lone surrogates cannot be encoded
         self.waiting += 1
         try:
-            return await self._tried(verifier, pickle.dumps(task), readable)
+            sent = bytes(task) if isinstance(task, Encoded) else pickle.dumps(task)
+            return await self._tried(verifier, sent, readable)
         except FrameError as error:
             raise JudgeError(f"{verifier}: {error}") from error
         finally:
@@ -130,7 +134,7 @@ class JudgingClient:
             await connection.close()
 
     async def _tried(self, verifier: str, task: bytes, text: str) -> Judgement:
-        patience_s = self._options.queue_s + 2 * self._options.verdict_s
+        patience_s = self._options.queue_s + 2 * self._options.longest_s(verifier)
         for attempt in range(self._options.retries + 1):
             try:
                 async with asyncio.timeout(patience_s):

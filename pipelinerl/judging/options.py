@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 REUSED = "_reused_"  # key in a verifier's specification: it evaluates no text, so its worker may judge many
+HOSTED = "_hosted_"  # key in a verifier's specification: it is a HostedVerifier, with its longest seconds
 Int = Annotated[int, Field(strict=True)]
 
 
@@ -53,6 +54,15 @@ class JudgingConfig(BaseModel):
     def reused(self) -> list[str]:
         """The names of the verifiers whose workers judge many texts."""
         return [name for name, spec in self.verifiers.items() if spec.get(REUSED)]
+
+    @property
+    def hosted(self) -> dict[str, dict[str, Any]]:
+        """The verifiers that run in the service, by name."""
+        return {name: spec for name, spec in self.verifiers.items() if spec.get(HOSTED)}
+
+    def longest_s(self, verifier: str) -> float:
+        """Returns the longest time of a verdict of this verifier, without the queue."""
+        return float(self.verifiers.get(verifier, {}).get(HOSTED, self.verdict_s))
 
     @property
     def processes(self) -> int:

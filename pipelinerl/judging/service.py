@@ -10,11 +10,13 @@ import os
 import socket
 import struct
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from pipelinerl.judging.hosted import HostedVerifier
 from pipelinerl.judging.measurements import Measurements
 from pipelinerl.judging.options import JudgingConfig
-from pipelinerl.judging.wire import FrameError, Question, Reply, frame, read_frame
+from pipelinerl.judging.wire import FrameError, Judgement, Question, Reply, frame, read_frame
 from pipelinerl.judging.workers import TemplateError, VerifierError, WorkerLostError, Workers
 
 LONGEST_QUEUE = 10_000  # questions; while the queue is full, the service reads no further ones
@@ -23,12 +25,18 @@ log = logging.getLogger(__name__)
 
 
 class Service:
-    """The judging service. askers: the user ids that may connect."""
+    """The judging service. hosted: the verifiers that it asks itself. askers: user ids that may connect."""
 
     def __init__(
-        self, workers: Workers, options: JudgingConfig, measurements: Measurements, askers: set[int]
+        self,
+        workers: Workers,
+        hosted: Mapping[str, HostedVerifier],
+        options: JudgingConfig,
+        measurements: Measurements,
+        askers: set[int],
     ):
         self._workers = workers
+        self._hosted = hosted
         self._options = options
         self._measurements = measurements
         self._askers = askers
@@ -96,7 +104,7 @@ class Service:
 
     async def _judged(self, question: Question) -> Reply:
         try:
-            judgement = await self._workers.judged(question.verifier, question.task, question.text)
+            judgement = await self._judgement(question)
             return Reply(question.number, judgement)
         except VerifierError as error:
             log.warning("verifier %s failed: %s", question.verifier, error)
@@ -104,6 +112,11 @@ class Service:
         except (WorkerLostError, TemplateError, OSError) as error:
             log.warning("verifier %s failed: %s", question.verifier, error)
             return Reply(question.number, failed=f"{type(error).__name__}: {error}")
+
+    async def _judgement(self, question: Question) -> Judgement:
+        if hosted := self._hosted.get(question.verifier):
+            return await hosted.judged(question.task, question.text)
+        return await self._workers.judged(question.verifier, question.task, question.text)
 
 
 def bound(path: Path) -> socket.socket:

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -17,7 +17,6 @@ from pipelinerl.judging.worker_messages import (
     End,
     Ended,
     Ready,
-    Setup,
     Start,
     framed,
 )
@@ -36,7 +35,7 @@ class WorkerLostError(Exception):
 
 
 class Template:
-    """A process that has imported the verifiers and forks workers."""
+    """A process that forks, such as one that has imported the verifiers."""
 
     def __init__(self, process: asyncio.subprocess.Process, control: socket.socket):
         self._process = process
@@ -48,13 +47,15 @@ class Template:
         asyncio.get_running_loop().add_reader(control, self._receive)
 
     @classmethod
-    async def started(cls, setup: Setup, environment: Mapping[str, str]) -> "Template":
-        """Returns a template that has imported its verifiers. Raises TemplateError with the reason."""
+    async def started(
+        cls, setup: msgspec.Struct, environment: Mapping[str, str], command: Sequence[str] = COMMAND
+    ) -> "Template":
+        """Returns a template that is ready with this setup. Raises TemplateError with the reason."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *COMMAND, stdin=theirs, env=dict(environment), start_new_session=True
+                *command, stdin=theirs, env=dict(environment), start_new_session=True
             )
         try:
             loop = asyncio.get_running_loop()
@@ -74,19 +75,32 @@ class Template:
             raise TemplateError(ready.error)
         return cls(process, ours)
 
+    def fork(
+        self, request: Callable[[int], msgspec.Struct], descriptors: Sequence[int]
+    ) -> tuple[int, asyncio.Future[Ended]]:
+        """Asks for a process, and returns its number and its end. `request`: makes the message of a number.
+
+        Raises WorkerLostError if the template is gone. The descriptors stay the caller's.
+        """
+        number = next(self._numbers)
+        message = msgspec.msgpack.encode(request(number))
+        try:
+            socket.send_fds(self._control, [message], descriptors)
+        except OSError as error:
+            self.lose()
+            raise WorkerLostError("the template of the workers is gone") from error
+        self._ended[number] = asyncio.get_running_loop().create_future()
+        return number, self._ended[number]
+
     async def worker(self) -> "Worker":
         """Returns a new, confined worker. Raises WorkerLostError."""
         ours, theirs = socket.socketpair()
-        number = next(self._numbers)
-        ended = asyncio.get_running_loop().create_future()
-        self._ended[number] = ended
         with theirs:
             try:
-                socket.send_fds(self._control, [msgspec.msgpack.encode(Start(number))], [theirs.fileno()])
-            except OSError as error:
+                number, ended = self.fork(Start, [theirs.fileno()])
+            except WorkerLostError:
                 ours.close()
-                self.lose()
-                raise WorkerLostError("the template of the workers is gone") from error
+                raise
         reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_ANSWER)
         worker = Worker(self, number, ended, reader, writer)
         try:

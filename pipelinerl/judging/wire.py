@@ -17,8 +17,8 @@ class Judgement(msgspec.Struct, frozen=True):
     """A verifier's judgement on one answer.
 
     outcome: right, wrong, no_answer, undecided:<why>, or another word of the verifier. <why> is the limit
-        that the answer exceeded: time, memory, length, processes or output. It is `meaning` if the verdict
-        depends on the problem.
+        that the answer exceeded: time, memory, length, processes, files or output. It is `meaning` if the
+        verdict depends on the problem.
     components: parts of the reward by name; their sum is the reward.
     """
 
@@ -39,8 +39,15 @@ def undecided(why: str) -> Judgement:
     return Judgement(0.0, False, f"undecided:{why}")
 
 
+class Encoded(bytes):
+    """A verifier's input that is sent as it is, because a hosted verifier reads it in the service."""
+
+
 class Question(msgspec.Struct, frozen=True):
-    """One answer to judge. task: the verifier's input, pickled by the client; only a worker unpickles it."""
+    """One answer to judge. task: the verifier's input, pickled by the client; only a worker unpickles it.
+
+    The task of a hosted verifier is `Encoded` instead.
+    """
 
     number: int
     verifier: str

@@ -8,18 +8,16 @@ the text. So a hostile text affects neither the template nor other workers.
 
 import gc
 import os
-import resource
-import select
-import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
+from typing import NoReturn
 
 import msgspec
 
 from contracts.support.die_with_parent import die_with_parent
 from pipelinerl.errors.part_faults import FaultError
+from pipelinerl.judging.fork_server import ForkServer
 from pipelinerl.judging.isolation import Confinement, close_all_but, imported_paths, undumpable
 from pipelinerl.judging.isolation.privileges import adopt_orphans, first_when_memory_ends
 from pipelinerl.judging.wire import Judgement
@@ -30,8 +28,6 @@ from pipelinerl.judging.worker_messages import (
     READY,
     WORDS,
     Asked,
-    End,
-    Ended,
     Failed,
     Judged,
     Ready,
@@ -43,85 +39,18 @@ from pipelinerl.judging.worker_messages import (
 Judge = Callable[[str, bytes, str], Judgement]  # (verifier's name, task, text)
 
 
-class Template:
-    """The process that forks workers on the pool's requests, and reaps them."""
+class Template(ForkServer):
+    """The process that forks workers. `judge` and `confinement` are those of each worker."""
 
     def __init__(self, control: socket.socket, judge: Judge, confinement: Confinement):
-        self._control = control
+        super().__init__(control, Start, descriptors=1)
         self._judge = judge
         self._confinement = confinement
-        self._workers: dict[int, int] = {}  # process id -> the pool's number of the worker
-        self._decode = msgspec.msgpack.Decoder(Start | End).decode
 
-    def serve(self) -> None:
-        """Serves until the pool closes the control socket."""
-        woken, wake = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(woken, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        while True:
-            readable, _, _ = select.select([self._control, woken], [], [])
-            if woken in readable:
-                os.read(woken, 4096)
-                self._reap()
-            if self._control in readable and not self._obey():
-                return
-
-    def _obey(self) -> bool:
-        try:
-            message, descriptors, _, _ = socket.recv_fds(self._control, LONGEST_CONTROL, 1)
-        except ConnectionResetError:
-            return False
-        if not message:
-            return False
-        request = self._decode(message)
-        if isinstance(request, Start):
-            self._start(request.worker, descriptors[0])
-        else:
-            self._end(request.worker)
-        return True
-
-    def _start(self, worker: int, channel: int) -> None:
-        process = os.fork()
-        if not process:
-            try:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                close_all_but({0, 1, 2, channel, *self._confinement.descriptors})
-                Worker(channel, self._judge, self._confinement).run()
-            finally:
-                os._exit(1)
-        os.close(channel)
-        self._workers[process] = worker
-
-    def _end(self, worker: int) -> None:
-        for process, number in self._workers.items():
-            if number == worker:
-                os.kill(process, signal.SIGKILL)
-
-    def _reap(self) -> None:
-        """Reaps ended children, and kills adopted processes, which ended workers had started."""
-        with suppress(ChildProcessError):
-            while (ended := os.wait4(-1, os.WNOHANG))[0]:
-                process, status, used = ended
-                if process in self._workers:
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.killpg(process, signal.SIGKILL)
-                    self._report(self._workers.pop(process), status, used)
-                for stray in self._strays():
-                    os.kill(stray, signal.SIGKILL)
-
-    def _strays(self) -> set[int]:
-        """Returns the adopted children, or none if the kernel does not list children."""
-        with suppress(OSError), open("/proc/thread-self/children") as children:
-            return {int(child) for child in children.read().split()} - self._workers.keys()
-        return set()
-
-    def _report(self, worker: int, status: int, used: resource.struct_rusage) -> None:
-        code = os.waitstatus_to_exitcode(status)
-        ended = Ended(worker, code, used.ru_utime + used.ru_stime, used.ru_maxrss << 10)
-        self._control.send(msgspec.msgpack.encode(ended))
+    def run(self, request: Start, descriptors: Sequence[int]) -> NoReturn:
+        (channel,) = descriptors
+        close_all_but({0, 1, 2, channel, *self._confinement.descriptors})
+        Worker(channel, self._judge, self._confinement).run()
 
 
 class Worker:
@@ -132,8 +61,8 @@ class Worker:
         self._judge = judge
         self._confinement = confinement
 
-    def run(self) -> None:
-        """Confines the process, then answers questions. Does not return."""
+    def run(self) -> NoReturn:
+        """Confines the process, then answers questions."""
         try:
             self._confinement.enter()
         except (OSError, ValueError) as error:

@@ -69,6 +69,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     code: int
     cpu_s: float
     memory_bytes: int  # peak resident memory
+    late: bool = False  # True if the template has ended it, because it took too long
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ class Answering:
 
 def served(socket: Path, workers: Answering, ask: Callable[[JudgingClient], Awaitable]) -> object:
     async def scenario():
-        service = Service(workers, OPTIONS, Measurements(1), {os.getuid()})
+        service = Service(workers, {}, OPTIONS, Measurements(1), {os.getuid()})
         client = JudgingClient(socket, OPTIONS)
         async with await asyncio.start_unix_server(service.serve, socket):
             try:

@@ -21,16 +21,18 @@ class Confinement:
     """A prepared level, which forks of this process enter in less than a millisecond.
 
     readable: files and directory trees that can be read at `sealed`.
+    of_programs: True for programs with input and output of their own, which keep descriptors 0 to 2.
     Raises OSError with the reason if the level is not available on this machine.
     """
 
-    def __init__(self, level: Level, limits: Limits, readable: Sequence[str]):
+    def __init__(self, level: Level, limits: Limits, readable: Sequence[str], of_programs: bool = False):
         self._level = level
+        self._of_programs = of_programs
         self._limits = limits
         self._rules: int | None = None
         self._filter = b""
         if level is Level.SEALED:
-            self._filter = seccomp.program()
+            self._filter = seccomp.program(of_programs)
             self._rules = landlock.ruleset(readable)
 
     @property
@@ -39,10 +41,11 @@ class Confinement:
         return set() if self._rules is None else {self._rules}
 
     def enter(self) -> None:
-        """Confines this process, which must have one thread, and discards its output."""
+        """Confines this process, which must have one thread, and discards its output, unless of programs."""
         if len(os.listdir("/proc/self/task")) > 1:
             raise OSError(errno.EBUSY, "a process with several threads cannot be confined")
-        _silence()
+        if not self._of_programs:
+            _silence()
         if os.getpgid(0) != os.getpid():
             os.setsid()
         privileges.no_new_privileges()

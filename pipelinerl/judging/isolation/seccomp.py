@@ -36,6 +36,8 @@ ALLOWED_WORDS = {  # call -> index of one argument, and the values allowed for i
     "prctl": (0, (15, 16, 0x53564D41)),  # names of threads and of memory
     "prlimit64": (2, (0,)),  # only reading a limit
 }
+OF_PROGRAMS = ["getsockname", "recvfrom", "sendto", "setrlimit"]  # sockets come only in pairs; limits go down
+OF_PROGRAMS_WORDS = {"socketpair": (0, (1,)), "prlimit64": (0, (0,))}  # AF_UNIX; its own limits
 NO_MORE_PROCESSES = ("fork", "vfork")
 REFUSED = ("socket", "socketpair", "connect", "bind", "execve", "execveat", "kill", "tkill", "tgkill")
 
@@ -44,16 +46,21 @@ class Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-def program() -> bytes:
-    """Returns the filter in the kernel's format. Raises OSError if libseccomp is missing."""
+def program(of_programs: bool = False) -> bytes:
+    """Returns the filter in the kernel's format. Raises OSError if libseccomp is missing.
+
+    of_programs: also allows pairs of sockets, which event loops need, and limits of the process's own.
+    """
     try:
         import pyseccomp as library
     except (ImportError, RuntimeError) as error:
         raise OSError(errno.ENOSYS, f"libseccomp cannot be used: {error}") from error
     rules = library.SyscallFilter(library.ERRNO(errno.ENOSYS))
-    for name in ALLOWED:
+    more = OF_PROGRAMS if of_programs else []
+    for name in (*ALLOWED, *more):
         _add(library, rules, library.ALLOW, name)
-    for name, (place, values) in ALLOWED_WORDS.items():
+    words = ALLOWED_WORDS | OF_PROGRAMS_WORDS if of_programs else ALLOWED_WORDS
+    for name, (place, values) in words.items():
         for value in values:
             _add(library, rules, library.ALLOW, name, library.Arg(place, library.EQ, value))
     is_thread = library.Arg(0, library.MASKED_EQ, CLONE_THREAD, CLONE_THREAD)
@@ -63,7 +70,8 @@ def program() -> bytes:
     for name in NO_MORE_PROCESSES:
         _add(library, rules, library.ERRNO(errno.EAGAIN), name)
     for name in REFUSED:
-        _add(library, rules, library.ERRNO(errno.EACCES), name)
+        if name not in words:  # with other arguments than these it is no call that there is
+            _add(library, rules, library.ERRNO(errno.EACCES), name)
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)
         file.seek(0)

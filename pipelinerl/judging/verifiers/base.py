@@ -3,11 +3,10 @@
 import abc
 import pickle
 from collections.abc import Mapping
-from pkgutil import resolve_name
 from typing import Any
 
 from pipelinerl.errors.part_faults import FaultError, describe_fault
-from pipelinerl.judging.options import REUSED
+from pipelinerl.judging.making import made_of
 from pipelinerl.judging.wire import Judgement, undecided
 
 A_JUDGEMENT = "a Judgement(reward, success, outcome)"
@@ -76,11 +75,4 @@ def make_verifier(name: str, spec: Mapping[str, Any]) -> Verifier:
 
     Raises ValueError with the verifier's name if the constructor fails or the class is not a Verifier.
     """
-    options = {key: value for key, value in spec.items() if key not in ("_target_", REUSED)}
-    try:
-        verifier = resolve_name(spec["_target_"])(**options)
-        if not isinstance(verifier, Verifier):
-            raise TypeError("it makes no pipelinerl.judging.verifiers.Verifier")
-        return verifier
-    except Exception as error:
-        raise ValueError(f"verifier {name} ({spec['_target_']}): {type(error).__name__}: {error}") from error
+    return made_of(name, spec, Verifier)

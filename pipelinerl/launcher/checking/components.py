@@ -82,7 +82,7 @@ def check_observers(config: RunConfig, run_dir: Path, is_resumed: bool) -> None:
         if observer.name in logs:
             raise PlanError(f"{key}: there are two processes with the name {observer.name}; leave one out")
         _check_command(key, observer)
-        if reason := observer.refusal(config, run_dir, is_resumed):
+        if reason := observer.refusal(config.model_dump(by_alias=True), run_dir, is_resumed):
             raise PlanError(f"{key}: {reason}")
         logs.add(observer.name)
 

@@ -32,7 +32,9 @@ def write(file, content="1"):
 
 def checkpoint(directory, version, content="1"):
     write(directory / f"checkpoints/{version:08d}/worker/weights", content)
-    write(directory / f"checkpoints/{version:08d}/position.json", f'{{"version":{version},"rollouts_offset":0}}')
+    write(
+        directory / f"checkpoints/{version:08d}/position.json", f'{{"version":{version},"rollouts_offset":0}}'
+    )
 
 
 def remove_checkpoint(directory, version):
@@ -159,7 +161,7 @@ def test_a_copy_that_was_resumed_is_a_run_of_its_own(run, copy):
 
 def refusal(run, to, *settings, is_resumed=False):
     config = compose_config(["observers=copy", f"observers.copy.to={to}", *settings])
-    return RunCopy(str(to)).refusal(config, run, is_resumed)
+    return RunCopy(str(to)).refusal(config.model_dump(by_alias=True), run, is_resumed)
 
 
 def test_what_cannot_be_copied_is_refused_before_the_start(tmp_path, run, copy):
@@ -169,7 +171,8 @@ def test_what_cannot_be_copied_is_refused_before_the_start(tmp_path, run, copy):
     assert refusal(tmp_path / "new", place) is None
     assert "exists, and is no copy of this new run" in refusal(run, place)
     assert "is no copy of" in refusal(tmp_path / "other" / "run", place, is_resumed=True)
-    assert "is itself the copy" in refusal(copy, place, is_resumed=True)
+    assert refusal(copy, place, is_resumed=True) is None
+    assert "is the run itself" in refusal(copy, place)
     assert "into its own directory" in refusal(run, run / "copies", is_resumed=True)
     assert "set checkpoint.every" in refusal(run, place, "checkpoint.every=null", is_resumed=True)
     assert "set streams=files" in refusal(run, place, "streams=redis", is_resumed=True)

@@ -18,6 +18,7 @@ from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.judges import judging_of
 from pipelinerl.errors import PartError, PlanError
 from pipelinerl.errors.part_faults import location_of, root_of
+from pipelinerl.judging.options import HOSTED
 from pipelinerl.launcher.checking.components import check_components, has_value_head
 from pipelinerl.launcher.checking.trial import component_calls as calls
 from pipelinerl.launcher.checking.trial import domain_calls
@@ -165,7 +166,7 @@ class Trial:
         if domain:
             specs = judging_of(self._config.judging, domain).verifiers
         for name, spec in specs.items():
-            if not has_user_component(spec):
+            if not has_user_component(spec) or spec.get(HOSTED):  # a hosted one needs its service
                 continue
             path = spec["_target_"]
             expected = "a verifier that can be made"

@@ -1,0 +1,127 @@
+"""The domain of programs: problems with tests, for which the model writes Python."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from heapq import nlargest
+from typing import Any
+
+from extensions.programs.schemas import CodeProblem
+from extensions.programs.sources import Problems, source_of
+from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified, digest_of, judged_attempt
+from pipelinerl.judging.options import HOSTED
+
+VERIFIER = "extensions.programs.verifier.ProgramVerifier"
+WALL_PER_CPU = 10  # longest wall time of a submission on a busy machine, in its longest CPU time
+HELD_OUT = "held out"
+
+
+class Code(Verified):
+    """Problems for which the model writes a program, which is run on tests.
+
+    train, heldout: names of sources. Training problems with the statement of a held-out one are left out.
+    sources: data sets by name, each with the fields of `Source`.
+    system_prompt: precedes every problem; null adds none.
+    programs: options of `ProgramVerifier`: limits, and whether the reward is a share.
+    """
+
+    name = "code"
+
+    def __init__(
+        self,
+        train: Sequence[str],
+        heldout: Sequence[str],
+        sources: Mapping[str, Mapping[str, Any]],
+        system_prompt: str | None,
+        programs: Mapping[str, Any],
+        seed: int = 0,
+    ):
+        longest_s = WALL_PER_CPU * float(programs.get("submission_cpu_s", 30.0))
+        super().__init__({"_target_": VERIFIER, HOSTED: longest_s, **programs})
+        if not train or not heldout:
+            raise ValueError("train and heldout must each name a source")
+        for name in [*train, *heldout]:
+            if name not in sources:
+                raise ValueError(f"no source {name!r}; there are {', '.join(sources)}")
+        self._sources = {name: source_of(name, sources[name]) for name in dict.fromkeys([*train, *heldout])}
+        self._train_names = train
+        self._heldout_names = heldout
+        self._system_prompt = system_prompt
+
+    @property
+    def fetches(self) -> bool:
+        return not all(source.is_local for source in self._sources.values())
+
+    @property
+    def train_size(self) -> int:
+        return len(self._train)
+
+    @property
+    def heldout_size(self) -> int:
+        return len(self._heldout)
+
+    def train_problem(self, index: int) -> Problem:
+        return self._problem(*self._train[index])
+
+    def heldout_problem(self, index: int) -> Problem:
+        return self._problem(*self._heldout[index])
+
+    def longest_problems(self, count: int) -> list[int]:
+        return _longest(self._train, count)
+
+    def longest_heldout(self, count: int) -> list[int]:
+        return _longest(self._heldout, count)
+
+    def digest(self) -> str:
+        return digest_of(f"{each.statement}\0{each.task.encoded()!r}" for _, each in self._train)
+
+    def plan_notes(self) -> Iterator[str]:
+        used = Counter(name for name, _ in [*self._train, *self._heldout])
+        for name, problems in self._problems.items():
+            left_out = problems.left_out + Counter({HELD_OUT: self._left_out[name]})
+            less = "".join(f"; left out: {count:,} {reason}" for reason, count in left_out.items())
+            yield f"{name}: {used[name]:,} problems{less}"
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        """Returns the attempt. Metrics: those of the verifier, and judged_<word> for each outcome's word."""
+        answer = await client.chat(problem.messages)
+        judgement = await self.judged(client, problem, answer.text)
+        attempt = judged_attempt([answer.completion], judgement)
+        counts = {f"judged_{word}": float(word == judgement.word) for word in ("right", "wrong", "no_answer")}
+        return replace(attempt, metrics=counts | attempt.metrics)
+
+    # Loaded at first use, so that a run can be planned without its data.
+
+    @cached_property
+    def _problems(self) -> dict[str, Problems]:
+        return {name: Problems(name, source) for name, source in self._sources.items()}
+
+    @cached_property
+    def _heldout(self) -> list[tuple[str, CodeProblem]]:
+        return [(name, each) for name in self._heldout_names for each in self._problems[name].found]
+
+    @cached_property
+    def _train(self) -> list[tuple[str, CodeProblem]]:
+        held_out = {each.statement for _, each in self._heldout}
+        every = [(name, each) for name in self._train_names for each in self._problems[name].found]
+        train = [(name, each) for name, each in every if each.statement not in held_out]
+        if not train:
+            raise ValueError("every training problem is held out too; name other sources")
+        return train
+
+    @cached_property
+    def _left_out(self) -> Counter[str]:
+        """The counts of training problems that are held out too, by source."""
+        found = Counter({name: len(self._problems[name].found) for name in self._train_names})
+        return found - Counter(name for name, _ in self._train)
+
+    def _problem(self, name: str, each: CodeProblem) -> Problem:
+        messages = [{"role": "user", "content": each.statement}]
+        if self._system_prompt:
+            messages.insert(0, {"role": "system", "content": self._system_prompt})
+        return Problem(f"{name}/{each.problem_id}", messages, each.task.encoded(), domain=name)
+
+
+def _longest(problems: Sequence[tuple[str, CodeProblem]], count: int) -> list[int]:
+    return nlargest(count, range(len(problems)), key=lambda index: len(problems[index][1].statement))

@@ -1,0 +1,152 @@
+"""Runs programs on tests, one confined process for each test. The judging service calls it."""
+
+import asyncio
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+from extensions.programs.messages import NOT_DECIDED, ProgramSetup, RunProgram, Status
+from pipelinerl.judging.isolation import clean_environment
+from pipelinerl.judging.template import Template, TemplateError, WorkerLostError
+from pipelinerl.judging.worker_messages import Ended
+
+COMMAND = (sys.executable, "-m", "extensions.programs.template")
+TRIES = 3  # processes for a test, if they are lost through no fault of the program
+KILLS = 2  # by the kernel, before the program is taken as the cause
+AT_ONCE = 1 << 16  # bytes of a pipe that are read at once
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+KILLED = -9
+TOO_MUCH_TIME = -24  # SIGXCPU
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a program did on an input. why_not: the limit that it exceeded, or what it needs; "" if none.
+
+    is_fine: True if it ended with status 0.
+    """
+
+    output: bytes
+    is_fine: bool
+    cpu_s: float
+    why_not: str = ""
+
+
+class Programs:
+    """Runs programs. output_bytes: the longest output. cpu_s: the longest CPU time of a test.
+
+    restarts: the number of restarts of the template.
+    """
+
+    def __init__(self, setup: ProgramSetup, cpu_s: float, output_bytes: int):
+        self._setup = setup
+        self._cpu_s = cpu_s
+        self._output_bytes = output_bytes
+        self._environment = clean_environment({})
+        self._template: Template | None = None
+        self._starting = asyncio.Lock()
+        self.restarts = 0
+
+    async def start(self) -> None:
+        """Starts the template, and tries an innocent program. Raises TemplateError with the reason."""
+        await self._running()
+        try:
+            ran = await self.run(b"print(input())", None, b"innocent")
+        except WorkerLostError as error:
+            raise TemplateError(f"programs cannot run here: {error}") from error
+        if ran.output != b"innocent\n":
+            raise TemplateError(f"programs cannot run here: {ran.why_not or 'an innocent one failed'}")
+
+    async def close(self) -> None:
+        if self._template:
+            await self._template.close()
+
+    async def run(self, source: bytes, entry: str | None, given: bytes) -> Ran:
+        """Runs a program, or its function `entry`, on this standard input. Raises WorkerLostError."""
+        kills = 0
+        for _ in range(TRIES):
+            with suppress(WorkerLostError):
+                ran, ended = await self._tried(source, entry, given)
+                kills += ended.code == KILLED and not ended.late
+                if ran.why_not != "memory" or ended.code != KILLED or kills == KILLS:
+                    return ran
+        raise WorkerLostError("programs are lost, or killed, before they end")
+
+    async def _tried(self, source: bytes, entry: str | None, given: bytes) -> tuple[Ran, Ended]:
+        template = await self._running()
+        with ExitStack() as stack:
+            reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            stack.callback(os.close, reading)
+            try:
+                os.set_blocking(writing, True)
+                files = [stack.enter_context(in_memory(data)) for data in (given, source)]
+                request = partial(RunProgram, entry=entry)
+                number, ending = template.fork(request, [files[0], writing, files[1]])
+            finally:
+                os.close(writing)
+            try:
+                output = await self._read(reading)
+                if len(output) > self._output_bytes:
+                    template.end(number)
+                ended = await asyncio.shield(ending)
+            except BaseException:
+                template.end(number)
+                raise
+        return self._ran(output, ended), ended
+
+    def _ran(self, output: bytes, ended: Ended) -> Ran:
+        why_not = NOT_DECIDED.get(ended.code, "")
+        if len(output) > self._output_bytes:
+            why_not = "output"
+        elif ended.late or ended.code == TOO_MUCH_TIME or ended.cpu_s > self._cpu_s:
+            why_not = "time"
+        elif ended.code == KILLED:
+            why_not = "memory"
+        return Ran(output, ended.code == Status.FINE and not why_not, ended.cpu_s, why_not)
+
+    async def _read(self, reading: int) -> bytes:
+        """Returns what the program prints until its end, or until it has printed too much."""
+        loop = asyncio.get_running_loop()
+        output = bytearray()
+        done = loop.create_future()
+
+        def read() -> None:
+            with suppress(BlockingIOError):
+                part = os.read(reading, AT_ONCE)
+                output.extend(part)
+                if not (done.done() or (part and len(output) <= self._output_bytes)):
+                    done.set_result(None)
+
+        loop.add_reader(reading, read)
+        try:
+            await done
+        finally:
+            loop.remove_reader(reading)
+        return bytes(output)
+
+    async def _running(self) -> Template:
+        async with self._starting:
+            if self._template and self._template.is_lost:
+                await self._template.close()
+                self._template = None
+                self.restarts += 1
+            if self._template is None:
+                self._template = await Template.started(self._setup, self._environment, COMMAND)
+            return self._template
+
+
+@contextmanager
+def in_memory(data: bytes) -> Iterator[int]:
+    """Yields the descriptor of a file with this content, which has no name and cannot be changed."""
+    file = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.write(file, data)
+        os.lseek(file, 0, os.SEEK_SET)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+        yield file
+    finally:
+        os.close(file)

@@ -1,0 +1,49 @@
+"""What a program is judged by. The judging service reads a task itself, so it is no pickle."""
+
+from typing import Literal
+
+import msgspec
+
+from pipelinerl.judging.wire import Encoded
+
+MOST_TESTS = 64
+Mode = Literal["stdin", "function"]
+Compare = Literal["lines", "tokens", "floats", "json", "wrapped"]
+
+
+class Test(msgspec.Struct, frozen=True):
+    """input: standard input, or the JSON list of a function's arguments. expected: output, or JSON."""
+
+    __test__ = False  # no class of tests, for pytest
+
+    input: str
+    expected: str
+
+
+class ProgramTask(msgspec.Struct, frozen=True):
+    """The tests of a problem.
+
+    mode: stdin if the program reads and prints; function if it defines `entry`, itself or in a `Solution`.
+    compare: how an output is compared with the expected one (`compare.py`).
+    """
+
+    tests: list[Test]
+    mode: Mode = "stdin"
+    entry: str | None = None
+    compare: Compare = "lines"
+
+    def __post_init__(self) -> None:
+        if not self.tests:
+            raise ValueError("a problem has no tests")
+        if len(self.tests) > MOST_TESTS:
+            raise ValueError(f"a problem has {len(self.tests)} tests, and {MOST_TESTS} is the most")
+        if (self.mode == "function") != bool(self.entry and self.entry.isidentifier()):
+            raise ValueError(f"mode={self.mode} does not go with entry={self.entry!r}")
+
+    def encoded(self) -> Encoded:
+        return Encoded(msgspec.msgpack.encode(self))
+
+
+def decoded(task: bytes) -> ProgramTask:
+    """Returns the task. Raises msgspec.MsgspecError if it is none."""
+    return msgspec.msgpack.decode(task, type=ProgramTask)

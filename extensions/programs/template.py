@@ -1,0 +1,98 @@
+"""The process that forks a confined process for each test of a program.
+
+The pool starts `python -m extensions.programs.template` with a socket as its standard input. A program's
+process starts with the modules that solutions import, and with none of this project's.
+"""
+
+import gc
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from contracts.support.die_with_parent import die_with_parent
+from extensions.programs.messages import DESCRIPTORS, LONGEST_SOURCE, ProgramSetup, RunProgram, Status
+from extensions.programs.running import OURS, run_program
+from extensions.programs.waits import waited_s
+from pipelinerl.judging.fork_server import ForkServer
+from pipelinerl.judging.isolation import Confinement, close_all_but, imported_paths, undumpable
+from pipelinerl.judging.isolation.privileges import adopt_orphans, first_when_memory_ends
+from pipelinerl.judging.worker_messages import LONGEST_CONTROL, WORDS, Ended, Ready
+
+LOOK_S = 0.1  # between two looks at the times of processes
+
+
+class ProgramTemplate(ForkServer):
+    """Forks programs, and ends those that take longer than `wall_s` without their waits for a processor."""
+
+    def __init__(self, control: socket.socket, confinement: Confinement, wall_s: float):
+        super().__init__(control, RunProgram, DESCRIPTORS, LOOK_S)
+        self._confinement = confinement
+        self._wall_s = wall_s
+        self._late: set[int] = set()
+        self._looked = 0.0
+
+    def run(self, request: RunProgram, descriptors: Sequence[int]) -> NoReturn:
+        source = _prepared(descriptors)
+        close_all_but({0, 1, 2, *self._confinement.descriptors})
+        try:
+            self._confinement.enter()
+        except (OSError, ValueError):
+            os._exit(Status.NOT_CONFINED)
+        run_program(source, request.entry)
+
+    def look(self) -> None:
+        now = time.monotonic()
+        if now < self._looked + LOOK_S:
+            return
+        self._looked = now
+        for process in self.began.keys() - self._late:
+            spent_s = now - self.began[process]
+            if spent_s > self._wall_s and spent_s - waited_s(process) > self._wall_s:
+                self._late.add(process)
+                os.kill(process, signal.SIGKILL)
+
+    def report(self, process: int, worker: int, status: int, used: resource.struct_rusage) -> Ended:
+        ended = super().report(process, worker, status, used)
+        is_late = process in self._late
+        self._late.discard(process)
+        return msgspec.structs.replace(ended, late=is_late)
+
+
+def _prepared(descriptors: Sequence[int]) -> bytes:
+    """Makes the descriptors standard input and output, and returns the source."""
+    given, output, program = descriptors
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number, descriptor in enumerate((given, output, nowhere)):
+        os.dup2(descriptor, number)
+    return os.pread(program, LONGEST_SOURCE, 0)
+
+
+def main() -> None:
+    """Prepares the confinement that the pool names, reports the result, and serves."""
+    control = socket.socket(fileno=os.dup(0))
+    first_when_memory_ends()  # rather than the trainer
+    undumpable()
+    adopt_orphans()
+    die_with_parent()
+    setup = msgspec.msgpack.decode(control.recv(LONGEST_CONTROL), type=ProgramSetup)
+    try:
+        readable = [path for path in imported_paths() if Path(path).name not in OURS]
+        confinement = Confinement(setup.level, setup.limits, readable, of_programs=True)
+    except OSError as error:
+        control.send(msgspec.msgpack.encode(Ready(f"{type(error).__name__}: {error}"[:WORDS])))
+        return
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy the pages of all modules
+    control.send(msgspec.msgpack.encode(Ready()))
+    ProgramTemplate(control, confinement, setup.wall_s).serve()
+
+
+if __name__ == "__main__":
+    main()

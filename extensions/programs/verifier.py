@@ -1,0 +1,116 @@
+"""The verifier of programs: runs them on a problem's tests, and compares their output."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from extensions.programs.compare import COMPARISONS
+from extensions.programs.extract import program_in
+from extensions.programs.messages import LONGEST_SOURCE, ProgramSetup
+from extensions.programs.pool import Programs, Ran
+from extensions.programs.tasks import ProgramTask, decoded
+from pipelinerl.judging.hosted import HostedVerifier
+from pipelinerl.judging.isolation import Level, Limits
+from pipelinerl.judging.wire import Judgement, undecided
+from pipelinerl.judging.workers import VerifierError
+
+OPEN_FILES = 64
+
+
+@dataclass
+class Tally:
+    """The tests of a submission: how many passed, their CPU time, and what kept others from a verdict."""
+
+    passed: int = 0
+    cpu_s: float = 0.0
+    why_not: Counter[str] = field(default_factory=Counter)
+
+
+class ProgramVerifier(HostedVerifier):
+    """Judges the last block of Python in an answer by its output on each test.
+
+    cpu_s: CPU time of a test, and its time without waits for a processor. submission_cpu_s: of all tests.
+    memory_bytes: address space of a program beside the interpreter's. output_bytes: the longest output.
+    share: True if the reward is the share of tests that pass. Else all must pass, and no test runs after one
+        that does not.
+    """
+
+    def __init__(
+        self,
+        cpu_s: float = 4.0,
+        submission_cpu_s: float = 30.0,
+        memory_bytes: int = 1 << 30,
+        output_bytes: int = 1 << 16,
+        share: bool = False,
+    ):
+        if not (cpu_s > 0 and submission_cpu_s >= cpu_s and memory_bytes > 0 and output_bytes > 0):
+            raise ValueError("limits are positive numbers, and submission_cpu_s is not less than cpu_s")
+        self._cpu_s = cpu_s
+        self._submission_cpu_s = submission_cpu_s
+        self._memory_bytes = memory_bytes
+        self._output_bytes = output_bytes
+        self._share = share
+        self._programs: Programs | None = None
+
+    async def start(self, level: Level) -> None:
+        limits = Limits(self._memory_bytes, cpu_s=math.ceil(self._cpu_s) + 1, open_files=OPEN_FILES)
+        setup = ProgramSetup(level, limits, wall_s=self._cpu_s)
+        self._programs = Programs(setup, self._cpu_s, self._output_bytes)
+        await self._programs.start()
+
+    async def close(self) -> None:
+        if self._programs:
+            await self._programs.close()
+
+    async def judged(self, task: bytes, text: str) -> Judgement:
+        """Returns the judgement. Metrics: the tests that passed and their share, and the CPU seconds."""
+        try:
+            tests = decoded(task)
+        except msgspec.MsgspecError as error:
+            raise VerifierError(f"the task of a program cannot be read: {error}") from error
+        program = program_in(text)
+        if program is None:
+            return Judgement(0.0, False, "no_answer")
+        source = program.encode()
+        if len(source) > LONGEST_SOURCE:
+            return undecided("length")
+        return self._judgement(tests, await self._tried(tests, source))
+
+    async def _tried(self, task: ProgramTask, source: bytes) -> Tally:
+        tally = Tally()
+        compare = COMPARISONS[task.compare]
+        for test in task.tests:
+            if tally.cpu_s > self._submission_cpu_s:
+                tally.why_not["time"] += 1
+                break
+            ran = await self._programs.run(source, task.entry, test.input.encode())
+            tally.cpu_s += ran.cpu_s
+            if is_right(ran, test.expected, compare):
+                tally.passed += 1
+                continue
+            tally.why_not[ran.why_not] += 1
+            if not self._share:
+                break
+        return tally
+
+    def _judgement(self, task: ProgramTask, tally: Tally) -> Judgement:
+        share = tally.passed / len(task.tests)
+        metrics = {"tests_passed": float(tally.passed), "test_share": share, "program_cpu_s": tally.cpu_s}
+        is_solved = tally.passed == len(task.tests)
+        if is_solved:
+            return Judgement(1.0, True, "right", metrics=metrics)
+        why_not = next(iter(tally.why_not))  # of the first test that did not pass
+        outcome = f"undecided:{why_not}" if why_not else "wrong"
+        reward = share if self._share else 0.0
+        return Judgement(reward, False, outcome, metrics=metrics)
+
+
+def is_right(ran: Ran, expected: str, compare: Callable[[str, str], bool]) -> bool:
+    """Returns True if the program ended well and printed what is expected."""
+    try:
+        return ran.is_fine and compare(ran.output.decode(), expected)
+    except UnicodeDecodeError:
+        return False

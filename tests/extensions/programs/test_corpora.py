@@ -1,0 +1,85 @@
+"""Right programs are judged right, and hostile ones get a verdict, harm nobody, and leave nothing."""
+
+import asyncio
+import os
+import re
+from contextlib import asynccontextmanager
+
+import psutil
+import pytest
+
+from extensions.programs.tasks import ProgramTask, Test
+from extensions.programs.verifier import ProgramVerifier
+from pipelinerl.judging.isolation import Level
+from tests.extensions.programs.corpus import programs
+
+HONEST = programs("honest.txt")
+HOSTILE = programs("hostile.txt")
+CPU_S = 1.0
+AT_ONCE = 3
+INNOCENT = "```python\nprint(sum(range(int(input()))))\n```"
+TASK = ProgramTask([Test("5", "10")]).encoded()
+
+
+@asynccontextmanager
+async def verifier(**options):
+    made = ProgramVerifier(**options)
+    try:
+        await made.start(Level.SEALED)
+        yield made
+    finally:
+        await made.close()
+
+
+async def outcomes(judge, of_programs, given=None):
+    """Returns the outcome of each program by name."""
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def outcome(program):
+        task = ProgramTask([Test(program.given if given is None else given, program.expected or "through\n")])
+        async with free:
+            return program.name, (await judge.judged(task.encoded(), program.answer)).outcome
+
+    return dict(await asyncio.gather(*map(outcome, of_programs)))
+
+
+def unlike(of_programs, found):
+    return {
+        p.name: found[p.name] for p in of_programs if not re.fullmatch(p.outcome + "(:.*)?", found[p.name])
+    }
+
+
+def test_right_programs_are_judged_right_or_say_what_the_level_lacks():
+    async def judged():
+        async with verifier() as judge:
+            return await outcomes(judge, HONEST)
+
+    assert unlike(HONEST, asyncio.run(judged())) == {}
+
+
+def test_hostile_programs_get_a_verdict_and_leave_nothing(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o644)
+
+    async def judged():
+        async with verifier(cpu_s=CPU_S, memory_bytes=1 << 28) as judge:
+            (template,) = psutil.Process().children()
+            found = await outcomes(judge, HOSTILE, f"{secret}\n{os.getpid()}\n{template.pid}\n")
+            assert template.is_running() and template.children() == []
+            assert (await judge.judged(TASK, INNOCENT)).outcome == "right"
+            return found
+
+    before = len(os.listdir("/proc/self/fd"))
+    found = asyncio.run(judged())
+    assert unlike(HOSTILE, found) == {}
+    assert secret.read_text() == "secret" and oct(secret.stat().st_mode)[-3:] == "644"
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not [name for folder in ("/tmp", "/dev/shm") for name in os.listdir(folder) if "through" in name]
+
+
+@pytest.mark.parametrize(
+    "kind", ["time", "memory", "output", "bombs", "files", "network", "secrets", "processes"]
+)
+def test_each_kind_has_programs(kind):
+    assert len([program for program in HOSTILE if program.kind == kind]) >= 5

@@ -1,0 +1,41 @@
+"""The template of programs without a defence: python -m tests.extensions.programs.weakened DEFENCE"""
+
+import sys
+
+from extensions.programs import running, template
+from pipelinerl.judging.isolation import landlock, limits, seccomp
+
+
+def nothing(*_, **__):
+    return None
+
+
+def keep_modules():
+    running.OURS = ()
+
+
+def keep_environment():
+    running.ENVIRONMENT = tuple(running.os.environ)
+
+
+def keep_descriptors():
+    template.close_all_but = nothing
+
+
+def no_memory_limit():
+    limits.resource.RLIMIT_AS = limits.resource.RLIMIT_CORE
+
+
+DEFENCES = {
+    "files": lambda: setattr(landlock, "restrict", nothing),
+    "calls": lambda: setattr(seccomp, "restrict", nothing),
+    "memory": no_memory_limit,
+    "time": lambda: setattr(template.ProgramTemplate, "look", nothing),
+    "modules": keep_modules,
+    "environment": keep_environment,
+    "descriptors": keep_descriptors,
+}
+
+if __name__ == "__main__":
+    DEFENCES[sys.argv[1]]()
+    template.main()
