@@ -6,7 +6,7 @@ PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed soak-kit-unusual
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging soak-conversations $(KITS) soak-adapters \
+SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging soak-programs soak-conversations $(KITS) soak-adapters \
 	soak-engines-vllm soak-engines-sglang soak-overlapped-vllm soak-math-7b $(PARALLEL) $(THOROUGH) \
 	soak-real soak-real-engines soak-runs soak-viewer soak-ray soak-slurm soak-islands soak-islands-learning \
 	$(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-chaos-colocated $(HOSTILE)
@@ -78,6 +78,9 @@ $(PARALLEL): soak-parallel-%:
 
 $(THOROUGH): soak-thorough-%:
 	$(LONG) -k $* tests/engines/test_thorough.py
+
+soak-programs:
+	$(LONG) -s tests/extensions/programs
 
 soak-real:
 	$(VENV)/bin/python -m extensions.real_model smollm2

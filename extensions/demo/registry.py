@@ -27,6 +27,7 @@ DEMO_MODELS = {
     "hybrid": DemoModel(CACHE / "hybrid_model", f"{RECIPES}.hybrid.HybridRecipe"),
     "thinking": DemoModel(CACHE / "thinking_model", f"{RECIPES}.thinking.ThinkingRecipe", begins_with="sums"),
     "guessing": DemoModel(CACHE / "guessing_model", f"{RECIPES}.guessing.GuessingRecipe"),
+    "expressions": DemoModel(CACHE / "expressions_model", f"{RECIPES}.expressions.ExpressionsRecipe"),
     "word_problems": DemoModel(CACHE / "word_problems_model", f"{RECIPES}.word_problems.WordProblemsRecipe"),
 }
 

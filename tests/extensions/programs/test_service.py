@@ -1,6 +1,9 @@
 """Programs in the judging service, as a run asks it, and through its restarts."""
 
 import asyncio
+import os
+import random
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -14,6 +17,8 @@ from tests.limits import HANG_S
 
 SPEC = {"_target_": VERIFIER, HOSTED: HANG_S}
 SECRETS = [program for program in programs("hostile.txt") if program.kind == "secrets"]
+SUBMISSIONS = 2000
+STRIKES = 30
 SLEEPS = "```python\nimport time\ntime.sleep(0.5)\nprint(10)\n```"
 
 
@@ -67,3 +72,27 @@ def test_a_machine_that_cannot_seal_programs_refuses_them_unless_it_is_said():
     ):
         asked([INNOCENT], isolation="process")
     assert asked([INNOCENT], isolation="process", require="process") == ["right"]
+
+
+@pytest.mark.long
+def test_judging_that_is_killed_and_stopped_at_random_loses_no_verdict():
+    drawn = random.Random(int(os.environ.get("SEED", "0")))
+    modules = ["extensions.programs.template", "pipelinerl.judging"]
+    right = [drawn.random() < 0.5 for _ in range(SUBMISSIONS)]
+    texts = [INNOCENT if each else INNOCENT.replace("sum", "max") for each in right]
+
+    async def strike():
+        for _ in range(STRIKES):
+            await asyncio.sleep(drawn.random())
+            if found := busy(drawn.choice(modules)):
+                hit = found[0]
+                with suppress(psutil.Error):
+                    if drawn.random() < 0.5:
+                        hit.kill()
+                    else:
+                        hit.suspend()
+                        await asyncio.sleep(drawn.random())
+                        hit.resume()
+
+    expected = ["right" if each else "wrong" for each in right]
+    assert asked(texts, strike) == expected

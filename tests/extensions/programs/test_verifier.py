@@ -15,6 +15,7 @@ from pipelinerl.judging.isolation import Level
 from pipelinerl.judging.worker_messages import Ended
 from pipelinerl.judging.workers import VerifierError
 from tests.extensions.programs.test_corpora import INNOCENT, TASK, verifier
+from tests.limits import HANG_S
 
 SOLUTION = """
 class Solution:
@@ -170,3 +171,38 @@ def test_the_level_is_the_one_that_is_asked_for():
             await judge.close()
 
     assert asyncio.run(at_process()) == "right"
+
+
+def test_no_memory_or_descriptor_of_a_program_holds_what_is_expected():
+    mark = f"expected-{os.urandom(8).hex()}"
+    task = ProgramTask([Test("1", mark)]).encoded()
+
+    async def looked_at():
+        async with verifier(cpu_s=HANG_S, submission_cpu_s=HANG_S) as judge:
+            (template,) = psutil.Process().children()
+            judging = asyncio.create_task(
+                judge.judged(task, answer("input()\nimport time\ntime.sleep(10**6)"))
+            )
+            while not (found := template.children()) or found[0].status() != psutil.STATUS_SLEEPING:
+                await asyncio.sleep(0)
+            memory = readable_memory(found[0].pid)
+            descriptors = os.listdir(f"/proc/{found[0].pid}/fd")
+            judging.cancel()
+            return memory, descriptors
+
+    memory, descriptors = asyncio.run(looked_at())
+    assert b"time.sleep(10**6)" in memory
+    assert mark.encode() not in memory
+    assert sorted(descriptors) == ["0", "1", "2"]
+
+
+def readable_memory(pid):
+    """Returns the content of the writable mappings of a process."""
+    content = []
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb") as memory:
+        for line in maps:
+            begin, end = (int(number, 16) for number in line.split()[0].split("-"))
+            if " rw" in line and "[v" not in line:
+                memory.seek(begin)
+                content.append(memory.read(end - begin))
+    return b"".join(content)

@@ -1,0 +1,103 @@
+"""What a test of a program costs, how many are judged in a second, and what is left after many submissions.
+
+    python -m benchmarks.programs [--submissions 10000] [--tests 20] [--at-once 2]
+
+It writes a table. CPU time is that of the verifier, its template and the programs.
+"""
+
+import asyncio
+import os
+import time
+from argparse import Namespace
+from collections.abc import Callable
+
+import psutil
+
+from contracts.support.command_line import command_parser
+from extensions.programs.tasks import ProgramTask, Test
+from extensions.programs.verifier import ProgramVerifier
+from pipelinerl.judging.isolation import imported_paths, strongest_level
+
+SQUARES = "```python\nn = int(input())\nprint(sum(i * i for i in range(n)))\n```"
+SHORT = 200  # submissions of a measurement of time
+
+
+def task(tests: int) -> bytes:
+    cases = [Test(str(n), str(sum(i * i for i in range(n)))) for n in range(1000, 1000 + tests)]
+    return ProgramTask(cases).encoded()
+
+
+class Measured:
+    """CPU and wall seconds since it was made, and what the processes hold."""
+
+    def __init__(self) -> None:
+        (self._template,) = psutil.Process().children()
+        self._cpu_s = self._cpu()
+        self._began = time.perf_counter()
+
+    def cpu_s(self) -> float:
+        return self._cpu() - self._cpu_s
+
+    def wall_s(self) -> float:
+        return time.perf_counter() - self._began
+
+    def held(self) -> str:
+        """Returns the processes, descriptors and resident memory of verifier and template."""
+        both = [psutil.Process(), self._template]
+        descriptors = sum(process.num_fds() for process in both)
+        mebibytes = " + ".join(f"{process.memory_info().rss / 2**20:.0f}" for process in both)
+        return f"{len(self._template.children())} programs, {descriptors} descriptors, {mebibytes} MiB"
+
+    def _cpu(self) -> float:
+        return sum(os.times()[:2]) + sum(self._template.cpu_times()[:4])
+
+
+async def submitted(verifier: ProgramVerifier, tests: int, submissions: int, at_once: int) -> None:
+    """Judges this many submissions, so many at a time. Raises SystemExit if one is not right."""
+    free = asyncio.Semaphore(at_once)
+    sent = task(tests)
+
+    async def one() -> str:
+        async with free:
+            return (await verifier.judged(sent, SQUARES)).outcome
+
+    outcomes = set(await asyncio.gather(*(one() for _ in range(submissions))))
+    if outcomes != {"right"}:
+        raise SystemExit(f"submissions were {outcomes}")
+
+
+async def measured(verifier: ProgramVerifier, given: Namespace, say: Callable[[str], None]) -> None:
+    say("| | |\n|---|---|")
+    await submitted(verifier, 1, 10, given.at_once)
+    now = Measured()
+    await submitted(verifier, 1, SHORT, given.at_once)
+    say(f"| CPU time of a submission of one test | {1000 * now.cpu_s() / SHORT:.1f} ms |")
+    now = Measured()
+    await submitted(verifier, given.tests, SHORT // given.tests, given.at_once)
+    count = SHORT // given.tests * given.tests
+    say(f"| CPU time of a test, of {given.tests} in a submission | {1000 * now.cpu_s() / count:.1f} ms |")
+    say(f"| tests a second, {given.at_once} submissions at once | {count / now.wall_s():.0f} |")
+    before = now.held()
+    await submitted(verifier, 1, given.submissions, given.at_once)
+    say(f"| before {given.submissions:,} submissions | {before} |")
+    say(f"| after them | {now.held()} |")
+
+
+async def main() -> None:
+    parser = command_parser("benchmarks.programs", __doc__)
+    parser.add_argument("--submissions", type=int, default=10_000)
+    parser.add_argument("--tests", type=int, default=20)
+    parser.add_argument("--at-once", type=int, default=2)
+    given = parser.parse_args()
+    level, why_not = strongest_level(imported_paths())
+    print(f"level {level} {why_not}")
+    verifier = ProgramVerifier()
+    try:
+        await verifier.start(level)
+        await measured(verifier, given, print)
+    finally:
+        await verifier.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
