@@ -17,6 +17,8 @@ from extensions.run_copy.places import copy_in
 from pipelinerl.observers import end_path
 
 POLL_S = 1.0
+AGAIN_S = 10.0  # wait after a failure
+FAILING_S = 600.0  # time of failures in a row before the launcher is told
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,28 +29,41 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--with-run", action="store_true", help="copy after each checkpoint until the end")
     given = parser.parse_args(arguments)
     run_dir = given.run_dir.resolve()
-    copy = copy_in(given.to.absolute(), run_dir)
+    copy = copy_in(given.to.resolve(), run_dir)
     try:
-        if given.with_run:
-            _follow(run_dir, copy)
-        if given.with_run and (copy == run_dir or newest_checkpoint(run_dir) is None):
+        if given.with_run and not _follow(run_dir, copy):
             print(f"{run_dir} is itself the copy, or has no checkpoint, so it is not copied")
             return 0
-        print(f"{copy} has checkpoint {copy_run(run_dir, copy).version}")
+        print(f"{copy} has checkpoint {copy_run(run_dir, copy).version}", flush=True)
     except (CopyError, OSError) as error:
         print(f"run_copy: {one_line(error)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _follow(run_dir: Path, copy: Path) -> None:
-    """Copies after each checkpoint, until the launcher says that nothing more will be written."""
+def _follow(run_dir: Path, copy: Path) -> bool:
+    """Copies after each checkpoint, until the launcher says that nothing more will be written.
+
+    Tries again if that fails, and raises the error if it still does after FAILING_S. Returns True if there
+    is something to copy at the end.
+    """
     copied = None
+    failing_since = None
     while not end_path(run_dir).exists():
-        newest = newest_checkpoint(run_dir)
-        if newest not in (None, copied) and copy != run_dir:
-            copied = copy_run(run_dir, copy)
+        newest = None if copy == run_dir else newest_checkpoint(run_dir)
+        if newest not in (None, copied):
+            try:
+                copied = copy_run(run_dir, copy)
+                failing_since = None
+                print(f"{copy} has checkpoint {copied.version}", flush=True)
+            except (CopyError, OSError) as error:
+                failing_since = failing_since or time.monotonic()
+                if time.monotonic() > failing_since + FAILING_S:
+                    raise
+                print(f"run_copy: {one_line(error)}; tried again", file=sys.stderr)
+                time.sleep(AGAIN_S)
         time.sleep(POLL_S)
+    return copy != run_dir and newest_checkpoint(run_dir) is not None
 
 
 if __name__ == "__main__":

@@ -4,22 +4,27 @@ A resume reads the newest complete checkpoint and the streams. A stream is copie
 records refer to, so these are never shorter than what refers to them. What completes a checkpoint comes last.
 """
 
-import os
+import fcntl
+import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from contracts.support.files import replaced_atomically, write_atomically
-from extensions.run_copy.places import OF_A_RUN, ORIGINAL, why_not
+from extensions.run_copy.places import MARKS, check_own, mark
 from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.training.checkpoints import Checkpoints, Position
 
 TRIES = 3
-LEFT_OUT = {OF_A_RUN, ORIGINAL, "checkpoints", "pulled", "streams", "trackers", "view", "weights"}
+LEFT_OUT = {*MARKS, "checkpoints", "pulled", "streams", "trackers", "view", "weights"}
 REFERRED_TO = ("rows", "eval_rollouts", "rollouts", "sampler_states", "actor_events")  # in this order, last
 LAUNCHER = "launcher_events"  # of which a change, such as a resume, makes another try necessary
+LOCK = Path("streams", LAUNCHER, "writer.lock")  # that a launcher holds
 SEGMENTS = "*.records"
 COMPLETES = "position.json"
+STAMPS = "copied.json"  # in a copy: size and time of change of each original when it was copied
+Stamp = list[int]
 
 
 class CopyError(Exception):
@@ -35,114 +40,147 @@ def copy_run(run_dir: Path, copy: Path) -> Position:
     """Copies what has changed, and returns the copied checkpoint.
 
     Raises CopyError if there is no checkpoint, or the directory is not the copy of this run. It also does if
-    checkpoints are removed before they are copied. Raises OSError if a disk fails.
+    the run changes faster than it is copied. Raises OSError if a disk fails.
     """
+    why = ""
     for _ in range(TRIES):
-        if reason := why_not(run_dir, copy):
-            raise CopyError(reason)
+        if newest_checkpoint(run_dir) is None:
+            raise CopyError(f"{run_dir} has no complete checkpoint yet")
+        check_own(run_dir, copy, CopyError)
+        mark(run_dir, copy)
+        with locked(copy):
+            one = Copying(run_dir, copy)
+            try:
+                why = one.tried()
+            except FileNotFoundError as error:
+                why = f"{error.filename} was removed meanwhile"
+        if not why:
+            return one.newest
+    raise CopyError(f"{why}, {TRIES} times in a row; raise checkpoint.every or checkpoint.keep")
+
+
+@contextmanager
+def locked(copy: Path) -> Iterator[None]:
+    """Keeps launchers and other copies out of the copy. Raises CopyError if one is there."""
+    lock = copy / LOCK
+    lock.parent.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CopyError(f"{copy} is in use by a run, or by another copy") from None
+        yield
+
+
+class Copying:
+    """One try to copy a run. newest: the checkpoint that is copied."""
+
+    def __init__(self, run_dir: Path, copy: Path):
+        self._run_dir = run_dir
+        self._copy = copy
+        self._stamps: dict[str, Stamp] = _read_stamps(copy)
+        self._files: set[Path] = {LOCK}  # of the copy
         newest = newest_checkpoint(run_dir)
         if newest is None:
-            raise CopyError(f"{run_dir} has no complete checkpoint yet")
-        try:
-            if _copied(run_dir, copy, newest):
-                return newest
-        except FileNotFoundError:
-            continue  # removed with its checkpoint, so this one is not the newest any more
-    raise CopyError(
-        "checkpoints are removed before they are copied; raise checkpoint.every or checkpoint.keep"
-    )
+            raise FileNotFoundError(2, "gone", f"{run_dir}/checkpoints")
+        self.newest = newest
+
+    def tried(self) -> str:
+        """Copies, and completes the copy. Returns why it could not be completed; "" if it is complete."""
+        completes = Path("checkpoints", f"{self.newest.version:08d}", COMPLETES)
+        before = _stamp(self._run_dir / completes)
+        launcher = {file: _stamp(self._run_dir / file) for file in self._segments(LAUNCHER)}
+        self._remove_undone(launcher)
+        self._add(self._other_files())
+        self._add(file for file in self._inside(completes.parent) if file != completes)
+        for name in (LAUNCHER, *self._streams()):
+            self._add(self._segments(name))
+        if {file: _stamp(self._run_dir / file) for file in self._segments(LAUNCHER)} != launcher:
+            return "servers came, or the run was resumed, while it was copied"
+        if _stamp(self._run_dir / completes) != before:
+            return "the checkpoint was replaced while it was copied"
+        self._add([completes])
+        self._remove_others()
+        write_atomically(self._copy / STAMPS, json.dumps(self._stamps))
+        return ""
+
+    def _remove_undone(self, launcher: dict[Path, Stamp]) -> None:
+        """Takes the completeness from checkpoints of the copy that do not go with the run's streams.
+
+        These are trained anew or newer. If the launcher's stream has changed, the run may have been resumed,
+        and they are all that the run no longer has.
+        """
+        may_be_resumed = any(self._stamps.get(str(file)) != stamp for file, stamp in launcher.items())
+        for file in self._copy.glob(f"checkpoints/*/{COMPLETES}"):
+            inside = file.relative_to(self._copy)
+            if (self._run_dir / inside).exists():
+                is_undone = self._stamps.get(str(inside)) != _stamp(self._run_dir / inside)
+            else:
+                is_undone = may_be_resumed or int(file.parent.name) > self.newest.version
+            if is_undone:
+                file.unlink()
+
+    def _other_files(self) -> Iterator[Path]:
+        for path in sorted(self._run_dir.iterdir()):
+            if path.name not in LEFT_OUT:
+                yield from self._inside(Path(path.name))
+        for name in ("final", "reference"):
+            yield from self._inside(Path("checkpoints", name))
+
+    def _inside(self, inside: Path) -> list[Path]:
+        """Returns the paths, in the run directory, of a file or of all files in a directory."""
+        path = self._run_dir / inside
+        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        return [
+            file.relative_to(self._run_dir) for file in found if file.is_file() and file.suffix != ".part"
+        ]
+
+    def _streams(self) -> list[str]:
+        """Returns the names of the streams but the launcher's, those that others refer to last."""
+        names = {path.name for path in (self._run_dir / "streams").iterdir()} - {LAUNCHER}
+        return sorted(names - {*REFERRED_TO}) + [name for name in REFERRED_TO if name in names]
+
+    def _segments(self, stream: str) -> list[Path]:
+        """Returns the segments that a stream has now, oldest first."""
+        found = sorted((self._run_dir / "streams" / stream).glob(SEGMENTS))
+        return [file.relative_to(self._run_dir) for file in found]
+
+    def _add(self, files: Iterator[Path] | list[Path]) -> None:
+        """Copies those files that have changed. One that grows meanwhile is copied again the next time."""
+        for file in files:
+            stamp = _stamp(self._run_dir / file)
+            if self._stamps.get(str(file)) != stamp or not (self._copy / file).exists():
+                _copy(self._run_dir / file, self._copy / file)
+                self._stamps[str(file)] = stamp
+            self._files.add(file)
+
+    def _remove_others(self) -> None:
+        """Removes the checkpoints and segments that the run has removed."""
+        for directory in (self._copy / "checkpoints", self._copy / "streams"):
+            for path in sorted(directory.rglob("*"), reverse=True):  # a directory after its files
+                if path.is_dir() and not any(path.iterdir()):
+                    path.rmdir()
+                elif path.is_file() and path.relative_to(self._copy) not in self._files:
+                    path.unlink()
+        self._stamps = {str(file): self._stamps[str(file)] for file in self._files - {LOCK}}
 
 
-def _copied(run_dir: Path, copy: Path, newest: Position) -> bool:
-    """Copies the run with this checkpoint. Returns False if the run has removed it or resumed meanwhile."""
-    _prepare(run_dir, copy, newest)
-    completes = Path("checkpoints", f"{newest.version:08d}", COMPLETES)
-    before = _stamp(run_dir / completes)
-    checkpoint = {file for file in _files(run_dir, completes.parent) if file != completes}
-    others = {file for name in ("final", "reference") for file in _files(run_dir, Path("checkpoints", name))}
-    _copy_all(run_dir, copy, [*_other_files(run_dir), *sorted(others | checkpoint)])
-    launcher = _copy_stream(run_dir, copy, LAUNCHER)
-    streams = {file for name in _streams(run_dir) for file in _copy_stream(run_dir, copy, name)}
-    if any(_stamp(run_dir / file) != _stamp(copy / file) for file in launcher):
-        return False
-    if _stamp(run_dir / completes) != before:
-        return False
-    _copy_all(run_dir, copy, [completes])
-    _remove_all_but({completes, *checkpoint, *others, *streams, *launcher}, copy)
-    return True
-
-
-def _prepare(run_dir: Path, copy: Path, newest: Position) -> None:
-    """Makes the copy's directory. Steps that were trained anew have no complete checkpoint any more."""
-    if not copy.exists():
-        copy.mkdir(mode=OWNER_ALONE, parents=True)
-        write_atomically(copy / ORIGINAL, str(run_dir))
-    for file in copy.glob(f"checkpoints/*/{COMPLETES}"):
-        original = run_dir / file.relative_to(copy)
-        is_old = int(file.parent.name) <= newest.version
-        is_same = original.exists() and _stamp(original) == _stamp(file)
-        if not (is_same or is_old and not original.exists()):
-            file.unlink()
-
-
-def _other_files(run_dir: Path) -> Iterator[Path]:
-    for path in sorted(run_dir.iterdir()):
-        if path.name not in LEFT_OUT:
-            yield from _files(run_dir, Path(path.name))
-
-
-def _files(run_dir: Path, inside: Path) -> list[Path]:
-    """Returns the paths, in the run directory, of a file or of all files in a directory."""
-    path = run_dir / inside
-    found = [path] if path.is_file() else sorted(path.rglob("*"))
-    return [file.relative_to(run_dir) for file in found if file.is_file() and file.suffix != ".part"]
-
-
-def _streams(run_dir: Path) -> list[str]:
-    """Returns the names of the streams but the launcher's, those that others refer to last."""
-    names = sorted(path.name for path in (run_dir / "streams").iterdir())
-    return sorted(set(names) - {LAUNCHER}, key=lambda name: (name in REFERRED_TO, _rank(name), name))
-
-
-def _rank(name: str) -> int:
-    return REFERRED_TO.index(name) if name in REFERRED_TO else 0
-
-
-def _copy_stream(run_dir: Path, copy: Path, name: str) -> list[Path]:
-    """Copies the segments that a stream has now, oldest first."""
-    found = sorted((run_dir / "streams" / name).glob(SEGMENTS))
-    files = [file.relative_to(run_dir) for file in found]
-    _copy_all(run_dir, copy, files)
-    return files
-
-
-def _copy_all(run_dir: Path, copy: Path, files: list[Path]) -> None:
-    for file in files:
-        before = _stamp(run_dir / file)
-        if not (copy / file).exists() or _stamp(copy / file) != before:
-            _copy(run_dir / file, copy / file, before)
-
-
-def _copy(source: Path, target: Path, stamp: tuple[int, int]) -> None:
-    """Copies a file, which may grow meanwhile: its time of change is then older than the source's."""
+def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
     with replaced_atomically(target) as unfinished:
         shutil.copyfile(source, unfinished)
         shutil.copymode(source, unfinished)
-        os.utime(unfinished, ns=(stamp[1], stamp[1]))
 
 
-def _stamp(file: Path) -> tuple[int, int]:
+def _stamp(file: Path) -> Stamp:
     """Returns size and time of change, in nanoseconds."""
     found = file.stat()
-    return found.st_size, found.st_mtime_ns
+    return [found.st_size, found.st_mtime_ns]
 
 
-def _remove_all_but(files: set[Path], copy: Path) -> None:
-    """Removes the checkpoints and segments that the run has removed."""
-    for directory in (copy / "checkpoints", copy / "streams"):
-        for path in sorted(directory.rglob("*"), reverse=True):  # a directory after its files
-            if path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
-            elif path.is_file() and path.relative_to(copy) not in files:
-                path.unlink()
+def _read_stamps(copy: Path) -> dict[str, Stamp]:
+    """Returns the stamps of the last complete copy; none if there is none, or the file is damaged."""
+    try:
+        return json.loads((copy / STAMPS).read_text())
+    except (FileNotFoundError, ValueError):
+        return {}

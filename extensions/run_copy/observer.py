@@ -20,7 +20,7 @@ class RunCopy(Observer):
     def __init__(self, to: str | None):
         if not to:
             raise ValueError("observers=copy needs a second place; add observers.copy.to=DIRECTORY")
-        self._to = Path(to).absolute()
+        self._to = Path(to).resolve()
 
     def command(self, run_dir: Path) -> tuple[str, ...]:
         return (*PYTHON, "extensions.run_copy", str(run_dir), "--to", str(self._to))

@@ -23,7 +23,7 @@ def test_a_run_is_resumed_from_its_copy(tmp_path):
 def test_copies_that_are_made_while_the_run_goes_on_are_whole(tmp_path):
     run = tmp_path / "run"
     copies = [tmp_path / str(number) / "run" for number in range(COPIES)]
-    launcher = start(run, "checkpoint.every=1", "checkpoint.keep=1", "max_steps=40")
+    launcher = start(run, "checkpoint.every=1", "checkpoint.keep=4", "max_steps=40")
     for copy in copies:
         seen = newest_checkpoint(run)
         wait_for(lambda seen=seen: newest_checkpoint(run) not in (None, seen))

@@ -1,9 +1,12 @@
 """A copy can be resumed whatever the run does while it is made, and is never of another run."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from extensions.run_copy import copying
-from extensions.run_copy.copying import CopyError, copy_run, newest_checkpoint
+from extensions.run_copy.copying import CopyError, copy_run, locked, newest_checkpoint
 from extensions.run_copy.observer import RunCopy
 from pipelinerl.launcher.composing.compose import compose_config
 
@@ -14,8 +17,9 @@ ROLLOUTS = "streams/rollouts/00000000000000000000.records"
 @pytest.fixture
 def run(tmp_path):
     directory = tmp_path / "run"
-    for file in (LAUNCHER, ROLLOUTS, "config.yaml", "heartbeats/actor", "streams/rollouts/writer.lock"):
+    for file in (ROLLOUTS, "config.yaml", "heartbeats/actor", "streams/rollouts/writer.lock"):
         write(directory / file)
+    write(directory / LAUNCHER, "1" * 40)
     checkpoint(directory, 1)
     return directory
 
@@ -42,6 +46,10 @@ def remove_checkpoint(directory, version):
     (directory / f"checkpoints/{version:08d}/worker/weights").unlink()
 
 
+def fail():
+    raise OSError("the disk is full")
+
+
 def files(directory):
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
@@ -51,17 +59,17 @@ def during(monkeypatch, name, act):
     right = copying._copy
     left = [act]
 
-    def copied(source, target, stamp):
+    def copied(source, target):
         if source.name == name and left:
             left.pop()()
-        right(source, target, stamp)
+        right(source, target)
 
     monkeypatch.setattr(copying, "_copy", copied)
 
 
 def test_a_copy_has_what_a_resume_needs_and_loses_what_the_run_removes(run, copy):
     copy_run(run, copy)
-    assert files(run) - files(copy) == {"heartbeats/actor", "streams/rollouts/writer.lock"}
+    assert files(run) - files(copy) == {"heartbeats/actor", "streams/rollouts/writer.lock", "copied_to"}
     checkpoint(run, 2)
     remove_checkpoint(run, 1)
     write(run / ROLLOUTS, "12")
@@ -75,7 +83,7 @@ def test_a_copy_has_what_a_resume_needs_and_loses_what_the_run_removes(run, copy
 def test_what_has_not_changed_is_not_copied_again(run, copy, monkeypatch):
     copy_run(run, copy)
     copied = []
-    monkeypatch.setattr(copying, "_copy", lambda source, *_: copied.append(source))
+    monkeypatch.setattr(copying, "_copy", lambda source, _: copied.append(source))
     copy_run(run, copy)
     assert copied == []
 
@@ -107,27 +115,49 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_not_completed(run, copy, monk
 
 
 def test_a_run_that_is_resumed_meanwhile_is_copied_again(run, copy, monkeypatch):
-    right = copying._copy_stream
-    seen = []
-
-    def copied(source, target, name):
-        if name == "rollouts" and not seen[1:]:
-            write(run / LAUNCHER, "resumed")
-        seen.append(name)
-        return right(source, target, name)
-
-    monkeypatch.setattr(copying, "_copy_stream", copied)
+    during(monkeypatch, Path(ROLLOUTS).name, lambda: write(run / LAUNCHER, "1" * 40 + "resumed"))
     copy_run(run, copy)
-    assert (copy / LAUNCHER).read_text() == "resumed"
-    assert seen == ["launcher_events", "rollouts"] * 2
+    assert (copy / LAUNCHER).read_text() == "1" * 40 + "resumed"
+
+
+def test_after_a_resume_no_checkpoint_stays_complete_that_the_run_lost(run, copy, monkeypatch):
+    checkpoint(run, 2)
+    copy_run(run, copy)
+    remove_checkpoint(run, 2)
+    write(run / LAUNCHER, "1" * 40 + "resumed from 1")
+    during(monkeypatch, Path(ROLLOUTS).name, fail)
+    write(run / ROLLOUTS, "12")
+    with pytest.raises(OSError, match="full"):
+        copy_run(run, copy)
+    assert newest_checkpoint(copy) is None
+
+
+def test_a_place_with_coarse_times_is_a_place(run, copy, monkeypatch):
+    copy_run(run, copy)
+    for file in copy.rglob("*"):
+        os.utime(file, (0, 0))
+    copied = []
+    monkeypatch.setattr(copying, "_copy", lambda source, _: copied.append(source))
+    copy_run(run, copy)
+    assert copied == []
+
+
+def test_a_copy_that_is_in_use_or_gone_or_of_a_run_before_is_not_written(run, copy):
+    copy_run(run, copy)
+    with locked(copy), pytest.raises(CopyError, match="in use"):
+        copy_run(run, copy)
+    copy.rename(copy.parent / "unmounted")
+    with pytest.raises(CopyError, match="is gone; is its disk there"):
+        copy_run(run, copy)
+    (copy.parent / "unmounted").rename(copy)
+    write(run / LAUNCHER, "of a run that has the same directory")
+    with pytest.raises(CopyError, match="is no copy of"):
+        copy_run(run, copy)
 
 
 def test_a_step_that_is_trained_anew_is_no_complete_checkpoint_until_all_is_copied(run, copy, monkeypatch):
     copy_run(run, copy)
     checkpoint(run, 1, "other weights")
-
-    def fail():
-        raise OSError("the disk is full")
 
     during(monkeypatch, "weights", fail)
     with pytest.raises(OSError, match="full"):
@@ -141,9 +171,6 @@ def test_the_last_copy_is_whole_until_the_next_one_is(run, copy, monkeypatch):
     copy_run(run, copy)
     checkpoint(run, 2)
     remove_checkpoint(run, 1)
-
-    def fail():
-        raise OSError("the disk is full")
 
     during(monkeypatch, "position.json", fail)
     with pytest.raises(OSError, match="full"):
