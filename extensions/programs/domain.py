@@ -9,6 +9,7 @@ from typing import Any
 
 from extensions.programs.schemas import CodeProblem
 from extensions.programs.sources import Problems, source_of
+from extensions.programs.verifier import ProgramVerifier
 from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified, digest_of, judged_attempt
 from pipelinerl.judging.options import HOSTED
 
@@ -37,6 +38,7 @@ class Code(Verified):
         programs: Mapping[str, Any],
         seed: int = 0,
     ):
+        ProgramVerifier(**programs)  # raises an error for wrong options, before the start
         longest_s = WALL_PER_CPU * float(programs.get("submission_cpu_s", 30.0))
         super().__init__({"_target_": VERIFIER, HOSTED: longest_s, **programs})
         if not train or not heldout:
@@ -74,14 +76,15 @@ class Code(Verified):
         return _longest(self._heldout, count)
 
     def digest(self) -> str:
-        return digest_of(f"{each.statement}\0{each.task.encoded()!r}" for _, each in self._train)
+        return digest_of(f"{each.statement}\0{each.task.encoded().hex()}" for _, each in self._train)
 
     def plan_notes(self) -> Iterator[str]:
         used = Counter(name for name, _ in [*self._train, *self._heldout])
         for name, problems in self._problems.items():
             left_out = problems.left_out + Counter({HELD_OUT: self._left_out[name]})
             less = "".join(f"; left out: {count:,} {reason}" for reason, count in left_out.items())
-            yield f"{name}: {used[name]:,} problems{less}"
+            first = f" (first: {problems.first_left_out})" if problems.first_left_out else ""
+            yield f"{name}: {used[name]:,} problems{less}{first}"
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         """Returns the attempt. Metrics: those of the verifier, and judged_<word> for each outcome's word."""

@@ -1,7 +1,7 @@
 """The domain of expressions: a program of one line is found from three of its results.
 
-A problem shows f(0), f(1) and f(2); the answer is an expression in x, such as `3*x+17`. It is put into a program,
-which judging runs on other numbers. So a small model learns to program in minutes.
+A problem shows f(0), f(1) and f(2); the answer is an expression in x, such as `3*x+17`. It is put into a
+program, which judging runs on other numbers. So a small model learns to program in minutes.
 """
 
 import hashlib

@@ -1,27 +1,52 @@
-"""Finds the program in a model's answer."""
+"""Finds the program in a model's answer, in time linear in its length."""
 
 import re
+from collections.abc import Iterator
 
-FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\n`]*)$", re.MULTILINE)
+MARKS = "`~"
+FEWEST = 3  # characters of a fence
+DEEPEST = 3  # spaces before a fence
 END_OF_THOUGHT = "</think>"
-PYTHON = ("", "python", "python3", "py")
+PYTHON = re.compile(r"\{?\.?py(thon)?[\d.]*\b.*", re.IGNORECASE)
 
 
 def program_in(text: str) -> str | None:
-    """Returns the last fenced block of Python, or without a language, after a thought; None if there is none.
+    """Returns the last fenced block of Python after a thought; None if there is none.
 
-    A block that is not closed is none: the answer was cut off.
+    A block without a language counts if none names Python. A block that is not closed is none, because the
+    answer was cut off.
     """
-    text = text.rpartition(END_OF_THOUGHT)[2]
-    found = None
+    blocks = list(_blocks(text.rpartition(END_OF_THOUGHT)[2]))
+    named = [program for language, program in blocks if PYTHON.match(language)]
+    unnamed = [program for language, program in blocks if not language]
+    return next(reversed(named or unnamed), None)
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yields language and content of each closed block. Content loses the indentation of its fence."""
     opened: tuple[str, str, int] | None = None
-    for fence in FENCE.finditer(text):
-        mark = fence[1]
-        language = fence[2].strip().partition(" ")[0].lower()
+    content: list[str] = []
+    for line in text.split("\n"):
+        indent, mark, rest = _fence_of(line)
         if opened is None:
-            opened = mark, language, fence.end() + 1
-        elif mark.startswith(opened[0]) and not language:
-            if opened[1] in PYTHON:
-                found = text[opened[2] : fence.start()]
+            if mark and not (mark[0] == "`" and "`" in rest):
+                opened = (mark, rest.strip(), indent)
+                content = []
+        elif mark.startswith(opened[0]) and not rest.strip():
+            yield opened[1], "".join(content)
             opened = None
-    return found
+        else:
+            spaces = len(line) - len(line.lstrip(" "))
+            content.append(line[min(opened[2], spaces) :] + "\n")
+
+
+def _fence_of(line: str) -> tuple[int, str, str]:
+    """Returns indentation, fence and rest of a line; no fence if it has none."""
+    line = line.rstrip("\r")
+    unindented = line.lstrip(" ")
+    indent = len(line) - len(unindented)
+    if indent > DEEPEST or unindented[:1] not in tuple(MARKS):
+        return indent, "", line
+    rest = unindented.lstrip(unindented[0])
+    mark = unindented[: len(unindented) - len(rest)]
+    return (indent, mark, rest) if len(mark) >= FEWEST else (indent, "", line)

@@ -33,12 +33,6 @@ class Status(IntEnum):
     FILES = 121  # it needs a file that the level refuses
     PROCESSES = 122  # it needs a process that the level refuses
     MEMORY = 123
-    NOT_CONFINED = 124
 
 
-NOT_DECIDED = {
-    Status.FILES: "files",
-    Status.PROCESSES: "processes",
-    Status.MEMORY: "memory",
-    Status.NOT_CONFINED: "isolation",
-}
+NOT_DECIDED = {Status.FILES: "files", Status.PROCESSES: "processes", Status.MEMORY: "memory"}

@@ -12,12 +12,15 @@ from functools import partial
 from extensions.programs.messages import NOT_DECIDED, ProgramSetup, RunProgram, Status
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.template import Template, TemplateError, WorkerLostError
-from pipelinerl.judging.worker_messages import Ended
+from pipelinerl.judging.worker_messages import LOST, Ended
 
 COMMAND = (sys.executable, "-m", "extensions.programs.template")
 TRIES = 3  # processes for a test, if they are lost through no fault of the program
 KILLS = 2  # by the kernel, before the program is taken as the cause
-AT_ONCE = 1 << 16  # bytes of a pipe that are read at once
+AT_ONCE = 128  # programs, fewer than requests that the template's socket holds
+PATIENCE_S = 30.0  # longest wait for a template beside what a program may take
+PATIENCE = 20  # longest time of a program on a busy machine, in its longest CPU time
+READ_BYTES = 1 << 16  # of a pipe that are read at once
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 KILLED = -9
 TOO_MUCH_TIME = -24  # SIGXCPU
@@ -27,29 +30,27 @@ TOO_MUCH_TIME = -24  # SIGXCPU
 class Ran:
     """How a program did on an input. why_not: the limit that it exceeded, or what it needs; "" if none.
 
-    is_fine: True if it ended with status 0.
+    is_fine: True if it ended with status 0. spent_s: its CPU time, or its time without waits for a processor.
     """
 
     output: bytes
     is_fine: bool
-    cpu_s: float
+    spent_s: float
     why_not: str = ""
 
 
 class Programs:
-    """Runs programs. output_bytes: the longest output. cpu_s: the longest CPU time of a test.
-
-    restarts: the number of restarts of the template.
-    """
+    """Runs programs. output_bytes: the longest output. cpu_s: the longest CPU time of a test."""
 
     def __init__(self, setup: ProgramSetup, cpu_s: float, output_bytes: int):
         self._setup = setup
         self._cpu_s = cpu_s
         self._output_bytes = output_bytes
-        self._environment = clean_environment({})
+        self._patience_s = PATIENCE_S + PATIENCE * cpu_s
+        self._environment = clean_environment({"MALLOC_ARENA_MAX": "2"})  # an arena for each thread is 64 MiB
         self._template: Template | None = None
         self._starting = asyncio.Lock()
-        self.restarts = 0
+        self._free = asyncio.Semaphore(AT_ONCE)
 
     async def start(self) -> None:
         """Starts the template, and tries an innocent program. Raises TemplateError with the reason."""
@@ -59,7 +60,9 @@ class Programs:
         except WorkerLostError as error:
             raise TemplateError(f"programs cannot run here: {error}") from error
         if ran.output != b"innocent\n":
-            raise TemplateError(f"programs cannot run here: {ran.why_not or 'an innocent one failed'}")
+            raise TemplateError(
+                f"programs cannot run here: {ran.why_not or 'an innocent one raises an error'}"
+            )
 
     async def close(self) -> None:
         if self._template:
@@ -70,13 +73,15 @@ class Programs:
         kills = 0
         for _ in range(TRIES):
             with suppress(WorkerLostError):
-                ran, ended = await self._tried(source, entry, given)
-                kills += ended.code == KILLED and not ended.late
+                async with self._free:
+                    output, ended = await self._tried(source, entry, given)
+                kills += ended.code == KILLED and not ended.why_not
+                ran = self._ran(output, ended)
                 if ran.why_not != "memory" or ended.code != KILLED or kills == KILLS:
                     return ran
         raise WorkerLostError("programs are lost, or killed, before they end")
 
-    async def _tried(self, source: bytes, entry: str | None, given: bytes) -> tuple[Ran, Ended]:
+    async def _tried(self, source: bytes, entry: str | None, given: bytes) -> tuple[bytes, Ended]:
         template = await self._running()
         with ExitStack() as stack:
             reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -89,24 +94,31 @@ class Programs:
             finally:
                 os.close(writing)
             try:
-                output = await self._read(reading)
-                if len(output) > self._output_bytes:
-                    template.end(number)
-                ended = await asyncio.shield(ending)
+                async with asyncio.timeout(self._patience_s):
+                    output = await self._read(reading)
+                    if len(output) > self._output_bytes:
+                        template.end(number)
+                    ended = await asyncio.shield(ending)
+            except TimeoutError as error:
+                template.lose()
+                raise WorkerLostError("the template of programs does not answer") from error
             except BaseException:
                 template.end(number)
                 raise
-        return self._ran(output, ended), ended
+        if ended.code == LOST:
+            raise WorkerLostError("a program could not begin")
+        return output, ended
 
     def _ran(self, output: bytes, ended: Ended) -> Ran:
-        why_not = NOT_DECIDED.get(ended.code, "")
+        why_not = ended.why_not or NOT_DECIDED.get(ended.code, "")
         if len(output) > self._output_bytes:
             why_not = "output"
-        elif ended.late or ended.code == TOO_MUCH_TIME or ended.cpu_s > self._cpu_s:
+        elif ended.code == TOO_MUCH_TIME or ended.cpu_s > self._cpu_s:
             why_not = "time"
-        elif ended.code == KILLED:
+        elif ended.code == KILLED and not why_not:
             why_not = "memory"
-        return Ran(output, ended.code == Status.FINE and not why_not, ended.cpu_s, why_not)
+        spent_s = max(ended.cpu_s, ended.spent_s)
+        return Ran(output, ended.code == Status.FINE and not why_not, spent_s, why_not)
 
     async def _read(self, reading: int) -> bytes:
         """Returns what the program prints until its end, or until it has printed too much."""
@@ -116,7 +128,7 @@ class Programs:
 
         def read() -> None:
             with suppress(BlockingIOError):
-                part = os.read(reading, AT_ONCE)
+                part = os.read(reading, READ_BYTES)
                 output.extend(part)
                 if not (done.done() or (part and len(output) <= self._output_bytes)):
                     done.set_result(None)
@@ -133,7 +145,6 @@ class Programs:
             if self._template and self._template.is_lost:
                 await self._template.close()
                 self._template = None
-                self.restarts += 1
             if self._template is None:
                 self._template = await Template.started(self._setup, self._environment, COMMAND)
             return self._template

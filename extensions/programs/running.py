@@ -4,6 +4,7 @@ Modules that solutions often import are imported here, once, so that a fork has 
 """
 
 import array
+import ast
 import atexit
 import bisect
 import builtins
@@ -14,6 +15,7 @@ import decimal
 import errno
 import fractions
 import functools
+import gc
 import heapq
 import io
 import itertools
@@ -31,7 +33,7 @@ import sys
 import threading
 import types
 import typing
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from extensions.programs.messages import Status
 
@@ -41,7 +43,9 @@ OURS = ("contracts", "extensions", "pipelinerl", "msgspec", "pyseccomp")
 REFUSED_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSYS)
 NO_DIRECTORY = "No usable temporary directory"  # what tempfile says if it can write nowhere
 NO_THREAD = "can't start new thread"  # for whose stack there is no address space
-ENVIRONMENT = ("PATH", "LANG", "HOME")
+ENVIRONMENT = ("PATH", "LANG", "HOME", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+FRAMES = 16  # of this project, below a program's own
+RECURSION_OF_GRADERS = 50_000  # that of LiveCodeBench
 BY_NAME = (array, bisect, collections, copy, datetime, decimal, fractions, functools, heapq, itertools, json)
 BY_NAME += (math, operator, queue, random, re, statistics, string, sys, typing)
 WITH_ALL = (
@@ -66,55 +70,93 @@ GIVEN |= {module.__name__: module for module in BY_NAME}
 
 def run_program(source: bytes, entry: str | None) -> NoReturn:
     """Runs the program, or its function on the arguments in standard input, and ends the process."""
+    _forget_ours()
     result = os.dup(1) if entry else 1
-    if entry:  # what the function prints is no result
-        os.dup2(2, 1)
-    main = _fresh_interpreter()
+    given = _arguments() if entry else []
+    _new_streams()
+    main = _new_main(entry)
     status: int = Status.FINE
     try:
-        if entry:
-            main.__dict__.update(GIVEN)
         exec(compile(source, NAME, "exec", dont_inherit=True), main.__dict__)
         if entry:
-            _write(result, _called(main, entry))
+            _write(result, _called(main, entry, given))
     except SystemExit as error:
         status = _status_of_exit(error)
     except BaseException as error:
         status = _status_of(error)
-    os._exit(_finished(status))
+    os._exit(_finished(main, status))
 
 
-def _fresh_interpreter() -> types.ModuleType:
-    """Returns a new module `__main__`. This project's modules are gone, and standard streams are new."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+def _forget_ours() -> None:
+    """Removes this project from the modules and the search for modules, and sets the limits of recursion."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS or _is_finder(name)]:
         del sys.modules[name]
     sys.path[:] = [path for path in sys.path if "packages" in path or path.startswith(sys.base_prefix)]
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not _finds_ours(finder)]
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if not _is_finder(getattr(finder, "__module__", ""))
+    ]
     sys.argv[:] = [NAME]
     for name in os.environ.keys() - ENVIRONMENT:
         del os.environ[name]
-    resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, resource.getrlimit(resource.RLIMIT_STACK)[1]))
-    for number, (name, mode) in enumerate({"stdin": "rb", "stdout": "wb", "stderr": "wb"}.items()):
-        stream = io.TextIOWrapper(os.fdopen(number, mode, closefd=False), encoding="utf-8")
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    soft = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
+    sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES)
+
+
+def _arguments() -> list[Any]:
+    """Reads a function's arguments: a list in JSON, or a literal of Python. Its program has no input."""
+    text = open(0, "rb", closefd=False).read().decode()  # noqa: SIM115
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    os.dup2(2, 1)  # what the function prints is no result
+    sys.set_int_max_str_digits(0)
+    try:
+        return json.loads(text)
+    except ValueError:
+        return ast.literal_eval(text)
+
+
+def _new_streams() -> None:
+    for number, (name, mode) in enumerate({"stdin": "r", "stdout": "w", "stderr": "w"}.items()):
+        stream = io.TextIOWrapper(os.fdopen(number, f"{mode}b", closefd=False), encoding="utf-8")
+        stream.mode = mode  # as the interpreter's own have it
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    main = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins
-    sys.modules["__main__"] = main
+
+
+def _new_main(entry: str | None) -> types.ModuleType:
+    """Returns the program's module. That of a function is not `__main__`, as graders import it."""
+    main = types.ModuleType("program" if entry else "__main__")
+    if entry:
+        main.__dict__.update(GIVEN)
+        main.__dict__.pop(entry, None)  # or an empty program would have it
+        sys.setrecursionlimit(RECURSION_OF_GRADERS)
+    main.__dict__.update({"__name__": main.__name__, "__file__": NAME, "__builtins__": builtins})
+    sys.modules["__main__"] = sys.modules[main.__name__] = main
     return main
 
 
-def _finds_ours(finder: object) -> bool:
-    """Returns True for a finder of packages that are installed from their sources."""
-    return getattr(finder, "__module__", "").startswith("__editable__")
+def _is_finder(module: str) -> bool:
+    """Returns True for the finders of packages that are installed from their sources."""
+    return module.startswith("__editable__")
 
 
-def _called(main: types.ModuleType, entry: str) -> bytes:
+def _called(main: types.ModuleType, entry: str, given: list[Any]) -> bytes:
     """Calls the function, of a class `Solution` if that has it, and returns its result as JSON."""
     solution = getattr(main, "Solution", None)
     owner = solution() if hasattr(solution, entry) else main
-    arguments = json.load(sys.stdin)
-    return json.dumps(getattr(owner, entry)(*arguments)).encode()
+    return json.dumps(getattr(owner, entry)(*given), default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Returns the list or the number that a result of another type stands for."""
+    if hasattr(value, "tolist"):  # of numpy
+        return value.tolist()
+    if isinstance(value, decimal.Decimal | fractions.Fraction):
+        return float(value)
+    return list(value)
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -141,16 +183,23 @@ def _status_of(error: BaseException) -> int:
     return Status.RAISED
 
 
-def _finished(status: int) -> int:
-    """Ends as an interpreter does: waits for threads, calls what was registered, and flushes the output."""
+def _finished(main: types.ModuleType, status: int) -> int:
+    """Ends as an interpreter does: waits for threads, calls what was registered, and closes what is open."""
     try:
         threading._shutdown()
         atexit._run_exitfuncs()
+        _flush()
+        sys.stdout = sys.__stdout__
+        sys.stderr = sys.__stderr__
+        main.__dict__.clear()  # open files are closed, and objects finalised
+        gc.collect()
+        _flush()
     except BaseException:
-        status = status or Status.RAISED
-    try:
-        for stream in (sys.stdout, sys.__stdout__):
-            stream.flush()
-    except BaseException:
-        status = status or Status.RAISED
+        return status or Status.RAISED
     return status
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.__stdout__):
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()

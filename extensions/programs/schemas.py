@@ -3,6 +3,7 @@
 import ast
 import base64
 import binascii
+import builtins
 import io
 import json
 import pickle
@@ -10,9 +11,13 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from extensions.programs.tasks import MOST_TESTS, ProgramTask, Test
+import msgspec
+
+from extensions.programs.tasks import MOST_TESTS, ProgramTask, Test, decoded
 
 MOST_BYTES = 64 << 20  # of tests that are compressed
+LONGEST_EXPECTED = 1 << 16  # characters, like the longest output
+LONGEST_TASK = 8 << 20  # bytes
 PYTHON = ("python", "python3", "py")
 
 
@@ -32,69 +37,71 @@ class _NoClasses(pickle.Unpickler):
     """Reads a pickle of text alone."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise UnfitError("a pickle that names a class")
+        raise UnfitError("with a pickle that names a class")
 
 
 def own(row: Mapping[str, Any]) -> CodeProblem:
-    """problem_id, statement, mode, entry, compare, tests of input and expected."""
+    """Reads problem_id, statement, mode, entry, compare, and tests of input and expected."""
     mode = row.get("mode") or ("function" if row.get("entry") else "stdin")
     compare = row.get("compare") or ("json" if mode == "function" else "lines")
-    tests = [Test(_as_text(test["input"], mode), _as_text(test["expected"], mode)) for test in row["tests"]]
-    return _problem(row.get("problem_id"), row["statement"], tests, mode, row.get("entry"), compare)
+    tests = [_test(test["input"], test["expected"], mode) for test in row["tests"]]
+    return _problem(row.get("problem_id"), row["statement"], tests, row.get("entry"), compare, mode)
 
 
 def taco(row: Mapping[str, Any]) -> CodeProblem:
-    """question, starter_code, input_output with inputs, outputs and fn_name. APPS has the same."""
-    given = _json(row.get("input_output"))
+    """Reads question, starter_code, and input_output with inputs, outputs and fn_name. APPS has the same."""
+    given = _json(row.get("input_output")) or {"inputs": [], "outputs": []}
     entry = given.get("fn_name")
     mode = "function" if entry else "stdin"
-    outputs = [_joined(each) if mode == "stdin" else json.dumps(each) for each in given["outputs"]]
-    inputs = [_joined(each) if mode == "stdin" else json.dumps(each) for each in given["inputs"]]
-    tests = [Test(*pair) for pair in zip(inputs, outputs, strict=True)]
+    pairs = zip(given["inputs"], given["outputs"], strict=True)
+    tests = [_test(_lines_as_arguments(one) if entry else one, other, mode) for one, other in pairs]
     statement = _with_starter(row["question"], row.get("starter_code"))
-    return _problem(row.get("id"), statement, tests, mode, entry, "wrapped" if entry else "lines")
+    return _problem(row.get("id"), statement, tests, entry, "wrapped" if entry else "floats")
 
 
 def livecodebench(row: Mapping[str, Any]) -> CodeProblem:
-    """question_content, starter_code, public and private test cases, metadata with func_name."""
+    """Reads question_content, starter_code, public and private test cases, and metadata with func_name."""
     cases = [*_json(row.get("public_test_cases") or "[]"), *_private(row.get("private_test_cases"))]
-    entry = _json(row.get("metadata") or "{}").get("func_name")
+    is_function = any(case.get("testtype") == "functional" for case in cases)
+    entry = (_json(row.get("metadata") or "{}") or {}).get("func_name") if is_function else None
     mode = "function" if entry else "stdin"
     tests = [
-        Test(_lines_as_arguments(case["input"]) if entry else case["input"], case["output"]) for case in cases
+        _test(_lines_as_arguments(case["input"]) if entry else case["input"], case["output"], mode)
+        for case in cases
     ]
     statement = _with_starter(row["question_content"], row.get("starter_code"))
-    return _problem(row.get("question_id"), statement, tests, mode, entry, "json" if entry else "lines")
+    return _problem(row.get("question_id"), statement, tests, entry, "json" if entry else "floats")
 
 
 def humaneval(row: Mapping[str, Any]) -> CodeProblem:
-    """prompt, entry_point, and test, a function of assertions about `candidate`."""
+    """Reads prompt, entry_point, and test, a function of assertions about `candidate`."""
     tests = _assertions(row["test"], "candidate")
-    return _problem(row.get("task_id"), row["prompt"], tests, "function", row["entry_point"], "json")
+    return _problem(row.get("task_id"), row["prompt"], tests, row["entry_point"], "json")
 
 
 def mbpp(row: Mapping[str, Any]) -> CodeProblem:
-    """text or prompt, and test_list, assertions about one function."""
+    """Reads text or prompt, and test_list, assertions about one function."""
     source = "\n".join(row["test_list"])
     names = {node.func.id for node in ast.walk(ast.parse(source)) if _is_call(node)}
-    names -= {"set", "sorted", "list", "tuple", "abs", "round", "len", "str", "float", "int"}
+    names = {name for name in names if not hasattr(builtins, name)}
     if len(names) != 1:
-        raise UnfitError("its tests call more than one function")
+        raise UnfitError("with tests that call more than one function")
     (entry,) = names
     statement = f"{row.get('text') or row['prompt']}\n\nName the function `{entry}`."
-    return _problem(row.get("task_id"), statement, _assertions(source, entry), "function", entry, "json")
+    return _problem(row.get("task_id"), statement, _assertions(source, entry), entry, "json")
 
 
 def genesys(row: Mapping[str, Any]) -> CodeProblem:
-    """prompt, verification_info with language and test_cases of type, input, output and fn_name."""
+    """Reads prompt, and verification_info with language and test_cases of type, input, output, fn_name."""
     given = _json(row["verification_info"])
     if str(given.get("language", "python")).lower() not in PYTHON:
-        raise UnfitError("another language")
+        raise UnfitError("in another language")
     cases = given["test_cases"]
     entry = cases[0].get("fn_name") if cases else None
     mode = "function" if entry else "stdin"
-    tests = [Test(_as_text(case["input"], mode), _as_text(case["output"], mode)) for case in cases]
-    return _problem(row.get("problem_id"), row["prompt"], tests, mode, entry, "wrapped" if entry else "lines")
+    tests = [_test(case["input"], case["output"], mode) for case in cases]
+    statement = row.get("prompt") or row["problem_statement"]
+    return _problem(row.get("problem_id"), statement, tests, entry, "wrapped" if entry else "floats")
 
 
 SCHEMAS: dict[str, Callable[[Mapping[str, Any]], CodeProblem]] = {
@@ -116,22 +123,31 @@ def problem_of(schema: str, row: Mapping[str, Any]) -> CodeProblem:
         raise
     except KeyError as error:
         raise UnfitError(f"without {error.args[0]}") from error
-    except (ValueError, TypeError, AttributeError, SyntaxError, zlib.error, pickle.UnpicklingError) as error:
-        raise UnfitError("unreadable") from error
+    except msgspec.ValidationError as error:
+        raise UnfitError(f"with an option that is none: {error}") from error
+    except Exception as error:  # of any kind: a row may hold anything
+        raise UnfitError(f"unreadable ({type(error).__name__})") from error
 
 
 def _problem(
-    problem_id: Any, statement: str, tests: Sequence[Test], mode: str, entry: str | None, compare: str
+    problem_id: Any, statement: str, tests: Sequence[Test], entry: str | None, compare: str, mode: str = ""
 ) -> CodeProblem:
     if not statement.strip():
         raise UnfitError("without a statement")
     if not tests:
         raise UnfitError("without tests")
     first: dict[str, str] = {}
-    if any(first.setdefault(test.input, test.expected) != test.expected for test in tests):
+    if any(first.setdefault(test.input, test.expected).strip() != test.expected.strip() for test in tests):
         raise UnfitError("with tests that contradict each other")
     chosen = drawn(tests)
-    return CodeProblem(str(problem_id or ""), statement, ProgramTask(chosen, mode, entry, compare))
+    if any(len(test.expected) > LONGEST_EXPECTED for test in chosen):
+        raise UnfitError("with an output that is too long")
+    task = ProgramTask(chosen, mode or ("function" if entry else "stdin"), entry, compare)
+    encoded = task.encoded()
+    if len(encoded) > LONGEST_TASK:
+        raise UnfitError("with tests that are too large")
+    decoded(encoded)  # which checks the types
+    return CodeProblem("" if problem_id is None else str(problem_id), statement, task)
 
 
 def drawn(tests: Sequence[Test]) -> list[Test]:
@@ -142,25 +158,53 @@ def drawn(tests: Sequence[Test]) -> list[Test]:
 
 
 def _json(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str | bytes) else value
+    """Returns the value of JSON, or of a literal of Python, in text; None if the text is empty."""
+    if not isinstance(value, str | bytes):
+        return value
+    if not value.strip():
+        return None
+    try:
+        return json.loads(value)
+    except ValueError:
+        return ast.literal_eval(value)
 
 
-def _joined(value: Any) -> str:
-    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+def _test(given: Any, expected: Any, mode: str) -> Test:
+    """Returns a test of these values: text for standard input and output, JSON for a function."""
+    if mode != "function":
+        return Test(_as_lines(given), _as_lines(expected))
+    arguments = given if isinstance(given, str) else json.dumps(given)
+    result = expected if isinstance(expected, str) else json.dumps(expected)
+    if not isinstance(_value_of(arguments, "arguments"), list):
+        raise UnfitError("with arguments that are no list")
+    _value_of(result, "an expected result")
+    return Test(arguments, result)
 
 
-def _as_text(value: Any, mode: str) -> str:
-    if mode == "stdin" or isinstance(value, str):
-        return _joined(value)
-    return json.dumps(value)
+def _value_of(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UnfitError(f"with {what} that is no JSON") from error
+
+
+def _as_lines(value: Any) -> str:
+    if isinstance(value, list):
+        return "\n".join(map(_as_lines, value))
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UnfitError("with an input or output that is no text")
+    return str(value)
 
 
 def _with_starter(statement: str, starter: str | None) -> str:
     return f"{statement}\n\n```python\n{starter.strip()}\n```" if (starter or "").strip() else statement
 
 
-def _lines_as_arguments(text: str) -> str:
-    return json.dumps([json.loads(line) for line in text.splitlines() if line.strip()])
+def _lines_as_arguments(value: Any) -> Any:
+    """Returns the list of arguments that are the lines of a text, each in JSON."""
+    if not isinstance(value, str):
+        return value
+    return [json.loads(line) for line in value.splitlines() if line.strip()]
 
 
 def _private(value: str | None) -> list[dict[str, str]]:
@@ -201,9 +245,11 @@ def _as_test(condition: ast.expr, function: str) -> Test | None:
         return None
     try:
         arguments = [ast.literal_eval(argument) for argument in call.args]
-        return Test(json.dumps(arguments), json.dumps(ast.literal_eval(condition.comparators[0])))
+        expected = json.dumps(ast.literal_eval(condition.comparators[0]))
+        survives = repr(json.loads(json.dumps(arguments))) == repr(arguments)
     except (ValueError, TypeError):
         return None
+    return Test(json.dumps(arguments) if survives else repr(arguments), expected)
 
 
 def _is_call(node: ast.AST) -> bool:

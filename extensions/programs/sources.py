@@ -38,33 +38,43 @@ def source_of(name: str, options: Mapping[str, Any]) -> Source:
     if options["schema"] not in SCHEMAS:
         raise ValueError(f"sources.{name}.schema={options['schema']}; there are {', '.join(SCHEMAS)}")
     source = Source(**options)
+    if not source.is_local and Path(source.path).suffix == ".json":
+        raise ValueError(f"sources.{name}.path={source.path}: convert it to one of {', '.join(FORMATS)}")
     if not source.is_local and Path(source.path).is_file():
         raise ValueError(f"sources.{name}.path={source.path}: convert it to one of {', '.join(FORMATS)}")
     return source
 
 
 class Problems:
-    """The usable problems of a source. left_out: the counts of the others, by reason.
+    """The usable problems of a source.
 
+    left_out: the counts of the other rows, by reason. first_left_out: the first of them, by its number.
     Raises ValueError if the source cannot be read, or none of its rows can be used.
     """
 
     def __init__(self, name: str, source: Source):
         self.left_out: Counter[str] = Counter()
+        self.first_left_out = ""
         self.found: list[CodeProblem] = []
+        seen: set[str] = set()
         for number, row in enumerate(_rows(name, source), 1):
             try:
                 problem = problem_of(source.schema, row)
             except UnfitError as error:
-                self.left_out[str(error)] += 1
-                self.first_left_out = getattr(self, "first_left_out", f"row {number}: {error}")
+                self._leave_out(str(error), number)
                 continue
-            self.found.append(problem._replace(problem_id=problem.problem_id or str(number)))
+            if problem.statement in seen:
+                self._leave_out("with the statement of an earlier row", number)
+                continue
+            seen.add(problem.statement)
+            self.found.append(problem._replace(problem_id=problem.problem_id or f"row-{number}"))
         if not self.found:
-            reasons = (
-                ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items()) or "it is empty"
-            )
-            raise ValueError(f"{name}: no row of {source.path} can be used: {reasons}")
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
+            raise ValueError(f"{name}: no row of {source.path} can be used: {reasons or 'it is empty'}")
+
+    def _leave_out(self, reason: str, number: int) -> None:
+        self.left_out[reason] += 1
+        self.first_left_out = self.first_left_out or f"row {number} is {reason}"
 
 
 def _rows(name: str, source: Source) -> Iterator[Mapping[str, Any]]:
@@ -102,7 +112,7 @@ def _of_hub(name: str, source: Source) -> Iterator[Mapping[str, Any]]:
 
     try:
         yield from load_dataset(source.path, source.config, split=source.split)
-    except (DatasetsError, OSError) as error:
+    except (DatasetsError, OSError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"{name}: {source.path} is not in the cache and could not be loaded ({error}); run once with a "
             f"network and the same HF_HOME, or point sources.{name}.path at a local .parquet or .jsonl file"

@@ -17,15 +17,16 @@ from typing import NoReturn
 import msgspec
 
 from contracts.support.die_with_parent import die_with_parent
-from extensions.programs.messages import DESCRIPTORS, LONGEST_SOURCE, ProgramSetup, RunProgram, Status
+from extensions.programs.messages import DESCRIPTORS, LONGEST_SOURCE, ProgramSetup, RunProgram
 from extensions.programs.running import OURS, run_program
-from extensions.programs.waits import waited_s
+from extensions.programs.seen import seen_of
 from pipelinerl.judging.fork_server import ForkServer
 from pipelinerl.judging.isolation import Confinement, close_all_but, imported_paths, undumpable
 from pipelinerl.judging.isolation.privileges import adopt_orphans, first_when_memory_ends
 from pipelinerl.judging.worker_messages import LONGEST_CONTROL, WORDS, Ended, Ready
 
-LOOK_S = 0.1  # between two looks at the times of processes
+LOOK_S = 0.1  # between two looks at the times and threads of processes
+MOST_THREADS = 256
 
 
 class ProgramTemplate(ForkServer):
@@ -35,16 +36,14 @@ class ProgramTemplate(ForkServer):
         super().__init__(control, RunProgram, DESCRIPTORS, LOOK_S)
         self._confinement = confinement
         self._wall_s = wall_s
-        self._late: set[int] = set()
+        self._waited: dict[int, float] = {}  # seconds of those that have run for LOOK_S
+        self._why_not: dict[int, str] = {}  # of those that were ended
         self._looked = 0.0
 
     def run(self, request: RunProgram, descriptors: Sequence[int]) -> NoReturn:
         source = _prepared(descriptors)
         close_all_but({0, 1, 2, *self._confinement.descriptors})
-        try:
-            self._confinement.enter()
-        except (OSError, ValueError):
-            os._exit(Status.NOT_CONFINED)
+        self._confinement.enter()
         run_program(source, request.entry)
 
     def look(self) -> None:
@@ -52,17 +51,23 @@ class ProgramTemplate(ForkServer):
         if now < self._looked + LOOK_S:
             return
         self._looked = now
-        for process in self.began.keys() - self._late:
-            spent_s = now - self.began[process]
-            if spent_s > self._wall_s and spent_s - waited_s(process) > self._wall_s:
-                self._late.add(process)
-                os.kill(process, signal.SIGKILL)
+        for process in self.began.keys() - self._why_not.keys():
+            seen = seen_of(process)
+            self._waited[process] = seen.waited_s
+            if now - self.began[process] - seen.waited_s > self._wall_s:
+                self._end_for(process, "time")
+            elif seen.threads > MOST_THREADS:
+                self._end_for(process, "processes")
+
+    def _end_for(self, process: int, why_not: str) -> None:
+        self._why_not[process] = why_not
+        os.kill(process, signal.SIGKILL)
 
     def report(self, process: int, worker: int, status: int, used: resource.struct_rusage) -> Ended:
         ended = super().report(process, worker, status, used)
-        is_late = process in self._late
-        self._late.discard(process)
-        return msgspec.structs.replace(ended, late=is_late)
+        spent_s = time.monotonic() - self.began[process] - self._waited.pop(process, 0.0) - LOOK_S
+        why_not = self._why_not.pop(process, "")
+        return msgspec.structs.replace(ended, spent_s=max(spent_s, 0.0), why_not=why_not)
 
 
 def _prepared(descriptors: Sequence[int]) -> bytes:

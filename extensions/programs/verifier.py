@@ -22,10 +22,10 @@ OPEN_FILES = 64
 
 @dataclass
 class Tally:
-    """The tests of a submission: how many passed, their CPU time, and what kept others from a verdict."""
+    """The tests of a submission: how many passed, their time, and what kept others from a verdict."""
 
     passed: int = 0
-    cpu_s: float = 0.0
+    spent_s: float = 0.0
     why_not: Counter[str] = field(default_factory=Counter)
 
 
@@ -66,7 +66,7 @@ class ProgramVerifier(HostedVerifier):
             await self._programs.close()
 
     async def judged(self, task: bytes, text: str) -> Judgement:
-        """Returns the judgement. Metrics: the tests that passed and their share, and the CPU seconds."""
+        """Returns the judgement. Metrics: the tests that passed and their share, and the seconds of all."""
         try:
             tests = decoded(task)
         except msgspec.MsgspecError as error:
@@ -83,11 +83,11 @@ class ProgramVerifier(HostedVerifier):
         tally = Tally()
         compare = COMPARISONS[task.compare]
         for test in task.tests:
-            if tally.cpu_s > self._submission_cpu_s:
+            if tally.spent_s > self._submission_cpu_s:
                 tally.why_not["time"] += 1
                 break
             ran = await self._programs.run(source, task.entry, test.input.encode())
-            tally.cpu_s += ran.cpu_s
+            tally.spent_s += ran.spent_s
             if is_right(ran, test.expected, compare):
                 tally.passed += 1
                 continue
@@ -98,7 +98,7 @@ class ProgramVerifier(HostedVerifier):
 
     def _judgement(self, task: ProgramTask, tally: Tally) -> Judgement:
         share = tally.passed / len(task.tests)
-        metrics = {"tests_passed": float(tally.passed), "test_share": share, "program_cpu_s": tally.cpu_s}
+        metrics = {"tests_passed": float(tally.passed), "test_share": share, "program_s": tally.spent_s}
         is_solved = tally.passed == len(task.tests)
         if is_solved:
             return Judgement(1.0, True, "right", metrics=metrics)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from pipelinerl.judging.worker_messages import LONGEST_CONTROL, End, Ended
+from pipelinerl.judging.worker_messages import LONGEST_CONTROL, LOST, End, Ended
 
 
 class ForkServer(abc.ABC):
@@ -80,18 +80,33 @@ class ForkServer(abc.ABC):
         return True
 
     def _start(self, request: Any, descriptors: Sequence[int]) -> None:
-        process = os.fork()
-        if not process:
-            try:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                self.run(request, descriptors)
-            finally:
-                os._exit(1)
+        try:
+            process = os.fork()
+        except OSError:  # the machine has no processes or no memory left
+            process = None
+            self._send(Ended(request.worker, LOST, 0.0, 0))
+        if process == 0:
+            self._run(request, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        self._numbers[process] = request.worker
-        self.began[process] = time.monotonic()
+        if process:
+            self._numbers[process] = request.worker
+            self.began[process] = time.monotonic()
+
+    def _run(self, request: Any, descriptors: Sequence[int]) -> NoReturn:
+        """Runs the forked process. It is lost if it cannot begin, which is no fault of a text."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.run(request, descriptors)
+        finally:
+            try:
+                os.kill(os.getpid(), -LOST)
+            finally:
+                os._exit(1)
+
+    def _send(self, ended: Ended) -> None:
+        self._control.send(msgspec.msgpack.encode(ended))
 
     def _end(self, worker: int) -> None:
         for process, number in self._numbers.items():
@@ -106,9 +121,9 @@ class ForkServer(abc.ABC):
                 if process in self._numbers:
                     with suppress(ProcessLookupError, PermissionError):
                         os.killpg(process, signal.SIGKILL)
-                    del self.began[process]
                     report = self.report(process, self._numbers.pop(process), status, used)
-                    self._control.send(msgspec.msgpack.encode(report))
+                    del self.began[process]
+                    self._send(report)
                 for stray in self._strays():
                     os.kill(stray, signal.SIGKILL)
 

@@ -6,6 +6,7 @@ declared types from it.
 
 import math
 import re
+import signal
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ LONGEST_ANSWER = 1 << 16  # bytes
 LONGEST_CONTROL = 1 << 18  # bytes of a message between pool and template
 LARGEST_NUMBER = 1e12  # in a judgement; advantages are computed in float32, with squares
 MOST_NUMBERS = 64  # largest number of components, and of metrics, of a judgement
+LOST = -signal.SIGUSR1  # code of a process that could not begin; a sealed one cannot signal itself
 WORDS = 300  # characters of an error that are reported
 WORDS_OF_ALL = ("right", "wrong", "no_answer", "undecided")  # outcomes that all verifiers share
 REASONS = ("time", "memory", "length", "processes", "output", "meaning")  # why an answer is undecided
@@ -69,7 +71,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     code: int
     cpu_s: float
     memory_bytes: int  # peak resident memory
-    late: bool = False  # True if the template has ended it, because it took too long
+    spent_s: float = 0.0  # time that it took without its waits for a processor, where the template looks
+    why_not: str = ""  # the limit for which the template has ended it
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -32,8 +32,8 @@ class Confinement:
         self._rules: int | None = None
         self._filter = b""
         if level is Level.SEALED:
-            self._filter = seccomp.program(of_programs)
-            self._rules = landlock.ruleset(readable)
+            self._filter = seccomp.program(of_programs, landlock.version() >= landlock.WITH_TRUNCATION)
+            self._rules = landlock.ruleset(readable, [os.devnull] if of_programs else [])
 
     @property
     def descriptors(self) -> set[int]:

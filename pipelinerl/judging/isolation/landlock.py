@@ -10,8 +10,11 @@ ADD_RULE = 445
 RESTRICT_SELF = 446
 VERSION = 1  # flag of CREATE_RULESET: asks for the version of the interface
 PATH_BENEATH = 1  # kind of rule
+WRITE_FILE = 1 << 1
 READ_FILE = 1 << 2
 READ_DIRECTORY = 1 << 3
+TRUNCATE = 1 << 14
+WITH_TRUNCATION = 3  # the version from which that right exists
 RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # version -> number of file rights; 16 in newer ones
 BIND_AND_CONNECT_TCP = 0b11  # from version 4
 ABSTRACT_SOCKETS_AND_SIGNALS = 0b11  # from version 6
@@ -34,15 +37,20 @@ def version() -> int:
         raise OSError(error.errno, "this kernel, or this container, has no Landlock") from error
 
 
-def ruleset(readable: Sequence[str]) -> int:
-    """Returns the descriptor of a ruleset that allows only reading the given files and directory trees."""
+def ruleset(readable: Sequence[str], writable: Sequence[str] = ()) -> int:
+    """Returns the descriptor of a ruleset that allows only reading the given files and directory trees.
+
+    writable: files that can also be written to.
+    """
     known = version()
     handled = Handled((1 << RIGHTS.get(known, 16)) - 1, BIND_AND_CONNECT_TCP, ABSTRACT_SOCKETS_AND_SIGNALS)
     size = 8 if known < 4 else 16 if known < 6 else 24
     rules = _called(CREATE_RULESET, ctypes.byref(handled), size, 0)
     for path in readable:
         if os.path.exists(path):
-            _allow(rules, path)
+            _allow(rules, path, READ_FILE | READ_DIRECTORY if os.path.isdir(path) else READ_FILE)
+    for path in writable:
+        _allow(rules, path, READ_FILE | WRITE_FILE | (TRUNCATE if known >= WITH_TRUNCATION else 0))
     return rules
 
 
@@ -51,8 +59,7 @@ def restrict(rules: int) -> None:
     _called(RESTRICT_SELF, rules, 0)
 
 
-def _allow(rules: int, path: str) -> None:
-    rights = READ_FILE | READ_DIRECTORY if os.path.isdir(path) else READ_FILE
+def _allow(rules: int, path: str, rights: int) -> None:
     opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         _called(ADD_RULE, rules, PATH_BENEATH, ctypes.byref(Beneath(rights, opened)), 0)

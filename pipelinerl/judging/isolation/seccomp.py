@@ -6,6 +6,7 @@ ends the process.
 
 import ctypes
 import errno
+import os
 import tempfile
 from typing import Any
 
@@ -29,6 +30,7 @@ ITSELF = """arch_prctl capget exit exit_group getcpu getegid geteuid getgid getg
 getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid rseq
 sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getparam sched_getscheduler sched_yield
 set_robust_list set_tid_address sysinfo uname wait4 waitid"""
+OPENING = {"open": 1, "openat": 2, "openat2": None}  # the place of the flags, which openat2 has in memory
 ALLOWED = " ".join([MEMORY, FILES, WAITING, SIGNALS, ITSELF]).split()
 ALLOWED_WORDS = {  # call -> index of one argument, and the values allowed for it
     "fcntl": (1, (0, 1, 2, 3, 4, 1030)),  # duplicates and flags; not the owner, who would get signals
@@ -36,8 +38,12 @@ ALLOWED_WORDS = {  # call -> index of one argument, and the values allowed for i
     "prctl": (0, (15, 16, 0x53564D41)),  # names of threads and of memory
     "prlimit64": (2, (0,)),  # only reading a limit
 }
-OF_PROGRAMS = ["getsockname", "recvfrom", "sendto", "setrlimit"]  # sockets come only in pairs; limits go down
-OF_PROGRAMS_WORDS = {"socketpair": (0, (1,)), "prlimit64": (0, (0,))}  # AF_UNIX; its own limits
+OF_PROGRAMS = ["getsockname", "recvfrom", "setrlimit"]  # sockets come only in pairs; limits go down
+OF_PROGRAMS_WORDS = {  # only pairs of AF_UNIX, and what they send to no other address; its own limits
+    "socketpair": (0, (1,)),
+    "sendto": (4, (0,)),
+    "prlimit64": (0, (0,)),
+}
 NO_MORE_PROCESSES = ("fork", "vfork")
 REFUSED = ("socket", "socketpair", "connect", "bind", "execve", "execveat", "kill", "tkill", "tgkill")
 
@@ -46,10 +52,11 @@ class Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-def program(of_programs: bool = False) -> bytes:
+def program(of_programs: bool = False, may_truncate: bool = True) -> bytes:
     """Returns the filter in the kernel's format. Raises OSError if libseccomp is missing.
 
     of_programs: also allows pairs of sockets, which event loops need, and limits of the process's own.
+    may_truncate: False where Landlock does not stop a file from being truncated as it is opened.
     """
     try:
         import pyseccomp as library
@@ -58,7 +65,10 @@ def program(of_programs: bool = False) -> bytes:
     rules = library.SyscallFilter(library.ERRNO(errno.ENOSYS))
     more = OF_PROGRAMS if of_programs else []
     for name in (*ALLOWED, *more):
-        _add(library, rules, library.ALLOW, name)
+        if may_truncate or name not in OPENING:
+            _add(library, rules, library.ALLOW, name)
+        elif place := OPENING[name]:
+            _add(library, rules, library.ALLOW, name, library.Arg(place, library.MASKED_EQ, os.O_TRUNC, 0))
     words = ALLOWED_WORDS | OF_PROGRAMS_WORDS if of_programs else ALLOWED_WORDS
     for name, (place, values) in words.items():
         for value in values:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import socket
 from contextlib import asynccontextmanager
 
 import psutil
@@ -29,6 +30,13 @@ async def verifier(**options):
         yield made
     finally:
         await made.close()
+
+
+def template_of_this():
+    """Returns the template that this process has started."""
+    ours = psutil.Process().children()
+    (template,) = [each for each in ours if any("programs" in word for word in each.cmdline())]
+    return template
 
 
 async def outcomes(judge, of_programs, given=None):
@@ -64,18 +72,23 @@ def test_hostile_programs_get_a_verdict_and_leave_nothing(tmp_path):
 
     async def judged():
         async with verifier(cpu_s=CPU_S, memory_bytes=1 << 28) as judge:
-            (template,) = psutil.Process().children()
+            template = template_of_this()
             found = await outcomes(judge, HOSTILE, f"{secret}\n{os.getpid()}\n{template.pid}\n")
             assert template.is_running() and template.children() == []
             assert (await judge.judged(TASK, INNOCENT)).outcome == "right"
             return found
 
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listening.bind(f"{secret}.socket")
+    listening.setblocking(False)
     before = len(os.listdir("/proc/self/fd"))
     found = asyncio.run(judged())
+    with listening, pytest.raises(BlockingIOError):
+        listening.recv(100)
     assert unlike(HOSTILE, found) == {}
     assert secret.read_text() == "secret" and oct(secret.stat().st_mode)[-3:] == "644"
-    assert len(os.listdir("/proc/self/fd")) == before
-    assert not [name for folder in ("/tmp", "/dev/shm") for name in os.listdir(folder) if "through" in name]
+    assert len(os.listdir("/proc/self/fd")) == before - 1
+    assert not [file for file in ("/tmp/through", "/dev/shm/through") if os.path.exists(file)]
 
 
 @pytest.mark.parametrize(

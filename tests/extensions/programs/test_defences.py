@@ -23,6 +23,7 @@ THROUGH = {
     "modules": BY_NAME["secrets: what this project imported"],
     "environment": BY_NAME["secrets: its own environment"],
     "descriptors": BY_NAME["files: descriptors of others"],
+    "threads": BY_NAME["bombs: threads"],
     "time": made("time", 'import time\ntime.sleep(2)\nprint("through")\n'),
 }
 

@@ -12,6 +12,7 @@ import pytest
 from extensions.programs.domain import Code
 from extensions.programs.schemas import SCHEMAS, UnfitError, problem_of
 from extensions.programs.sources import source_of
+from extensions.programs.tasks import Test
 from pipelinerl.launcher.composing.compose import compose_config
 from tests.extensions.programs.test_corpora import verifier
 
@@ -125,13 +126,24 @@ def test_a_parquet_file_has_the_same_problems(tmp_path):
     assert domain(written(tmp_path, "own", ".parquet"), "own").heldout_problem(4) == in_json
 
 
+def tested(**test):
+    return own(1) | {"tests": [{"input": "1", "expected": "1"} | test]}
+
+
 UNFIT = {
     "without tests": own(1) | {"tests": []},
     "without a statement": own(1) | {"statement": " "},
     "without statement": {"tests": []},
     "with tests that contradict each other": own(1)
     | {"tests": [{"input": "1", "expected": str(n)} for n in (1, 2)]},
-    "unreadable": own(1) | {"tests": 3},
+    "unreadable (TypeError)": own(1) | {"tests": 3},
+    "with an option that is none: Invalid enum value 'stdio' - at `$.mode`": own(1) | {"mode": "stdio"},
+    "with an option that is none: Invalid enum value 'exact' - at `$.compare`": own(1) | {"compare": "exact"},
+    "with an input or output that is no text": tested(input=None),
+    "with an output that is too long": tested(expected="1\n" * 40_000),
+    "with an expected result that is no JSON": tested(input="[1]", expected="abc") | {"entry": "f"},
+    "with arguments that are no list": tested(input="5") | {"entry": "f"},
+    "with the statement of an earlier row": own(2),
 }
 
 
@@ -142,7 +154,7 @@ def test_a_row_that_cannot_be_used_is_counted_by_its_reason(tmp_path, reason):
         "own",
         written(tmp_path, "mbpp", rows=[own(5)]),
     )
-    assert list(found.plan_notes())[0] == f"mine: 1 problems; left out: 1 {reason}"
+    assert list(found.plan_notes())[0] == f"mine: 1 problems; left out: 1 {reason} (first: row 2 is {reason})"
 
 
 @pytest.mark.parametrize("value", [pickle.dumps(collections.Counter), pickle.dumps(print)])
@@ -152,9 +164,25 @@ def test_a_pickle_that_names_a_class_is_refused(value):
         problem_of("livecodebench", row)
 
 
+def test_data_sets_that_differ_in_form_are_read():
+    odd = json.dumps({"inputs": ["[1, 2]\n3"], "outputs": [[4]], "fn_name": "f"})
+    assert problem_of("taco", taco(1) | {"input_output": odd}).task.tests == [Test("[[1, 2], 3]", "[4]")]
+    python = str({"language": "python", "test_cases": [{"input": "1", "output": "1"}]})
+    assert problem_of("genesys", genesys(1) | {"verification_info": python}).task.mode == "stdin"
+    of_stdin = [{"input": "1", "output": "2", "testtype": "stdin"}]
+    row = livecodebench(1) | {"public_test_cases": json.dumps(of_stdin), "private_test_cases": ""}
+    assert problem_of("livecodebench", row).task.mode == "stdin"
+    keyed = mbpp(1) | {"test_list": ["assert has({1: 2}, (3,)) == True"]}
+    assert problem_of("mbpp", keyed).task.tests == [Test("[{1: 2}, (3,)]", "true")]
+    with pytest.raises(UnfitError, match="UnicodeEncodeError"):
+        problem_of("apps", apps(1) | {"input_output": odd.replace("[4]", '["\\ud800"]').replace("f", "g")})
+    with pytest.raises(UnfitError, match="without tests"):
+        problem_of("apps", apps(1) | {"input_output": ""})
+
+
 @pytest.mark.parametrize("value", ["no base64!", base64.b64encode(b"no zlib").decode(), packed([])[:-8]])
 def test_damaged_tests_are_unreadable(value):
-    with pytest.raises(UnfitError, match="unreadable|too large"):
+    with pytest.raises(UnfitError, match="unreadable"):
         problem_of("livecodebench", livecodebench(1) | {"private_test_cases": value})
 
 
@@ -175,6 +203,7 @@ def test_training_problems_that_are_held_out_are_left_out(tmp_path):
         ({"path": "x.jsonl"}, "sources.mine needs schema"),
         ({"path": "x.jsonl", "schema": "taca"}, "there are own, taco"),
         ({"path": "x.jsonl", "schema": "own", "splt": "a"}, "no field 'splt'"),
+        ({"path": "mine.json", "schema": "own"}, "convert it to one of .jsonl, .parquet"),
         ({"path": __file__, "schema": "own"}, "convert it to one of .jsonl, .parquet"),
     ],
 )
@@ -196,6 +225,13 @@ def test_a_file_without_problems_is_refused(tmp_path, content, says):
     path.write_text(content)
     with pytest.raises(ValueError, match=says):
         _ = domain(path, "own").heldout_size
+
+
+def test_wrong_limits_are_refused_before_the_start(tmp_path):
+    with pytest.raises(ValueError, match="submission_cpu_s is not less"):
+        domain(tmp_path, "own", programs={"cpu_s": 50})
+    with pytest.raises(TypeError, match="cpu_ss"):
+        domain(tmp_path, "own", programs={"cpu_ss": 1})
 
 
 def test_the_shipped_choice_is_complete():
