@@ -19,6 +19,7 @@ from extensions.programs.verifier import ProgramVerifier
 from pipelinerl.judging.isolation import imported_paths, strongest_level
 
 SQUARES = "```python\nn = int(input())\nprint(sum(i * i for i in range(n)))\n```"
+BATCH = 100  # submissions that wait
 SHORT = 200  # submissions of a measurement of time
 
 
@@ -61,9 +62,10 @@ async def submitted(verifier: ProgramVerifier, tests: int, submissions: int, at_
         async with free:
             return (await verifier.judged(sent, SQUARES)).outcome
 
-    outcomes = set(await asyncio.gather(*(one() for _ in range(submissions))))
-    if outcomes != {"right"}:
-        raise SystemExit(f"submissions were {outcomes}")
+    for begin in range(0, submissions, BATCH):
+        outcomes = set(await asyncio.gather(*(one() for _ in range(min(BATCH, submissions - begin)))))
+        if outcomes != {"right"}:
+            raise SystemExit(f"submissions were {outcomes}")
 
 
 async def measured(verifier: ProgramVerifier, given: Namespace, say: Callable[[str], None]) -> None:

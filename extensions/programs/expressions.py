@@ -16,7 +16,7 @@ from pipelinerl.judging.options import HOSTED
 SLOPES = range(2, 40)
 CONSTANTS = range(1, 100)
 SHOWN = (0, 1, 2)
-TRIED = (3, 10, 57)  # numbers of the tests
+TRIED = (3, 10, 57)  # the numbers of the test
 HELD_OUT_ONE_IN = 8
 LONGEST_S = 60.0
 
@@ -54,14 +54,14 @@ class Expressions(Verified):
 
     def _problem(self, slope: int, constant: int) -> Problem:
         shown = " ".join(f"f({x})={slope * x + constant}" for x in SHOWN)
-        tests = [Test(str(x), str(slope * x + constant)) for x in TRIED]
-        task = ProgramTask(tests).encoded()
+        results = "\n".join(str(slope * x + constant) for x in TRIED)
+        task = ProgramTask([Test(" ".join(map(str, TRIED)), results)]).encoded()
         return Problem(f"{self.name}/{slope}/{constant}", [{"role": "user", "content": shown}], task)
 
 
 def program_of(expression: str) -> str:
-    """Returns an answer whose program prints the value of the expression."""
-    return f"```python\nx = int(input())\nprint({expression.strip()})\n```"
+    """Returns an answer whose program prints the value of the expression for each number that it reads."""
+    return f"```python\nfor x in map(int, input().split()):\n    print({expression.strip()})\n```"
 
 
 def _is_held_out(pair: tuple[int, int]) -> bool:
