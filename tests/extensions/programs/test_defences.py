@@ -29,7 +29,7 @@ THROUGH = {
 
 
 async def outcome(defence):
-    async with verifier(cpu_s=1.0, memory_bytes=1 << 28) as judge:
+    async with verifier(cpu_s=1.0 if defence == "time" else 10.0, memory_bytes=1 << 28) as judge:
         (found,) = (await outcomes(judge, [THROUGH[defence]])).values()
         return found
 
