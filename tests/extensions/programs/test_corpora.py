@@ -4,6 +4,8 @@ import asyncio
 import os
 import re
 import socket
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 
 import psutil
@@ -39,9 +41,9 @@ def template_of_this():
     return template
 
 
-async def outcomes(judge, of_programs, given=None):
+async def outcomes(judge, of_programs, given=None, at_once=AT_ONCE):
     """Returns the outcome of each program by name."""
-    free = asyncio.Semaphore(AT_ONCE)
+    free = asyncio.Semaphore(at_once)
 
     async def outcome(program):
         task = ProgramTask([Test(program.given if given is None else given, program.expected or "through\n")])
@@ -63,6 +65,22 @@ def test_right_programs_are_judged_right_or_say_what_the_level_lacks():
             return await outcomes(judge, HONEST)
 
     assert unlike(HONEST, asyncio.run(judged())) == {}
+
+
+@pytest.mark.long
+def test_right_programs_are_judged_right_on_a_busy_machine():
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+
+    async def judged():
+        async with verifier() as judge:
+            return await outcomes(judge, HONEST, at_once=8)
+
+    try:
+        assert unlike(HONEST, asyncio.run(judged())) == {}
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def test_hostile_programs_get_a_verdict_and_leave_nothing(tmp_path):
