@@ -17,8 +17,7 @@ from extensions.run_copy.places import copy_in
 from pipelinerl.observers import end_path
 
 POLL_S = 1.0
-AGAIN_S = 10.0  # wait after a failure
-FAILING_S = 600.0  # time of failures in a row before the launcher is told
+FAILING_S = 120.0  # time of failures in a row before the launcher is told
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,18 +49,17 @@ def _follow(run_dir: Path, copy: Path) -> bool:
     copied = None
     failing_since = None
     while not end_path(run_dir).exists():
-        newest = None if copy == run_dir else newest_checkpoint(run_dir)
-        if newest not in (None, copied):
-            try:
+        try:
+            newest = None if copy == run_dir else newest_checkpoint(run_dir)
+            if newest not in (None, copied):
                 copied = copy_run(run_dir, copy)
                 failing_since = None
                 print(f"{copy} has checkpoint {copied.version}", flush=True)
-            except (CopyError, OSError) as error:
-                failing_since = failing_since or time.monotonic()
-                if time.monotonic() > failing_since + FAILING_S:
-                    raise
-                print(f"run_copy: {one_line(error)}; tried again", file=sys.stderr)
-                time.sleep(AGAIN_S)
+        except (CopyError, OSError) as error:
+            failing_since = failing_since or time.monotonic()
+            if time.monotonic() > failing_since + FAILING_S:
+                raise
+            print(f"run_copy: {one_line(error)}; tried again", file=sys.stderr)
         time.sleep(POLL_S)
     return copy != run_dir and newest_checkpoint(run_dir) is not None
 

@@ -5,26 +5,27 @@ records refer to, so these are never shorter than what refers to them. What comp
 """
 
 import fcntl
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from contracts.support.files import replaced_atomically, write_atomically
-from extensions.run_copy.places import MARKS, check_own, mark
+from extensions.run_copy.places import LOCK, MARKS, mark, why_not
 from pipelinerl.paths import OWNER_ALONE
+from pipelinerl.streams.events import resumptions
+from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
 
 TRIES = 3
-LEFT_OUT = {*MARKS, "checkpoints", "pulled", "streams", "trackers", "view", "weights"}
+STAMPS = "copied.json"  # in a copy: size and time of change of each original when it was copied
+LEFT_OUT = {*MARKS, STAMPS, "checkpoints", "heartbeats", "pulled", "streams", "trackers", "view", "weights"}
 REFERRED_TO = ("rows", "eval_rollouts", "rollouts", "sampler_states", "actor_events")  # in this order, last
-LAUNCHER = "launcher_events"  # of which a change, such as a resume, makes another try necessary
-LOCK = Path("streams", LAUNCHER, "writer.lock")  # that a launcher holds
+LAUNCHER = "launcher_events"
 SEGMENTS = "*.records"
 COMPLETES = "position.json"
-STAMPS = "copied.json"  # in a copy: size and time of change of each original when it was copied
-Stamp = list[int]
 
 
 class CopyError(Exception):
@@ -44,9 +45,8 @@ def copy_run(run_dir: Path, copy: Path) -> Position:
     """
     why = ""
     for _ in range(TRIES):
-        if newest_checkpoint(run_dir) is None:
-            raise CopyError(f"{run_dir} has no complete checkpoint yet")
-        check_own(run_dir, copy, CopyError)
+        if reason := why_not(run_dir, copy):
+            raise CopyError(reason)
         mark(run_dir, copy)
         with locked(copy):
             one = Copying(run_dir, copy)
@@ -54,6 +54,8 @@ def copy_run(run_dir: Path, copy: Path) -> Position:
                 why = one.tried()
             except FileNotFoundError as error:
                 why = f"{error.filename} was removed meanwhile"
+            finally:
+                one.write_stamps()
         if not why:
             return one.newest
     raise CopyError(f"{why}, {TRIES} times in a row; raise checkpoint.every or checkpoint.keep")
@@ -72,51 +74,68 @@ def locked(copy: Path) -> Iterator[None]:
         yield
 
 
+def resumptions_of(run_dir: Path) -> int:
+    """Returns how often the run was resumed."""
+    with recorded_streams(run_dir) as streams:
+        return sum(1 for _ in resumptions(streams))
+
+
+class Copied(msgspec.Struct):
+    """What a copy has. stamps: by path. resumptions: of the run, at the last complete copy."""
+
+    stamps: dict[str, tuple[int, int]] = {}
+    resumptions: int = 0
+
+
 class Copying:
     """One try to copy a run. newest: the checkpoint that is copied."""
 
     def __init__(self, run_dir: Path, copy: Path):
         self._run_dir = run_dir
         self._copy = copy
-        self._stamps: dict[str, Stamp] = _read_stamps(copy)
+        self._copied = _read_copied(copy)
+        self._stamps = self._copied.stamps
         self._files: set[Path] = {LOCK}  # of the copy
         newest = newest_checkpoint(run_dir)
         if newest is None:
-            raise FileNotFoundError(2, "gone", f"{run_dir}/checkpoints")
+            raise CopyError(f"{run_dir} has no complete checkpoint yet")
         self.newest = newest
 
     def tried(self) -> str:
         """Copies, and completes the copy. Returns why it could not be completed; "" if it is complete."""
         completes = Path("checkpoints", f"{self.newest.version:08d}", COMPLETES)
         before = _stamp(self._run_dir / completes)
-        launcher = {file: _stamp(self._run_dir / file) for file in self._segments(LAUNCHER)}
-        self._remove_undone(launcher)
+        resumed = resumptions_of(self._run_dir)
+        self._remove_undone(resumed)
         self._add(self._other_files())
         self._add(file for file in self._inside(completes.parent) if file != completes)
         for name in (LAUNCHER, *self._streams()):
             self._add(self._segments(name))
-        if {file: _stamp(self._run_dir / file) for file in self._segments(LAUNCHER)} != launcher:
-            return "servers came, or the run was resumed, while it was copied"
+        if resumptions_of(self._run_dir) != resumed:
+            return "the run was resumed while it was copied"
         if _stamp(self._run_dir / completes) != before:
             return "the checkpoint was replaced while it was copied"
         self._add([completes])
         self._remove_others()
-        write_atomically(self._copy / STAMPS, json.dumps(self._stamps))
+        self._copied.resumptions = resumed
         return ""
 
-    def _remove_undone(self, launcher: dict[Path, Stamp]) -> None:
+    def write_stamps(self) -> None:
+        """Writes what is copied, also of a try that failed, so that the next one copies the rest."""
+        write_atomically(self._copy / STAMPS, msgspec.json.encode(self._copied))
+
+    def _remove_undone(self, resumed: int) -> None:
         """Takes the completeness from checkpoints of the copy that do not go with the run's streams.
 
-        These are trained anew or newer. If the launcher's stream has changed, the run may have been resumed,
-        and they are all that the run no longer has.
+        These are trained anew or newer; and all that the run no longer has, if it has been resumed since.
         """
-        may_be_resumed = any(self._stamps.get(str(file)) != stamp for file, stamp in launcher.items())
         for file in self._copy.glob(f"checkpoints/*/{COMPLETES}"):
             inside = file.relative_to(self._copy)
             if (self._run_dir / inside).exists():
                 is_undone = self._stamps.get(str(inside)) != _stamp(self._run_dir / inside)
             else:
-                is_undone = may_be_resumed or int(file.parent.name) > self.newest.version
+                is_newer = int(file.parent.name) > self.newest.version
+                is_undone = is_newer or self._copied.resumptions != resumed
             if is_undone:
                 file.unlink()
 
@@ -155,14 +174,18 @@ class Copying:
             self._files.add(file)
 
     def _remove_others(self) -> None:
-        """Removes the checkpoints and segments that the run has removed."""
+        """Removes the checkpoints and segments that the run has removed, each first what completes it."""
+        for file in self._copy.glob(f"checkpoints/*/{COMPLETES}"):
+            if file.relative_to(self._copy) not in self._files:
+                file.unlink()
         for directory in (self._copy / "checkpoints", self._copy / "streams"):
             for path in sorted(directory.rglob("*"), reverse=True):  # a directory after its files
                 if path.is_dir() and not any(path.iterdir()):
                     path.rmdir()
                 elif path.is_file() and path.relative_to(self._copy) not in self._files:
                     path.unlink()
-        self._stamps = {str(file): self._stamps[str(file)] for file in self._files - {LOCK}}
+        for name in self._stamps.keys() - {str(file) for file in self._files}:
+            del self._stamps[name]
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -172,15 +195,15 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copymode(source, unfinished)
 
 
-def _stamp(file: Path) -> Stamp:
+def _stamp(file: Path) -> tuple[int, int]:
     """Returns size and time of change, in nanoseconds."""
     found = file.stat()
-    return [found.st_size, found.st_mtime_ns]
+    return found.st_size, found.st_mtime_ns
 
 
-def _read_stamps(copy: Path) -> dict[str, Stamp]:
-    """Returns the stamps of the last complete copy; none if there is none, or the file is damaged."""
+def _read_copied(copy: Path) -> Copied:
+    """Returns what the last try has copied; nothing if there is none, or the file is damaged."""
     try:
-        return json.loads((copy / STAMPS).read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
+        return msgspec.json.decode((copy / STAMPS).read_bytes(), type=Copied)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return Copied()

@@ -137,6 +137,12 @@ def done_version(streams: Streams) -> int:
     return next((event.version for event in events if isinstance(event, TrainingDone)), 0)
 
 
+def check_there(checkpoints: Checkpoints, position: Position) -> None:
+    """Raises PlanError if the checkpoint has been removed since it was chosen, by a copy that went on."""
+    if position not in (START, *checkpoints.complete_checkpoints()):
+        raise PlanError(f"checkpoint {position.version} has just been removed; resume again from a newer one")
+
+
 def check_covered(streams: Streams, position: Position, ends: dict[str, int]) -> None:
     """Raises PlanError if the streams end before the checkpoint, because their server was killed."""
     closed = 0

@@ -13,7 +13,7 @@ from pipelinerl.launcher import terminal
 from pipelinerl.launcher.checking.problems import keep_problems
 from pipelinerl.launcher.jobs import PlacedRun
 from pipelinerl.launcher.prepare import Prepared, prepare
-from pipelinerl.launcher.resume import describe, done_version, launcher_events, resume
+from pipelinerl.launcher.resume import check_there, describe, done_version, launcher_events, resume
 from pipelinerl.launcher.run_directory import (
     DiskWatch,
     failure_message,
@@ -51,6 +51,7 @@ def _start(prepared: Prepared) -> int:
         remove_scale_requests(run_dir)
         remove_unfinished(run_dir)
         if prepared.position:
+            check_there(Checkpoints(run_dir), prepared.position)  # now that nobody else can remove it
             print(describe(resume(streams, events, Checkpoints(run_dir), prepared.position)))
             for name in ("summary.json", "reward.png"):
                 (run_dir / name).unlink(missing_ok=True)

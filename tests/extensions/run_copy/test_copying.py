@@ -29,6 +29,12 @@ def copy(tmp_path):
     return tmp_path / "elsewhere" / "run"
 
 
+@pytest.fixture(autouse=True)
+def _resumptions(monkeypatch):
+    """The run was resumed as often as the launcher's stream says so."""
+    monkeypatch.setattr(copying, "resumptions_of", lambda run: (run / LAUNCHER).read_text().count("resumed"))
+
+
 def write(file, content="1"):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(content)
@@ -132,6 +138,18 @@ def test_after_a_resume_no_checkpoint_stays_complete_that_the_run_lost(run, copy
     assert newest_checkpoint(copy) is None
 
 
+def test_a_try_that_failed_is_gone_on_with(run, copy, monkeypatch):
+    with monkeypatch.context() as patched:
+        during(patched, Path(ROLLOUTS).name, fail)
+        with pytest.raises(OSError, match="full"):
+            copy_run(run, copy)
+    copied = []
+    right = copying._copy
+    monkeypatch.setattr(copying, "_copy", lambda *files: (copied.append(files[0].name), right(*files)))
+    copy_run(run, copy)
+    assert "weights" not in copied and newest_checkpoint(copy).version == 1
+
+
 def test_a_place_with_coarse_times_is_a_place(run, copy, monkeypatch):
     copy_run(run, copy)
     for file in copy.rglob("*"):
@@ -149,6 +167,7 @@ def test_a_copy_that_is_in_use_or_gone_or_of_a_run_before_is_not_written(run, co
     copy.rename(copy.parent / "unmounted")
     with pytest.raises(CopyError, match="is gone; is its disk there"):
         copy_run(run, copy)
+    assert "is gone" in refusal(run, copy.parent, is_resumed=True)
     (copy.parent / "unmounted").rename(copy)
     write(run / LAUNCHER, "of a run that has the same directory")
     with pytest.raises(CopyError, match="is no copy of"):
@@ -181,7 +200,7 @@ def test_the_last_copy_is_whole_until_the_next_one_is(run, copy, monkeypatch):
 
 def test_a_copy_that_was_resumed_is_a_run_of_its_own(run, copy):
     copy_run(run, copy)
-    write(copy / "heartbeats/actor")
+    write(copy / "streams/launcher_events/writer.lock", "4711")
     with pytest.raises(CopyError, match="was resumed, and is a run of its own; set observers.copy.to"):
         copy_run(run, copy)
 
