@@ -10,6 +10,7 @@ from typing import Any
 
 from extensions.programs.domain import VERIFIER
 from extensions.programs.tasks import ProgramTask, Test
+from extensions.programs.verifier import ProgramVerifier
 from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified, judged_attempt
 from pipelinerl.judging.options import HOSTED
 
@@ -30,6 +31,7 @@ class Expressions(Verified):
     name = "expressions"
 
     def __init__(self, programs: Mapping[str, Any], seed: int = 0):
+        ProgramVerifier(**programs)  # raises an error for wrong options, before the start
         super().__init__({"_target_": VERIFIER, HOSTED: LONGEST_S, **programs})
         every = [(slope, constant) for slope in SLOPES for constant in CONSTANTS]
         self._heldout = [pair for pair in every if _is_held_out(pair)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from extensions.programs.messages import NOT_DECIDED, ProgramSetup, RunProgram, Status
-from pipelinerl.judging.isolation import clean_environment
+from pipelinerl.judging.isolation import Level, clean_environment
 from pipelinerl.judging.template import Template, TemplateError, WorkerLostError
 from pipelinerl.judging.worker_messages import LOST, Ended
 
@@ -20,6 +20,8 @@ KILLS = 2  # by the kernel, before the program is taken as the cause
 AT_ONCE = 128  # programs, fewer than requests that the template's socket holds
 PATIENCE_S = 30.0  # longest wait for a template beside what a program may take
 PATIENCE = 20  # longest time of a program on a busy machine, in its longest CPU time
+GRACE_S = 5.0  # after which a template is lost that has not ended a program
+LOST_S = 0.2  # wait after a process that could not begin
 READ_BYTES = 1 << 16  # of a pipe that are read at once
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 KILLED = -9
@@ -75,6 +77,11 @@ class Programs:
             with suppress(WorkerLostError):
                 async with self._free:
                     output, ended = await self._tried(source, entry, given)
+                if (
+                    ended.code == LOST and self._setup.level is not Level.PROCESS
+                ):  # where it may signal itself
+                    await asyncio.sleep(LOST_S)
+                    continue
                 kills += ended.code == KILLED and not ended.why_not
                 ran = self._ran(output, ended)
                 if ran.why_not != "memory" or ended.code != KILLED or kills == KILLS:
@@ -100,13 +107,14 @@ class Programs:
                         template.end(number)
                     ended = await asyncio.shield(ending)
             except TimeoutError as error:
-                template.lose()
+                template.end(number)
+                await asyncio.wait([ending], timeout=GRACE_S)
+                if not ending.done():
+                    template.lose()
                 raise WorkerLostError("the template of programs does not answer") from error
             except BaseException:
                 template.end(number)
                 raise
-        if ended.code == LOST:
-            raise WorkerLostError("a program could not begin")
         return output, ended
 
     def _ran(self, output: bytes, ended: Ended) -> Ran:

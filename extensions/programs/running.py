@@ -71,20 +71,35 @@ GIVEN |= {module.__name__: module for module in BY_NAME}
 def run_program(source: bytes, entry: str | None) -> NoReturn:
     """Runs the program, or its function on the arguments in standard input, and ends the process."""
     _forget_ours()
-    result = os.dup(1) if entry else 1
-    given = _arguments() if entry else []
-    _new_streams()
-    main = _new_main(entry)
     status: int = Status.FINE
     try:
-        exec(compile(source, NAME, "exec", dont_inherit=True), main.__dict__)
         if entry:
-            _write(result, _called(main, entry, given))
+            _call(source, entry)
+        else:
+            _new_streams()
+            exec(compile(source, NAME, "exec", dont_inherit=True), _new_module("__main__").__dict__)
     except SystemExit as error:
         status = _status_of_exit(error)
     except BaseException as error:
         status = _status_of(error)
-    os._exit(_finished(main, status))
+    os._exit(_finished(status))
+
+
+def _call(source: bytes, entry: str) -> None:
+    """Calls the program's function on the arguments in standard input, and writes its result as JSON."""
+    result = os.dup(1)
+    given = _arguments()
+    _new_streams()
+    sys.setrecursionlimit(RECURSION_OF_GRADERS)
+    module = _new_module("program")  # imported, as graders do
+    module.__dict__.update(GIVEN)
+    exec(compile(source, NAME, "exec", dont_inherit=True), module.__dict__)
+    solution = getattr(module, "Solution", None)
+    owner = solution() if hasattr(solution, entry) else module
+    function = getattr(owner, entry)
+    if function is GIVEN.get(entry):  # or an empty program would have it
+        raise NameError(f"there is no function {entry}")
+    _write(result, json.dumps(function(*given), default=_plain).encode())
 
 
 def _forget_ours() -> None:
@@ -126,28 +141,16 @@ def _new_streams() -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def _new_main(entry: str | None) -> types.ModuleType:
-    """Returns the program's module. That of a function is not `__main__`, as graders import it."""
-    main = types.ModuleType("program" if entry else "__main__")
-    if entry:
-        main.__dict__.update(GIVEN)
-        main.__dict__.pop(entry, None)  # or an empty program would have it
-        sys.setrecursionlimit(RECURSION_OF_GRADERS)
-    main.__dict__.update({"__name__": main.__name__, "__file__": NAME, "__builtins__": builtins})
-    sys.modules["__main__"] = sys.modules[main.__name__] = main
-    return main
+def _new_module(name: str) -> types.ModuleType:
+    module = types.ModuleType(name)
+    module.__dict__.update({"__file__": NAME, "__builtins__": builtins})
+    sys.modules["__main__"] = sys.modules[name] = module
+    return module
 
 
 def _is_finder(module: str) -> bool:
     """Returns True for the finders of packages that are installed from their sources."""
     return module.startswith("__editable__")
-
-
-def _called(main: types.ModuleType, entry: str, given: list[Any]) -> bytes:
-    """Calls the function, of a class `Solution` if that has it, and returns its result as JSON."""
-    solution = getattr(main, "Solution", None)
-    owner = solution() if hasattr(solution, entry) else main
-    return json.dumps(getattr(owner, entry)(*given), default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -183,7 +186,7 @@ def _status_of(error: BaseException) -> int:
     return Status.RAISED
 
 
-def _finished(main: types.ModuleType, status: int) -> int:
+def _finished(status: int) -> int:
     """Ends as an interpreter does: waits for threads, calls what was registered, and closes what is open."""
     try:
         threading._shutdown()
@@ -191,8 +194,9 @@ def _finished(main: types.ModuleType, status: int) -> int:
         _flush()
         sys.stdout = sys.__stdout__
         sys.stderr = sys.__stderr__
-        main.__dict__.clear()  # open files are closed, and objects finalised
-        gc.collect()
+        for name in ("__main__", "program"):
+            sys.modules.pop(name, None)
+        gc.collect()  # open files are closed, and objects finalised
         _flush()
     except BaseException:
         return status or Status.RAISED

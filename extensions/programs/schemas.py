@@ -16,7 +16,7 @@ import msgspec
 from extensions.programs.tasks import MOST_TESTS, ProgramTask, Test, decoded
 
 MOST_BYTES = 64 << 20  # of tests that are compressed
-LONGEST_EXPECTED = 1 << 16  # characters, like the longest output
+LONGEST_OUTPUT = 1 << 16  # bytes
 LONGEST_TASK = 8 << 20  # bytes
 PYTHON = ("python", "python3", "py")
 
@@ -54,7 +54,9 @@ def taco(row: Mapping[str, Any]) -> CodeProblem:
     entry = given.get("fn_name")
     mode = "function" if entry else "stdin"
     pairs = zip(given["inputs"], given["outputs"], strict=True)
-    tests = [_test(_lines_as_arguments(one) if entry else one, other, mode) for one, other in pairs]
+    if entry:
+        pairs = ((_lines_as_arguments(one), json.dumps(other)) for one, other in pairs)
+    tests = [_test(one, other, mode) for one, other in pairs]
     statement = _with_starter(row["question"], row.get("starter_code"))
     return _problem(row.get("id"), statement, tests, entry, "wrapped" if entry else "floats")
 
@@ -140,7 +142,7 @@ def _problem(
     if any(first.setdefault(test.input, test.expected).strip() != test.expected.strip() for test in tests):
         raise UnfitError("with tests that contradict each other")
     chosen = drawn(tests)
-    if any(len(test.expected) > LONGEST_EXPECTED for test in chosen):
+    if any(_printed_bytes(test.expected, compare) > LONGEST_OUTPUT for test in chosen):
         raise UnfitError("with an output that is too long")
     task = ProgramTask(chosen, mode or ("function" if entry else "stdin"), entry, compare)
     encoded = task.encoded()
@@ -148,6 +150,12 @@ def _problem(
         raise UnfitError("with tests that are too large")
     decoded(encoded)  # which checks the types
     return CodeProblem("" if problem_id is None else str(problem_id), statement, task)
+
+
+def _printed_bytes(expected: str, compare: str) -> int:
+    """Returns the bytes that a right program prints for this, in the form of Python."""
+    is_json = compare in ("json", "wrapped")
+    return len((json.dumps(json.loads(expected)) if is_json else expected + "\n").encode())
 
 
 def drawn(tests: Sequence[Test]) -> list[Test]:

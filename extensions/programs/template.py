@@ -26,6 +26,7 @@ from pipelinerl.judging.isolation.privileges import adopt_orphans, first_when_me
 from pipelinerl.judging.worker_messages import LONGEST_CONTROL, WORDS, Ended, Ready
 
 LOOK_S = 0.1  # between two looks at the times and threads of processes
+PAUSED_S = 1.0  # between two looks, after which processes are taken as paused
 MOST_THREADS = 256
 
 
@@ -50,6 +51,9 @@ class ProgramTemplate(ForkServer):
         now = time.monotonic()
         if now < self._looked + LOOK_S:
             return
+        if now > self._looked + PAUSED_S:  # this process stood still, and so did the machine or its container
+            for process, began in self.began.items():
+                self.began[process] += now - max(began, self._looked)
         self._looked = now
         for process in self.began.keys() - self._why_not.keys():
             seen = seen_of(process)

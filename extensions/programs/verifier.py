@@ -46,6 +46,8 @@ class ProgramVerifier(HostedVerifier):
         output_bytes: int = 1 << 16,
         share: bool = False,
     ):
+        if not (isinstance(memory_bytes, int) and isinstance(output_bytes, int)):
+            raise ValueError("memory_bytes and output_bytes are whole numbers")
         if not (cpu_s > 0 and submission_cpu_s >= cpu_s and memory_bytes > 0 and output_bytes > 0):
             raise ValueError("limits are positive numbers, and submission_cpu_s is not less than cpu_s")
         self._cpu_s = cpu_s

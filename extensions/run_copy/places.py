@@ -1,7 +1,7 @@
 """Where the copy of a run is, and whether it is the run's own.
 
-A copy has a file that names its run, and its run has a file that names its copies. A copy from which a run was
-resumed is a run of its own: no other writes there any more.
+A copy has a file that names its run, and its run has a file that names its copies. A copy that a launcher has
+opened is a run of its own: no other writes there any more.
 """
 
 import hashlib

@@ -52,6 +52,7 @@ class ForkServer(abc.ABC):
         os.set_blocking(wake, False)
         os.set_blocking(woken, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(-LOST, signal.SIG_DFL)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         while True:
             readable, _, _ = select.select(

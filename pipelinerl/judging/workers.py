@@ -19,7 +19,6 @@ from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.template import Template, TemplateError, Worker, WorkerLostError
 from pipelinerl.judging.wire import Judgement, undecided
 from pipelinerl.judging.worker_messages import (
-    LOST,
     Asked,
     Ended,
     Failed,
@@ -119,8 +118,6 @@ class Workers:
                 continue
             if not isinstance(answered, Ended):
                 return answered
-            if answered.code == LOST:
-                continue
             kills += answered.code == -signal.SIGKILL
             why = self._why(answered)
             if why != "memory" or kills == KILLS:

@@ -1,6 +1,7 @@
 """Right programs are judged right, and hostile ones get a verdict, harm nobody, and leave nothing."""
 
 import asyncio
+import gc
 import os
 import re
 import socket
@@ -20,6 +21,7 @@ HONEST = programs("honest.txt")
 HOSTILE = programs("hostile.txt")
 CPU_S = 1.0
 AT_ONCE = 3
+MADE = ("/tmp/through", "/dev/shm/through")  # what hostile programs try to make
 INNOCENT = "```python\nprint(sum(range(int(input()))))\n```"
 TASK = ProgramTask([Test("5", "10")]).encoded()
 
@@ -36,9 +38,18 @@ async def verifier(**options):
 
 def template_of_this():
     """Returns the template that this process has started."""
-    ours = psutil.Process().children()
-    (template,) = [each for each in ours if any("programs" in word for word in each.cmdline())]
+    (template,) = [each for each in psutil.Process().children() if is_template(each)]
     return template
+
+
+def is_template(process):
+    try:
+        return any(
+            word.startswith(("extensions.programs.", "tests.extensions.programs."))
+            for word in process.cmdline()
+        )
+    except psutil.Error:  # it has ended
+        return False
 
 
 async def outcomes(judge, of_programs, given=None, at_once=AT_ONCE):
@@ -99,14 +110,16 @@ def test_hostile_programs_get_a_verdict_and_leave_nothing(tmp_path):
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listening.bind(f"{secret}.socket")
     listening.setblocking(False)
+    there = {file for file in MADE if os.path.exists(file)}
     before = len(os.listdir("/proc/self/fd"))
     found = asyncio.run(judged())
     with listening, pytest.raises(BlockingIOError):
         listening.recv(100)
     assert unlike(HOSTILE, found) == {}
     assert secret.read_text() == "secret" and oct(secret.stat().st_mode)[-3:] == "644"
-    assert len(os.listdir("/proc/self/fd")) == before - 1
-    assert not [file for file in ("/tmp/through", "/dev/shm/through") if os.path.exists(file)]
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before - 1
+    assert {file for file in MADE if os.path.exists(file)} <= there
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The verifier of programs: limits, functions, shares, and what it does if its template dies."""
 
 import asyncio
+import gc
 import os
 import signal
 
@@ -80,7 +81,8 @@ def test_the_reward_is_all_or_a_share():
 
 def test_a_submission_has_a_limit_of_its_own():
     (found,) = judged(DOUBLES, answer("while True:\n    pass"), cpu_s=0.2, submission_cpu_s=0.3, share=True)
-    assert found.outcome == "undecided:time" and found.metrics["tests_passed"] == 0.0
+    assert found.outcome == "undecided:time"
+    assert found.metrics["program_s"] < 4 * 0.2  # what four tests would have taken
 
 
 def test_the_limit_of_the_output_is_needed():
@@ -116,13 +118,8 @@ def test_a_template_that_dies_or_stops_is_replaced_and_the_test_is_run_again(mon
 
 def test_sleep_counts_towards_the_limit_of_a_submission():
     sleeps = answer("import time\ntime.sleep(0.5)\nprint(2 * int(input()))")
-    (found,) = judged(DOUBLES, sleeps, cpu_s=0.7, submission_cpu_s=0.7)
-    assert found.outcome == "undecided:time"
-
-
-def test_a_search_for_a_program_takes_linear_time():
-    for text in ("~" * 10**6 + "`", "```" + " " * 10**6 + "`", "`" * 10**6, "```\n" * 10**5):
-        assert program_in(text) is None or len(text) < 10**6
+    (found,) = judged(DOUBLES, sleeps, cpu_s=0.9, submission_cpu_s=0.9)
+    assert found.outcome == "undecided:time" and found.metrics["tests_passed"] >= 2
 
 
 def test_cpu_time_decides_whatever_the_status_says():
@@ -139,7 +136,8 @@ def test_many_at_once_leave_no_descriptor():
 
     before = len(os.listdir("/proc/self/fd"))
     assert asyncio.run(many()) == ["right"] * 20
-    assert len(os.listdir("/proc/self/fd")) == before
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize("options", [{"cpu_s": 0}, {"cpu_s": 5, "submission_cpu_s": 4}, {"output_bytes": 0}])
@@ -167,6 +165,8 @@ def test_wrong_limits_are_refused(options):
         ("```{python}\na\n```", "a\n"),
         ("```pypy-notes\na\n```", None),
         ("a ```python\nb\n```", None),
+        ("~" * 2**20 + "`", None),  # in linear time: else it hangs
+        ("```" + " " * 2**20 + "`", None),
         ("```python\r\na\r\n```\r\n", "a\r\n"),
     ],
 )
@@ -208,13 +208,14 @@ def test_the_level_is_the_one_that_is_asked_for():
         judge = ProgramVerifier()
         await judge.start(Level.PROCESS)
         try:
-            return (await judge.judged(TASK, INNOCENT)).outcome
+            return (await judge.judged(TASK, answer("open('/etc/passwd')\nprint(10)"))).outcome
         finally:
             await judge.close()
 
     assert asyncio.run(at_process()) == "right"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root looks into a process that nobody may look into")
 def test_no_memory_or_descriptor_of_a_program_holds_what_is_expected():
     mark = f"expected-{os.urandom(8).hex()}"
     task = ProgramTask([Test("1", mark)]).encoded()
