@@ -1,8 +1,8 @@
 """Makes the tests of a problem from a generator of inputs and submissions that are known to be right.
 
-The rules are those of Kimi k1.5 (arXiv 2501.12599, test case generation for coding): a test is valid if at
-least 7 of 10 submissions print the same, and a problem is kept if at least 9 of 10 pass all valid tests. Ours
-is that 40 of a generator's 50 tests must be valid.
+A test is valid if at least 7 of 10 submissions print the same. A problem is kept if at least 9 of 10 pass all
+valid tests. Both are rules of Kimi k1.5 (arXiv 2501.12599, test case generation for coding). Ours is that 40
+of a generator's 50 tests must be valid.
 """
 
 import random

@@ -77,9 +77,8 @@ class Programs:
             with suppress(WorkerLostError):
                 async with self._free:
                     output, ended = await self._tried(source, entry, given)
-                if (
-                    ended.code == LOST and self._setup.level is not Level.PROCESS
-                ):  # where it may signal itself
+                is_sealed = self._setup.level is not Level.PROCESS  # or a program may signal itself
+                if ended.code == LOST and is_sealed:
                     await asyncio.sleep(LOST_S)
                     continue
                 kills += ended.code == KILLED and not ended.why_not

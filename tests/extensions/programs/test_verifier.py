@@ -80,9 +80,10 @@ def test_the_reward_is_all_or_a_share():
 
 
 def test_a_submission_has_a_limit_of_its_own():
-    (found,) = judged(DOUBLES, answer("while True:\n    pass"), cpu_s=0.2, submission_cpu_s=0.3, share=True)
+    many = ProgramTask([Test(str(n), str(n)) for n in range(20)])
+    (found,) = judged(many, answer("while True:\n    pass"), cpu_s=0.2, submission_cpu_s=0.3, share=True)
     assert found.outcome == "undecided:time"
-    assert found.metrics["program_s"] < 4 * 0.2  # what four tests would have taken
+    assert found.metrics["program_s"] < 20 * 0.2 / 2
 
 
 def test_the_limit_of_the_output_is_needed():
