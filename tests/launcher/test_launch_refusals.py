@@ -131,7 +131,7 @@ domain.heldout_size=0 | the domain chain_sum holds out no problems, and every ru
 domain._target_=os.getcwd | domain._target_=os.getcwd is
 "trainer={_target_: builtins.object}" | is no TrainerWorker
 world.server=2 | did you mean world.servers?
-observers=[tensorboard,wand] | observers=wand is not one of tensorboard, trackio, viewer, wandb
+observers=[tensorboard,wand] | observers=wand is not one of copy, tensorboard, trackio, viewer, wandb
 observers=wandb observers.wandb.tracker=wand | observers.wandb: 'wand' is no tracker; there are: wandb
 +observers.mine._target_=$HERE.Untold | 'no-such-program', which is no program on this machine
 streams._target_=$HERE.OneOption | for another class, write ~streams +streams._target_=tests.
@@ -141,8 +141,8 @@ view=true | view=true: set observers=viewer, or several, like observers=[viewer,
 +trackers=[wandb] | +trackers=[wandb]: set observers=wandb, trackio or tensorboard
 model.hub=org/name | model.hub=org/name: write model.path=ORG/NAME
 model.demo=thinking | model.demo=thinking: write model=sums, model=thinking, model=guessing or model=word_pro
-model=org/name | model=org/name is not one of guessing, hybrid, smollm2, sums, thinking, word_problems
-model.made_by.name=mine | model.made_by: mine is not one of sums, hybrid, thinking, guessing, word_problems
+model=org/name | model=org/name is not one of expressions, guessing, hybrid, smollm2, sums
+model.made_by.name=mine | model.made_by: mine is not one of sums, hybrid, thinking, guessing
 model.made_by._target_=os.getcwd | model.made_by._target_=os.getcwd is no ModelMaker
 model.made_by=null | there is no model: set model.path, or choose one that is made, like model=sums
 streams.run=mine | streams.run=mine: the launcher names a new run; leave it out

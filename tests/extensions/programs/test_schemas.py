@@ -126,7 +126,7 @@ def test_a_parquet_file_has_the_same_problems(tmp_path):
     assert domain(written(tmp_path, "own", ".parquet"), "own").heldout_problem(4) == in_json
 
 
-def tested(**test):
+def one_test(**test):
     return own(1) | {"tests": [{"input": "1", "expected": "1"} | test]}
 
 
@@ -139,10 +139,10 @@ UNFIT = {
     "unreadable (TypeError)": own(1) | {"tests": 3},
     "with an option that is none: Invalid enum value 'stdio' - at `$.mode`": own(1) | {"mode": "stdio"},
     "with an option that is none: Invalid enum value 'exact' - at `$.compare`": own(1) | {"compare": "exact"},
-    "with an input or output that is no text": tested(input=None),
-    "with an output that is too long": tested(expected="1\n" * 40_000),
-    "with an expected result that is no JSON": tested(input="[1]", expected="abc") | {"entry": "f"},
-    "with arguments that are no list": tested(input="5") | {"entry": "f"},
+    "with an input or output that is no text": one_test(input=None),
+    "with an output that is too long": one_test(expected="1\n" * 40_000),
+    "with an expected result that is no JSON": one_test(input="[1]", expected="abc") | {"entry": "f"},
+    "with arguments that are no list": one_test(input="5") | {"entry": "f"},
     "with the statement of an earlier row": own(2),
 }
 
