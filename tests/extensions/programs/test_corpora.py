@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import psutil
 import pytest
 
+from extensions.programs.compare import lines
 from extensions.programs.tasks import ProgramTask, Test
 from extensions.programs.verifier import ProgramVerifier
 from pipelinerl.judging.isolation import Level
@@ -73,6 +74,24 @@ def test_right_programs_are_judged_right_or_say_what_the_level_lacks():
             return await outcomes(judge, HONEST)
 
     assert unlike(HONEST, asyncio.run(judged())) == {}
+
+
+def test_right_programs_print_the_same_in_a_plain_interpreter(tmp_path):
+    wrong = [
+        program.name for program in HONEST if not lines(plain_output(program, tmp_path), program.expected)
+    ]
+    assert wrong == []
+
+
+def plain_output(program, tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text(program.source)
+    given = tmp_path / "input"
+    given.write_text(program.given)
+    with given.open() as opened:
+        command = [sys.executable, "-X", "utf8", str(file)]
+        done = subprocess.run(command, stdin=opened, capture_output=True, encoding="utf-8", cwd=tmp_path)
+    return done.stdout if done.returncode == 0 else f"status {done.returncode}"
 
 
 @pytest.mark.long
