@@ -11,9 +11,10 @@ cores. An existing model is kept unless its recipe has changed.
 * thinking: adds numbers after thinking of a random length (domain=thinking_sums). It is trained from the
   finished sums model: --from SUMS.
 * guessing: finds a number by binary search, with errors (domain=guessing).
+* expressions: writes an expression in x from three of its values, with errors (domain=expressions).
 * word_problems: answers short word problems in a box, without reasoning and seldom right (domain=math).
 
-RL does not teach the first four models their task: supervised training does, until they solve nearly all
+RL does not teach the first five models their task: supervised training does, until they solve nearly all
 held-out problems. They are then trained on plausible wrong solutions, and RL restores their reliability. In
 the minutes of a demo, a sparse reward does not teach an algorithm that a model does not know.
 """

@@ -20,7 +20,7 @@ from contracts.support.command_line import command_parser
 from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
 from extensions.programs.generation import Made, Run, Unmade, made_of
-from extensions.programs.messages import ProgramSetup
+from extensions.programs.messages import LONGEST_SOURCE, ProgramSetup
 from extensions.programs.pool import Programs
 from pipelinerl.judging.isolation import Level, Limits, imported_paths, strongest_level
 from pipelinerl.judging.template import TemplateError, WorkerLostError
@@ -64,6 +64,10 @@ def read(path: Path) -> list[Unmade]:
             problem = DECODER.decode(line)
         except msgspec.MsgspecError as error:
             raise GenerationError(f"line {number} of {path}: {error}") from None
+        if any(
+            len(program.encode()) > LONGEST_SOURCE for program in [problem.generator, *problem.submissions]
+        ):
+            raise GenerationError(f"line {number} of {path}: a program has more than {LONGEST_SOURCE} bytes")
         if problem.problem_id in found:
             raise GenerationError(f"line {number} of {path}: there are two problems {problem.problem_id!r}")
         found[problem.problem_id] = problem

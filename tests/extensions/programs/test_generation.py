@@ -112,9 +112,13 @@ def test_the_command_makes_a_data_set(tmp_path, capsys):
     assert "few: fewer than 10 submissions" in said
 
 
-def test_a_file_that_is_none_is_refused(tmp_path, capsys):
+LONG = {"problem_id": "x", "statement": "", "generator": "#" * (2**20 + 1), "submissions": []}
+
+
+@pytest.mark.parametrize("row", [{"problem_id": "x"}, LONG])
+def test_a_file_that_is_none_is_refused(tmp_path, capsys, row):
     problems = tmp_path / "problems.jsonl"
-    problems.write_text('{"problem_id": "x"}\n')
+    problems.write_text(json.dumps(row))
     assert generate_tests.main([str(problems), "--out", str(tmp_path / "out")]) == 1
     assert "line 1 of" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
