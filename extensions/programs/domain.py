@@ -7,8 +7,10 @@ from functools import cached_property
 from heapq import nlargest
 from typing import Any
 
+from extensions.programs.feedback import feedback
 from extensions.programs.schemas import CodeProblem
 from extensions.programs.sources import Problems, source_of
+from extensions.programs.tasks import decoded
 from extensions.programs.verifier import ProgramVerifier
 from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified, digest_of, judged_attempt
 from pipelinerl.judging.options import HOSTED
@@ -24,6 +26,7 @@ class Code(Verified):
     train, heldout: names of sources. Training problems with the statement of a held-out one are left out.
     sources: data sets by name, each with the fields of `Source`.
     system_prompt: precedes every problem; null adds none.
+    turns: answers of an attempt. After one whose program fails a public test, the model is told so.
     programs: options of `ProgramVerifier`: limits, and whether the reward is a share.
     """
 
@@ -36,11 +39,14 @@ class Code(Verified):
         sources: Mapping[str, Mapping[str, Any]],
         system_prompt: str | None,
         programs: Mapping[str, Any],
+        turns: int = 1,
         seed: int = 0,
     ):
         ProgramVerifier(**programs)  # raises an error for wrong options, before the start
         longest_s = WALL_PER_CPU * float(programs.get("submission_cpu_s", 30.0))
         super().__init__({"_target_": VERIFIER, HOSTED: longest_s, **programs})
+        if turns < 1:
+            raise ValueError(f"turns={turns} must be at least 1")
         if not train or not heldout:
             raise ValueError("train and heldout must each name a source")
         for name in [*train, *heldout]:
@@ -50,6 +56,7 @@ class Code(Verified):
         self._train_names = train
         self._heldout_names = heldout
         self._system_prompt = system_prompt
+        self._turns = turns
 
     @property
     def fetches(self) -> bool:
@@ -87,12 +94,27 @@ class Code(Verified):
             yield f"{name}: {used[name]:,} problems{less}{first}"
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        """Returns the attempt. Metrics: those of the verifier, and judged_<word> for each outcome's word."""
-        answer = await client.chat(problem.messages)
-        judgement = await self.judged(client, problem, answer.text)
-        attempt = judged_attempt([answer.completion], judgement)
+        """Returns the attempt. Metrics: those of the verifier, turns, judged_<word> of each outcome."""
+        answers = [await client.chat(problem.messages)]
+        while len(answers) < self._turns and (
+            failed := await self._failed(client, problem, answers[-1].text)
+        ):
+            messages = [{"role": "user", "content": failed}]
+            answers.append(await client.chat(messages, after=answers[-1]))
+        judgement = await self.judged(client, problem, answers[-1].text)
+        attempt = judged_attempt([answer.completion for answer in answers], judgement)
         counts = {f"judged_{word}": float(word == judgement.word) for word in ("right", "wrong", "no_answer")}
-        return replace(attempt, metrics=counts | attempt.metrics)
+        return replace(attempt, metrics=counts | {"turns": float(len(answers))} | attempt.metrics)
+
+    async def _failed(self, client: ChatClient, problem: Problem, text: str) -> str:
+        """Returns what the model is told about the first public test that its program fails; "" if none."""
+        task = decoded(problem.data)
+        for test in task.tests[: task.public]:
+            alone = replace(problem, data=task.alone(test).encoded())
+            judgement = await self.judged(client, alone, text)
+            if not judgement.success:
+                return feedback(judgement, test)
+        return ""
 
     # Loaded at first use, so that a run can be planned without its data.
 

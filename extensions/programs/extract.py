@@ -1,24 +1,32 @@
 """Finds the program in a model's answer, in time linear in its length."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 MARKS = "`~"
 FEWEST = 3  # characters of a fence
 DEEPEST = 3  # spaces before a fence
 END_OF_THOUGHT = "</think>"
-PYTHON = re.compile(r"\{?\.?py(thon)?[\d.]*\b.*", re.IGNORECASE)
+NAMES = {
+    "python": re.compile(r"\{?\.?py(thon)?[\d.]*\b.*", re.IGNORECASE),
+    "cpp": re.compile(r"\{?\.?(c\+\+|cpp|cc|cxx)[\d.]*(\W.*)?$", re.IGNORECASE),
+}
 
 
-def program_in(text: str) -> str | None:
-    """Returns the last fenced block of Python after a thought; None if there is none.
+def program_in(text: str, languages: Sequence[str]) -> tuple[str, str] | None:
+    """Returns language and content of the last fenced block after a thought; None if there is none.
 
-    A block without a language counts if none names Python. A block that is not closed is none, because the
-    answer was cut off.
+    A block without a language counts as the first of the languages if none names one of them. A block that is
+    not closed is none, because the answer was cut off.
     """
     blocks = list(_blocks(text.rpartition(END_OF_THOUGHT)[2]))
-    named = [program for language, program in blocks if PYTHON.match(language)]
-    unnamed = [program for language, program in blocks if not language]
+    named = [
+        (language, program)
+        for name, program in blocks
+        for language in languages
+        if NAMES[language].match(name)
+    ]
+    unnamed = [(languages[0], program) for name, program in blocks if not name]
     return next(reversed(named or unnamed), None)
 
 

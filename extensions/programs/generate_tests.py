@@ -3,7 +3,8 @@
     python -m extensions.programs.generate_tests PROBLEMS.jsonl --out TESTS.jsonl [--seed 0] [--at-once 2]
 
 A line of PROBLEMS.jsonl has problem_id, statement, generator and submissions. A generator is a program that
-reads a seed and prints an input. TESTS.jsonl has the kept problems in the schema `own` of domain=code.
+prints an input, or writes it to a file whose name ends in .in. TESTS.jsonl has the kept problems in the
+schema `own` of domain=code.
 """
 
 import asyncio
@@ -20,8 +21,8 @@ from contracts.support.command_line import command_parser
 from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
 from extensions.programs.generation import Made, Run, Unmade, made_of
-from extensions.programs.messages import LONGEST_SOURCE, ProgramSetup
-from extensions.programs.pool import Programs
+from extensions.programs.messages import LONGEST_SOURCE
+from extensions.programs.python import Python
 from pipelinerl.judging.isolation import Level, Limits, imported_paths, strongest_level
 from pipelinerl.judging.template import TemplateError, WorkerLostError
 
@@ -81,25 +82,27 @@ async def generated(problems: list[Unmade], seed: int, at_once: int) -> list[Mad
     level, why_not = strongest_level(imported_paths())
     if level is not Level.SEALED:
         raise GenerationError(f"generators and submissions are not run at the level {level}: {why_not}")
-    programs = Programs(ProgramSetup(level, LIMITS, CPU_S), CPU_S, OUTPUT_BYTES)
+    python = Python(level, LIMITS, CPU_S, OUTPUT_BYTES)
     free = asyncio.Semaphore(at_once)
 
     async def one(problem: Unmade) -> Made:
         async with free:
-            return await made_of(problem, running(programs), seed)
+            return await made_of(problem, running(python), seed)
 
     try:
-        await programs.start()
+        await python.start()
+        if python.lacks:
+            print(f"generate_tests: programs cannot write files: {python.lacks}", file=sys.stderr)
         return list(await asyncio.gather(*map(one, problems)))
     finally:
-        await programs.close()
+        await python.close()
 
 
-def running(programs: Programs) -> Run:
+def running(python: Python) -> Run:
     """Returns the function that runs a program and returns what it printed, if it ended well."""
 
     async def run(program: str, given: str) -> str | None:
-        ran = await programs.run(program.encode(), None, given.encode())
+        ran = await python.run(program.encode(), None, given.encode())
         return ran.output.decode(errors="replace") if ran.is_fine else None
 
     return run

@@ -1,5 +1,8 @@
 """Makes the tests of a problem from a generator of inputs and submissions that are known to be right.
 
+The generator runs with a seed on its standard input, and with `random` seeded by it. What it prints is the
+input, or what it writes to a file whose name ends in .in, as CYaRon's generators do.
+
 A test is valid if at least 7 of 10 submissions print the same. A problem is kept if at least 9 of 10 pass all
 valid tests. Both are rules of Kimi k1.5 (arXiv 2501.12599, test case generation for coding). Ours is that 40
 of a generator's 50 tests must be valid.
@@ -20,11 +23,22 @@ SEEDS = 50
 VALID = 40
 PASSING = 9
 LONGEST_INPUT = 1 << 16  # bytes
+SEEDED = """import gc, glob, random, sys
+random.seed({seed})
+scope = {{"__name__": "__main__"}}
+try:
+    exec(compile({generator!r}, "generator.py", "exec"), scope)
+finally:
+    scope.clear()
+    gc.collect()  # closes its files
+    for file in sorted(glob.glob("**/*.in", recursive=True))[:1]:
+        sys.stdout.write(open(file).read())
+"""
 Run = Callable[[str, str], Awaitable[str | None]]  # (program, input) -> output; None if it did not end well
 
 
 class Unmade(msgspec.Struct, frozen=True):
-    """A problem without tests. generator: a program that reads a seed and prints an input."""
+    """A problem without tests. generator: a program that makes an input."""
 
     problem_id: str
     statement: str
@@ -80,8 +94,8 @@ def agreed(printed: Sequence[str | None]) -> tuple[str, int]:
 
 
 async def _inputs(generator: str, run: Run) -> list[str]:
-    """Returns the distinct inputs that the generator prints for the seeds, none of which is too long."""
-    found = [await run(generator, str(seed)) for seed in range(SEEDS)]
+    """Returns the distinct inputs that the generator makes of the seeds, none of which is too long."""
+    found = [await run(SEEDED.format(generator=generator, seed=seed), str(seed)) for seed in range(SEEDS)]
     printed = dict.fromkeys(given for given in found if given)
     return [given for given in printed if len(given.encode()) <= LONGEST_INPUT]
 

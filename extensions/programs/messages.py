@@ -1,21 +1,36 @@
-"""The messages between the pool and the template of programs, and the statuses of programs."""
+"""The messages between the pool and the template of programs."""
 
-from enum import IntEnum
+from enum import StrEnum
 
 import msgspec
 
 from pipelinerl.judging.isolation import Level, Limits
 
 LONGEST_SOURCE = 1 << 20  # bytes
-DESCRIPTORS = 3  # of a request: standard input, standard output, the source
+DESCRIPTORS = 4  # of a request at most: standard input and output, the program, the status of its box
+EXECUTED = b'"exit-code"'  # bubblewrap says so in the status of a box if it has executed the program
+KILLED_IN_BOX = 137  # bubblewrap's status if SIGKILL has ended the program
+
+
+class Box(StrEnum):
+    """What runs in namespaces of its own, where it has files of its own (`boxes.py`)."""
+
+    PYTHON = "python"  # a program in Python
+    BINARY = "binary"  # a compiled program
+    COMPILER = "compiler"  # reads C++, and prints the compiled program
 
 
 class ProgramSetup(msgspec.Struct, frozen=True):
-    """The first message to the template. wall_s: time of a test without its waits for a processor."""
+    """The first message to the template.
+
+    wall_s: time of a test without its waits for a processor.
+    box: what the template runs in namespaces; None if it runs Python without.
+    """
 
     level: Level
     limits: Limits
     wall_s: float
+    box: Box | None = None
 
 
 class RunProgram(msgspec.Struct, frozen=True, tag=True):
@@ -23,16 +38,3 @@ class RunProgram(msgspec.Struct, frozen=True, tag=True):
 
     worker: int
     entry: str | None
-
-
-class Status(IntEnum):
-    """What a program's process says at its end. A program can say the same, and gains nothing by it."""
-
-    FINE = 0
-    RAISED = 1
-    FILES = 121  # it needs a file that the level refuses
-    PROCESSES = 122  # it needs a process that the level refuses
-    MEMORY = 123
-
-
-NOT_DECIDED = {Status.FILES: "files", Status.PROCESSES: "processes", Status.MEMORY: "memory"}

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from io import FileIO
 
-from extensions.programs.messages import NOT_DECIDED, ProgramSetup, RunProgram, Status
+from extensions.programs.messages import EXECUTED, ProgramSetup, RunProgram
+from extensions.programs.statuses import NOT_DECIDED, Status
 from pipelinerl.judging.isolation import Level, clean_environment
 from pipelinerl.judging.template import Template, TemplateError, WorkerLostError
 from pipelinerl.judging.worker_messages import LOST, Ended
@@ -54,14 +56,14 @@ class Programs:
         self._starting = asyncio.Lock()
         self._free = asyncio.Semaphore(AT_ONCE)
 
-    async def start(self) -> None:
-        """Starts the template, and tries an innocent program. Raises TemplateError with the reason."""
+    async def start(self, innocent: bytes = b"print(input())") -> None:
+        """Starts the template, and tries a program that prints its input. Raises TemplateError."""
         await self._running()
         try:
-            ran = await self.run(b"print(input())", None, b"innocent")
+            ran = await self.run(innocent, None, b"innocent")
         except WorkerLostError as error:
             raise TemplateError(f"programs cannot run here: {error}") from error
-        if ran.output != b"innocent\n":
+        if ran.output.rstrip() != b"innocent":
             raise TemplateError(
                 f"programs cannot run here: {ran.why_not or 'an innocent one raises an error'}"
             )
@@ -90,18 +92,18 @@ class Programs:
     async def _tried(self, source: bytes, entry: str | None, given: bytes) -> tuple[bytes, Ended]:
         template = await self._running()
         with ExitStack() as stack:
-            reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-            stack.callback(os.close, reading)
-            try:
-                os.set_blocking(writing, True)
-                files = [stack.enter_context(in_memory(data)) for data in (given, source)]
-                request = partial(RunProgram, entry=entry)
-                number, ending = template.fork(request, [files[0], writing, files[1]])
-            finally:
-                os.close(writing)
+            reading, writing = _pipe(stack)
+            said, saying = _pipe(stack)
+            files = [stack.enter_context(in_memory(data)) for data in (given, source)]
+            descriptors = [files[0], writing.fileno(), files[1]]
+            if self._setup.box:
+                descriptors.append(saying.fileno())
+            number, ending = template.fork(partial(RunProgram, entry=entry), descriptors)
+            writing.close()
+            saying.close()
             try:
                 async with asyncio.timeout(self._patience_s):
-                    output = await self._read(reading)
+                    output = await self._read(reading.fileno())
                     if len(output) > self._output_bytes:
                         template.end(number)
                     ended = await asyncio.shield(ending)
@@ -114,6 +116,8 @@ class Programs:
             except BaseException:
                 template.end(number)
                 raise
+            if self._setup.box and ended.code >= 0 and EXECUTED not in (said.read(READ_BYTES) or b""):
+                raise WorkerLostError("a box of a program could not be made")
         return output, ended
 
     def _ran(self, output: bytes, ended: Ended) -> Ran:
@@ -155,6 +159,15 @@ class Programs:
             if self._template is None:
                 self._template = await Template.started(self._setup, self._environment, COMMAND)
             return self._template
+
+
+def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
+    """Returns the end to read, which does not block, and the end to write. The stack closes both."""
+    reading, writing = (FileIO(end, mode) for end, mode in zip(os.pipe(), ("r", "w"), strict=True))
+    os.set_blocking(reading.fileno(), False)
+    stack.enter_context(reading)
+    stack.enter_context(writing)
+    return reading, writing
 
 
 @contextmanager

@@ -35,7 +35,7 @@ import types
 import typing
 from typing import Any, NoReturn
 
-from extensions.programs.messages import Status
+from extensions.programs.statuses import Status
 
 STACK_BYTES = 64 << 20
 NAME = "program.py"
@@ -85,6 +85,20 @@ def run_program(source: bytes, entry: str | None) -> NoReturn:
     os._exit(_finished(status))
 
 
+def main() -> NoReturn:
+    """Runs the program in the file that the command names, or its function if the command names one."""
+    _, file, entry = sys.argv
+    with open(file, "rb") as opened:
+        source = opened.read()
+    run_program(source, entry)
+
+
+def stack_limits() -> tuple[int, int]:
+    """Returns the soft and the hard limit of a program's stack."""
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    return STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard), hard
+
+
 def _call(source: bytes, entry: str) -> None:
     """Calls the program's function on the arguments in standard input, and writes its result as JSON."""
     result = os.dup(1)
@@ -113,9 +127,7 @@ def _forget_ours() -> None:
     sys.argv[:] = [NAME]
     for name in os.environ.keys() - ENVIRONMENT:
         del os.environ[name]
-    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    soft = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
-    resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_STACK, stack_limits())
     sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES)
 
 

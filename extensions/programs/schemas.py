@@ -41,11 +41,12 @@ class _NoClasses(pickle.Unpickler):
 
 
 def own(row: Mapping[str, Any]) -> CodeProblem:
-    """Reads problem_id, statement, mode, entry, compare, and tests of input and expected."""
+    """Reads problem_id, statement, mode, entry, compare, public, and tests of input and expected."""
     mode = row.get("mode") or ("function" if row.get("entry") else "stdin")
     compare = row.get("compare") or ("json" if mode == "function" else "lines")
     tests = [_test(test["input"], test["expected"], mode) for test in row["tests"]]
-    return _problem(row.get("problem_id"), row["statement"], tests, row.get("entry"), compare, mode)
+    public = row.get("public", 1)
+    return _problem(row.get("problem_id"), row["statement"], tests, row.get("entry"), compare, mode, public)
 
 
 def taco(row: Mapping[str, Any]) -> CodeProblem:
@@ -63,7 +64,8 @@ def taco(row: Mapping[str, Any]) -> CodeProblem:
 
 def livecodebench(row: Mapping[str, Any]) -> CodeProblem:
     """Reads question_content, starter_code, public and private test cases, and metadata with func_name."""
-    cases = [*_json(row.get("public_test_cases") or "[]"), *_private(row.get("private_test_cases"))]
+    public = _json(row.get("public_test_cases") or "[]")
+    cases = [*public, *_private(row.get("private_test_cases"))]
     is_function = any(case.get("testtype") == "functional" for case in cases)
     entry = (_json(row.get("metadata") or "{}") or {}).get("func_name") if is_function else None
     mode = "function" if entry else "stdin"
@@ -72,7 +74,8 @@ def livecodebench(row: Mapping[str, Any]) -> CodeProblem:
         for case in cases
     ]
     statement = _with_starter(row["question_content"], row.get("starter_code"))
-    return _problem(row.get("question_id"), statement, tests, entry, "json" if entry else "floats")
+    compare = "json" if entry else "floats"
+    return _problem(row.get("question_id"), statement, tests, entry, compare, public=len(public))
 
 
 def humaneval(row: Mapping[str, Any]) -> CodeProblem:
@@ -108,6 +111,7 @@ def genesys(row: Mapping[str, Any]) -> CodeProblem:
 
 SCHEMAS: dict[str, Callable[[Mapping[str, Any]], CodeProblem]] = {
     "own": own,
+    "made": own,
     "taco": taco,
     "apps": taco,
     "livecodebench": livecodebench,
@@ -132,7 +136,13 @@ def problem_of(schema: str, row: Mapping[str, Any]) -> CodeProblem:
 
 
 def _problem(
-    problem_id: Any, statement: str, tests: Sequence[Test], entry: str | None, compare: str, mode: str = ""
+    problem_id: Any,
+    statement: str,
+    tests: Sequence[Test],
+    entry: str | None,
+    compare: str,
+    mode: str = "",
+    public: int = 1,
 ) -> CodeProblem:
     if not statement.strip():
         raise UnfitError("without a statement")
@@ -141,10 +151,11 @@ def _problem(
     first: dict[str, str] = {}
     if any(first.setdefault(test.input, test.expected).strip() != test.expected.strip() for test in tests):
         raise UnfitError("with tests that contradict each other")
-    chosen = drawn(tests)
+    shown = min(public, MOST_TESTS)
+    chosen = [*tests[:shown], *drawn(tests[shown:], MOST_TESTS - shown)]
     if any(_printed_bytes(test.expected, compare) > LONGEST_OUTPUT for test in chosen):
         raise UnfitError("with an output that is too long")
-    task = ProgramTask(chosen, mode or ("function" if entry else "stdin"), entry, compare)
+    task = ProgramTask(chosen, mode or ("function" if entry else "stdin"), entry, compare, shown)
     encoded = task.encoded()
     if len(encoded) > LONGEST_TASK:
         raise UnfitError("with tests that are too large")
@@ -158,11 +169,11 @@ def _printed_bytes(expected: str, compare: str) -> int:
     return len((json.dumps(json.loads(expected)) if is_json else expected + "\n").encode())
 
 
-def drawn(tests: Sequence[Test]) -> list[Test]:
-    """Returns at most as many tests as a task may have: evenly spaced, always the same ones."""
-    if len(tests) <= MOST_TESTS:
+def drawn(tests: Sequence[Test], most: int) -> list[Test]:
+    """Returns at most as many tests: evenly spaced, always the same ones."""
+    if len(tests) <= most:
         return list(tests)
-    return [tests[len(tests) * place // MOST_TESTS] for place in range(MOST_TESTS)]
+    return [tests[len(tests) * place // most] for place in range(most)]
 
 
 def _json(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """What the kernel tells of a process: its threads, and how long they have waited for a processor."""
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -16,15 +17,25 @@ class Seen(NamedTuple):
 
 
 def seen_of(process: int) -> Seen:
-    """Returns what is seen of a process now, which may have ended."""
+    """Returns what is seen now of a process, which may have ended, and of its descendants."""
+    threads = list(_threads_of(process))
+    return Seen(len(threads), max(map(_waited_s, threads[:LOOKED_AT]), default=0.0))
+
+
+def _threads_of(process: int | str) -> Iterator[str]:
+    """Yields the directories of the threads, those of children first, because a parent waits."""
     threads: list[str] = []
     with suppress(OSError):
         threads = os.listdir(f"/proc/{process}/task")
-    files = (f"/proc/{process}/task/{thread}/schedstat" for thread in threads[:LOOKED_AT])
-    return Seen(len(threads), max(map(_waited_s, files), default=0.0))
+    own = [f"/proc/{process}/task/{thread}" for thread in threads]
+    for thread in own[:1]:
+        with suppress(OSError), open(f"{thread}/children") as children:
+            for child in children.read().split():
+                yield from _threads_of(child)
+    yield from own
 
 
-def _waited_s(file: str) -> float:
-    with suppress(OSError, ValueError, IndexError), open(file) as opened:
+def _waited_s(thread: str) -> float:
+    with suppress(OSError, ValueError, IndexError), open(f"{thread}/schedstat") as opened:
         return int(opened.read().split()[1]) / NANOSECONDS
     return 0.0

@@ -8,15 +8,20 @@ from typing import Any
 
 import msgspec
 
+from extensions.programs import families
 from extensions.programs.schemas import SCHEMAS, CodeProblem, UnfitError, problem_of
 
 FORMATS = (".jsonl", ".parquet")
+MADE = "made"
 ROW = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True)
 class Source:
-    """path: `org/name` on the Hub, or a local file. schema: one of `SCHEMAS`. split, config: of the Hub's."""
+    """path: `org/name` on the Hub, or a local file. schema: one of `SCHEMAS`. split, config: of the Hub's.
+
+    The schema `made` is that of this package's problems, whatever the path. Their splits are train, heldout.
+    """
 
     path: str
     schema: str
@@ -25,7 +30,7 @@ class Source:
 
     @property
     def is_local(self) -> bool:
-        return Path(self.path).suffix in FORMATS
+        return self.schema == MADE or Path(self.path).suffix in FORMATS
 
 
 def source_of(name: str, options: Mapping[str, Any]) -> Source:
@@ -78,6 +83,9 @@ class Problems:
 
 
 def _rows(name: str, source: Source) -> Iterator[Mapping[str, Any]]:
+    if source.schema == MADE:
+        yield from families.rows(source.split)
+        return
     if not source.is_local:
         yield from _of_hub(name, source)
         return

@@ -25,20 +25,28 @@ class ProgramTask(msgspec.Struct, frozen=True):
 
     mode: stdin if the program reads and prints; function if it defines `entry`, itself or in a `Solution`.
     compare: how an output is compared with the expected one (`compare.py`).
+    public: number of tests, from the first, that the model may see after an answer.
     """
 
     tests: list[Test]
     mode: Mode = "stdin"
     entry: str | None = None
     compare: Compare = "lines"
+    public: int = 1
 
     def __post_init__(self) -> None:
         if not self.tests:
             raise ValueError("a problem has no tests")
         if len(self.tests) > MOST_TESTS:
             raise ValueError(f"a problem has {len(self.tests)} tests, and {MOST_TESTS} is the most")
+        if not 0 <= self.public <= len(self.tests):
+            raise ValueError(f"a problem has {len(self.tests)} tests, of which {self.public} are public")
         if (self.mode == "function") != bool(self.entry and self.entry.isidentifier()):
             raise ValueError(f"mode={self.mode} does not go with entry={self.entry!r}")
+
+    def alone(self, test: Test) -> "ProgramTask":
+        """Returns the task with this test alone."""
+        return msgspec.structs.replace(self, tests=[test], public=0)
 
     def encoded(self) -> Encoded:
         return Encoded(msgspec.msgpack.encode(self))

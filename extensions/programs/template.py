@@ -17,7 +17,8 @@ from typing import NoReturn
 import msgspec
 
 from contracts.support.die_with_parent import die_with_parent
-from extensions.programs.messages import DESCRIPTORS, LONGEST_SOURCE, ProgramSetup, RunProgram
+from extensions.programs.boxes import Boxes
+from extensions.programs.messages import DESCRIPTORS, KILLED_IN_BOX, LONGEST_SOURCE, ProgramSetup, RunProgram
 from extensions.programs.running import OURS, run_program
 from extensions.programs.seen import seen_of
 from pipelinerl.judging.fork_server import ForkServer
@@ -33,7 +34,7 @@ MOST_THREADS = 256
 class ProgramTemplate(ForkServer):
     """Forks programs, and ends those that take longer than `wall_s` without their waits for a processor."""
 
-    def __init__(self, control: socket.socket, confinement: Confinement, wall_s: float):
+    def __init__(self, control: socket.socket, confinement: Confinement | Boxes, wall_s: float):
         super().__init__(control, RunProgram, DESCRIPTORS, LOOK_S)
         self._confinement = confinement
         self._wall_s = wall_s
@@ -42,7 +43,14 @@ class ProgramTemplate(ForkServer):
         self._looked = 0.0
 
     def run(self, request: RunProgram, descriptors: Sequence[int]) -> NoReturn:
-        source = _prepared(descriptors)
+        given, output, program, *status = descriptors
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for number, descriptor in enumerate((given, output, nowhere)):
+            os.dup2(descriptor, number)
+        if isinstance(self._confinement, Boxes):
+            close_all_but({0, 1, 2, program, *status})
+            self._confinement.run(program, *status, request.entry)
+        source = os.pread(program, LONGEST_SOURCE, 0)
         close_all_but({0, 1, 2, *self._confinement.descriptors})
         self._confinement.enter()
         run_program(source, request.entry)
@@ -71,16 +79,16 @@ class ProgramTemplate(ForkServer):
         ended = super().report(process, worker, status, used)
         spent_s = time.monotonic() - self.began[process] - self._waited.pop(process, 0.0) - LOOK_S
         why_not = self._why_not.pop(process, "")
-        return msgspec.structs.replace(ended, spent_s=max(spent_s, 0.0), why_not=why_not)
+        code = ended.code
+        if isinstance(self._confinement, Boxes) and code == KILLED_IN_BOX:
+            code = -signal.SIGKILL
+        return msgspec.structs.replace(ended, code=code, spent_s=max(spent_s, 0.0), why_not=why_not)
 
 
-def _prepared(descriptors: Sequence[int]) -> bytes:
-    """Makes the descriptors standard input and output, and returns the source."""
-    given, output, program = descriptors
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for number, descriptor in enumerate((given, output, nowhere)):
-        os.dup2(descriptor, number)
-    return os.pread(program, LONGEST_SOURCE, 0)
+def confinement_of(setup: ProgramSetup, readable: Sequence[str]) -> Confinement | Boxes:
+    if setup.box:
+        return Boxes(setup.box, setup.limits, readable)
+    return Confinement(setup.level, setup.limits, readable, of_programs=True)
 
 
 def main() -> None:
@@ -93,7 +101,7 @@ def main() -> None:
     setup = msgspec.msgpack.decode(control.recv(LONGEST_CONTROL), type=ProgramSetup)
     try:
         readable = [path for path in imported_paths() if Path(path).name not in OURS]
-        confinement = Confinement(setup.level, setup.limits, readable, of_programs=True)
+        confinement = confinement_of(setup, readable)
     except OSError as error:
         control.send(msgspec.msgpack.encode(Ready(f"{type(error).__name__}: {error}"[:WORDS])))
         return

@@ -2,22 +2,29 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
 from extensions.programs.compare import COMPARISONS
+from extensions.programs.cpp import Cpp
+from extensions.programs.extract import NAMES as LANGUAGES
 from extensions.programs.extract import program_in
-from extensions.programs.messages import LONGEST_SOURCE, ProgramSetup
-from extensions.programs.pool import Programs, Ran
+from extensions.programs.messages import LONGEST_SOURCE
+from extensions.programs.pool import Ran
+from extensions.programs.python import Python
 from extensions.programs.tasks import ProgramTask, decoded
 from pipelinerl.judging.hosted import HostedVerifier
 from pipelinerl.judging.isolation import Level, Limits
+from pipelinerl.judging.template import TemplateError, WorkerLostError
 from pipelinerl.judging.wire import Judgement, undecided
 from pipelinerl.judging.workers import VerifierError
 
 OPEN_FILES = 64
+PYTHON_ALONE = ["python"]  # calls functions
+Run = Callable[[bytes], Awaitable[Ran]]  # runs a program on a standard input
 
 
 @dataclass
@@ -30,8 +37,9 @@ class Tally:
 
 
 class ProgramVerifier(HostedVerifier):
-    """Judges the last block of Python in an answer by its output on each test.
+    """Judges the last program in an answer by its output on each test.
 
+    language: of programs: python, cpp, or both. C++ needs the level `namespaces`.
     cpu_s: CPU time of a test, and its time without waits for a processor. submission_cpu_s: of all tests.
     memory_bytes: address space of a program beside the interpreter's. output_bytes: the longest output.
     share: True if the reward is the share of tests that pass. Else all must pass, and no test runs after one
@@ -40,32 +48,49 @@ class ProgramVerifier(HostedVerifier):
 
     def __init__(
         self,
+        language: Sequence[str] = ("python",),
         cpu_s: float = 4.0,
         submission_cpu_s: float = 30.0,
         memory_bytes: int = 1 << 30,
         output_bytes: int = 1 << 16,
         share: bool = False,
     ):
+        if not language or not set(language) <= set(LANGUAGES):
+            raise ValueError(f"language={language}: it is a list of {', '.join(LANGUAGES)}")
         if not (isinstance(memory_bytes, int) and isinstance(output_bytes, int)):
             raise ValueError("memory_bytes and output_bytes are whole numbers")
         if not (cpu_s > 0 and submission_cpu_s >= cpu_s and memory_bytes > 0 and output_bytes > 0):
             raise ValueError("limits are positive numbers, and submission_cpu_s is not less than cpu_s")
+        self._languages = list(language)
         self._cpu_s = cpu_s
         self._submission_cpu_s = submission_cpu_s
         self._memory_bytes = memory_bytes
         self._output_bytes = output_bytes
         self._share = share
-        self._programs: Programs | None = None
+        self._python: Python | None = None
+        self._cpp: Cpp | None = None
 
     async def start(self, level: Level) -> None:
         limits = Limits(self._memory_bytes, cpu_s=math.ceil(self._cpu_s) + 1, open_files=OPEN_FILES)
-        setup = ProgramSetup(level, limits, wall_s=self._cpu_s)
-        self._programs = Programs(setup, self._cpu_s, self._output_bytes)
-        await self._programs.start()
+        self._python = Python(level, limits, self._cpu_s, self._output_bytes)
+        await self._python.start()
+        if "cpp" in self._languages:
+            self._cpp = Cpp(limits, self._cpu_s, self._output_bytes)
+            try:
+                await self._cpp.start()
+            except (TemplateError, WorkerLostError) as error:
+                raise TemplateError(f"programs.language has cpp, which cannot run here: {error}") from error
 
     async def close(self) -> None:
-        if self._programs:
-            await self._programs.close()
+        for each in (self._python, self._cpp):
+            if each:
+                await each.close()
+
+    @property
+    def level(self) -> str:
+        if self._python.lacks:
+            return f"programs cannot write files: {self._python.lacks}"
+        return "programs that write files run at namespaces"
 
     async def judged(self, task: bytes, text: str) -> Judgement:
         """Returns the judgement. Metrics: the tests that passed and their share, and the seconds of all."""
@@ -73,22 +98,30 @@ class ProgramVerifier(HostedVerifier):
             tests = decoded(task)
         except msgspec.MsgspecError as error:
             raise VerifierError(f"the task of a program cannot be read: {error}") from error
-        program = program_in(text)
-        if program is None:
+        found = program_in(text, PYTHON_ALONE if tests.entry else self._languages)
+        if found is None:
             return Judgement(0.0, False, "no_answer")
+        language, program = found
         source = program.encode()
         if len(source) > LONGEST_SOURCE:
             return undecided("length")
-        return self._judgement(tests, await self._tried(tests, source))
+        if language == "python":
+            run = partial(self._python.run, source, tests.entry)
+        else:
+            compiled = await self._cpp.compiled(source)
+            if not compiled.is_fine:
+                return undecided(compiled.why_not) if compiled.why_not else Judgement(0.0, False, "wrong")
+            run = partial(self._cpp.run, compiled.output)
+        return self._judgement(tests, await self._tried(tests, run))
 
-    async def _tried(self, task: ProgramTask, source: bytes) -> Tally:
+    async def _tried(self, task: ProgramTask, run: Run) -> Tally:
         tally = Tally()
         compare = COMPARISONS[task.compare]
         for test in task.tests:
             if tally.spent_s > self._submission_cpu_s:
                 tally.why_not["time"] += 1
                 break
-            ran = await self._programs.run(source, task.entry, test.input.encode())
+            ran = await run(test.input.encode())
             tally.spent_s += ran.spent_s
             if is_right(ran, test.expected, compare):
                 tally.passed += 1

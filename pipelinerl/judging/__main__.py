@@ -58,9 +58,10 @@ async def main(run_dir: Path, options: JudgingConfig) -> None:
             log.warning(why)
         undumpable()
         level, why_not = isolation(options)
-        write_level(file, level, why_not)
         log.info("workers are confined at the level %s%s", level, f" ({why_not})" if why_not else "")
         async with workers_at(level, options) as workers, started(level, options) as hosted:
+            levels = [str(level), *(verifier.level for verifier in hosted.values() if verifier.level)]
+            write_level(file, "; ".join(dict.fromkeys(levels)), why_not)
             log.info("%d workers are ready", options.processes)
             measurements = Measurements(options.processes)
             service = Service(workers, hosted, options, measurements, askers | {os.getuid()})

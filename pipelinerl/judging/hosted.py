@@ -19,6 +19,11 @@ class HostedVerifier(abc.ABC):
     async def start(self, level: Level) -> None:
         """Starts what it needs, confined at this level. Raises TemplateError with the reason."""
 
+    @property
+    def level(self) -> str:
+        """What the started verifier says of its isolation, beside the workers' level; "" if nothing."""
+        return ""
+
     @abc.abstractmethod
     async def judged(self, task: bytes, text: str) -> Judgement:
         """Returns the judgement. Raises VerifierError for a task that it cannot read, and WorkerLostError."""

@@ -7,7 +7,7 @@ The launcher calls `update` a few times a second. The view reads only the metric
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -30,6 +30,8 @@ ALARM = "alarm_"
 PROCESSES = ("trainer", "actor", "preprocessor", "judging")
 BUSY = 0.9  # share of the judging workers' time
 BUSY_S = 60.0  # time above BUSY after which a warning is printed
+UNDECIDED_SHARE = 0.01  # of the judged answers, above which a warning is printed
+JUDGED = 200  # answers before that warning
 DROPPED = "preprocessor/dropped_"
 SEPARATOR = " | "
 LEFT_OUT = {"held-out success", "weight updates"}  # evaluations have separate lines
@@ -55,6 +57,7 @@ class RunState:
         self.bottleneck = BottleneckWatch()
         self.isolation: str | None = None  # isolation of the judging workers
         self._busy_since: float | None = None
+        self._undecided: set[str] = set()  # metrics that were warned of
         self._ends: deque[tuple[int, float]] = deque(maxlen=STEPS + 1)  # ends of steps, in unix seconds
 
     def observe(self, process: str, line: dict) -> dict[str, float]:
@@ -69,6 +72,7 @@ class RunState:
             self._note_step(line["step"], line["time"])
         if process == "judging":
             self._note_busy(line["time"], numbers["busy_share"])
+            self._note_undecided(line["step"], numbers)
         if SUCCESS in numbers:
             self.lines.append(evaluation_line(numbers, self.heldout_start))
             self.heldout_start = numbers[SUCCESS] if self.heldout_start is None else self.heldout_start
@@ -98,6 +102,15 @@ class RunState:
                 f"warning: the workers that judge have been busy for {BUSY_S:.0f} s, and {waiting} answers "
                 "wait for them: raise judging.workers"
             )
+
+    def _note_undecided(self, judged: int, numbers: Mapping[str, float]) -> None:
+        for name, count in numbers.items():
+            is_common = judged >= JUDGED and count > UNDECIDED_SHARE * judged
+            if name.startswith("undecided_") and is_common and name not in self._undecided:
+                self._undecided.add(name)
+                why = name.split("_")[1]
+                words = f"{count / judged:.1%} of the answers have no verdict and no reward: undecided:{why}"
+                self.warnings.append(f"warning: {words} (docs/extend.md, docs/code.md)")
 
     def facts(self, now: float) -> list[tuple[str, str]]:
         """Returns the (label, text) pairs of the view. now: unix seconds."""

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -52,26 +53,27 @@ class Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-def program(of_programs: bool = False, may_truncate: bool = True) -> bytes:
+def program(of_programs: bool = False, may_truncate: bool = True, more: Sequence[str] = ()) -> bytes:
     """Returns the filter in the kernel's format. Raises OSError if libseccomp is missing.
 
     of_programs: also allows pairs of sockets, which event loops need, and limits of the process's own.
     may_truncate: False where Landlock does not stop a file from being truncated as it is opened.
+    more: further calls, allowed with all arguments.
     """
     try:
         import pyseccomp as library
     except (ImportError, RuntimeError) as error:
         raise OSError(errno.ENOSYS, f"libseccomp cannot be used: {error}") from error
     rules = library.SyscallFilter(library.ERRNO(errno.ENOSYS))
-    more = OF_PROGRAMS if of_programs else []
-    for name in (*ALLOWED, *more):
+    allowed = [*ALLOWED, *(OF_PROGRAMS if of_programs else []), *more]
+    for name in allowed:
         if may_truncate or name not in OPENING:
             _add(library, rules, library.ALLOW, name)
         elif place := OPENING[name]:
             _add(library, rules, library.ALLOW, name, library.Arg(place, library.MASKED_EQ, os.O_TRUNC, 0))
     words = ALLOWED_WORDS | OF_PROGRAMS_WORDS if of_programs else ALLOWED_WORDS
     for name, (place, values) in words.items():
-        for value in values:
+        for value in values if name not in allowed else ():
             _add(library, rules, library.ALLOW, name, library.Arg(place, library.EQ, value))
     is_thread = library.Arg(0, library.MASKED_EQ, CLONE_THREAD, CLONE_THREAD)
     is_process = library.Arg(0, library.MASKED_EQ, CLONE_THREAD, 0)
@@ -80,7 +82,7 @@ def program(of_programs: bool = False, may_truncate: bool = True) -> bytes:
     for name in NO_MORE_PROCESSES:
         _add(library, rules, library.ERRNO(errno.EAGAIN), name)
     for name in REFUSED:
-        if name not in words:  # with other arguments than these it is no call that there is
+        if name not in words and name not in allowed:  # else no call that there is, with other arguments
             _add(library, rules, library.ERRNO(errno.EACCES), name)
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)

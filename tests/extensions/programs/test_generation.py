@@ -9,6 +9,7 @@ from extensions.programs import generate_tests
 from extensions.programs.generation import (
     AGREEING,
     PASSING,
+    SEEDED,
     SEEDS,
     SUBMISSIONS,
     VALID,
@@ -16,7 +17,9 @@ from extensions.programs.generation import (
     agreed,
     made_of,
 )
+from extensions.programs.python import Python
 from extensions.programs.schemas import problem_of
+from pipelinerl.judging.isolation import Level
 
 DOUBLE = "print(2 * int(input()))\n"
 GENERATE = "print(10 + int(input()))\n"
@@ -37,7 +40,7 @@ def made(one, behave):
 
 
 def doubles(program, given):
-    return given if program == "generator" else str(2 * int(given))
+    return given if "generator" in program else str(2 * int(given))
 
 
 def test_all_that_agree_are_kept():
@@ -63,7 +66,7 @@ def test_a_test_needs_seven_that_agree(right, kept):
 @pytest.mark.parametrize(("inputs", "why_not"), [(VALID, ""), (VALID - 1, "fewer than 40 valid tests")])
 def test_a_generator_needs_forty_distinct_inputs(inputs, why_not):
     def behave(program, given):
-        return str(int(given) % inputs) if program == "generator" else doubles(program, given)
+        return str(int(given) % inputs) if "generator" in program else doubles(program, given)
 
     assert made(problem("distinct"), behave).why_not == why_not
 
@@ -83,7 +86,7 @@ def test_a_problem_needs_nine_that_pass(right, why_not):
 def test_what_crashes_agrees_with_nothing_and_long_inputs_are_none():
     assert agreed([None] * 9 + ["1"]) == ("1", 1)
     assert agreed([None] * 10) == ("", 0)
-    long = made(problem("long"), lambda program, given: "1" * 70_000 if program == "generator" else "1")
+    long = made(problem("long"), lambda program, given: "1" * 70_000 if "generator" in program else "1")
     assert long.tests == [] and long.why_not == "fewer than 40 valid tests"
     assert made(problem("few", SUBMISSIONS - 1), doubles).why_not == "fewer than 10 submissions"
 
@@ -110,6 +113,23 @@ def test_the_command_makes_a_data_set(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "2 kept, with 100 tests; submissions that agree on them: 50 by 9, 50 by 10" in said
     assert "few: fewer than 10 submissions" in said
+
+
+@pytest.mark.engines
+def test_a_generator_may_write_its_input_to_a_file():
+    generator = "import random\nwith open('data1.in', 'w') as file: file.write(str(random.random()))"
+
+    async def ran():
+        python = Python(Level.SEALED, generate_tests.LIMITS, generate_tests.CPU_S, 1 << 16)
+        await python.start()
+        run = generate_tests.running(python)
+        try:
+            return [await run(SEEDED.format(generator=generator, seed=seed), "") for seed in (1, 1, 2)]
+        finally:
+            await python.close()
+
+    first, again, other = asyncio.run(ran())
+    assert first == again != other and 0 < float(first) < 1
 
 
 LONG = {"problem_id": "x", "statement": "", "generator": "#" * (2**20 + 1), "submissions": []}

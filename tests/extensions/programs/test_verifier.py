@@ -172,7 +172,15 @@ def test_wrong_limits_are_refused(options):
     ],
 )
 def test_the_last_block_of_python_is_the_program(text, program):
-    assert program_in(text) == program
+    found = program_in(text, ["python"])
+    assert found == (program and ("python", program))
+
+
+@pytest.mark.parametrize("name", ["cpp", "C++", "c++17", "cc", "cxx", "CPP title=x"])
+def test_blocks_of_cpp_are_found_by_name(name):
+    text = f"```python\na\n```\n```{name}\nb\n```\n```c\nc\n```\n```\nd\n```"
+    assert program_in(text, ["python", "cpp"]) == ("cpp", "b\n")
+    assert program_in("```\nd\n```", ["cpp"]) == ("cpp", "d\n")
 
 
 @pytest.mark.parametrize(

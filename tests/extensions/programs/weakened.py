@@ -2,7 +2,7 @@
 
 import sys
 
-from extensions.programs import running, template
+from extensions.programs import boxes, running, template
 from pipelinerl.judging.isolation import landlock, limits, seccomp
 
 
@@ -26,7 +26,19 @@ def no_memory_limit():
     limits.resource.RLIMIT_AS = limits.resource.RLIMIT_CORE
 
 
+def no_filter():
+    boxes.Boxes._calls = lambda _: ()
+
+
+def large_disk():
+    boxes.DISK_BYTES = 1 << 30
+    limits.resource.RLIMIT_FSIZE = limits.resource.RLIMIT_CORE
+
+
 DEFENCES = {
+    "a view of the files": lambda: setattr(boxes, "SYSTEM", (*boxes.SYSTEM, "/etc/passwd")),
+    "a filter of calls": no_filter,
+    "a size of the disk": large_disk,
     "files": lambda: setattr(landlock, "restrict", nothing),
     "calls": lambda: setattr(seccomp, "restrict", nothing),
     "memory": no_memory_limit,
