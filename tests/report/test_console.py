@@ -152,6 +152,16 @@ def test_a_warning_is_said_once_and_in_full(tmp_path, capsys):
     )
 
 
+def test_it_says_once_for_each_reason_that_answers_are_undecided():
+    state = RunState(max_steps=10, may_end_sooner=False)
+    for judged, counts in [(100, (50, 0)), (1000, (10, 11)), (2000, (50, 30))]:
+        undecided = dict(zip(("undecided_files_code", "undecided_time_code"), counts, strict=True))
+        state.observe("judging", {"time": 0, "step": judged, "busy_share": 0.1} | undecided)
+    of_time, of_files = state.warnings
+    assert of_time.startswith("warning: 1.1% of the answers have no verdict and no reward: undecided:time")
+    assert of_files.startswith("warning: 2.5% of the answers have no verdict and no reward: undecided:files")
+
+
 def test_it_says_once_that_judging_cannot_keep_up():
     state = RunState(max_steps=10, may_end_sooner=False)
     for time_s, share in [(0, 0.95), (5, 0.5), (10, 0.95), (60, 1.0), (70, 1.0), (75, 1.0), (80, 0.1)]:

@@ -5,6 +5,8 @@ import base64
 import collections
 import json
 import pickle
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -119,6 +121,43 @@ def test_answers_to_each_row_are_told_apart(tmp_path, schema):
             return right, await outcome(tasks[0], source.format(by=7)), await outcome(tasks[0], SLOW)
 
     assert asyncio.run(judged()) == (["right"] * ROWS, "wrong", "undecided:time")
+
+
+ANSWERS = ("{right}", "{wrong}", "{right}raise SystemExit(3)\n", "def {right}")
+CALL = "\nimport json\nprint(json.dumps({entry}(*json.loads(input()))))\n"
+
+
+def plainly(task, source):
+    """Returns the verdict of a plain interpreter."""
+    source += CALL.format(entry=task.entry) if task.entry else ""
+    for test in task.tests:
+        command = [sys.executable, "-c", source]
+        done = subprocess.run(command, input=test.input, capture_output=True, text=True)
+        if done.returncode or done.stdout.strip() != test.expected:
+            return "wrong"
+    return "right"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("schema", ["own", "taco"])
+def test_verdicts_are_those_of_a_plain_interpreter(schema):
+    form = FUNCTION if schema == "taco" else STDIN
+    sources = [
+        (by, answer.format(right=form.format(by=by), wrong=form.format(by=by % 2)))
+        for by in range(ROWS // 2)
+        for answer in ANSWERS
+    ]
+    tasks = [problem_of(schema, MADE[schema](by)).task for by, _ in sources]
+
+    async def judged():
+        async with verifier() as judge:
+            texts = [f"```python\n{source}```" for _, source in sources]
+            pairs = zip(tasks, texts, strict=True)
+            return [(await judge.judged(task.encoded(), text)).outcome for task, text in pairs]
+
+    expected = [plainly(task, source) for task, (_, source) in zip(tasks, sources, strict=True)]
+    assert asyncio.run(judged()) == expected
+    assert len(expected) == 100 and 25 <= expected.count("right") < 50
 
 
 def test_a_parquet_file_has_the_same_problems(tmp_path):
