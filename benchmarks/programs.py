@@ -2,8 +2,8 @@
 
     python -m benchmarks.programs [--submissions 10000] [--tests 20] [--at-once 2]
 
-It writes a table. CPU time is that of the verifier, its templates and the programs. Programs of C++, and those
-that write files, need bubblewrap and g++.
+It writes a table. CPU time is that of the verifier, its templates and the programs. It needs bubblewrap and
+g++, for programs that write files and for those of C++.
 """
 
 import asyncio
