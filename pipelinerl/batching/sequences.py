@@ -17,52 +17,69 @@ def training_sequences(
     last_segments: bool = False,
     token_fields: Mapping[str, TokenField] = {},
 ) -> list[TrainingSequence]:
-    """Returns one sequence per chain of turns. A turn joins a chain if its prompt extends the chain's tokens.
+    """Returns one sequence per chain of turns (`chains_of`).
 
     advantages: one number per completion.
     last_segments: True to exclude all but the last segment of each completion from the loss.
     token_fields: the declared fields; a completion that lacks one gets its fill value.
     """
-    chains: list[list[Turn]] = []
-    before: Completion | None = None
-    for turn in zip(rollout.completions, advantages, strict=True):
-        completion, _ = turn
-        if before is not None and _extends(completion.prompt_token_ids, before):
-            chains[-1].append(turn)
-        else:
-            chains.append([turn])
-        before = completion
+    turns: list[Turn] = list(zip(rollout.completions, advantages, strict=True))
+    chains = [[turns[number] for number in chain] for chain in chains_of(rollout.completions)]
     return [_merge(rollout, chain, last_segments, token_fields) for chain in chains]
 
 
+def chains_of(completions: Sequence[Completion]) -> list[list[int]]:
+    """Returns the chains of an attempt's turns, as numbers of completions, by their first turn.
+
+    A turn joins the chain whose tokens its prompt extends, the longest one of several; else it begins one. So
+    conversations that alternate in one attempt are chains of their own.
+    """
+    chains: list[list[int]] = []
+    for number, completion in enumerate(completions):
+        extended = [
+            chain for chain in chains if _extends(completion.prompt_token_ids, completions[chain[-1]])
+        ]
+        if extended:
+            max(extended, key=lambda chain: (_length(completions[chain[-1]]), chain[-1])).append(number)
+        else:
+            chains.append([number])
+    return chains
+
+
 def with_advantages(
-    sequences: Sequence[TrainingSequence], advantages: np.ndarray, lengths: Sequence[int]
+    sequences: Sequence[TrainingSequence],
+    advantages: np.ndarray,
+    lengths: Sequence[int],
+    chains: Sequence[Sequence[int]],
 ) -> list[TrainingSequence]:
     """Returns a rollout's sequences with other advantages [turns] of its turns.
 
-    lengths: the number of sampled tokens of each turn.
+    lengths: the number of sampled tokens of each turn. chains: the turns of each sequence (`chains_of`).
     """
-    of_tokens = np.repeat(advantages, lengths)
     replaced = []
-    for sequence in sequences:
+    for sequence, chain in zip(sequences, chains, strict=True):
         sampled = sequence.versions >= 0
+        of_tokens = np.repeat(advantages[chain], [lengths[turn] for turn in chain])
+        if len(of_tokens) != np.count_nonzero(sampled):
+            raise ValueError("tokens that were not sampled cannot be given other advantages")
         of_sequence = np.zeros(len(sampled), np.float32)
-        of_sequence[sampled], of_tokens = np.split(of_tokens, [np.count_nonzero(sampled)])
+        of_sequence[sampled] = of_tokens
         replaced.append(msgspec.structs.replace(sequence, advantages=of_sequence))
-    if len(of_tokens):
-        raise ValueError(f"{len(of_tokens)} tokens that were not sampled cannot be given other advantages")
     return replaced
+
+
+def _length(completion: Completion) -> int:
+    return len(completion.prompt_token_ids) + len(completion.token_ids)
 
 
 def _extends(prompt: Array, before: Completion) -> bool:
     """Returns True if the prompt starts with all tokens of the previous turn, which has sampled some."""
-    prompt_before = before.prompt_token_ids
-    start = len(prompt_before)
-    end = start + len(before.token_ids)
+    start = len(before.prompt_token_ids)
+    end = _length(before)
     return (
-        end > 0
+        0 < end <= len(prompt)
         and np.array_equal(prompt[start:end], before.token_ids)
-        and np.array_equal(prompt[:start], prompt_before)
+        and np.array_equal(prompt[:start], before.prompt_token_ids)
     )
 
 

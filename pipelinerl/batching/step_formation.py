@@ -15,6 +15,7 @@ from contracts.records import DropReason, MicroBatchRow, Rollout, TrainingSequen
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
 from pipelinerl.advantages import UnfitRewardsError
 from pipelinerl.batching.credit import TurnAdvantages
+from pipelinerl.batching.sequences import chains_of
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.batching.weighing import BufferedGroup, BufferedRollout, Weighing
 from pipelinerl.filters import GroupFilter
@@ -112,7 +113,7 @@ class StepFormation:
         if isinstance(masked, str):
             return Outcome([], masked)
         in_loss = [
-            BufferedRollout(self._sequences(r, a), a, [len(c.token_ids) for c in r.completions])
+            self._buffered_rollout(r, a)
             for r, a in zip(good, advantages, strict=True)
             if r.rollout_id not in masked
         ]
@@ -128,6 +129,11 @@ class StepFormation:
         full = self._rollouts >= self._batch_size
         rows = self._pack_buffered() if full or not self._buffer_whole_step else []
         return Outcome(rows + ([self._close()] if full else []))
+
+    def _buffered_rollout(self, rollout: Rollout, advantages: np.ndarray) -> BufferedRollout:
+        lengths = [len(completion.token_ids) for completion in rollout.completions]
+        sequences = self._sequences(rollout, advantages)
+        return BufferedRollout(sequences, advantages, lengths, chains_of(rollout.completions))
 
     def _carries_token_fields(self, rollout: Rollout) -> bool:
         """Returns True if the rollout has the declared fields. A resumed run may declare other ones."""

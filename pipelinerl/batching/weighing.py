@@ -20,6 +20,7 @@ class BufferedRollout(NamedTuple):
     sequences: list[TrainingSequence]
     advantages: np.ndarray  # [turns]
     lengths: list[int]  # tokens of each turn, without its prompt
+    chains: list[list[int]]  # turns of each sequence
 
 
 class BufferedGroup(NamedTuple):
@@ -68,7 +69,10 @@ class Weighing:
         if final.shape != (ends[-1],):
             raise ValueError(f"over_step returned {final.shape} advantages for {ends[-1]} turns")
         split = iter(np.split(final, ends[:-1]))
-        return [[with_advantages(r.sequences, next(split), r.lengths) for r in g.rollouts] for g in groups]
+        return [
+            [with_advantages(r.sequences, next(split), r.lengths, r.chains) for r in group.rollouts]
+            for group in groups
+        ]
 
 
 def _with(sequence: TrainingSequence, weight: float) -> TrainingSequence:

@@ -154,7 +154,7 @@ class RolloutRunner:
             raise InvalidRewardError(
                 f"{problem.problem_id}: {turns} for {len(attempt.completions)} completions"
             )
-        reasons = {completion.finish_reason for completion in attempt.completions}
+        reasons = [completion.finish_reason for completion in attempt.completions]
         return self._rollout(
             problem,
             spec,
@@ -169,7 +169,7 @@ class RolloutRunner:
                 "repetition": float("repetition" in reasons),
                 **{name: float(value) for name, value in figures.items()},
             },
-            status="truncated" if "length" in reasons else "ok",
+            status="truncated" if reasons[-1:] == ["length"] else "ok",
         )
 
     def _with_token_fields(self, completion: Completion) -> Completion:

@@ -2,7 +2,7 @@ import numpy as np
 
 from contracts.records import VersionSpan, unsampled
 from contracts.token_fields import TokenField
-from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.batching.sequences import chains_of, training_sequences, with_advantages
 from pipelinerl.batching.staleness import StalePolicy
 from tests.builders import completion, rollout
 
@@ -33,6 +33,42 @@ def test_a_turn_whose_prompt_was_rewritten_begins_a_new_sequence():
     assert first.token_ids.tolist() == [1, 2, 3]
     assert second.token_ids.tolist() == [1, 2, 8, 4]
     assert second.loss_mask.tolist() == [False, False, False, True]
+
+
+def alternating():
+    """Returns the turns of two conversations that alternate, and of an answer beside the second turn."""
+    return [
+        completion([1], [2, 3], version=1),
+        completion([7], [8], version=1),
+        completion([1, 2, 3, 9], [4], version=2),
+        completion([7, 8, 6], [5, 5], version=2),
+        completion([1, 2, 3, 9], [6], version=3),
+        completion([1, 2, 3, 9, 4, 9], [3], version=4),
+    ]
+
+
+def test_conversations_that_alternate_are_a_sequence_each_with_every_token_once():
+    turns = alternating()
+    assert chains_of(turns) == [[0, 2, 5], [1, 3], [4]]
+    first, second, beside = training_sequences(rollout(0, completions=turns), np.arange(1.0, 7.0))
+    assert first.token_ids.tolist() == [1, 2, 3, 9, 4, 9, 3]
+    assert first.advantages.tolist() == [0, 1, 1, 0, 3, 0, 6]
+    assert second.versions.tolist() == [-1, 1, -1, 2, 2]
+    assert beside.loss_mask.tolist() == [False] * 4 + [True]
+
+
+def test_other_advantages_lie_on_the_tokens_of_their_turns():
+    turns = alternating()
+    made = training_sequences(rollout(0, completions=turns), [0.0] * 6)
+    lengths = [len(turn.token_ids) for turn in turns]
+    replaced = with_advantages(made, np.arange(1.0, 7.0), lengths, chains_of(turns))
+    expected = training_sequences(rollout(0, completions=turns), np.arange(1.0, 7.0))
+    assert [each.advantages.tolist() for each in replaced] == [each.advantages.tolist() for each in expected]
+
+
+def test_the_longest_of_the_conversations_that_a_prompt_extends_goes_on():
+    turns = [completion([1], [2]), completion([1], [2, 3]), completion([1, 2, 3, 4], [5])]
+    assert chains_of(turns) == [[0], [1, 2]]
 
 
 MARK = {"mark": TokenField(dtype="uint8", fill=9)}

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby
 
-import numpy as np
-
 from contracts.records import Rollout
 from contracts.support.messages import one_line
 from extensions.viewer.answers.overview import Answer
 from extensions.viewer.answers.pieces import pieces_of
 from extensions.viewer.runs.opened import OpenRun
+from pipelinerl.batching.sequences import chains_of
 
 PROMPT = 20_000  # most characters of a prompt
 ANSWER = 100_000  # most characters of a thought, of a text, and of a call's arguments
@@ -17,14 +16,13 @@ OF_TOOLS = {"malformed_calls", "tool_calls"}  # metrics of rollouts whose proble
 
 
 def prompt_of(run: OpenRun, record: Rollout, number: int) -> Answer:
-    """Returns the text of the prompt's new tokens, or of all if it does not extend the turn before."""
+    """Returns the text of the prompt's new tokens, or of all if it extends no earlier turn."""
     ids = record.completions[number].prompt_token_ids
-    begins = True
-    if number:
-        before = record.completions[number - 1]
-        known = np.concatenate([before.prompt_token_ids, before.token_ids])
-        begins = not np.array_equal(ids[: len(known)], known)
-        ids = ids if begins else ids[len(known) :]
+    (chain,) = (chain for chain in chains_of(record.completions) if number in chain)
+    earlier = chain[: chain.index(number)]
+    if earlier:
+        before = record.completions[earlier[-1]]
+        ids = ids[len(before.prompt_token_ids) + len(before.token_ids) :]
     texts = []
     left = PROMPT
     for text, is_special in _texts(run, ids.tolist()):
@@ -37,7 +35,7 @@ def prompt_of(run: OpenRun, record: Rollout, number: int) -> Answer:
         "prompt_is_cut": left < 0,
         "prompt_tokens": len(record.completions[number].prompt_token_ids),
         "new_tokens": len(ids),
-        "begins": begins,
+        "begins": not earlier,
     }
 
 
