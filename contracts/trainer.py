@@ -73,7 +73,7 @@ class PackedBatch:
     token_ids: torch.Tensor  # [T] int64
     position_ids: torch.Tensor  # [T] int64, from 0 in each sequence
     sequence_ids: torch.Tensor  # [T] int64, index of the sequence, 0 to S - 1
-    rollout_ids: torch.Tensor  # [T] int64, index of the rollout, 0 to R - 1; batches do not split a rollout
+    rollout_ids: torch.Tensor  # [T] int64, index of the rollout, 0 to R - 1
     cu_seqlens: torch.Tensor  # [S + 1] int32, offset of each sequence's first token; the last is T
     temperature: torch.Tensor  # [T] float32
     loss_mask: torch.Tensor  # [T] bool

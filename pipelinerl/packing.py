@@ -1,7 +1,4 @@
-"""Packs rollouts into rows of micro-batches, one per data-parallel rank. Pure state, no I/O.
-
-All sequences of a rollout are in one micro-batch.
-"""
+"""Packs rollouts into rows of micro-batches, one per data-parallel rank. Pure state, no I/O."""
 
 from contracts.records import MicroBatchRow, TrainingSequence
 
@@ -11,11 +8,19 @@ class Fifo:
 
     A row is complete when the next rollout fits into none of its micro-batches. A rollout longer than
     `micro_batch_tokens` gets a micro-batch alone.
+
+    split_rollouts: False if all sequences of a rollout must be in one micro-batch. If True, each sequence is
+        added alone, for objectives whose terms are those of tokens.
     """
 
-    def __init__(self, micro_batch_tokens: int, ranks: int, first_step: int = 0):
+    def __init__(
+        self, micro_batch_tokens: int, ranks: int, first_step: int = 0, split_rollouts: bool = False
+    ):
         if not isinstance(micro_batch_tokens, int) or micro_batch_tokens < 1:
             raise ValueError(f"micro_batch_tokens must be a positive whole number, not {micro_batch_tokens}")
+        if not isinstance(split_rollouts, bool):
+            raise ValueError(f"split_rollouts must be true or false, not {split_rollouts!r}")
+        self.split_rollouts = split_rollouts
         self._budget = micro_batch_tokens
         self._ranks = ranks
         self._step = first_step

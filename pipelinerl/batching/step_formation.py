@@ -17,7 +17,7 @@ from pipelinerl.advantages import UnfitRewardsError
 from pipelinerl.batching.credit import TurnAdvantages
 from pipelinerl.batching.sequences import chains_of
 from pipelinerl.batching.staleness import StalePolicy
-from pipelinerl.batching.weighing import BufferedGroup, BufferedRollout, Weighing
+from pipelinerl.batching.weighing import BufferedGroup, BufferedRollout, Weighed, Weighing
 from pipelinerl.filters import GroupFilter
 from pipelinerl.normalisations import Normalisation
 from pipelinerl.packing import Fifo
@@ -61,7 +61,8 @@ class StepFormation:
         draws, independent of arrival. Implied by `over_step` and by a normalisation over the step.
     over_step: returns the final advantages of a step's turns.
     least_members: smallest number of members without a failure in a group.
-    longest_rollout: largest number of tokens of a rollout in all its sequences; None = unlimited.
+    longest_rollout: largest number of tokens of a rollout in all its sequences, or in each one if the packing
+        splits rollouts; None = unlimited.
     """
 
     def __init__(
@@ -147,7 +148,8 @@ class StepFormation:
     def _too_long(self, rollouts: Sequence[BufferedRollout]) -> str:
         """Returns a message on the first rollout that is longer than a micro-batch, or ""."""
         for rollout in rollouts:
-            tokens = sum(len(sequence.token_ids) for sequence in rollout.sequences)
+            of_parts = [sum(len(sequence.token_ids) for sequence in part) for part in self._parts(rollout)]
+            tokens = max(of_parts, default=0)
             if self._longest_rollout is not None and tokens > self._longest_rollout:
                 return (
                     f"rollout {rollout.sequences[0].rollout_id} has {tokens} tokens in "
@@ -155,6 +157,12 @@ class StepFormation:
                     "packing.micro_batch_tokens, or allow fewer turns"
                 )
         return ""
+
+    def _parts(self, rollout: BufferedRollout | Weighed) -> list[list[TrainingSequence]]:
+        """Returns the sequences that must be in one micro-batch."""
+        if getattr(self._packing, "split_rollouts", False):
+            return [[sequence] for sequence in rollout.sequences]
+        return [rollout.sequences]
 
     def _masked_by_filters(
         self, rollouts: Sequence[Rollout], advantages: TurnAdvantages
@@ -174,11 +182,11 @@ class StepFormation:
     def _pack_buffered(self) -> list[MicroBatchRow]:
         groups = sorted(self._buffered, key=lambda group: group.draw)
         self._buffered = []
-        packed = [
-            self._packing.add_rollout(rollout.sequences, rollout.masked)
-            for rollout in self._weighing.weighed(groups, self.step)
-        ]
-        return [row for row in packed if row]
+        rows = []
+        for rollout in self._weighing.weighed(groups, self.step):
+            for number, part in enumerate(self._parts(rollout)):
+                rows.append(self._packing.add_rollout(part, 0 if number else rollout.masked))
+        return [row for row in rows if row]
 
     def _close(self) -> MicroBatchRow:
         row = self._packing.close_step(self.open_groups)

@@ -17,6 +17,8 @@ from pipelinerl.objectives.clipping import check_epsilons
 
 @dataclass(frozen=True)
 class Cispo:
+    whole_rollouts = False
+
     epsilon_low: float
     epsilon_high: float
 

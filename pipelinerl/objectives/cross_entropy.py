@@ -15,6 +15,7 @@ from pipelinerl.objectives.base import TokenSums
 
 @dataclass(frozen=True)
 class CrossEntropy:
+    whole_rollouts = False
     needs_no_advantage = True
     learns_from_demonstrations = 1  # answers to a problem
 

@@ -22,6 +22,8 @@ from pipelinerl.objectives.clipping import check_epsilons, clip_is_active, clipp
 
 @dataclass(frozen=True)
 class DecoupledPpo:
+    whole_rollouts = False
+
     epsilon_low: float
     epsilon_high: float
     max_behaviour_weight: float  # the cap

@@ -21,6 +21,7 @@ from pipelinerl.objectives.base import MAX_LOG_RATIO, Objective, TokenSums, refe
 
 @dataclass(frozen=True)
 class Distillation:
+    whole_rollouts = False
     needs_reference = True
 
     policy: Objective

@@ -21,6 +21,8 @@ from pipelinerl.objectives.base import TokenSums, check_flag, count, log_ratio, 
 
 @dataclass(frozen=True)
 class Dppo:
+    whole_rollouts = False
+
     epsilon_low: float  # of a probability
     epsilon_high: float
     signed: bool

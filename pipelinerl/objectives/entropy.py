@@ -16,6 +16,8 @@ from pipelinerl.objectives.base import TokenSums
 
 @dataclass(frozen=True)
 class EntropyBonus:
+    whole_rollouts = False
+
     coefficient: float  # α
 
     def __post_init__(self):

@@ -18,6 +18,8 @@ from pipelinerl.objectives.base import TokenSums, count, log_ratio
 
 @dataclass(frozen=True)
 class IcePop:
+    whole_rollouts = False
+
     low: float
     high: float
 

@@ -30,6 +30,7 @@ from pipelinerl.objectives.base import (
 
 @dataclass(frozen=True)
 class KlToReference:
+    whole_rollouts = False
     needs_reference = True
 
     coefficient: float  # β

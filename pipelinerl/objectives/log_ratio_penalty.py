@@ -16,6 +16,8 @@ from pipelinerl.objectives.base import TokenSums, log_ratio
 
 @dataclass(frozen=True)
 class LogRatioPenalty:
+    whole_rollouts = False
+
     coefficient: float  # κ
 
     def __post_init__(self):

@@ -68,6 +68,10 @@ class Masked:
             raise ValueError(f"{name} would count π/μ twice around behaviour: set around=proximal")
 
     @property
+    def whole_rollouts(self) -> bool:
+        return any(rule.of_rollout for rule in self.rules)
+
+    @property
     def advantage_of_rollout(self) -> bool:
         return getattr(self.policy, "advantage_of_rollout", False)
 

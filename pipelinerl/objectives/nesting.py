@@ -8,3 +8,8 @@ def nested(objective: object) -> Iterator[object]:
     while objective is not None:
         yield objective
         objective = getattr(objective, "policy", None)
+
+
+def needs_whole_rollouts(objective: object) -> bool:
+    """Returns True unless the objective and its inner ones say `whole_rollouts = False`."""
+    return any(getattr(each, "whole_rollouts", True) for each in nested(objective))

@@ -17,6 +17,8 @@ from pipelinerl.objectives.clipping import check_epsilons, clip_is_active, clipp
 
 @dataclass(frozen=True)
 class PpoClip:
+    whole_rollouts = False
+
     epsilon_low: float
     epsilon_high: float
 

@@ -16,6 +16,8 @@ from pipelinerl.objectives.base import TokenSums, count, log_ratio
 
 @dataclass(frozen=True)
 class Reinforce:
+    whole_rollouts = False
+
     max_importance_weight: float  # c
 
     def __post_init__(self):

@@ -17,6 +17,8 @@ from pipelinerl.objectives.clipping import check_epsilons, clip_is_active
 
 @dataclass(frozen=True)
 class TwoSidedClip:
+    whole_rollouts = False
+
     epsilon_low: float
     epsilon_high: float
     delta: float

@@ -32,6 +32,7 @@ def formation(
     filters=ZERO_ADVANTAGE,
     least_members=2,
     longest_rollout=None,
+    split_rollouts=False,
 ) -> StepFormation:
     return StepFormation(
         partial(whole_trajectory, advantage=advantage or LeaveOneOut()),
@@ -39,7 +40,7 @@ def formation(
         StalePolicy(on_stale, max_lag),
         training_sequences,
         PerSequence(),
-        Fifo(micro_batch_tokens=budget, ranks=ranks, first_step=first_step),
+        Fifo(budget, ranks, first_step, split_rollouts),
         batch_size,
         buffer_whole_step,
         first_step,
@@ -116,6 +117,18 @@ def test_a_rollout_that_no_micro_batch_holds_drops_its_group_by_name(longest, co
     assert (added.dropped, added.rows) == (DropReason.TOO_LONG, [])
     many = f"has {tokens} tokens in {len(completions[1])} turns, and a micro-batch at most {longest}"
     assert added.why.startswith(f"rollout 7-1 {many}: raise packing.micro_batch_tokens")
+
+
+def test_a_packing_that_splits_rollouts_has_each_sequence_in_a_micro_batch_that_holds_it():
+    many = [completion([number], [9]) for number in range(20)]
+    steps = formation(batch_size=2, budget=5, longest_rollout=5, split_rollouts=True)
+    members = [rollout(7, n, reward=n, completions=many) for n in range(2)]
+    rows = steps.add_group(members).rows
+    packed = [sequence for row in rows for (sequences,) in [row.micro_batches] for sequence in sequences]
+    assert [sequence.token_ids.tolist() for sequence in packed] == 2 * [[number, 9] for number in range(20)]
+    assert max(sum(len(s.token_ids) for s in row.micro_batches[0]) for row in rows) == 4
+    long = [rollout(8, n, reward=n, completions=turns(3, 6)) for n in range(2)]
+    assert steps.add_group(long).dropped == DropReason.TOO_LONG
 
 
 def stale_group(group_id: int):

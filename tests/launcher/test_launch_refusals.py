@@ -194,6 +194,7 @@ sampling.top_p=0.9 | bias the importance ratio
 sampling.top_k=50 | bias the importance ratio
 packing.micro_batch_tokens=0 | packing: micro_batch_tokens must be a positive whole number, not 0
 optimizer.lr=inf | optimizer.lr
++packing.split_rollouts=true objective=gspo | Gspo needs all sequences of a rollout in one micro-batch
 packing._target_=$HERE.OldPacking | packing: OldPacking has no method add_rollout
 world.gpus=1 | needs 2 GPUs
 objective.max_importance_weight=0 | max_importance_weight must be positive

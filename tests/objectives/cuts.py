@@ -10,6 +10,7 @@ from contracts.records import TrainingSequence
 from contracts.token_fields import TokenField
 from pipelinerl.normalisations import Normalisation, PerSequence
 from pipelinerl.objectives.base import Objective
+from pipelinerl.objectives.nesting import needs_whole_rollouts
 from pipelinerl.packing import Fifo
 from tests.objectives.batches import (
     PARAMETERS,
@@ -45,9 +46,11 @@ def as_packed(step: Step, tokens: int, ranks: int) -> Cut:
     return [micro_batch for row in rows for micro_batch in row.micro_batches]
 
 
-def cuts(step: Step, seed: int) -> Iterator[Cut]:
+def cuts(step: Step, seed: int, whole_rollouts: bool) -> Iterator[Cut]:
     rng = random.Random(seed)
     yield one_rollout_each(step)
+    if not whole_rollouts:
+        yield [[sequence] for sequence in step.sequences]
     for ranks in (1, 2, 3):
         yield at_random(step, rng, ranks)
         yield as_packed(step, rng.choice([30, 80, 150]), ranks)
@@ -88,7 +91,7 @@ def assert_same_under_every_cut(
     step = with_token_fields(random_step(seed, normalisation), token_fields, seed)
     loss, gradient, sums = trained(objective, proximal, step, [step.sequences], token_fields)
     assert gradient.abs().max() > 1e-5
-    for cut in cuts(step, seed):
+    for cut in cuts(step, seed, needs_whole_rollouts(objective)):
         loss_of_cut, gradient_of_cut, sums_of_cut = trained(objective, proximal, step, cut, token_fields)
         hint = f"the loss is {loss:.6f} uncut and {loss_of_cut:.6f} in {len(cut)} micro-batches: is it a sum?"
         assert loss_of_cut == pytest.approx(loss, rel=1e-10), hint

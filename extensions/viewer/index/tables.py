@@ -67,7 +67,10 @@ class Tables:
     def add_trainings(self, offset: int, trainings: Iterable[Training]) -> None:
         """Adds the training of the rollouts in the row at the offset."""
         self._db.executemany(
-            "INSERT OR REPLACE INTO trainings VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO trainings VALUES (?, ?, ?, ?, ?) ON CONFLICT (rollout_id) DO UPDATE SET"
+            " row_offset = excluded.row_offset, advantage = excluded.advantage, step = excluded.step,"
+            " lag = CASE WHEN step = excluded.step THEN COALESCE(MAX(lag, excluded.lag), lag, excluded.lag)"
+            " ELSE excluded.lag END",
             [(of.rollout_id, offset, of.step, of.advantage, of.lag) for of in trainings],
         )
 

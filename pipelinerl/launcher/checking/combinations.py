@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pipelinerl.advantages import Constant
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.objectives.nesting import nested
+from pipelinerl.objectives.nesting import needs_whole_rollouts, nested
 from pipelinerl.training.period import conflict
 
 
@@ -22,6 +22,8 @@ def check_together(config: RunConfig, built: Mapping[str, Sequence[object]]) -> 
     _check_has_teacher(config, objective, domain.informs_reference)
     terms = [objective, *built.get("regularisers", [])]
     _check_informed(domain, terms)
+    if whole := [term for term in terms if needs_whole_rollouts(term)]:
+        _check_packing(config, whole[0])
     _check_renewal(config, terms)
     of_rewards = getattr(advantage, "advantage", advantage)  # inside StepStd
     if components := getattr(advantage, "components", None):
@@ -41,6 +43,14 @@ def _check_who_renders(config: RunConfig) -> None:
         raise PlanError(
             "model.template and model.renderer need the model's tokenizer, and with inference.model="
             f"{config.inference.model} the servers render prompts; leave them out"
+        )
+
+
+def _check_packing(config: RunConfig, term: object) -> None:
+    if getattr(config.packing, "split_rollouts", False):
+        raise PlanError(
+            f"packing.split_rollouts=true, and {type(term).__name__} needs all sequences of a rollout in one "
+            "micro-batch: leave it out, or take an objective of tokens, such as cispo"
         )
 
 
