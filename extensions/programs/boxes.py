@@ -1,11 +1,10 @@
 """Runs one program in namespaces of its own, by bubblewrap.
 
-Beside the interpreter's and the system's libraries the program finds one directory, which is in memory, and
-which ends with it. It has no network, sees no other process, and starts none.
+Beside the interpreter's and the system's libraries a program finds one directory, which is in memory, and
+which ends with it. It has no network, and sees no other process. The compiler alone starts further ones.
 """
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,8 @@ from typing import NoReturn
 
 from contracts.support.die_with_parent import die_with_parent
 from extensions.programs import running, statuses
-from extensions.programs.messages import Box
+from extensions.programs.messages import KILLED_IN_BOX, Box
+from extensions.programs.statuses import Status
 from pipelinerl.judging.isolation import Limits, seccomp
 from pipelinerl.judging.isolation.environment import SYSTEM
 from pipelinerl.judging.isolation.privileges import no_new_privileges
@@ -26,21 +26,32 @@ GIVEN = "/judged"  # the directory of the program and of what runs it
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 ALONE = ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
 ALONE += ("--unshare-cgroup-try", "--disable-userns", "--die-with-parent", "--as-pid-1")
+ALONE += ("--cap-drop", "ALL")
+ARENAS = "MALLOC_ARENA_MAX"  # of glibc, else each thread may have one of 64 MiB
 PATIENCE_S = 30
 COMPILER = "g++"
-COMPILE = f"{COMPILER} -std=gnu++17 -O2 -pipe -x c++ -o {DISK}/made - && cat {DISK}/made"
-FOR_COMPILERS = (
-    "/usr/bin",
-    "/usr/include",
-    "/usr/libexec",
-    "/usr/local/include",
-    "/bin",
-    "/etc/alternatives",
-)
+# The stack is made larger at the program's start, so that its threads have one of the usual size.
+STACK = f"""#include <sys/resource.h>
+__attribute__((constructor)) static void grow(void) {{
+    struct rlimit limit;
+    getrlimit(RLIMIT_STACK, &limit);
+    if (limit.rlim_max >= {running.STACK_BYTES}) limit.rlim_cur = {running.STACK_BYTES};
+    setrlimit(RLIMIT_STACK, &limit);
+}}"""
+COMPILE = f"""echo '{STACK}' > stack.c
+{COMPILER} -std=gnu++17 -O2 -pipe -o made -x c++ - -x c stack.c 2> said && exec cat made
+grep -q "Killed signal terminated" said && exit {KILLED_IN_BOX}
+grep -q -e "out of memory" -e "memory exhausted" -e "Cannot allocate" said && exit {Status.MEMORY}
+exit 1"""
+FOR_COMPILERS = ("/usr/bin", "/usr/include", "/usr/libexec", "/usr/local/include", "/bin")
+FOR_COMPILERS += ("/etc/alternatives",)
 RUN = f"import sys; sys.path.insert(0, {GIVEN!r}); from extensions.programs.running import main; main()"
-OF_FILES = """chdir chmod copy_file_range execve fallocate fchdir fchmod fchmodat fcntl fdatasync flock fsync
-ftruncate link linkat mkdir mkdirat pwritev rename renameat renameat2 rmdir sendfile symlink symlinkat
-sync_file_range truncate umask unlink unlinkat utime utimensat utimes"""
+OF_FILES = """chdir copy_file_range execve fallocate fchdir fdatasync fgetxattr flistxattr fsync ftruncate
+getxattr lgetxattr link linkat listxattr llistxattr mkdir mkdirat pwritev rename renameat renameat2 rmdir
+sendfile symlink symlinkat sync_file_range truncate unlink unlinkat"""
+LOCKS = {"fcntl": (1, (5, 6, 7))}  # of parts of a file
+# Modes and times would be those of the machine's devices, if root runs this. A program alone needs no lock.
+IGNORED = "chmod fchmod fchmodat utime utimensat utimes flock"
 
 
 class Boxes:
@@ -57,11 +68,13 @@ class Boxes:
             raise OSError("there is no bubblewrap (bwrap); install it")
         if kind is Box.COMPILER and shutil.which(COMPILER) is None:
             raise OSError(f"there is no {COMPILER}; install it")
-        if why_not := _refusal(self._bubblewrap):
-            raise OSError(why_not)
         more = {Box.PYTHON: readable, Box.BINARY: (), Box.COMPILER: FOR_COMPILERS}[kind]
         self._readable = sorted(path for path in {*SYSTEM, *more} if os.path.exists(path))
-        self._filter = b"" if kind is Box.COMPILER else seccomp.program(True, more=OF_FILES.split())
+        self._filter = b""
+        if kind is not Box.COMPILER:
+            self._filter = seccomp.program(True, True, OF_FILES.split(), LOCKS, IGNORED.split())
+        if why_not := self._refusal():
+            raise OSError(why_not)
 
     def run(self, program: int, status: int, entry: str | None) -> NoReturn:
         """Becomes bubblewrap with the program.
@@ -70,18 +83,22 @@ class Boxes:
         """
         os.set_inheritable(program, False)
         os.set_inheritable(status, True)
-        command = [*ALONE, "--json-status-fd", str(status), *self._files(program), *self._calls()]
+        command = [*self._places(), *self._data(program), *self._calls(), "--json-status-fd", str(status)]
         if os.getpgid(0) != os.getpid():
             os.setsid()
-        no_new_privileges()  # bubblewrap drops capabilities, which root needs for the map of users
+        no_new_privileges()
         die_with_parent()
-        self._limits.apply(count_processes=False)
-        if self._kind is Box.BINARY:  # it is that of each thread too, so Python sets it later
-            resource.setrlimit(resource.RLIMIT_STACK, running.stack_limits())
-        os.execv(self._bubblewrap, ["bwrap", *command, "--", *self._executed(entry)])
+        self._limits.apply(count_processes=True)
+        names = (*running.ENVIRONMENT, ARENAS)
+        kept = {name: os.environ[name] for name in names if name in os.environ}
+        os.execve(self._bubblewrap, [*command, "--", *self._executed(entry)], kept | {"HOME": DISK})
 
-    def _files(self, program: int) -> Iterator[str]:
-        for path in self._readable:
+    def _places(self) -> Iterator[str]:
+        yield "bwrap"
+        yield from ALONE
+        yield from ("--size", str(DISK_BYTES), "--tmpfs", DISK, "--chdir", DISK)
+        yield from ("--symlink", DISK, "/dev/shm")  # of semaphores
+        for path in self._readable:  # after the directory, in which Python itself may be
             yield from ("--ro-bind", path, path)
         for device in DEVICES:
             yield from ("--dev-bind", device, device)
@@ -89,10 +106,11 @@ class Boxes:
             for module in (running, statuses):
                 file = str(module.__file__)
                 yield from ("--ro-bind", file, f"{GIVEN}/extensions/programs/{Path(file).name}")
+
+    def _data(self, program: int) -> Iterator[str]:
         if self._kind is not Box.COMPILER:
-            yield from _data(program, f"{GIVEN}/program")
-            yield from _data(0, "/dev/stdin")
-        yield from ("--size", str(DISK_BYTES), "--tmpfs", DISK, "--chdir", DISK, "--setenv", "HOME", DISK)
+            yield from _copied(program, f"{GIVEN}/program")
+            yield from _copied(0, "/dev/stdin")
         yield from ("--remount-ro", "/")
 
     def _calls(self) -> Iterator[str]:
@@ -109,18 +127,20 @@ class Boxes:
             return [f"{GIVEN}/program"]
         return ["/bin/sh", "-c", COMPILE]
 
+    def _refusal(self) -> str:
+        """Returns what bubblewrap says if it cannot make the box here, or ""."""
+        tried = {Box.PYTHON: [sys.executable, "-I", "-c", ""], Box.COMPILER: [COMPILER, "--version"]}
+        if self._kind not in tried:  # what is compiled needs less than the compiler
+            return ""
+        command = [self._bubblewrap, *list(self._places())[1:], "--", *tried[self._kind]]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            return "bubblewrap does not end"
+        return done.stderr.strip() or f"bubblewrap ends with {done.returncode}" if done.returncode else ""
 
-def _refusal(bubblewrap: str) -> str:
-    """Returns what bubblewrap says if it cannot make namespaces here, or ""."""
-    command = [bubblewrap, *ALONE, "--ro-bind", "/", "/", "--", "/bin/true"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        return "bubblewrap does not end"
-    return done.stderr.strip() or f"bubblewrap ends with {done.returncode}" if done.returncode else ""
 
-
-def _data(descriptor: int, place: str) -> Iterator[str]:
+def _copied(descriptor: int, place: str) -> Iterator[str]:
     """Yields the words that put what the descriptor holds at a place, to read and to execute."""
     own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)  # with a position of its own
     os.set_inheritable(own, True)

@@ -17,7 +17,7 @@ from pipelinerl.judging.options import HOSTED
 
 VERIFIER = "extensions.programs.verifier.ProgramVerifier"
 WALL_PER_CPU = 10  # longest wall time of a submission on a busy machine, in its longest CPU time
-HELD_OUT = "held out"
+FENCES = {"python": ("Python", "```python"), "cpp": ("C++", "```cpp")}
 
 
 class Code(Verified):
@@ -25,7 +25,8 @@ class Code(Verified):
 
     train, heldout: names of sources. Training problems with the statement of a held-out one are left out.
     sources: data sets by name, each with the fields of `Source`.
-    system_prompt: precedes every problem; null adds none.
+    system_prompt: precedes every problem; null adds none. {language} and {fence} in it become the names of
+        the languages, and the beginnings of their blocks.
     turns: answers of an attempt. After one whose program fails a public test, the model is told so.
     programs: options of `ProgramVerifier`: limits, and whether the reward is a share.
     """
@@ -45,8 +46,11 @@ class Code(Verified):
         ProgramVerifier(**programs)  # raises an error for wrong options, before the start
         longest_s = WALL_PER_CPU * float(programs.get("submission_cpu_s", 30.0))
         super().__init__({"_target_": VERIFIER, HOSTED: longest_s, **programs})
-        if turns < 1:
-            raise ValueError(f"turns={turns} must be at least 1")
+        if not isinstance(turns, int) or turns < 1:
+            raise ValueError(f"turns={turns} must be a whole number, at least 1")
+        for key, names in {"train": train, "heldout": heldout}.items():
+            if isinstance(names, str):
+                raise ValueError(f"{key} is a list of sources: {key}=[{names}]")
         if not train or not heldout:
             raise ValueError("train and heldout must each name a source")
         for name in [*train, *heldout]:
@@ -55,7 +59,7 @@ class Code(Verified):
         self._sources = {name: source_of(name, sources[name]) for name in dict.fromkeys([*train, *heldout])}
         self._train_names = train
         self._heldout_names = heldout
-        self._system_prompt = system_prompt
+        self._system_prompt = system_prompt and _prompt(system_prompt, programs.get("language", ["python"]))
         self._turns = turns
 
     @property
@@ -88,17 +92,16 @@ class Code(Verified):
     def plan_notes(self) -> Iterator[str]:
         used = Counter(name for name, _ in [*self._train, *self._heldout])
         for name, problems in self._problems.items():
-            left_out = problems.left_out + Counter({HELD_OUT: self._left_out[name]})
-            less = "".join(f"; left out: {count:,} {reason}" for reason, count in left_out.items())
-            first = f" (first: {problems.first_left_out})" if problems.first_left_out else ""
-            yield f"{name}: {used[name]:,} problems{less}{first}"
+            held_out = f"; left out: {self._left_out[name]:,} held out" if self._left_out[name] else ""
+            less = "".join(f"; left out: {problems.words(reason)}" for reason in problems.left_out)
+            yield f"{name}: {used[name]:,} problems{less}{held_out}"
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         """Returns the attempt. Metrics: those of the verifier, turns, judged_<word> of each outcome."""
         answers = [await client.chat(problem.messages)]
-        while len(answers) < self._turns and (
-            failed := await self._failed(client, problem, answers[-1].text)
-        ):
+        while len(answers) < self._turns and len(answers[-1].completion.token_ids):  # none without time left
+            if not (failed := await self._failed(client, problem, answers[-1].text)):
+                break
             messages = [{"role": "user", "content": failed}]
             answers.append(await client.chat(messages, after=answers[-1]))
         judgement = await self.judged(client, problem, answers[-1].text)
@@ -146,6 +149,11 @@ class Code(Verified):
         if self._system_prompt:
             messages.insert(0, {"role": "system", "content": self._system_prompt})
         return Problem(f"{name}/{each.problem_id}", messages, each.task.encoded(), domain=name)
+
+
+def _prompt(text: str, languages: Sequence[str]) -> str:
+    names, fences = zip(*(FENCES[language] for language in languages), strict=True)
+    return text.replace("{language}", " or ".join(names)).replace("{fence}", " or ".join(fences))
 
 
 def _longest(problems: Sequence[tuple[str, CodeProblem]], count: int) -> list[int]:

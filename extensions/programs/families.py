@@ -15,6 +15,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOWELS = "aeiou"
 NUMBERS = "The input is one line of integers."
 TEXT = "The input is one line of lower-case words."
+LISTED = " Print one line, with a space between any two of them."
 NUMBER = "The input is one positive integer n."
 
 
@@ -84,8 +85,9 @@ FAMILIES = (
     Family(
         "pairs",
         NUMBERS,
-        "the number of pairs of places whose numbers have the sum {k}",
+        "the number of pairs of places i < j whose numbers have the sum {k}",
         lambda xs, k: sum(xs[i] + xs[j] == k for i in range(len(xs)) for j in range(i)),
+        20,
     ),
     Family(
         "residues",
@@ -149,7 +151,7 @@ FAMILIES = (
     Family(
         "frequent",
         TEXT,
-        "in alphabetical order, as one word, the letters that occur at least {k} times, or none",
+        "in alphabetical order, as one word, the letters that occur at least {k} times, or the word none",
         lambda s, k: "".join(c for c in LETTERS if s.count(c) >= k) or "none",
     ),
     Family("base", NUMBER, "its digits in base {k}, from the highest, with spaces between them", _in_base),
@@ -184,10 +186,11 @@ def rows(split: str) -> Iterator[dict[str, Any]]:
 def _row(family: Family, number: int) -> dict[str, Any]:
     k = family.first_k + number
     random = Random(f"{family.name}/{k}")
+    is_list = isinstance(_solved(family, _input(family, random), k), list)
     inputs = list({_input(family, random): None for _ in range(4 * TESTS)})[:TESTS]
     tests = [{"input": f"{given}\n", "expected": _answer(family, given, k)} for given in inputs]
     shown = f"For example, for\n\n{inputs[0]}\n\nprint\n\n{tests[0]['expected']}"
-    statement = f"{family.reads} Print {family.asks.format(k=k)}.\n\n{shown}"
+    statement = f"{family.reads} Print {family.asks.format(k=k)}.{LISTED if is_list else ''}\n\n{shown}"
     return {"problem_id": f"{family.name}/{k}", "statement": statement, "tests": tests}
 
 
@@ -196,13 +199,16 @@ def _input(family: Family, random: Random) -> str:
         return str(random.randint(1, 5000))
     if family.reads == NUMBERS:
         return " ".join(str(random.randint(1, 40)) for _ in range(random.randint(1, 20)))
-    words = (
-        "".join(random.choices(LETTERS[:12], k=random.randint(1, 20))) for _ in range(random.randint(1, 8))
-    )
-    return " ".join(words)
+    weights = [random.random() ** 3 for _ in range(12)]  # so that some letters are frequent
+    lengths = [random.randint(1, 20) for _ in range(random.randint(1, 8))]
+    return " ".join("".join(random.choices(LETTERS[:12], weights, k=length)) for length in lengths)
+
+
+def _solved(family: Family, given: str, k: int) -> Any:
+    read = {NUMBERS: lambda: [int(x) for x in given.split()], NUMBER: lambda: int(given), TEXT: lambda: given}
+    return family.solve(read[family.reads](), k)
 
 
 def _answer(family: Family, given: str, k: int) -> str:
-    read = {NUMBERS: lambda: [int(x) for x in given.split()], NUMBER: lambda: int(given), TEXT: lambda: given}
-    answer = family.solve(read[family.reads](), k)
+    answer = _solved(family, given, k)
     return " ".join(map(str, answer)) if isinstance(answer, list) else str(answer)

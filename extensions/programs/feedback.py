@@ -4,7 +4,8 @@ from extensions.programs.tasks import Test
 from pipelinerl.judging.wire import Judgement
 
 SHOWN = 1000  # characters of an input, or of an output
-NO_PROGRAM = "There is no program in your answer. Put it in one block of code."
+NO_PROGRAM = "There is no program in your answer. Put it in one block of code that names its language."
+UNCOMPILED = "Your program does not compile. Mend it."
 LIMITS = {
     "time": "takes too long",
     "memory": "needs too much memory",
@@ -19,6 +20,8 @@ def feedback(judgement: Judgement, test: Test) -> str:
     """Returns the message about a program that failed this test."""
     if judgement.word == "no_answer":
         return NO_PROGRAM
+    if "uncompiled" in judgement.metrics:
+        return UNCOMPILED
     why = judgement.outcome.partition(":")[2]
     what = LIMITS.get(why, "is wrong")
     given, expected = map(_shown, (test.input, test.expected))

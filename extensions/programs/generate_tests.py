@@ -45,6 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1, help="problems at the same time")
     given = parser.parse_args(arguments)
     try:
+        if given.out.resolve() == given.problems.resolve():
+            raise GenerationError(f"--out={given.out} would overwrite the problems; name another file")
+        if not given.out.absolute().parent.is_dir():
+            raise GenerationError(f"there is no directory {given.out.absolute().parent}")
         problems = read(given.problems)
         made = asyncio.run(generated(problems, given.seed, given.at_once))
         write_atomically(given.out, "".join(rows(made)))
@@ -87,7 +91,11 @@ async def generated(problems: list[Unmade], seed: int, at_once: int) -> list[Mad
 
     async def one(problem: Unmade) -> Made:
         async with free:
-            return await made_of(problem, running(python), seed)
+            made = await made_of(problem, running(python), seed)
+            print(
+                f"{problem.problem_id}: {made.why_not or f'kept, {len(made.tests)} tests'}", file=sys.stderr
+            )
+            return made
 
     try:
         await python.start()
@@ -131,7 +139,8 @@ def report(made: list[Made]) -> str:
 
 
 def _left(made: Made) -> str:
-    return f"{made.why_not} ({len(made.tests)} valid tests, {made.passing} submissions pass them)"
+    of_inputs = f"{len(made.tests)} valid of {made.inputs} inputs"
+    return f"{made.why_not} ({of_inputs}{f', {made.passing} submissions pass' if made.tests else ''})"
 
 
 if __name__ == "__main__":

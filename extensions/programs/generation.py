@@ -32,7 +32,7 @@ finally:
     scope.clear()
     gc.collect()  # closes its files
     for file in sorted(glob.glob("**/*.in", recursive=True))[:1]:
-        sys.stdout.write(open(file).read())
+        sys.stdout.write("\\0" + open(file).read())
 """
 Run = Callable[[str, str], Awaitable[str | None]]  # (program, input) -> output; None if it did not end well
 
@@ -50,11 +50,12 @@ class Unmade(msgspec.Struct, frozen=True):
 class Made:
     """What became of a problem. why_not: why it has no tests; "" if it is kept.
 
-    valid: number of valid tests. agreement: for each of them, how many submissions printed the same.
-    passing: number of submissions that pass all.
+    inputs: number of distinct inputs. agreement: for each test, how many submissions printed the same.
+    passing: number of submissions that pass all tests.
     """
 
     problem: Unmade
+    inputs: int = 0
     tests: list[Test] = field(default_factory=list)
     agreement: list[int] = field(default_factory=list)
     passing: int = 0
@@ -69,7 +70,9 @@ async def made_of(problem: Unmade, run: Run, seed: int) -> Made:
         return made
     drawn = random.Random(f"{seed}/{problem.problem_id}").sample(problem.submissions, SUBMISSIONS)
     outputs: list[list[str | None]] = []
-    for given in await _inputs(problem.generator, run):
+    inputs = await _inputs(problem.generator, run)
+    made.inputs = len(inputs)
+    for given in inputs:
         printed = [_normalised(await run(submission, given)) for submission in drawn]
         expected, agreeing = agreed(printed)
         if agreeing >= AGREEING:
@@ -95,9 +98,18 @@ def agreed(printed: Sequence[str | None]) -> tuple[str, int]:
 
 async def _inputs(generator: str, run: Run) -> list[str]:
     """Returns the distinct inputs that the generator makes of the seeds, none of which is too long."""
-    found = [await run(SEEDED.format(generator=generator, seed=seed), str(seed)) for seed in range(SEEDS)]
-    printed = dict.fromkeys(given for given in found if given)
-    return [given for given in printed if len(given.encode()) <= LONGEST_INPUT]
+    inputs: dict[str, None] = {}
+    failed = 0
+    for seed in range(SEEDS):
+        printed = await run(SEEDED.format(generator=generator, seed=seed), str(seed))
+        given = (printed or "").rpartition("\0")[2]  # of a file, if there is one
+        if 0 < len(given.encode()) <= LONGEST_INPUT:
+            inputs[given] = None
+        else:
+            failed += 1
+        if failed > SEEDS - VALID:  # too few can be left, and each may take its whole time
+            break
+    return list(inputs)
 
 
 def _normalised(output: str | None) -> str | None:

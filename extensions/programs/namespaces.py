@@ -1,24 +1,35 @@
-"""The level `namespaces`, where programs of Python have files to write, and the test that it holds here."""
+"""The level `namespaces`, where programs have files to write, and the test that it holds here."""
 
 from dataclasses import replace
 
 from extensions.programs.boxes import DISK, DISK_BYTES, GIVEN
 from extensions.programs.messages import Box, ProgramSetup
-from extensions.programs.pool import Programs, Ran
+from extensions.programs.pool import Programs
 from pipelinerl.judging.isolation import Level, Limits
 from pipelinerl.judging.isolation.selftest import PROGRAMS
 from pipelinerl.judging.template import TemplateError, WorkerLostError
 
+OF_USER = 4096  # processes and threads of the user, whom the kernel does not count if it is root
+CPU_S = 10.0  # of the trials
+LIMITS = Limits(memory_bytes=1 << 30, cpu_s=int(CPU_S))
+OUTPUT_BYTES = 1 << 16
 INNOCENT = b"""import tempfile
 with tempfile.TemporaryFile("w+") as file:
     file.write(input())
     file.seek(0)
     print(file.read())
 """
-HARMLESS = ("write in /tmp", "execute a program")  # of what `sealed` stops; here they reach nothing of others
+# Of what `sealed` stops. In a box they reach nothing of others, and a change of a mode does nothing.
+HARMLESS = ("write in /tmp", "execute a program", "change a file's mode")
+CHANGES = """import os
+before = os.stat("/dev/null").st_mtime_ns
+os.utime("/dev/null", ns=(before, before + 1))
+1 / (os.stat("/dev/null").st_mtime_ns - before)
+"""
 HOSTILE = {name: text for name, text in PROGRAMS.items() if name not in HARMLESS} | {
     "see processes": "import os; os.listdir('/proc')",
     "write elsewhere": f"open('{GIVEN}/made', 'w')",
+    "change a device": CHANGES,
     "mount": f"import ctypes; ctypes.CDLL(None).mount(b'none', b'{DISK}', b'tmpfs', 0, None) and 1 / 0",
     "make namespaces": "import ctypes; ctypes.CDLL(None).unshare(0x10000000) and 1 / 0",
     "fill the disk": f"for n in '12': open('{DISK}/' + n, 'wb').write(bytes({DISK_BYTES * 3 // 4}))",
@@ -35,28 +46,21 @@ for name, text in {HOSTILE!r}.items():
 
 def setup_of(box: Box, limits: Limits, wall_s: float) -> ProgramSetup:
     """Returns the setup of a template whose programs run in boxes."""
-    return ProgramSetup(Level.SEALED, replace(limits, file_bytes=DISK_BYTES), wall_s, box)
+    limits = replace(limits, file_bytes=DISK_BYTES, processes=OF_USER)
+    return ProgramSetup(Level.SEALED, limits, wall_s, box)
 
 
-async def started(limits: Limits, cpu_s: float, output_bytes: int) -> Programs:
-    """Returns a pool for programs of Python. Raises TemplateError if the level does not hold here."""
-    programs = Programs(setup_of(Box.PYTHON, limits, cpu_s), cpu_s, output_bytes)
+async def check() -> None:
+    """Tries innocent and hostile programs of Python. Raises TemplateError if the level does not hold here."""
+    programs = Programs(setup_of(Box.PYTHON, LIMITS, CPU_S), CPU_S, OUTPUT_BYTES)
     try:
         await programs.start(INNOCENT)
         tried = await programs.run(TRIALS.encode(), None, b"")
-        if why_not := _why_not(tried):
-            raise TemplateError(why_not)
     except WorkerLostError as error:
-        await programs.close()
         raise TemplateError(str(error)) from error
-    except BaseException:
+    finally:
         await programs.close()
-        raise
-    return programs
-
-
-def _why_not(tried: Ran) -> str:
     if not tried.is_fine:
-        return "the level's hostile programs could not be tried"
-    through = tried.output.decode().splitlines()
-    return f"hostile programs could: {', '.join(through)}" if through else ""
+        raise TemplateError("hostile programs could not be tried")
+    if through := tried.output.decode().splitlines():
+        raise TemplateError(f"hostile programs could: {', '.join(through)}")

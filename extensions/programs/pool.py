@@ -93,14 +93,15 @@ class Programs:
         template = await self._running()
         with ExitStack() as stack:
             reading, writing = _pipe(stack)
-            said, saying = _pipe(stack)
+            said, saying = _pipe(stack) if self._setup.box else (None, None)
             files = [stack.enter_context(in_memory(data)) for data in (given, source)]
             descriptors = [files[0], writing.fileno(), files[1]]
-            if self._setup.box:
+            if saying:
                 descriptors.append(saying.fileno())
             number, ending = template.fork(partial(RunProgram, entry=entry), descriptors)
             writing.close()
-            saying.close()
+            if saying:
+                saying.close()
             try:
                 async with asyncio.timeout(self._patience_s):
                     output = await self._read(reading.fileno())
@@ -116,7 +117,7 @@ class Programs:
             except BaseException:
                 template.end(number)
                 raise
-            if self._setup.box and ended.code >= 0 and EXECUTED not in (said.read(READ_BYTES) or b""):
+            if said and ended.code >= 0 and EXECUTED not in (said.read(READ_BYTES) or b""):
                 raise WorkerLostError("a box of a program could not be made")
         return output, ended
 

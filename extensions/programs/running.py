@@ -33,6 +33,7 @@ import sys
 import threading
 import types
 import typing
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from extensions.programs.statuses import Status
@@ -40,8 +41,9 @@ from extensions.programs.statuses import Status
 STACK_BYTES = 64 << 20
 NAME = "program.py"
 OURS = ("contracts", "extensions", "pipelinerl", "msgspec", "pyseccomp")
-REFUSED_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSYS)
+REFUSED_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSYS, errno.EFBIG)
 NO_DIRECTORY = "No usable temporary directory"  # what tempfile says if it can write nowhere
+NO_DATABASE = "unable to open database file"
 NO_THREAD = "can't start new thread"  # for whose stack there is no address space
 ENVIRONMENT = ("PATH", "LANG", "HOME", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 FRAMES = 16  # of this project, below a program's own
@@ -147,7 +149,7 @@ def _arguments() -> list[Any]:
 
 def _new_streams() -> None:
     for number, (name, mode) in enumerate({"stdin": "r", "stdout": "w", "stderr": "w"}.items()):
-        stream = io.TextIOWrapper(os.fdopen(number, f"{mode}b", closefd=False), encoding="utf-8")
+        stream = io.TextIOWrapper(os.fdopen(number, f"{mode}b", closefd=False), "utf-8", newline="\n")
         stream.mode = mode  # as the interpreter's own have it
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
@@ -195,6 +197,8 @@ def _status_of(error: BaseException) -> int:
         return Status.FILES
     if isinstance(error, FileNotFoundError) and NO_DIRECTORY in str(error):
         return Status.FILES
+    if type(error).__module__ == "sqlite3" and NO_DATABASE in str(error):
+        return Status.FILES
     return Status.RAISED
 
 
@@ -216,6 +220,7 @@ def _finished(status: int) -> int:
 
 
 def _flush() -> None:
-    for stream in (sys.stdout, sys.__stdout__):
-        if stream is not None and not getattr(stream, "closed", False):
-            stream.flush()
+    for stream in (getattr(sys, "stdout", None), sys.__stdout__):
+        if stream is not None:
+            with suppress(ValueError):  # it is closed or detached
+                stream.flush()

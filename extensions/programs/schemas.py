@@ -13,16 +13,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from contracts.support.messages import one_line
 from extensions.programs.tasks import MOST_TESTS, ProgramTask, Test, decoded
 
 MOST_BYTES = 64 << 20  # of tests that are compressed
 LONGEST_OUTPUT = 1 << 16  # bytes
 LONGEST_TASK = 8 << 20  # bytes
+DETAIL = 100  # characters
 PYTHON = ("python", "python3", "py")
 
 
 class UnfitError(Exception):
-    """The row cannot be used. The message is the reason, which is counted."""
+    """The row cannot be used. The message is the reason, which is counted. detail: more about this row."""
+
+    def __init__(self, reason: str, detail: str = ""):
+        super().__init__(reason)
+        self.detail = detail
 
 
 class CodeProblem(NamedTuple):
@@ -45,7 +51,7 @@ def own(row: Mapping[str, Any]) -> CodeProblem:
     mode = row.get("mode") or ("function" if row.get("entry") else "stdin")
     compare = row.get("compare") or ("json" if mode == "function" else "lines")
     tests = [_test(test["input"], test["expected"], mode) for test in row["tests"]]
-    public = row.get("public", 1)
+    public = 1 if row.get("public") is None else row["public"]
     return _problem(row.get("problem_id"), row["statement"], tests, row.get("entry"), compare, mode, public)
 
 
@@ -68,6 +74,8 @@ def livecodebench(row: Mapping[str, Any]) -> CodeProblem:
     cases = [*public, *_private(row.get("private_test_cases"))]
     is_function = any(case.get("testtype") == "functional" for case in cases)
     entry = (_json(row.get("metadata") or "{}") or {}).get("func_name") if is_function else None
+    if is_function and not entry:
+        raise UnfitError("with tests of a function that has no name")
     mode = "function" if entry else "stdin"
     tests = [
         _test(_lines_as_arguments(case["input"]) if entry else case["input"], case["output"], mode)
@@ -75,7 +83,7 @@ def livecodebench(row: Mapping[str, Any]) -> CodeProblem:
     ]
     statement = _with_starter(row["question_content"], row.get("starter_code"))
     compare = "json" if entry else "floats"
-    return _problem(row.get("question_id"), statement, tests, entry, compare, public=len(public))
+    return _problem(row.get("question_id"), statement, tests, entry, compare, public=len(public) or 1)
 
 
 def humaneval(row: Mapping[str, Any]) -> CodeProblem:
@@ -132,7 +140,7 @@ def problem_of(schema: str, row: Mapping[str, Any]) -> CodeProblem:
     except msgspec.ValidationError as error:
         raise UnfitError(f"with an option that is none: {error}") from error
     except Exception as error:  # of any kind: a row may hold anything
-        raise UnfitError(f"unreadable ({type(error).__name__})") from error
+        raise UnfitError(f"unreadable ({type(error).__name__})", one_line(error)[:DETAIL]) from error
 
 
 def _problem(
@@ -151,6 +159,8 @@ def _problem(
     first: dict[str, str] = {}
     if any(first.setdefault(test.input, test.expected).strip() != test.expected.strip() for test in tests):
         raise UnfitError("with tests that contradict each other")
+    if isinstance(public, bool) or not isinstance(public, int) or not 0 <= public <= len(tests):
+        raise UnfitError("with a number of public tests that is none")
     shown = min(public, MOST_TESTS)
     chosen = [*tests[:shown], *drawn(tests[shown:], MOST_TESTS - shown)]
     if any(_printed_bytes(test.expected, compare) > LONGEST_OUTPUT for test in chosen):

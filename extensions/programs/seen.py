@@ -1,33 +1,27 @@
-"""What the kernel tells of a process: its threads, and how long they have waited for a processor."""
+"""What the kernel tells of a process and its descendants: their threads, and how long these have waited."""
 
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 NANOSECONDS = 1e9
 LOOKED_AT = 64  # threads of which the wait is read
 
 
-class Seen(NamedTuple):
-    """threads: their number. waited_s: seconds of the one that waited longest; 0 if the kernel has none."""
-
-    threads: int
-    waited_s: float
+def threads_of(process: int | str) -> list[str]:
+    """Returns the directories of the threads, those of children first, because a parent waits for them."""
+    return list(_threads_of(process))
 
 
-def seen_of(process: int) -> Seen:
-    """Returns what is seen now of a process, which may have ended, and of its descendants."""
-    threads = list(_threads_of(process))
-    return Seen(len(threads), max(map(_waited_s, threads[:LOOKED_AT]), default=0.0))
+def waits_of(threads: list[str]) -> dict[str, float]:
+    """Returns the seconds that threads have waited for a processor so far; 0 if the kernel does not say."""
+    return {thread: _waited_s(thread) for thread in threads[:LOOKED_AT]}
 
 
 def _threads_of(process: int | str) -> Iterator[str]:
-    """Yields the directories of the threads, those of children first, because a parent waits."""
-    threads: list[str] = []
+    own: list[str] = []
     with suppress(OSError):
-        threads = os.listdir(f"/proc/{process}/task")
-    own = [f"/proc/{process}/task/{thread}" for thread in threads]
+        own = [f"/proc/{process}/task/{thread}" for thread in os.listdir(f"/proc/{process}/task")]
     for thread in own[:1]:
         with suppress(OSError), open(f"{thread}/children") as children:
             for child in children.read().split():

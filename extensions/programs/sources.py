@@ -45,41 +45,43 @@ def source_of(name: str, options: Mapping[str, Any]) -> Source:
     source = Source(**options)
     if not source.is_local and Path(source.path).suffix == ".json":
         raise ValueError(f"sources.{name}.path={source.path}: convert it to one of {', '.join(FORMATS)}")
-    if not source.is_local and Path(source.path).is_file():
-        raise ValueError(f"sources.{name}.path={source.path}: convert it to one of {', '.join(FORMATS)}")
+    if not source.is_local and Path(source.path).exists():
+        raise ValueError(f"sources.{name}.path={source.path}: name a file of {', '.join(FORMATS)}")
     return source
 
 
 class Problems:
     """The usable problems of a source.
 
-    left_out: the counts of the other rows, by reason. first_left_out: the first of them, by its number.
+    left_out: the counts of the other rows, by reason. firsts: the first row of each reason, in words.
     Raises ValueError if the source cannot be read, or none of its rows can be used.
     """
 
     def __init__(self, name: str, source: Source):
         self.left_out: Counter[str] = Counter()
-        self.first_left_out = ""
+        self.firsts: dict[str, str] = {}
         self.found: list[CodeProblem] = []
         seen: set[str] = set()
         for number, row in enumerate(_rows(name, source), 1):
             try:
                 problem = problem_of(source.schema, row)
+                if problem.statement in seen:
+                    raise UnfitError("with the statement of an earlier row")
             except UnfitError as error:
-                self._leave_out(str(error), number)
-                continue
-            if problem.statement in seen:
-                self._leave_out("with the statement of an earlier row", number)
+                reason = str(error)
+                self.left_out[reason] += 1
+                self.firsts.setdefault(reason, f"row {number}{': ' if error.detail else ''}{error.detail}")
                 continue
             seen.add(problem.statement)
             self.found.append(problem._replace(problem_id=problem.problem_id or f"row-{number}"))
         if not self.found:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
-            raise ValueError(f"{name}: no row of {source.path} can be used: {reasons or 'it is empty'}")
+            reasons = ", ".join(map(self.words, self.left_out)) or "it is empty"
+            raise ValueError(f"{name}: no row of {source.path} can be used: {reasons}")
 
-    def _leave_out(self, reason: str, number: int) -> None:
-        self.left_out[reason] += 1
-        self.first_left_out = self.first_left_out or f"row {number} is {reason}"
+    def words(self, reason: str) -> str:
+        """Returns how many rows a reason left out, and the first of them."""
+        first = f" ({self.firsts[reason]})" if reason in self.firsts else ""
+        return f"{self.left_out[reason]:,} {reason}{first}"
 
 
 def _rows(name: str, source: Source) -> Iterator[Mapping[str, Any]]:

@@ -48,8 +48,17 @@ class ProgramTask(msgspec.Struct, frozen=True):
         """Returns the task with this test alone."""
         return msgspec.structs.replace(self, tests=[test], public=0)
 
-    def encoded(self) -> Encoded:
-        return Encoded(msgspec.msgpack.encode(self))
+    def encoded(self) -> "EncodedTask":
+        return EncodedTask(msgspec.msgpack.encode(self))
+
+
+class EncodedTask(Encoded):
+    def __repr__(self) -> str:
+        """Returns the task in words, for the plan."""
+        task = decoded(self)
+        what = f"the function {task.entry}" if task.entry else "standard input"
+        first = f"{task.tests[0].input!r} -> {task.tests[0].expected!r}"
+        return f"{len(task.tests)} tests of {what}, {task.public} of them public, by {task.compare}: {first}"
 
 
 def decoded(task: bytes) -> ProgramTask:

@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -20,13 +21,15 @@ from contracts.support.die_with_parent import die_with_parent
 from extensions.programs.boxes import Boxes
 from extensions.programs.messages import DESCRIPTORS, KILLED_IN_BOX, LONGEST_SOURCE, ProgramSetup, RunProgram
 from extensions.programs.running import OURS, run_program
-from extensions.programs.seen import seen_of
+from extensions.programs.seen import threads_of, waits_of
 from pipelinerl.judging.fork_server import ForkServer
 from pipelinerl.judging.isolation import Confinement, close_all_but, imported_paths, undumpable
 from pipelinerl.judging.isolation.privileges import adopt_orphans, first_when_memory_ends
 from pipelinerl.judging.worker_messages import LONGEST_CONTROL, WORDS, Ended, Ready
 
-LOOK_S = 0.1  # between two looks at the times and threads of processes
+LOOK_S = 0.02  # between two looks at the threads of processes
+WAITS_S = 0.1  # between two looks at their waits
+MOST_WAITS = 10  # longest sum of the waits of a process that is left out, in `wall_s`
 PAUSED_S = 1.0  # between two looks, after which processes are taken as paused
 MOST_THREADS = 256
 
@@ -38,7 +41,8 @@ class ProgramTemplate(ForkServer):
         super().__init__(control, RunProgram, DESCRIPTORS, LOOK_S)
         self._confinement = confinement
         self._wall_s = wall_s
-        self._waited: dict[int, float] = {}  # seconds of those that have run for LOOK_S
+        self._waits: defaultdict[int, dict[str, float]] = defaultdict(dict)  # seconds of each thread
+        self._read_waits = 0.0
         self._why_not: dict[int, str] = {}  # of those that were ended
         self._looked = 0.0
 
@@ -63,13 +67,20 @@ class ProgramTemplate(ForkServer):
             for process, began in self.began.items():
                 self.began[process] += now - max(began, self._looked)
         self._looked = now
+        reads_waits = now >= self._read_waits + WAITS_S
+        self._read_waits = now if reads_waits else self._read_waits
         for process in self.began.keys() - self._why_not.keys():
-            seen = seen_of(process)
-            self._waited[process] = seen.waited_s
-            if now - self.began[process] - seen.waited_s > self._wall_s:
+            threads = threads_of(process)
+            if reads_waits:
+                self._waits[process] |= waits_of(threads)
+            if now - self.began[process] - self._waited_s(process) > self._wall_s:
                 self._end_for(process, "time")
-            elif seen.threads > MOST_THREADS:
+            elif len(threads) > MOST_THREADS:
                 self._end_for(process, "processes")
+
+    def _waited_s(self, process: int) -> float:
+        """Returns the waits of all threads that the process has had: they may wait for each other in turn."""
+        return min(sum(self._waits[process].values()), MOST_WAITS * self._wall_s)
 
     def _end_for(self, process: int, why_not: str) -> None:
         self._why_not[process] = why_not
@@ -77,7 +88,8 @@ class ProgramTemplate(ForkServer):
 
     def report(self, process: int, worker: int, status: int, used: resource.struct_rusage) -> Ended:
         ended = super().report(process, worker, status, used)
-        spent_s = time.monotonic() - self.began[process] - self._waited.pop(process, 0.0) - LOOK_S
+        spent_s = time.monotonic() - self.began[process] - self._waited_s(process) - WAITS_S
+        del self._waits[process]
         why_not = self._why_not.pop(process, "")
         code = ended.code
         if isinstance(self._confinement, Boxes) and code == KILLED_IN_BOX:

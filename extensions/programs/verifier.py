@@ -1,5 +1,6 @@
 """The verifier of programs: runs them on a problem's tests, and compares their output."""
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,9 +23,12 @@ from pipelinerl.judging.template import TemplateError, WorkerLostError
 from pipelinerl.judging.wire import Judgement, undecided
 from pipelinerl.judging.workers import VerifierError
 
-OPEN_FILES = 64
+OPEN_FILES = 256
+NO_CPP = "programs.language has cpp, which cannot run here"
+WHOLE = ("", " whole")
+UNCOMPILED = {"uncompiled": 1.0}
 PYTHON_ALONE = ["python"]  # calls functions
-Run = Callable[[bytes], Awaitable[Ran]]  # runs a program on a standard input
+Run = Callable[[bytes, Callable[[Ran], bool]], Awaitable[Ran]]  # runs a program on a standard input
 
 
 @dataclass
@@ -55,12 +59,18 @@ class ProgramVerifier(HostedVerifier):
         output_bytes: int = 1 << 16,
         share: bool = False,
     ):
-        if not language or not set(language) <= set(LANGUAGES):
-            raise ValueError(f"language={language}: it is a list of {', '.join(LANGUAGES)}")
-        if not (isinstance(memory_bytes, int) and isinstance(output_bytes, int)):
-            raise ValueError("memory_bytes and output_bytes are whole numbers")
-        if not (cpu_s > 0 and submission_cpu_s >= cpu_s and memory_bytes > 0 and output_bytes > 0):
-            raise ValueError("limits are positive numbers, and submission_cpu_s is not less than cpu_s")
+        if isinstance(language, str) or not language or not set(language) <= set(LANGUAGES):
+            raise ValueError(f"programs.language={language} is no list of {', '.join(LANGUAGES)}")
+        numbers = {"cpu_s": cpu_s, "submission_cpu_s": submission_cpu_s}
+        whole = {"memory_bytes": memory_bytes, "output_bytes": output_bytes}
+        for name, value in (numbers | whole).items():
+            kinds = int if name in whole else int | float
+            if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:
+                raise ValueError(f"programs.{name}={value} must be a positive{WHOLE[name in whole]} number")
+        if submission_cpu_s < cpu_s:
+            raise ValueError(f"programs.submission_cpu_s={submission_cpu_s} is less than cpu_s={cpu_s}")
+        if not isinstance(share, bool):
+            raise ValueError(f"programs.share={share} must be true or false")
         self._languages = list(language)
         self._cpu_s = cpu_s
         self._submission_cpu_s = submission_cpu_s
@@ -75,25 +85,26 @@ class ProgramVerifier(HostedVerifier):
         self._python = Python(level, limits, self._cpu_s, self._output_bytes)
         await self._python.start()
         if "cpp" in self._languages:
+            if self._python.lacks:
+                raise TemplateError(f"{NO_CPP}: {self._python.lacks}")
             self._cpp = Cpp(limits, self._cpu_s, self._output_bytes)
             try:
                 await self._cpp.start()
             except (TemplateError, WorkerLostError) as error:
-                raise TemplateError(f"programs.language has cpp, which cannot run here: {error}") from error
+                raise TemplateError(f"{NO_CPP}: {error}") from error
 
     async def close(self) -> None:
-        for each in (self._python, self._cpp):
-            if each:
-                await each.close()
+        await asyncio.gather(*(each.close() for each in (self._python, self._cpp) if each))
 
     @property
     def level(self) -> str:
-        if self._python.lacks:
-            return f"programs cannot write files: {self._python.lacks}"
-        return "programs that write files run at namespaces"
+        return self._python.words
 
     async def judged(self, task: bytes, text: str) -> Judgement:
-        """Returns the judgement. Metrics: the tests that passed and their share, and the seconds of all."""
+        """Returns the judgement.
+
+        Metrics: the tests that passed and their share, and the seconds of all; or that it does not compile.
+        """
         try:
             tests = decoded(task)
         except msgspec.MsgspecError as error:
@@ -102,7 +113,7 @@ class ProgramVerifier(HostedVerifier):
         if found is None:
             return Judgement(0.0, False, "no_answer")
         language, program = found
-        source = program.encode()
+        source = program.encode(errors="replace")
         if len(source) > LONGEST_SOURCE:
             return undecided("length")
         if language == "python":
@@ -110,20 +121,21 @@ class ProgramVerifier(HostedVerifier):
         else:
             compiled = await self._cpp.compiled(source)
             if not compiled.is_fine:
-                return undecided(compiled.why_not) if compiled.why_not else Judgement(0.0, False, "wrong")
+                why_not = compiled.why_not
+                return undecided(why_not) if why_not else Judgement(0.0, False, "wrong", metrics=UNCOMPILED)
             run = partial(self._cpp.run, compiled.output)
         return self._judgement(tests, await self._tried(tests, run))
 
     async def _tried(self, task: ProgramTask, run: Run) -> Tally:
         tally = Tally()
-        compare = COMPARISONS[task.compare]
         for test in task.tests:
             if tally.spent_s > self._submission_cpu_s:
                 tally.why_not["time"] += 1
                 break
-            ran = await run(test.input.encode())
+            passes = partial(is_right, expected=test.expected, compare=COMPARISONS[task.compare])
+            ran = await run(test.input.encode(), passes)
             tally.spent_s += ran.spent_s
-            if is_right(ran, test.expected, compare):
+            if passes(ran):
                 tally.passed += 1
                 continue
             tally.why_not[ran.why_not] += 1

@@ -140,7 +140,8 @@ class Template:
 
     async def close(self) -> None:
         self.lose()
-        await _close(self._process, self._control)
+        self._control.close()
+        await self._process.wait()  # a second signal could reap it before asyncio does
 
     def _receive(self) -> None:
         try:

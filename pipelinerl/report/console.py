@@ -108,8 +108,8 @@ class RunState:
             is_common = judged >= JUDGED and count > UNDECIDED_SHARE * judged
             if name.startswith("undecided_") and is_common and name not in self._undecided:
                 self._undecided.add(name)
-                why = name.split("_")[1]
-                words = f"{count / judged:.1%} of the answers have no verdict and no reward: undecided:{why}"
+                _, why, verifier = name.split("_", 2)
+                words = f"{count / judged:.1%} of the judgements are undecided:{why}, by verifier {verifier}"
                 self.warnings.append(f"warning: {words} (docs/extend.md, docs/code.md)")
 
     def facts(self, now: float) -> list[tuple[str, str]]:

@@ -158,8 +158,8 @@ def test_it_says_once_for_each_reason_that_answers_are_undecided():
         undecided = dict(zip(("undecided_files_code", "undecided_time_code"), counts, strict=True))
         state.observe("judging", {"time": 0, "step": judged, "busy_share": 0.1} | undecided)
     of_time, of_files = state.warnings
-    assert of_time.startswith("warning: 1.1% of the answers have no verdict and no reward: undecided:time")
-    assert of_files.startswith("warning: 2.5% of the answers have no verdict and no reward: undecided:files")
+    assert of_time.startswith("warning: 1.1% of the judgements are undecided:time, by verifier code")
+    assert of_files.startswith("warning: 2.5% of the judgements are undecided:files, by verifier code")
 
 
 def test_it_says_once_that_judging_cannot_keep_up():

@@ -8,7 +8,7 @@ import ctypes
 import errno
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -18,7 +18,7 @@ INSTRUCTION_BYTES = 8
 CLONE_THREAD = 0x10000
 UNKNOWN = -1  # libseccomp's number for a call that it does not know
 
-MEMORY = "brk madvise mmap mprotect mremap munmap membarrier"
+MEMORY = "brk madvise mmap mprotect mremap msync munmap membarrier"
 FILES = """access close close_range dup dup2 dup3 faccessat faccessat2 fadvise64 fstat fstatfs getcwd
 getdents getdents64 lseek lstat newfstatat open openat openat2 pread64 preadv preadv2 pwrite64 read readlink
 readlinkat readv stat statfs statx write writev"""
@@ -39,7 +39,13 @@ ALLOWED_WORDS = {  # call -> index of one argument, and the values allowed for i
     "prctl": (0, (15, 16, 0x53564D41)),  # names of threads and of memory
     "prlimit64": (2, (0,)),  # only reading a limit
 }
-OF_PROGRAMS = ["getsockname", "recvfrom", "setrlimit"]  # sockets come only in pairs; limits go down
+OF_PROGRAMS = [
+    "getsockname",
+    "recvfrom",
+    "setrlimit",
+    "shutdown",
+    "umask",
+]  # sockets come only in pairs; limits go down
 OF_PROGRAMS_WORDS = {  # only pairs of AF_UNIX, and what they send to no other address; its own limits
     "socketpair": (0, (1,)),
     "sendto": (4, (0,)),
@@ -53,12 +59,19 @@ class Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-def program(of_programs: bool = False, may_truncate: bool = True, more: Sequence[str] = ()) -> bytes:
+def program(
+    of_programs: bool = False,
+    may_truncate: bool = True,
+    more: Sequence[str] = (),
+    more_words: Mapping[str, tuple[int, Sequence[int]]] = {},
+    ignored: Sequence[str] = (),
+) -> bytes:
     """Returns the filter in the kernel's format. Raises OSError if libseccomp is missing.
 
     of_programs: also allows pairs of sockets, which event loops need, and limits of the process's own.
     may_truncate: False where Landlock does not stop a file from being truncated as it is opened.
-    more: further calls, allowed with all arguments.
+    more: further calls, allowed with all arguments. more_words: further ones, as in ALLOWED_WORDS.
+    ignored: calls that do nothing, and succeed.
     """
     try:
         import pyseccomp as library
@@ -72,9 +85,11 @@ def program(of_programs: bool = False, may_truncate: bool = True, more: Sequence
         elif place := OPENING[name]:
             _add(library, rules, library.ALLOW, name, library.Arg(place, library.MASKED_EQ, os.O_TRUNC, 0))
     words = ALLOWED_WORDS | OF_PROGRAMS_WORDS if of_programs else ALLOWED_WORDS
-    for name, (place, values) in words.items():
-        for value in values if name not in allowed else ():
+    for name, (place, values) in [*words.items(), *more_words.items()]:
+        for value in values:
             _add(library, rules, library.ALLOW, name, library.Arg(place, library.EQ, value))
+    for name in ignored:
+        _add(library, rules, library.ERRNO(0), name)
     is_thread = library.Arg(0, library.MASKED_EQ, CLONE_THREAD, CLONE_THREAD)
     is_process = library.Arg(0, library.MASKED_EQ, CLONE_THREAD, 0)
     _add(library, rules, library.ALLOW, "clone", is_thread)

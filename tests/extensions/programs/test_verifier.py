@@ -141,9 +141,20 @@ def test_many_at_once_leave_no_descriptor():
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-@pytest.mark.parametrize("options", [{"cpu_s": 0}, {"cpu_s": 5, "submission_cpu_s": 4}, {"output_bytes": 0}])
-def test_wrong_limits_are_refused(options):
-    with pytest.raises(ValueError, match="limits are positive"):
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"cpu_s": 0}, "programs.cpu_s=0 must be a positive number"),
+        ({"cpu_s": "four"}, "programs.cpu_s=four must be"),
+        ({"output_bytes": 1.5}, "programs.output_bytes=1.5 must be a positive whole number"),
+        ({"cpu_s": 5, "submission_cpu_s": 4}, "programs.submission_cpu_s=4 is less than cpu_s=5"),
+        ({"share": "maybe"}, "programs.share=maybe must be true or false"),
+        ({"language": "cpp"}, "programs.language=cpp is no list of python, cpp"),
+        ({"language": ["java"]}, "is no list of python, cpp"),
+    ],
+)
+def test_wrong_options_are_refused(options, says):
+    with pytest.raises(ValueError, match=says):
         ProgramVerifier(**options)
 
 
@@ -213,15 +224,12 @@ def test_outputs_are_compared(compare, output, expected, equal):
 
 
 def test_the_level_is_the_one_that_is_asked_for():
-    async def at_process():
-        judge = ProgramVerifier()
-        await judge.start(Level.PROCESS)
-        try:
+    async def outcome(level):
+        async with verifier(level=level) as judge:
             return (await judge.judged(TASK, answer("open('/etc/passwd')\nprint(10)"))).outcome
-        finally:
-            await judge.close()
 
-    assert asyncio.run(at_process()) == "right"
+    assert asyncio.run(outcome(Level.SEALED)) == "undecided:files"
+    assert asyncio.run(outcome(Level.PROCESS)) == "right"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root looks into a process that nobody may look into")
