@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -131,8 +133,7 @@ class Template:
             return
         self.is_lost = True
         asyncio.get_running_loop().remove_reader(self._control)
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        _kill(self._process)
         for ended in self._ended.values():
             ended.set_exception(WorkerLostError("the template of the workers is gone"))
             ended.exception()  # if nobody waits for the future, asyncio would log its exception
@@ -140,8 +141,7 @@ class Template:
 
     async def close(self) -> None:
         self.lose()
-        self._control.close()
-        await self._process.wait()  # a second signal could reap it before asyncio does
+        await _close(self._process, self._control)
 
     def _receive(self) -> None:
         try:
@@ -206,6 +206,12 @@ class Worker:
 
 async def _close(process: asyncio.subprocess.Process, control: socket.socket) -> None:
     control.close()
-    with suppress(ProcessLookupError):
-        process.kill()
+    _kill(process)
     await process.wait()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kills the process. Its own `kill` would reap one that has ended, before asyncio's thread does."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)

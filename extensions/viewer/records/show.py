@@ -50,6 +50,8 @@ def describe_rollout(rollout: Rollout, tokenizer: Tokenizer | None) -> str:
         f"   status {rollout.status}  reward {rollout.reward:g}{f' ({components})' if components else ''}  "
         f"weight versions {versions}  {rollout.finished_at - rollout.started_at:.2f} s"
     )
+    if metrics := "  ".join(f"{name} {value:g}" for name, value in rollout.metrics.items() if value):
+        head += f"\n   metrics {metrics}"
     bodies = [describe_completion(completion, tokenizer) for completion in rollout.completions]
     return "\n".join([head, *bodies, ""])
 
