@@ -1,4 +1,4 @@
-"""Sends the requests of one attempt, each to one server after another until one answers.
+"""Sends the requests of one attempt, each to one server after another until one answers. Some may be at once.
 
 A request that a server did not accept, or dropped, is sent to another one with the same seed. An invalid
 answer ends the attempt. The module must not know HTTP or prompts.
@@ -38,7 +38,7 @@ class AttemptRequests:
         self.out_of_time = False
         self.malformed_calls = 0
         self._began: float | None = None  # loop time of the first request
-        self._unanswered: ServerUnavailableError | None = None  # last failure of the unanswered request
+        self._unanswered: dict[object, ServerUnavailableError] = {}  # last failure of unanswered requests
         self._cut_off: list[tuple[str, float]] = []  # (server, seconds that it had a cancelled request)
 
     async def ask(self, send: Callable[[str], Awaitable[Answer]]) -> Answer:
@@ -47,14 +47,15 @@ class AttemptRequests:
         Raises RequestRefusedError if two servers, or the only one, refuse the request. Raises
         ServerFaultError if an answer is invalid.
         """
+        request = object()
         avoid = self.avoid
         refused_by = None
         broken = 0
         while True:
             try:
-                answer = await self._ask_one(send, avoid)
+                answer = await self._ask_one(request, send, avoid)
             except ServerUnavailableError as error:
-                self._unanswered = error
+                self._unanswered[request] = error
                 avoid = error.server or avoid
                 broken += isinstance(error, ConnectionBrokenError)
                 if broken == MOST_BROKEN_CONNECTIONS:
@@ -68,10 +69,12 @@ class AttemptRequests:
             if refused_by:  # another server has accepted what this one refused
                 self._pool.count_against(refused_by)
             self.avoid = None
-            self._unanswered = None
+            self._unanswered.pop(request, None)
             return answer
 
-    async def _ask_one(self, send: Callable[[str], Awaitable[Answer]], avoid: str | None) -> Answer:
+    async def _ask_one(
+        self, request: object, send: Callable[[str], Awaitable[Answer]], avoid: str | None
+    ) -> Answer:
         loop = asyncio.get_running_loop()
         self._began = self._began or loop.time()
         url = None
@@ -83,7 +86,7 @@ class AttemptRequests:
             if url:
                 self._cut_off.append((url, loop.time() - sent))
             else:
-                self._unanswered = self._unanswered or ServerUnavailableError("none_free")
+                self._unanswered.setdefault(request, ServerUnavailableError("none_free"))
             raise
         except RequestError as error:
             error.server = self.avoid = url
@@ -103,7 +106,7 @@ class AttemptRequests:
                 self._pool.count_against(url)
                 self.avoid = url
         self._cut_off.clear()
-        return self._unanswered or error
+        return next(iter(self._unanswered.values()), error)
 
     def end_completion(self, error: TimeoutError) -> None:
         """Records that the attempt's time ended a completion early.

@@ -4,7 +4,9 @@ Every response is checked against the contract. A server's failure may end an at
 """
 
 import asyncio
+import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -72,13 +74,13 @@ class LLMClient:
     attempt: AttemptRequests | None = None
     while_judging: Callable[[], AbstractContextManager[None]] = nullcontext
     soft_deadline: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    _requests: int = 0  # number of seeded requests
+    _requests: Counter[bytes] = field(default_factory=Counter)  # numbers of seeded requests, by prompt
     _slot_released: bool = False  # True after a judgement, until the next request
 
     def of_attempt(
         self, name: str, avoid: str | None = None, options: Mapping[str, Option] | None = None
     ) -> "LLMClient":
-        """Returns a client for a single attempt, whose seeds depend on `name` and the request's number.
+        """Returns a client for one attempt. A seed depends on `name`, the prompt, and how often it was asked.
 
         avoid: URL of the server on which the previous attempt failed. options: the problem's options of the
         chat template, over the client's.
@@ -87,7 +89,8 @@ class LLMClient:
         if sampling.seed is not None:
             sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {name}"))
         options = {**self.options, **(options or {})}
-        return replace(self, sampling=sampling, options=options, attempt=AttemptRequests(self.pool, avoid))
+        attempt = AttemptRequests(self.pool, avoid)
+        return replace(self, sampling=sampling, options=options, attempt=attempt, _requests=Counter())
 
     async def chat(
         self,
@@ -208,8 +211,9 @@ class LLMClient:
     async def _request(self, prompt: Prompt, max_tokens: int, tools: list[dict] | None = None) -> Answer:
         seed = self.sampling.seed
         if seed is not None:
-            seed = _hashed(f"{seed} {self._requests}")
-            self._requests += 1
+            asked = _digest_of(prompt)
+            seed = _hashed(f"{seed} {asked.hex()} {self._requests[asked]}")
+            self._requests[asked] += 1
         sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens), seed=seed)
         attempt = self.attempt or AttemptRequests(self.pool)
 
@@ -228,6 +232,14 @@ class LLMClient:
             return replace(answer, completion=timed)
 
         return await attempt.ask(send)
+
+
+def _digest_of(prompt: Prompt) -> bytes:
+    is_ids = len(prompt) > 0 and not isinstance(prompt[0], Mapping)
+    content = (
+        np.asarray(prompt, np.int32).tobytes() if is_ids else json.dumps(prompt, sort_keys=True).encode()
+    )
+    return blake2b(content, digest_size=16).digest()
 
 
 def _hashed(text: str) -> int:

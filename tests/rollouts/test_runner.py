@@ -11,6 +11,7 @@ from aiohttp import web
 from contracts.records import Failure, encode
 from contracts.token_fields import TokenField, TokenFieldError
 from pipelinerl.clients import routing
+from pipelinerl.clients.attempt_requests import AttemptRequests
 from pipelinerl.clients.faults import (
     InvalidResponseError,
     RequestRefusedError,
@@ -206,6 +207,51 @@ def seeds(answers: list, **options: object) -> list[int | None]:
 
 def test_without_a_seed_none_is_asked_for():
     assert seeds([GOOD, GOOD], domain=TwoTurns()) == [None, None]
+
+
+class InOrder(Echo):
+    """Asks these questions."""
+
+    def __init__(self, questions: str):
+        super().__init__()
+        self._questions = questions
+
+    async def rollout(self, client, problem):
+        for question in self._questions:
+            await client.chat([{"role": "user", "content": question}])
+        return await super().rollout(client, problem)
+
+
+def test_a_seed_depends_on_what_is_asked_and_how_often_not_on_the_order():
+    x, y, again, _ = seeds([GOOD] * 4, domain=InOrder("xyx"), seed=5)
+    assert [y, x, again] == seeds([GOOD] * 4, domain=InOrder("yxx"), seed=5)[:3]
+    assert len({x, y, again}) == 3
+
+
+def test_an_answered_request_takes_no_blame_off_another_one_of_its_attempt():
+    async def blamed():
+        pool = ServerPool(4)
+        await pool.set_servers(["http://a", "http://b"])
+        requests = AttemptRequests(pool)
+        failed = asyncio.Event()
+
+        async def fails_and_hangs(url: str):
+            if failed.is_set():
+                await asyncio.Event().wait()
+            failed.set()
+            raise ServerUnavailableError("connection")
+
+        async def answers(url: str):
+            return "answer"
+
+        hanging = asyncio.create_task(requests.ask(fails_and_hangs))
+        await failed.wait()
+        assert await requests.ask(answers) == "answer"
+        hanging.cancel()
+        await asyncio.wait([hanging])
+        return requests.cause_of(TimeoutError())
+
+    assert isinstance(asyncio.run(blamed()), ServerUnavailableError)
 
 
 def test_the_same_attempt_asks_with_the_same_seeds_and_no_other_does():
