@@ -32,17 +32,23 @@ PATIENCE_S = 30
 COMPILER = "g++"
 # The stack is made larger at the program's start, so that its threads have one of the usual size.
 STACK = f"""#include <sys/resource.h>
-__attribute__((constructor)) static void grow(void) {{
+__attribute__((constructor(101))) static void grow(void) {{
     struct rlimit limit;
     getrlimit(RLIMIT_STACK, &limit);
     if (limit.rlim_max >= {running.STACK_BYTES}) limit.rlim_cur = {running.STACK_BYTES};
     setrlimit(RLIMIT_STACK, &limit);
 }}"""
-COMPILE = f"""echo '{STACK}' > stack.c
+OF_COMPILER = (
+    "^(g[+][+]|collect2|cc1plus|as|virtual memory)[ :]"  # how lines begin that no source has written
+)
+COMPILE = f"""export LC_ALL=C
+echo '{STACK}' > stack.c
 {COMPILER} -std=gnu++17 -O2 -pipe -o made -x c++ - -x c stack.c 2> said && exec cat made
-grep -q "Killed signal terminated" said && exit {KILLED_IN_BOX}
-grep -q -e "out of memory" -e "memory exhausted" -e "Cannot allocate" said && exit {Status.MEMORY}
-exit 1"""
+grep -E "{OF_COMPILER}" said > own
+grep -q -E "signal|[Kk]illed|temporarily unavailable" own && exit {KILLED_IN_BOX}
+grep -q -E "out of memory|memory exhausted|Cannot allocate|No space left" own && exit {Status.MEMORY}
+grep -q -E " error: |Error: |ld returned 1" said && exit {Status.RAISED}
+exit {KILLED_IN_BOX}"""
 FOR_COMPILERS = ("/usr/bin", "/usr/include", "/usr/libexec", "/usr/local/include", "/bin")
 FOR_COMPILERS += ("/etc/alternatives",)
 RUN = f"import sys; sys.path.insert(0, {GIVEN!r}); from extensions.programs.running import main; main()"
@@ -88,7 +94,7 @@ class Boxes:
             os.setsid()
         no_new_privileges()
         die_with_parent()
-        self._limits.apply(count_processes=True)
+        self._limits.apply(count_processes=False)
         names = (*running.ENVIRONMENT, ARENAS)
         kept = {name: os.environ[name] for name in names if name in os.environ}
         os.execve(self._bubblewrap, [*command, "--", *self._executed(entry)], kept | {"HOME": DISK})

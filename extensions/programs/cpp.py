@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 
@@ -13,7 +12,7 @@ from pipelinerl.judging.isolation import Limits
 from pipelinerl.judging.template import TemplateError
 
 COMPILE_S = 10.0  # CPU time of the compiler
-COMPILER_LIMITS = Limits(memory_bytes=2 << 30, cpu_s=int(COMPILE_S))
+COMPILER_LIMITS = Limits(memory_bytes=2 << 30, cpu_s=int(COMPILE_S) + 1)
 COMPILED_BYTES = 16 << 20  # the longest compiled program
 KEPT_BYTES = 64 << 20
 ENTRY_BYTES = 1024  # of an entry beside the program
@@ -48,8 +47,8 @@ class Cpp:
             raise
 
     async def close(self) -> None:
-        await self._compiler.close()
-        await self._binaries.close()
+        await asyncio.gather(self._compiler.close(), self._binaries.close())
+        await asyncio.gather(*self._compiling.values(), return_exceptions=True)
 
     async def compiled(self, source: bytes) -> Ran:
         """Returns what the compiler did; its output is the program. Raises WorkerLostError."""
@@ -73,8 +72,8 @@ class Cpp:
             _, oldest = self._kept.popitem(last=False)
             self._kept_bytes -= _bytes_of(oldest)
 
-    async def run(self, compiled: bytes, given: bytes, passes: Callable[[Ran], bool]) -> Ran:
-        """Runs a compiled program on this standard input. passes: ignored. Raises WorkerLostError."""
+    async def run(self, compiled: bytes, given: bytes) -> Ran:
+        """Runs a compiled program on this standard input. Raises WorkerLostError."""
         return await self._binaries.run(compiled, None, given)
 
 

@@ -46,7 +46,7 @@ class Code(Verified):
         ProgramVerifier(**programs)  # raises an error for wrong options, before the start
         longest_s = WALL_PER_CPU * float(programs.get("submission_cpu_s", 30.0))
         super().__init__({"_target_": VERIFIER, HOSTED: longest_s, **programs})
-        if not isinstance(turns, int) or turns < 1:
+        if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
             raise ValueError(f"turns={turns} must be a whole number, at least 1")
         for key, names in {"train": train, "heldout": heldout}.items():
             if isinstance(names, str):

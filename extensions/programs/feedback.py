@@ -5,7 +5,7 @@ from pipelinerl.judging.wire import Judgement
 
 SHOWN = 1000  # characters of an input, or of an output
 NO_PROGRAM = "There is no program in your answer. Put it in one block of code that names its language."
-UNCOMPILED = "Your program does not compile. Mend it."
+UNCOMPILED = "Your program does not compile, or not within the limits. Mend it."
 LIMITS = {
     "time": "takes too long",
     "memory": "needs too much memory",

@@ -9,7 +9,6 @@ from pipelinerl.judging.isolation import Level, Limits
 from pipelinerl.judging.isolation.selftest import PROGRAMS
 from pipelinerl.judging.template import TemplateError, WorkerLostError
 
-OF_USER = 4096  # processes and threads of the user, whom the kernel does not count if it is root
 CPU_S = 10.0  # of the trials
 LIMITS = Limits(memory_bytes=1 << 30, cpu_s=int(CPU_S))
 OUTPUT_BYTES = 1 << 16
@@ -46,8 +45,7 @@ for name, text in {HOSTILE!r}.items():
 
 def setup_of(box: Box, limits: Limits, wall_s: float) -> ProgramSetup:
     """Returns the setup of a template whose programs run in boxes."""
-    limits = replace(limits, file_bytes=DISK_BYTES, processes=OF_USER)
-    return ProgramSetup(Level.SEALED, limits, wall_s, box)
+    return ProgramSetup(Level.SEALED, replace(limits, file_bytes=DISK_BYTES), wall_s, box)
 
 
 async def check() -> None:

@@ -53,6 +53,7 @@ class Programs:
         self._patience_s = PATIENCE_S + PATIENCE * cpu_s
         self._environment = clean_environment({"MALLOC_ARENA_MAX": "2"})  # an arena for each thread is 64 MiB
         self._template: Template | None = None
+        self._is_closed = False
         self._starting = asyncio.Lock()
         self._free = asyncio.Semaphore(AT_ONCE)
 
@@ -69,8 +70,10 @@ class Programs:
             )
 
     async def close(self) -> None:
-        if self._template:
-            await self._template.close()
+        self._is_closed = True
+        async with self._starting:
+            if self._template:
+                await self._template.close()
 
     async def run(self, source: bytes, entry: str | None, given: bytes) -> Ran:
         """Runs a program, or its function `entry`, on this standard input. Raises WorkerLostError."""
@@ -154,6 +157,8 @@ class Programs:
 
     async def _running(self) -> Template:
         async with self._starting:
+            if self._is_closed:
+                raise WorkerLostError("the pool of programs is closed")
             if self._template and self._template.is_lost:
                 await self._template.close()
                 self._template = None

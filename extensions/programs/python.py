@@ -2,23 +2,19 @@
 
 import asyncio
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 from extensions.programs.messages import Box, ProgramSetup
-from extensions.programs.namespaces import OF_USER, check, setup_of
+from extensions.programs.namespaces import check, setup_of
 from extensions.programs.pool import Programs, Ran
 from pipelinerl.judging.isolation import Level, Limits
 from pipelinerl.judging.template import TemplateError
 
-# In the source of a program that catches the refusal of a file, or whose module raises an error of its own.
-OF_FILES = re.compile(
-    rb"open|Path|tempfile|sqlite3|shelve|dbm|makedirs|mkdir|zipfile|tarfile|memmap|save|logging|multiprocessing"
+# What writes a file, in a program's source: it runs in a box from the first, because it may catch a refusal.
+WRITES = re.compile(
+    rb"""open\s*\(\s*(?![012]\b|["']/dev/(std|null))|tempfile|sqlite3|shelve|\bdbm\b|mkdir|makedirs|zipfile|tarfile"""
+    rb"""|memmap|multiprocessing|write_(text|bytes)|FileHandler|touch\(|gzip|fcntl|symlink|tofile|np\.save|mkfifo"""
 )
-
-
-def is_fine(ran: Ran) -> bool:
-    return ran.is_fine
 
 
 class Python:
@@ -29,7 +25,6 @@ class Python:
 
     def __init__(self, level: Level, limits: Limits, cpu_s: float, output_bytes: int):
         self._level = level
-        limits = replace(limits, processes=OF_USER if self._is_sealed else 0)
         self._programs = Programs(ProgramSetup(level, limits, cpu_s), cpu_s, output_bytes)
         self._boxed = Programs(setup_of(Box.PYTHON, limits, cpu_s), cpu_s, output_bytes)
         self.lacks = ""
@@ -53,23 +48,17 @@ class Python:
         which = "programs that write files" if self._is_sealed else "programs"
         return f"{which} run at namespaces"
 
-    async def run(
-        self, source: bytes, entry: str | None, given: bytes, passes: Callable[[Ran], bool] = is_fine
-    ) -> Ran:
-        """Runs a program, or its function `entry`, on this standard input. Raises WorkerLostError.
-
-        passes: whether a run is what is wanted. If not, a program that may need a file runs in a box.
-        """
+    async def run(self, source: bytes, entry: str | None, given: bytes) -> Ran:
+        """Runs a program, or its function `entry`, on this standard input. Raises WorkerLostError."""
         if self.lacks:
             return await self._programs.run(source, entry, given)
-        if not self._is_sealed:
+        if not self._is_sealed or WRITES.search(source):
             return await self._boxed.run(source, entry, given)
-        first = await self._programs.run(source, entry, given)
-        may_need_files = first.why_not == "files" or (not first.why_not and OF_FILES.search(source))
-        if passes(first) or not may_need_files:
-            return first
+        refused = await self._programs.run(source, entry, given)
+        if refused.why_not != "files":  # such a run does not pass, so a second one is no second guess
+            return refused
         ran = await self._boxed.run(source, entry, given)
-        return replace(ran, spent_s=ran.spent_s + first.spent_s)
+        return replace(ran, spent_s=ran.spent_s + refused.spent_s)
 
     @property
     def _is_sealed(self) -> bool:

@@ -29,7 +29,6 @@ from pipelinerl.judging.worker_messages import LONGEST_CONTROL, WORDS, Ended, Re
 
 LOOK_S = 0.02  # between two looks at the threads of processes
 WAITS_S = 0.1  # between two looks at their waits
-MOST_WAITS = 10  # longest sum of the waits of a process that is left out, in `wall_s`
 PAUSED_S = 1.0  # between two looks, after which processes are taken as paused
 MOST_THREADS = 256
 
@@ -42,6 +41,7 @@ class ProgramTemplate(ForkServer):
         self._confinement = confinement
         self._wall_s = wall_s
         self._waits: defaultdict[int, dict[str, float]] = defaultdict(dict)  # seconds of each thread
+        self._waited_s: defaultdict[int, float] = defaultdict(float)  # of which these count
         self._read_waits = 0.0
         self._why_not: dict[int, str] = {}  # of those that were ended
         self._looked = 0.0
@@ -67,20 +67,24 @@ class ProgramTemplate(ForkServer):
             for process, began in self.began.items():
                 self.began[process] += now - max(began, self._looked)
         self._looked = now
-        reads_waits = now >= self._read_waits + WAITS_S
+        since_s = now - self._read_waits
+        reads_waits = since_s >= WAITS_S
         self._read_waits = now if reads_waits else self._read_waits
         for process in self.began.keys() - self._why_not.keys():
             threads = threads_of(process)
             if reads_waits:
-                self._waits[process] |= waits_of(threads)
-            if now - self.began[process] - self._waited_s(process) > self._wall_s:
+                self._add_waits(process, threads, since_s)
+            if now - self.began[process] - self._waited_s[process] > self._wall_s:
                 self._end_for(process, "time")
             elif len(threads) > MOST_THREADS:
                 self._end_for(process, "processes")
 
-    def _waited_s(self, process: int) -> float:
-        """Returns the waits of all threads that the process has had: they may wait for each other in turn."""
-        return min(sum(self._waits[process].values()), MOST_WAITS * self._wall_s)
+    def _add_waits(self, process: int, threads: list[str], since_s: float) -> None:
+        """Adds the waits of all threads, which may wait in turn: at most the time since the last look."""
+        waits = self._waits[process]
+        before_s = sum(waits.values())
+        waits |= waits_of(threads)
+        self._waited_s[process] += min(sum(waits.values()) - before_s, since_s)
 
     def _end_for(self, process: int, why_not: str) -> None:
         self._why_not[process] = why_not
@@ -88,8 +92,9 @@ class ProgramTemplate(ForkServer):
 
     def report(self, process: int, worker: int, status: int, used: resource.struct_rusage) -> Ended:
         ended = super().report(process, worker, status, used)
-        spent_s = time.monotonic() - self.began[process] - self._waited_s(process) - WAITS_S
-        del self._waits[process]
+        self._waits.pop(process, None)
+        waited_s = self._waited_s.pop(process, 0.0) + WAITS_S
+        spent_s = time.monotonic() - self.began[process] - waited_s
         why_not = self._why_not.pop(process, "")
         code = ended.code
         if isinstance(self._confinement, Boxes) and code == KILLED_IN_BOX:

@@ -28,7 +28,7 @@ NO_CPP = "programs.language has cpp, which cannot run here"
 WHOLE = ("", " whole")
 UNCOMPILED = {"uncompiled": 1.0}
 PYTHON_ALONE = ["python"]  # calls functions
-Run = Callable[[bytes, Callable[[Ran], bool]], Awaitable[Ran]]  # runs a program on a standard input
+Run = Callable[[bytes], Awaitable[Ran]]  # runs a program on a standard input
 
 
 @dataclass
@@ -122,20 +122,21 @@ class ProgramVerifier(HostedVerifier):
             compiled = await self._cpp.compiled(source)
             if not compiled.is_fine:
                 why_not = compiled.why_not
-                return undecided(why_not) if why_not else Judgement(0.0, False, "wrong", metrics=UNCOMPILED)
+                outcome = f"undecided:{why_not}" if why_not else "wrong"
+                return Judgement(0.0, False, outcome, metrics=UNCOMPILED)
             run = partial(self._cpp.run, compiled.output)
         return self._judgement(tests, await self._tried(tests, run))
 
     async def _tried(self, task: ProgramTask, run: Run) -> Tally:
         tally = Tally()
+        compare = COMPARISONS[task.compare]
         for test in task.tests:
             if tally.spent_s > self._submission_cpu_s:
                 tally.why_not["time"] += 1
                 break
-            passes = partial(is_right, expected=test.expected, compare=COMPARISONS[task.compare])
-            ran = await run(test.input.encode(), passes)
+            ran = await run(test.input.encode())
             tally.spent_s += ran.spent_s
-            if passes(ran):
+            if is_right(ran, test.expected, compare):
                 tally.passed += 1
                 continue
             tally.why_not[ran.why_not] += 1

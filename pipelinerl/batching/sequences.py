@@ -36,9 +36,7 @@ def chains_of(completions: Sequence[Completion]) -> list[list[int]]:
     """
     chains: list[list[int]] = []
     for number, completion in enumerate(completions):
-        extended = [
-            chain for chain in chains if _extends(completion.prompt_token_ids, completions[chain[-1]])
-        ]
+        extended = [chain for chain in chains if _extends(completion, completions[chain[-1]])]
         if extended:
             max(extended, key=lambda chain: (_length(completions[chain[-1]]), chain[-1])).append(number)
         else:
@@ -72,12 +70,14 @@ def _length(completion: Completion) -> int:
     return len(completion.prompt_token_ids) + len(completion.token_ids)
 
 
-def _extends(prompt: Array, before: Completion) -> bool:
-    """Returns True if the prompt starts with all tokens of the previous turn, which has sampled some."""
+def _extends(completion: Completion, before: Completion) -> bool:
+    """Returns True if the prompt starts with all tokens of an earlier turn, at the same temperature."""
+    prompt = completion.prompt_token_ids
     start = len(before.prompt_token_ids)
     end = _length(before)
     return (
         0 < end <= len(prompt)
+        and completion.temperature == before.temperature
         and np.array_equal(prompt[start:end], before.token_ids)
         and np.array_equal(prompt[:start], before.prompt_token_ids)
     )

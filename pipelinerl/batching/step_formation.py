@@ -154,7 +154,7 @@ class StepFormation:
                 return (
                     f"rollout {rollout.sequences[0].rollout_id} has {tokens} tokens in "
                     f"{len(rollout.lengths)} turns, and a micro-batch at most {self._longest_rollout}: raise "
-                    "packing.micro_batch_tokens, or allow fewer turns"
+                    "packing.micro_batch_tokens, set packing.split_rollouts, or allow fewer turns"
                 )
         return ""
 

@@ -78,7 +78,7 @@ def ratio(log_r: torch.Tensor) -> torch.Tensor:
 def per_rollout(values: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
     """Returns the sum over each rollout's tokens in the loss: [T] -> [R].
 
-    All sequences of a rollout are in one micro-batch, unless the objective says `whole_rollouts = False`.
+    All sequences of a rollout are in one micro-batch, unless `packing.split_rollouts` is true.
     """
     masked = values.where(batch.loss_mask, 0.0)
     return masked.new_zeros(batch.num_rollouts).index_add(0, batch.rollout_ids, masked)

@@ -8,6 +8,7 @@ from extensions.viewer.answers.pieces import pieces_of
 from extensions.viewer.answers.rollouts import link_of, row_answer
 from extensions.viewer.answers.turns import answer_of, prompt_of
 from extensions.viewer.runs.opened import STREAMS, OpenRun
+from pipelinerl.batching.sequences import chains_of
 from pipelinerl.streams import StreamError
 
 TOKENS = 4000  # most tokens of a completion in one answer
@@ -85,8 +86,18 @@ def _versions(completion: Completion) -> np.ndarray:
     return versions
 
 
+def _in_row(row: MicroBatchRow, rollout_id: str) -> list[tuple[int, TrainingSequence]]:
+    """Returns a rollout's sequences in a row, each with its trainer rank."""
+    return [
+        (rank, sequence)
+        for rank, sequences in enumerate(row.micro_batches)
+        for sequence in sequences
+        if sequence.rollout_id == rollout_id
+    ]
+
+
 class _Training:
-    """The training sequences of one rollout in one row of micro-batches."""
+    """The training sequences of one rollout in the rows of a step. row and rank: of the first of them."""
 
     def __init__(self, row: MicroBatchRow, sequences: list[tuple[int, TrainingSequence]]):
         self._step = row.step
@@ -106,19 +117,23 @@ class _Training:
 
     @classmethod
     def find(cls, run: OpenRun, record: Rollout, offset: int) -> "_Training | None":
-        """Finds the rollout in the row at `offset`. Returns None if that record was deleted or lacks it."""
+        """Finds the rollout in the row at `offset`, and in those of its step that follow.
+
+        Returns None if that record was deleted or lacks it.
+        """
+        wanted = len(chains_of(record.completions))
+        found: list[tuple[int, TrainingSequence]] = []
+        first = None
         try:
-            row = run.reader("rows").at(offset)
+            for row, _ in run.reader("rows").read(offset, timeout_s=0):
+                assert isinstance(row, MicroBatchRow)
+                first = first or row
+                found += _in_row(row, record.rollout_id) if row.step == first.step else []
+                if row.step != first.step or len(found) == wanted:
+                    break
         except StreamError:
             return None
-        assert isinstance(row, MicroBatchRow)
-        found = [
-            (rank, sequence)
-            for rank, sequences in enumerate(row.micro_batches)
-            for sequence in sequences
-            if sequence.rollout_id == record.rollout_id
-        ]
-        return cls(row, found) if found else None
+        return cls(first, found) if first and found else None
 
     def tokens(self, completion: Completion, versions: np.ndarray, shown: slice) -> Answer:
         """Returns advantages, loss mask and lags of the completion's tokens; None if it is in no sequence."""

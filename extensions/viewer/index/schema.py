@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-SCHEMA = 2  # increase it when the tables change
+SCHEMA = 3  # increase it when the tables change
 TABLES = """
 CREATE TABLE positions (stream TEXT PRIMARY KEY, offset INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE words (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, word TEXT NOT NULL, UNIQUE (kind, word));
@@ -21,8 +21,8 @@ CREATE TABLE groups (
     PRIMARY KEY (held_out, group_id)
 ) WITHOUT ROWID;
 CREATE TABLE trainings (
-    rollout_id TEXT PRIMARY KEY, row_offset INTEGER NOT NULL, step INTEGER NOT NULL, advantage REAL NOT NULL,
-    lag INTEGER
+    rollout_id TEXT PRIMARY KEY, row_offset INTEGER NOT NULL, -- of its first row in the step
+    step INTEGER NOT NULL, advantage REAL NOT NULL, lag INTEGER, sampled INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE servers (
     url TEXT PRIMARY KEY, requests INTEGER NOT NULL, tokens INTEGER NOT NULL, aborted INTEGER NOT NULL,

@@ -62,12 +62,13 @@ class SlimRow(msgspec.Struct, frozen=True, tag="MicroBatchRow", tag_field="recor
 
 
 class Training(msgspec.Struct, frozen=True):
-    """The training of one rollout in a step."""
+    """The training of one rollout in a row of a step."""
 
     rollout_id: str
     step: int
     advantage: float  # mean over the sampled tokens
     lag: int | None  # largest lag of a token in the loss; None if the loss has no token of it
+    sampled: int  # number of sampled tokens
 
 
 NO_LAG = -(2**31)  # marks a sequence without tokens in the loss
@@ -94,6 +95,6 @@ def trainings_of(payload: memoryview) -> list[Training]:
         lag, total, count = of_rollouts.get(sequence.rollout_id, (NO_LAG, 0.0, 0))
         of_rollouts[sequence.rollout_id] = max(lag, found[0]), total + found[1], count + found[2]
     return [
-        Training(rollout_id, row.step, total / max(count, 1), None if lag == NO_LAG else lag)
+        Training(rollout_id, row.step, total / max(count, 1), None if lag == NO_LAG else lag, count)
         for rollout_id, (lag, total, count) in of_rollouts.items()
     ]

@@ -12,6 +12,17 @@ Versions = tuple[int, int] | tuple[None, None]  # (oldest, newest) version of a 
 OutcomeOf = Callable[[int], str | None]  # maps the id of a group to its outcome
 
 
+ADD_TRAINING = """
+INSERT INTO trainings VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (rollout_id) DO UPDATE SET
+    row_offset = IIF(step = excluded.step, row_offset, excluded.row_offset),
+    lag = IIF(step = excluded.step, COALESCE(MAX(lag, excluded.lag), lag, excluded.lag), excluded.lag),
+    advantage = IIF(step = excluded.step, (advantage * sampled + excluded.advantage * excluded.sampled)
+        / MAX(sampled + excluded.sampled, 1), excluded.advantage),
+    sampled = IIF(step = excluded.step, sampled, 0) + excluded.sampled,
+    step = excluded.step
+"""
+
+
 class Words(dict[tuple[str, str], int]):
     """Maps (kind, word) to the word's id in the table `words`. A lookup of a new word inserts it."""
 
@@ -65,13 +76,10 @@ class Tables:
         self.counts[held_out] += len(rows)
 
     def add_trainings(self, offset: int, trainings: Iterable[Training]) -> None:
-        """Adds the training of the rollouts in the row at the offset."""
+        """Adds the training of the rollouts in the row at the offset. Another row may have more of them."""
         self._db.executemany(
-            "INSERT INTO trainings VALUES (?, ?, ?, ?, ?) ON CONFLICT (rollout_id) DO UPDATE SET"
-            " row_offset = excluded.row_offset, advantage = excluded.advantage, step = excluded.step,"
-            " lag = CASE WHEN step = excluded.step THEN COALESCE(MAX(lag, excluded.lag), lag, excluded.lag)"
-            " ELSE excluded.lag END",
-            [(of.rollout_id, offset, of.step, of.advantage, of.lag) for of in trainings],
+            ADD_TRAINING,
+            [(of.rollout_id, offset, of.step, of.advantage, of.lag, of.sampled) for of in trainings],
         )
 
     def set_outcomes(self, outcomes: Mapping[int, str | None]) -> None:

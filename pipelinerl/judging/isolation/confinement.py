@@ -52,7 +52,7 @@ class Confinement:
         privileges.drop_capabilities()
         privileges.undumpable()
         die_with_parent()
-        self._limits.apply(count_processes=self._level is Level.PROCESS or self._of_programs)
+        self._limits.apply(count_processes=self._level is Level.PROCESS)
         if self._rules is not None:
             landlock.restrict(self._rules)
             os.close(self._rules)

@@ -23,7 +23,7 @@ def check_together(config: RunConfig, built: Mapping[str, Sequence[object]]) -> 
     terms = [objective, *built.get("regularisers", [])]
     _check_informed(domain, terms)
     if whole := [term for term in terms if needs_whole_rollouts(term)]:
-        _check_packing(config, whole[0])
+        _check_packing(built.get("packing", []), whole[0])
     _check_renewal(config, terms)
     of_rewards = getattr(advantage, "advantage", advantage)  # inside StepStd
     if components := getattr(advantage, "components", None):
@@ -46,8 +46,8 @@ def _check_who_renders(config: RunConfig) -> None:
         )
 
 
-def _check_packing(config: RunConfig, term: object) -> None:
-    if getattr(config.packing, "split_rollouts", False):
+def _check_packing(packings: Sequence[object], term: object) -> None:
+    if any(getattr(packing, "split_rollouts", False) for packing in packings):
         raise PlanError(
             f"packing.split_rollouts=true, and {type(term).__name__} needs all sequences of a rollout in one "
             "micro-batch: leave it out, or take an objective of tokens, such as cispo"

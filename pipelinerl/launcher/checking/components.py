@@ -44,12 +44,13 @@ def check_components(config: RunConfig) -> None:
     for name in ("domain", "packing", "sampler"):
         _check_is_class(name, getattr(config, name))
     domain = checked("domain", lambda: build_domain(config))
-    checked("packing", lambda: build_packing(config))
+    packing = checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
     if wrong := [name for name in config.token_fields if not name.isidentifier()]:
         raise PlanError(f"token_fields: {wrong[0]} is no name; use letters, digits and _")
-    built: dict[str, list[object]] = {"domain": [domain]} | {name: [] for name, _ in named}
+    built: dict[str, list[object]] = {"domain": [domain], "packing": [packing]}
+    built |= {name: [] for name, _ in named}
     for name, component in named:
         _check_is_class(name, component)
         instance = checked(name, lambda component=component: instantiate(component))

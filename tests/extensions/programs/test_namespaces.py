@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from re import fullmatch
 
 import psutil
@@ -14,8 +14,8 @@ from extensions.programs.cpp import Cpp
 from extensions.programs.messages import Box
 from extensions.programs.tasks import ProgramTask, Test
 from pipelinerl.judging.isolation import Limits
-from pipelinerl.judging.template import TemplateError
-from tests.extensions.programs.test_corpora import TASK, verifier
+from pipelinerl.judging.template import TemplateError, WorkerLostError
+from tests.extensions.programs.test_corpora import HONEST, TASK, is_template, outcomes, verifier
 
 pytestmark = pytest.mark.engines
 
@@ -105,18 +105,63 @@ def test_what_is_kept_of_the_compiler_is_bounded(monkeypatch):
     assert asyncio.run(kept()) == 3
 
 
-def test_a_compiler_that_is_killed_is_no_verdict_and_is_asked_again():
+@pytest.mark.parametrize("part", ["cc1plus", "ld", "g++"])
+def test_a_compiler_that_is_killed_is_no_verdict_and_is_asked_again(part):
     async def killed():
         async with compiler() as made:
             compiling = asyncio.create_task(made.compiled(SUM.replace("iostream", "bits/stdc++.h").encode()))
-            while not (
-                found := [p for p in psutil.Process().children(recursive=True) if p.name() == "cc1plus"]
-            ):
-                await asyncio.sleep(0.01)
-            found[0].kill()
+            while not compiling.done() and not kill_one(part):
+                await asyncio.sleep(0)
             return await compiling
 
     assert asyncio.run(killed()).is_fine
+
+
+def kill_one(name):
+    """Kills a descendant of this process with this name. Returns False if there is none."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if process.name() == name:
+                process.kill()
+                return True
+    return False
+
+
+def test_what_is_closed_starts_nothing_more():
+    async def closed():
+        async with compiler() as made:
+            compiling = asyncio.create_task(made.compiled(SUM.encode()))
+            while not made._compiler._template._ended:
+                await asyncio.sleep(0)
+            await made.close()
+            with pytest.raises(WorkerLostError):
+                await compiling
+        return [each for each in psutil.Process().children() if is_template(each)]
+
+    assert asyncio.run(closed()) == []
+
+
+GUESSES = {
+    "a refusal that is caught": "try:\n    open('x', 'w')\n    print('YES')\nexcept OSError: print('NO')",
+    "what a box has": "import os\nprint('YES' if os.path.exists('/judged') else 'NO')  # open",
+}
+
+
+@pytest.mark.parametrize("name", GUESSES)
+def test_a_program_has_one_guess(name):
+    texts = [fenced(GUESSES[name], "python")]
+    tasks = [ProgramTask([Test("", expected)]).encoded() for expected in ("YES", "NO")]
+    assert sorted(outcomes_of(texts, task)[0] for task in tasks) == ["right", "wrong"]
+
+
+def test_programs_that_write_files_are_right_wherever_they_run_first():
+    writing = [program for program in HONEST if "files" in program.outcome]
+
+    async def judged():
+        async with verifier("both") as judge:
+            return await outcomes(judge, writing)
+
+    assert set(asyncio.run(judged()).values()) == {"right"}
 
 
 @pytest.mark.parametrize("missing", ["bwrap", "g++"])

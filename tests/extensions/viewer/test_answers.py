@@ -1,9 +1,20 @@
 """What the viewer answers is what the records say."""
 
+import msgspec
 import numpy as np
 import pytest
 
-from tests.extensions.viewer.recorded_run import BEGIN, SERVERS, STEP_S
+from contracts.records import Settled, Started, StepClosed, VersionSpan
+from tests.builders import completion
+from tests.extensions.viewer.recorded_run import (
+    BEGIN,
+    SERVERS,
+    STEP_S,
+    RecordedRun,
+    member_of,
+    sequence_of,
+)
+from tests.extensions.viewer.viewers import viewing
 
 RUN = "runs/a-run"
 
@@ -122,3 +133,29 @@ def test_servers_are_listed_with_what_they_did(viewer):
 def test_the_list_of_runs_leaves_out_what_is_no_run(viewer):
     (run,) = viewer.get("runs")
     assert (run["name"], run["state"], run["step"], run["heldout_last"]) == ("a-run", "ended", 4, 1.0)
+
+
+def test_a_rollout_in_two_rows_of_its_step_is_read_from_both(tmp_path):
+    run = RecordedRun(tmp_path / "runs" / "split")
+    run.begin()
+    first = member_of(0, 0, 0, 1.0)
+    other = completion([7], [8, 9, 8], spans=[VersionSpan(0, 0, 3)], server=SERVERS[0])
+    both = msgspec.structs.replace(first, completions=[*first.completions, other])
+    run.append("actor_events", Started(group_id=0, rollouts=1, draw=0, problem=0, version=0, at=BEGIN))
+    run.append("rollouts", both)
+    for number, (part, advantage) in enumerate([(first, 0.5), (with_completion(first, other), -0.5)]):
+        row = run.row(0, [sequence_of(part, advantage)], [0] if number else [])
+        run.append("rows", msgspec.structs.replace(row, index=number, closes_step=bool(number)))
+    settled = Settled(group_ids=[0], rollouts=1, version=1)
+    run.append("trainer_events", StepClosed(version=1, rollouts=1, tokens=9, lag_histogram={0: 9}), settled)
+    run.end(1)
+    with viewing(tmp_path / "runs") as viewer:
+        (row,) = viewer.get("runs/split/rollouts")["rows"]
+        answer = viewer.get(f"runs/split/rollouts/{row['r']}")
+    assert [made["in_loss"] for made in answer["completions"]] == [[True] * 6, [True] * 3]
+    assert (answer["training"]["tokens_in_loss"], answer["training"]["row"]) == (9, 0)
+    assert row["advantage"] == pytest.approx((6 * 0.5 - 3 * 0.5) / 9)
+
+
+def with_completion(rollout, made):
+    return msgspec.structs.replace(rollout, completions=[made])
