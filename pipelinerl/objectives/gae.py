@@ -2,11 +2,11 @@
 
     A_t = Σ_l λ^l δ_{t+l},    δ_t = r_t + V_{t+1} − V_t
 
-t counts the tokens of a rollout that are in the loss. Prompts and masked tokens are skipped. Sequences come in
-the order of their first turns, so conversations that alternate in one attempt follow each other. V after
+t counts the tokens of a rollout that are in the loss. Prompts and masked tokens are skipped. Sequences come
+in the order of their first turns, so conversations that alternate in one attempt follow each other. V after
 the last token is 0. r_t = R_t − R_{t+1}, where R is the return. So the reward is at the rollout's end, or,
-with `credit=turn`, at the ends of its turns. Let e = R − V be the error of a value. Then
-δ_t = e_t − e_{t+1}, and
+with `credit=turn`, at the ends of its turns. Let e = R − V be the error of a value. Then δ_t = e_t −
+e_{t+1}, and
 
     A_t = e_t − (1 − λ) Σ_{l≥1} λ^{l−1} e_{t+l}
 
