@@ -38,9 +38,8 @@ __attribute__((constructor(101))) static void grow(void) {{
     if (limit.rlim_max >= {running.STACK_BYTES}) limit.rlim_cur = {running.STACK_BYTES};
     setrlimit(RLIMIT_STACK, &limit);
 }}"""
-OF_COMPILER = (
-    "^(g[+][+]|collect2|cc1plus|as|virtual memory)[ :]"  # how lines begin that no source has written
-)
+# How lines of the compiler begin that no source has written.
+OF_COMPILER = "^(g[+][+]|collect2|cc1plus|as|virtual memory)[ :]"
 COMPILE = f"""export LC_ALL=C
 echo '{STACK}' > stack.c
 {COMPILER} -std=gnu++17 -O2 -pipe -o made -x c++ - -x c stack.c 2> said && exec cat made
@@ -97,10 +96,9 @@ class Boxes:
         self._limits.apply(count_processes=False)
         names = (*running.ENVIRONMENT, ARENAS)
         kept = {name: os.environ[name] for name in names if name in os.environ}
-        os.execve(self._bubblewrap, [*command, "--", *self._executed(entry)], kept | {"HOME": DISK})
+        os.execve(self._bubblewrap, ["bwrap", *command, "--", *self._executed(entry)], kept | {"HOME": DISK})
 
     def _places(self) -> Iterator[str]:
-        yield "bwrap"
         yield from ALONE
         yield from ("--size", str(DISK_BYTES), "--tmpfs", DISK, "--chdir", DISK)
         yield from ("--symlink", DISK, "/dev/shm")  # of semaphores
@@ -138,7 +136,7 @@ class Boxes:
         tried = {Box.PYTHON: [sys.executable, "-I", "-c", ""], Box.COMPILER: [COMPILER, "--version"]}
         if self._kind not in tried:  # what is compiled needs less than the compiler
             return ""
-        command = [self._bubblewrap, *list(self._places())[1:], "--", *tried[self._kind]]
+        command = [self._bubblewrap, *self._places(), "--", *tried[self._kind]]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
