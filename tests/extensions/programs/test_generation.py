@@ -95,7 +95,6 @@ def test_the_command_makes_a_data_set(tmp_path, capsys):
     lines = [
         {"problem_id": "good", "submissions": [DOUBLE] * 10},
         {"problem_id": "nine", "submissions": planted},
-        {"problem_id": "random", "submissions": ["import os\nprint(os.urandom(8))\n"] * 10},
         {"problem_id": "few", "submissions": [DOUBLE]},
         {"problem_id": "broken", "submissions": [DOUBLE] * 10, "generator": "raise ValueError\n"},
     ]
