@@ -46,10 +46,11 @@ def test_where_the_trainer_lives_not_one_step_is_lost(tmp_path):
     servers = server_pids(run)
     hit(run, "pipelinerl.actor", after_steps=6)
     wait_for_record(run, "launcher_events", SaveWanted)
-    gate.open()
+    gate.allow(9)
     wait_for_record(run, "launcher_events", Restarted)
     assert launcher.poll() is None
     assert server_pids(run)[:1] == servers  # it was not started again
+    gate.open()
     status, err = finish(launcher)
     assert status == 0, err
     assert "actor has ended; the trainer saves its state" in err
