@@ -22,7 +22,8 @@ CREATE TABLE groups (
 ) WITHOUT ROWID;
 CREATE TABLE trainings (
     rollout_id TEXT PRIMARY KEY, row_offset INTEGER NOT NULL, -- of its first row in the step
-    step INTEGER NOT NULL, advantage REAL NOT NULL, lag INTEGER, sampled INTEGER NOT NULL
+    step INTEGER NOT NULL, advantage REAL NOT NULL, lag INTEGER, sampled INTEGER NOT NULL,
+    row_index INTEGER NOT NULL -- of its last row in the step
 ) WITHOUT ROWID;
 CREATE TABLE servers (
     url TEXT PRIMARY KEY, requests INTEGER NOT NULL, tokens INTEGER NOT NULL, aborted INTEGER NOT NULL,

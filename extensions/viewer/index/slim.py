@@ -58,6 +58,7 @@ class SlimSequence(msgspec.Struct, frozen=True):
 
 class SlimRow(msgspec.Struct, frozen=True, tag="MicroBatchRow", tag_field="record"):
     step: int
+    index: int
     micro_batches: list[list[SlimSequence]]
 
 
@@ -69,6 +70,7 @@ class Training(msgspec.Struct, frozen=True):
     advantage: float  # mean over the sampled tokens
     lag: int | None  # largest lag of a token in the loss; None if the loss has no token of it
     sampled: int  # number of sampled tokens
+    row: int  # index of the row in the step
 
 
 NO_LAG = -(2**31)  # marks a sequence without tokens in the loss
@@ -95,6 +97,8 @@ def trainings_of(payload: memoryview) -> list[Training]:
         lag, total, count = of_rollouts.get(sequence.rollout_id, (NO_LAG, 0.0, 0))
         of_rollouts[sequence.rollout_id] = max(lag, found[0]), total + found[1], count + found[2]
     return [
-        Training(rollout_id, row.step, total / max(count, 1), None if lag == NO_LAG else lag, count)
+        Training(
+            rollout_id, row.step, total / max(count, 1), None if lag == NO_LAG else lag, count, row.index
+        )
         for rollout_id, (lag, total, count) in of_rollouts.items()
     ]

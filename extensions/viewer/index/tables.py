@@ -12,14 +12,18 @@ Versions = tuple[int, int] | tuple[None, None]  # (oldest, newest) version of a 
 OutcomeOf = Callable[[int], str | None]  # maps the id of a group to its outcome
 
 
+# A later row of the step adds to the training. A resumed run, which begins the step again, replaces it.
 ADD_TRAINING = """
-INSERT INTO trainings VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (rollout_id) DO UPDATE SET
-    row_offset = IIF(step = excluded.step, row_offset, excluded.row_offset),
-    lag = IIF(step = excluded.step, COALESCE(MAX(lag, excluded.lag), lag, excluded.lag), excluded.lag),
-    advantage = IIF(step = excluded.step, (advantage * sampled + excluded.advantage * excluded.sampled)
-        / MAX(sampled + excluded.sampled, 1), excluded.advantage),
-    sampled = IIF(step = excluded.step, sampled, 0) + excluded.sampled,
-    step = excluded.step
+INSERT INTO trainings VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (rollout_id) DO UPDATE SET
+    row_offset = IIF(step = excluded.step AND row_index < excluded.row_index,
+        row_offset, excluded.row_offset),
+    lag = IIF(step = excluded.step AND row_index < excluded.row_index,
+        COALESCE(MAX(lag, excluded.lag), lag, excluded.lag), excluded.lag),
+    advantage = IIF(step = excluded.step AND row_index < excluded.row_index,
+        (advantage * sampled + excluded.advantage * excluded.sampled) / MAX(sampled + excluded.sampled, 1),
+        excluded.advantage),
+    sampled = IIF(step = excluded.step AND row_index < excluded.row_index, sampled, 0) + excluded.sampled,
+    step = excluded.step, row_index = excluded.row_index
 """
 
 
@@ -79,7 +83,7 @@ class Tables:
         """Adds the training of the rollouts in the row at the offset. Another row may have more of them."""
         self._db.executemany(
             ADD_TRAINING,
-            [(of.rollout_id, offset, of.step, of.advantage, of.lag, of.sampled) for of in trainings],
+            [(of.rollout_id, offset, of.step, of.advantage, of.lag, of.sampled, of.row) for of in trainings],
         )
 
     def set_outcomes(self, outcomes: Mapping[int, str | None]) -> None:

@@ -143,9 +143,11 @@ def test_a_rollout_in_two_rows_of_its_step_is_read_from_both(tmp_path):
     both = msgspec.structs.replace(first, completions=[*first.completions, other])
     run.append("actor_events", Started(group_id=0, rollouts=1, draw=0, problem=0, version=0, at=BEGIN))
     run.append("rollouts", both)
-    for number, (part, advantage) in enumerate([(first, 0.5), (with_completion(first, other), -0.5)]):
-        row = run.row(0, [sequence_of(part, advantage)], [0] if number else [])
-        run.append("rows", msgspec.structs.replace(row, index=number, closes_step=bool(number)))
+    parts = [first, with_completion(first, other)]
+    for made, advantages in enumerate([(7.0, 7.0), (0.5, -0.5)]):  # a resumed run makes the step again
+        for number, (part, advantage) in enumerate(zip(parts, advantages, strict=True)):
+            row = run.row(0, [sequence_of(part, advantage)], [0] if made and number else [])
+            run.append("rows", msgspec.structs.replace(row, index=number, closes_step=bool(made and number)))
     settled = Settled(group_ids=[0], rollouts=1, version=1)
     run.append("trainer_events", StepClosed(version=1, rollouts=1, tokens=9, lag_histogram={0: 9}), settled)
     run.end(1)
