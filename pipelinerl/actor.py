@@ -75,7 +75,7 @@ class Actor:
         self.domain = build_domain(config)
         self._sampler = build_sampler(config, self.domain)
         self._rewards = [instantiate(component) for component in config.rewards]
-        self._admission = admission_of(config)
+        self._admission = admission_of(config, self.domain.acts)
         self._pool = ServerPool(config.inference.requests_at_first)
         self._judge = build_judge(config.judging)
         self._failures = FirstFailures("rollouts")
@@ -96,7 +96,7 @@ class Actor:
         tail(streams.reader("launcher_events"), self._launched.offset, self._incoming)
         self._metrics = RolloutMetrics(run_dir)
         spans = Spans(run_dir, "actor")
-        self._occupancy = OccupancyTimes(spans)
+        self._occupancy = OccupancyTimes(spans, self.domain.acts)
         self._version = -1
         self._resume(resumed)
         self._groups = PendingGroups(config.group_size)
@@ -170,7 +170,7 @@ class Actor:
                 in_flight=self._pool.in_flight,
                 capacity=self._pool.capacity,
                 under_way=on_servers - self._slots.between_segments,
-                away=self._slots.judging,
+                away=self._slots.away,
                 blocked_by=self._why_slots_are_free(),
             )
         )
@@ -244,6 +244,7 @@ class Actor:
             self._config.rollout,
             self._config.token_fields,
             self._slots.leave_slot,
+            self._slots.slot_while_away,
             self._failures,
         )
         self.gate.published(published)
@@ -288,7 +289,7 @@ class Actor:
 
     @property
     def _slots_in_use(self) -> int:
-        return len(self._rolling) - self._slots.between_segments - self._slots.judging
+        return len(self._rolling) - self._slots.between_segments - self._slots.away
 
     def _slot_freed(self) -> None:
         self._incoming.put_nowait(SlotFreed())

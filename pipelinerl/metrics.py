@@ -24,7 +24,8 @@ names, and readers ignore unknown names. A number that is not finite is written 
                   the time since then, places_s seconds: places_busy, the share of the request slots in
                   use; blocked_<word>, the share of the time with an unused slot, for each word of
                   `BlockedBy`. Shares of the started rollouts: outside_requests (without a request),
-                  judged_share (waiting for a judgement). Also in_flight, rollouts_finished.
+                  judged_share (waiting for a judgement), or agent_share (programs between two requests).
+                  Also in_flight, rollouts_finished.
                   Every ten seconds: in_flight, including evaluations; rollouts_under_way, all started ones;
                   and since the process started rollouts_finished, and attempts_finished at held-out problems.
                   At an evaluation, with step = the version at its start: heldout_success,
@@ -65,6 +66,7 @@ class BlockedBy(StrEnum):
     WEIGHTS = "weights"  # all servers are held, because their weights must not be used
     PAUSED = "gate"  # the trainer waits until no request is in flight (`schedule: async`)
     JUDGING = "judging"  # too many rollouts wait for a judgement
+    AGENTS = "agents"  # too many programs are between their requests
     LAG = "lag"  # another group could exceed the lag limit
     BEHIND = "behind"  # another group could exceed it, because a server has an older version
     QUEUE = "queue"  # enough rollouts wait for the trainer

@@ -1,17 +1,16 @@
 """Runs programs on tests, one confined process for each test. The judging service calls it."""
 
 import asyncio
-import fcntl
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 
 from extensions.programs.messages import EXECUTED, ProgramSetup, RunProgram
 from extensions.programs.statuses import NOT_DECIDED, Status
+from pipelinerl.judging.in_memory import in_memory
 from pipelinerl.judging.isolation import Level, clean_environment
 from pipelinerl.judging.template import Template, TemplateError, WorkerLostError
 from pipelinerl.judging.worker_messages import LOST, Ended
@@ -25,7 +24,6 @@ PATIENCE = 20  # longest time of a program on a busy machine, in its longest CPU
 GRACE_S = 5.0  # after which a template is lost that has not ended a program
 LOST_S = 0.2  # wait after a process that could not begin
 READ_BYTES = 1 << 16  # of a pipe that are read at once
-SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 KILLED = -9
 TOO_MUCH_TIME = -24  # SIGXCPU
 
@@ -174,16 +172,3 @@ def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
     stack.enter_context(reading)
     stack.enter_context(writing)
     return reading, writing
-
-
-@contextmanager
-def in_memory(data: bytes) -> Iterator[int]:
-    """Yields the descriptor of a file with this content, which has no name and cannot be changed."""
-    file = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.write(file, data)
-        os.lseek(file, 0, os.SEEK_SET)
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
-        yield file
-    finally:
-        os.close(file)

@@ -1,10 +1,18 @@
-"""The time limit of one attempt, which is paused during waits that no server causes."""
+"""The time limit of one attempt, which is paused during waits that no server causes, and its request slot."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 
 ReleaseSlot = Callable[[], AbstractContextManager[None]]
+SlotWhileAway = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class AttemptClock:
@@ -55,25 +63,37 @@ class AttemptClock:
                 limit.reschedule(None if end is None else end - seconds)
 
 
-class JudgementWait:
-    """A context in which one attempt waits for judgements, with its clock paused and without a request slot.
+class AttemptSlot:
+    """The request slot of one attempt, which it releases while it is away, with its clock paused.
 
-    An attempt may wait for several judgements at once.
+    An attempt is away while it waits for a judgement, or for a program. It may do so several times at once.
 
-    release_slot: context in which another attempt may use the attempt's request slot.
+    release: context in which another attempt may use the slot.
+    while_away: context of a request that an attempt makes while it is away.
+    acquire: waits for a slot, after the attempt was away.
     """
 
-    def __init__(self, clock: AttemptClock, release_slot: ReleaseSlot):
+    def __init__(
+        self,
+        clock: AttemptClock,
+        release: ReleaseSlot,
+        while_away: SlotWhileAway,
+        acquire: Callable[[], Awaitable[None]],
+    ):
         self._clock = clock
-        self._release_slot = release_slot
+        self._release = release
+        self._while_away = while_away
+        self._acquire = acquire
         self._waits = 0
         self._stack = ExitStack()
+        self._is_released = False
 
     @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def away(self) -> Iterator[None]:
         self._waits += 1
         if self._waits == 1:
-            self._stack.enter_context(self._release_slot())
+            self._is_released = True
+            self._stack.enter_context(self._release())
             self._stack.enter_context(self._clock.paused())
         try:
             yield
@@ -81,3 +101,19 @@ class JudgementWait:
             self._waits -= 1
             if self._waits == 0:
                 self._stack.close()
+
+    @asynccontextmanager
+    async def requesting(self) -> AsyncIterator[None]:
+        """The context of a request, which waits for a slot if the attempt has none."""
+        if self._waits:
+            async with self._while_away():
+                self._clock.resume()
+                try:
+                    yield
+                finally:
+                    self._clock.stop()
+            return
+        if self._is_released:
+            self._is_released = False
+            await self._acquire()
+        yield

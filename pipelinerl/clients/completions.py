@@ -45,6 +45,7 @@ class Sampling:
     max_tokens: int
     seed: int | None = None  # None = sampling is not reproducible
     vocabulary: int | None = None  # size of the model's vocabulary; None = unknown
+    stop: tuple[str, ...] = ()  # texts at which the server ends an answer
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class Asked:
         }
         if self.sampling.seed is not None:
             body["seed"] = self.sampling.seed
+        if self.sampling.stop:
+            body["stop"] = list(self.sampling.stop)
         if self.tools:
             body["tools"] = self.tools
         if self.arrays:

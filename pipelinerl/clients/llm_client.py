@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -50,13 +50,14 @@ class LLMClient:
     judge: client of the judging service, if the domain has verifiers.
     forms: the response formats of the servers; if None, requests are for lists and single completions.
     newest: returns the newest version that the trainer has made, if that is known.
-    acquire_slot: waits for a request slot between two segments, and after a judgement.
+    acquire_slot: waits for a request slot between two segments.
 
     Set for each try of an attempt, by the runner:
 
     options: options of the chat template.
     attempt: the requests of this try.
-    while_judging: context of a wait for a judgement.
+    away: context of a wait for a judgement.
+    requesting: context of a completion, which needs a request slot.
     soft_deadline: context of requests that extend earlier tokens; raises TimeoutError at the deadline.
     """
 
@@ -72,10 +73,20 @@ class LLMClient:
     newest: Callable[[], int] | None = None
     acquire_slot: Callable[[], Awaitable[None]] = immediately
     attempt: AttemptRequests | None = None
-    while_judging: Callable[[], AbstractContextManager[None]] = nullcontext
+    away: Callable[[], AbstractContextManager[None]] = nullcontext
+    requesting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     soft_deadline: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     _requests: Counter[bytes] = field(default_factory=Counter)  # numbers of seeded requests, by prompt
-    _slot_released: bool = False  # True after a judgement, until the next request
+
+    def limited(self, max_tokens: int | None = None, stop: Sequence[str] = ()) -> "LLMClient":
+        """Returns a client of the same attempt whose answers end earlier: at a text, or at a length.
+
+        Answers that end at a text are sampled in one segment, because a text may span two.
+        """
+        most = min(max_tokens or self.sampling.max_tokens, self.sampling.max_tokens)
+        sampling = replace(self.sampling, max_tokens=most, stop=tuple(stop))
+        segments = replace(self.segments, segment_tokens=None) if stop else self.segments
+        return replace(self, sampling=sampling, segments=segments)
 
     def of_attempt(
         self, name: str, avoid: str | None = None, options: Mapping[str, Option] | None = None
@@ -104,8 +115,14 @@ class LLMClient:
         turn. At the soft deadline, the answer ends as at the token limit. Raises RequestRefusedError or a
         ServerFaultError.
         """
+        async with self.requesting():
+            return await self._answer(messages, after, tools)
+
+    async def _answer(
+        self, messages: list[dict[str, str]], after: Answer | None, tools: list[dict] | None
+    ) -> Answer:
         asked, prompt = await self._asked(messages, after, tools)
-        first = self._first(prompt, tools if prompt is messages else None)
+        first = self._request(prompt, self.sampling.max_tokens, tools if prompt is messages else None)
         answer = await (self._before_deadline(first) if after else first)
         if answer is None:
             answer = Answer("", without_tokens(prompt, self.sampling.temperature))
@@ -143,8 +160,7 @@ class LLMClient:
         """Returns the judgement of a verifier of the domain on `text`. Raises JudgeError."""
         if self.judge is None:
             raise JudgeError(f"no judging service runs, because the domain names no verifier {verifier}")
-        with self.while_judging():
-            self._slot_released = True
+        with self.away():
             return await self.judge.judged(verifier, task, text)
 
     async def _asked(
@@ -185,12 +201,6 @@ class LLMClient:
         if self.attempt:
             self.attempt.malformed_calls += parsed.malformed
         return Answer(parsed.text, completion, parsed.calls, asked, parsed)
-
-    async def _first(self, prompt: Prompt, tools: list[dict] | None) -> Answer:
-        if self._slot_released:
-            self._slot_released = False
-            await self.acquire_slot()
-        return await self._request(prompt, self.sampling.max_tokens, tools)
 
     async def _next(self, completion: Completion) -> Answer:
         await self.acquire_slot()

@@ -63,7 +63,8 @@ async def main(run_dir: Path, options: JudgingConfig) -> None:
             levels = [str(level), *(verifier.level for verifier in hosted.values() if verifier.level)]
             write_level(file, "; ".join(dict.fromkeys(levels)), why_not)
             log.info("%d workers are ready", options.processes)
-            measurements = Measurements(options.processes)
+            own = {name for name, verifier in hosted.items() if verifier.at_once}
+            measurements = Measurements(options.processes, own)
             service = Service(workers, hosted, options, measurements, askers | {os.getuid()})
             async with await asyncio.start_unix_server(service.serve, sock=listening):
                 while True:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import (
     LONGEST_TEXT,
+    Abandoned,
     Encoded,
     FrameError,
     Judgement,
     Question,
+    Renewed,
     Reply,
     frame,
     read_frame,
@@ -58,10 +61,18 @@ class Connection:
         try:
             await self._send(question)
             return await self._open[number]
+        except asyncio.CancelledError:
+            self._abandon(number)
+            raise
         except OSError as error:
             raise ConnectionLostError from error
         finally:
             del self._open[number]
+
+    def _abandon(self, number: int) -> None:
+        """Tells the service to end its work on a question."""
+        if not self.is_lost:
+            self._writer.write(frame(Abandoned(number)))
 
     async def _send(self, question: bytes) -> None:
         """Sends a question after the previous ones, because asyncio copies its whole buffer at each write."""
@@ -105,7 +116,7 @@ class JudgingClient:
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
         """Returns the judgement of a verifier on a text.
 
-        `task` is the verifier's input, and picklable; `Encoded` for a hosted verifier.
+        `task` is the verifier's input, and picklable; `Encoded` or `Renewed` for a hosted verifier.
 
         Raises JudgeError if all tries failed or timed out, or the task is too long to send.
         """
@@ -114,8 +125,10 @@ class JudgingClient:
         readable = text.encode(errors="replace").decode()  # lone surrogates cannot be encoded
         self.waiting += 1
         try:
+            if isinstance(task, Renewed):
+                return await self._tried(verifier, task.make, readable)
             sent = bytes(task) if isinstance(task, Encoded) else pickle.dumps(task)
-            return await self._tried(verifier, sent, readable)
+            return await self._tried(verifier, lambda: sent, readable)
         except FrameError as error:
             raise JudgeError(f"{verifier}: {error}") from error
         finally:
@@ -133,7 +146,7 @@ class JudgingClient:
         if isinstance(connection, Connection):
             await connection.close()
 
-    async def _tried(self, verifier: str, task: bytes, text: str) -> Judgement:
+    async def _tried(self, verifier: str, task: Callable[[], bytes], text: str) -> Judgement:
         patience_s = self._options.queue_s + 2 * self._options.longest_s(verifier)
         for attempt in range(self._options.retries + 1):
             try:
@@ -157,11 +170,11 @@ class JudgingClient:
         if self._failures and judgement.word not in ("no_answer", "undecided"):  # a verifier has judged it
             self._failures.succeeded()
 
-    async def _reply(self, verifier: str, task: bytes, text: str) -> Reply:
+    async def _reply(self, verifier: str, task: Callable[[], bytes], text: str) -> Reply:
         while True:
             connection = await self._connection()
             try:
-                return await connection.ask(verifier, task, text)
+                return await connection.ask(verifier, task(), text)
             except ConnectionLostError:
                 continue
 

@@ -112,7 +112,11 @@ class ForkServer(abc.ABC):
     def _end(self, worker: int) -> None:
         for process, number in self._numbers.items():
             if number == worker:
-                os.kill(process, signal.SIGKILL)
+                self.end(process)
+
+    def end(self, process: int) -> None:
+        """Ends a process."""
+        os.kill(process, signal.SIGKILL)
 
     def _reap(self) -> None:
         """Reaps ended children, and kills adopted processes, which ended ones had started."""

@@ -15,6 +15,8 @@ class HostedVerifier(abc.ABC):
     specification has `_hosted_`, the longest seconds of a verdict.
     """
 
+    at_once: int | None = None  # questions that it judges at once; None = `judging.workers`, with the others
+
     @abc.abstractmethod
     async def start(self, level: Level) -> None:
         """Starts what it needs, confined at this level. Raises TemplateError with the reason."""
@@ -26,7 +28,10 @@ class HostedVerifier(abc.ABC):
 
     @abc.abstractmethod
     async def judged(self, task: bytes, text: str) -> Judgement:
-        """Returns the judgement. Raises VerifierError for a task that it cannot read, and WorkerLostError."""
+        """Returns the judgement. Raises VerifierError for a task that it cannot read, and WorkerLostError.
+
+        It is cancelled if nobody waits for the judgement any more.
+        """
 
     @abc.abstractmethod
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -26,9 +26,10 @@ class OfVerifier:
 class Measured:
     """The times of one question, from its arrival to its reply."""
 
-    def __init__(self, of: OfVerifier, all_: "Measurements"):
+    def __init__(self, of: OfVerifier, all_: "Measurements", in_worker: bool):
         self._of = of
         self._all = all_
+        self._in_worker = in_worker
         self._arrived = time.monotonic()
         self._began: float | None = None
 
@@ -44,14 +45,18 @@ class Measured:
         if self._began is not None:
             spent_s = time.monotonic() - self._began
             self._of.seconds.append(spent_s)
-            self._all.busy_s += spent_s
+            self._all.busy_s += spent_s if self._in_worker else 0.0
 
 
 class Measurements:
-    """The measurements of all verifiers. workers: the number of workers, for `busy_share`."""
+    """The measurements of all verifiers.
 
-    def __init__(self, workers: int):
+    workers: the number of workers, for `busy_share`. own: verifiers that occupy no worker.
+    """
+
+    def __init__(self, workers: int, own: Collection[str] = ()):
         self._workers = workers
+        self._own = own
         self._verifiers: defaultdict[str, OfVerifier] = defaultdict(OfVerifier)
         self._since = time.monotonic()
         self.waiting = 0
@@ -61,7 +66,7 @@ class Measurements:
     @contextmanager
     def question(self, verifier: str) -> Iterator[Measured]:
         """Measures one question, which arrives at the start of the block and has its reply at the end."""
-        measured = Measured(self._verifiers[verifier], self)
+        measured = Measured(self._verifiers[verifier], self, verifier not in self._own)
         self.waiting += 1
         try:
             yield measured

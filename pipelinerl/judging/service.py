@@ -16,7 +16,7 @@ from pathlib import Path
 from pipelinerl.judging.hosted import HostedVerifier
 from pipelinerl.judging.measurements import Measurements
 from pipelinerl.judging.options import JudgingConfig
-from pipelinerl.judging.wire import FrameError, Judgement, Question, Reply, frame, read_frame
+from pipelinerl.judging.wire import Abandoned, FrameError, Judgement, Question, Reply, frame, read_frame
 from pipelinerl.judging.workers import TemplateError, VerifierError, WorkerLostError, Workers
 
 LONGEST_QUEUE = 10_000  # questions; while the queue is full, the service reads no further ones
@@ -41,31 +41,43 @@ class Service:
         self._measurements = measurements
         self._askers = askers
         self._queue = asyncio.Semaphore(LONGEST_QUEUE)
-        self._free = asyncio.Semaphore(options.processes)
+        free = asyncio.Semaphore(options.processes)
+        self._free = {
+            name: asyncio.Semaphore(verifier.at_once) if verifier.at_once else free
+            for name, verifier in hosted.items()
+        }
+        self._workers_free = free
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers the questions of one connection until it is closed."""
-        tasks: set[asyncio.Task[None]] = set()
+        tasks: dict[int, asyncio.Task[None]] = {}  # by the numbers of their questions
         try:
             self._check(writer.get_extra_info("socket"))
-            while question := await self._next(reader):
+            while question := await self._next(reader, tasks):
                 task = asyncio.create_task(self._answer(question, writer))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+                tasks[question.number] = task
+                task.add_done_callback(lambda _, number=question.number: tasks.pop(number))
                 task.add_done_callback(lambda _: self._queue.release())
         except (FrameError, OSError) as error:
             log.warning("a connection is closed: %s", error)
         finally:
-            for task in tasks:
+            for task in tasks.values():
                 task.cancel()
             writer.close()
 
-    async def _next(self, reader: asyncio.StreamReader) -> Question | None:
-        """Waits until the queue is not full, and returns the next question. Raises FrameError and OSError."""
+    async def _next(
+        self, reader: asyncio.StreamReader, tasks: Mapping[int, asyncio.Task[None]]
+    ) -> Question | None:
+        """Waits until the queue is not full, and returns the next question. Raises FrameError and OSError.
+
+        Meanwhile it ends the tasks of questions that are abandoned.
+        """
         await self._queue.acquire()
         question = None
         try:
-            question = await read_frame(reader, Question)
+            while isinstance(question := await read_frame(reader, Question | Abandoned), Abandoned):
+                if question.number in tasks:
+                    tasks[question.number].cancel()
         finally:
             if question is None:
                 self._queue.release()
@@ -88,16 +100,17 @@ class Service:
 
     async def _reply(self, question: Question) -> Reply:
         with self._measurements.question(question.verifier) as measured:
+            free = self._free.get(question.verifier, self._workers_free)
             try:
                 async with asyncio.timeout(self._options.queue_s):
-                    await self._free.acquire()
+                    await free.acquire()
             except TimeoutError:
                 return Reply(question.number, failed=f"no worker was free for {self._options.queue_s:g} s")
             try:
                 measured.begin()
                 reply = await self._judged(question)
             finally:
-                self._free.release()
+                free.release()
             if reply.judgement:
                 measured.judged(reply.judgement)
             return reply

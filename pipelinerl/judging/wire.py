@@ -2,11 +2,11 @@
 
 import asyncio
 import struct
-from typing import TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
-
-Message = TypeVar("Message", bound=msgspec.Struct)
 
 LONGEST_FRAME = 32 << 20  # bytes
 LONGEST_TEXT = 4 << 20  # characters; a longer text is not sent
@@ -20,6 +20,7 @@ class Judgement(msgspec.Struct, frozen=True):
         that the answer exceeded: time, memory, length, processes, files or output. It is `meaning` if the
         verdict depends on the problem.
     components: parts of the reward by name; their sum is the reward.
+    said: what a hosted verifier tells its domain besides.
     """
 
     reward: float
@@ -27,6 +28,7 @@ class Judgement(msgspec.Struct, frozen=True):
     outcome: str
     components: dict[str, float] = {}
     metrics: dict[str, float] = {}
+    said: str = ""
 
     @property
     def word(self) -> str:
@@ -43,7 +45,14 @@ class Encoded(bytes):
     """A verifier's input that is sent as it is, because a hosted verifier reads it in the service."""
 
 
-class Question(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Renewed:
+    """A hosted verifier's input that is made anew each time that the question is sent."""
+
+    make: Callable[[], Encoded]
+
+
+class Question(msgspec.Struct, frozen=True, tag=True):
     """One answer to judge. task: the verifier's input, pickled by the client; only a worker unpickles it.
 
     The task of a hosted verifier is `Encoded` instead.
@@ -53,6 +62,12 @@ class Question(msgspec.Struct, frozen=True):
     verifier: str
     task: bytes
     text: str
+
+
+class Abandoned(msgspec.Struct, frozen=True, tag=True):
+    """Nobody waits for the reply to the question with this number."""
+
+    number: int
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -76,8 +91,8 @@ def frame(message: msgspec.Struct) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-async def read_frame(reader: asyncio.StreamReader, kind: type[Message]) -> Message | None:
-    """Returns the next message, or None at the end of the stream. Raises FrameError."""
+async def read_frame(reader: asyncio.StreamReader, kind: Any) -> Any:
+    """Returns the next message, of this type, or None at the end of the stream. Raises FrameError."""
     try:
         (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
         if length > LONGEST_FRAME:
@@ -88,4 +103,4 @@ async def read_frame(reader: asyncio.StreamReader, kind: type[Message]) -> Messa
             raise FrameError("the stream ended inside a frame") from error
         return None
     except msgspec.MsgspecError as error:
-        raise FrameError(f"a frame holds no {kind.__name__}: {error}") from error
+        raise FrameError(f"a frame holds no message: {error}") from error

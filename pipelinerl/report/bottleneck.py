@@ -27,6 +27,7 @@ class Finding(StrEnum):
     TRAINING = "training"
     UPDATE = "update"
     VERIFIER = "verifier"
+    AGENT = "agent"
     REFERENCE = "reference"
     LAG = "lag"
     QUIESCING = "quiescing"
@@ -78,7 +79,13 @@ def _held_back(m: Measurements) -> float:
     return sum(share for word, share in m.blocked.items() if word in AFTER_GENERATION)
 
 
-AFTER_GENERATION = (BlockedBy.LAG, BlockedBy.QUEUE, BlockedBy.JUDGING, "unread")  # "unread": in older runs
+AFTER_GENERATION = (
+    BlockedBy.LAG,
+    BlockedBy.QUEUE,
+    BlockedBy.JUDGING,
+    BlockedBy.AGENTS,
+    "unread",
+)  # "unread": in older runs
 
 
 def _turns(m: Measurements) -> Bottleneck | None:
@@ -174,6 +181,13 @@ def _verifier(m: Measurements) -> Bottleneck | None:
     workers_busy = m.judging is not None and m.judging > BUSY
     if m.wait < WAITS or m.busy > BUSY or (m.outside < OUTSIDE and not workers_busy):
         return None
+    if m.agents is not None and m.outside >= OUTSIDE:
+        return Bottleneck(
+            Finding.AGENT,
+            f"the trainer waited {m.wait:.0%} of the time, and {m.agents:.0%} of the rollouts under way were "
+            f"programs between two requests{_why_free(m)}",
+            "more programs at once (domain.agent.programs, judging.max_waiting), or quicker tools",
+        )
     judging = f", and the workers that judge were {m.judging:.0%} busy" if m.judging is not None else ""
     return Bottleneck(
         Finding.VERIFIER,

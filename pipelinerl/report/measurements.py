@@ -30,6 +30,7 @@ class Measurements:
     busy: float  # share of the request slots in use
     blocked: Mapping[str, float]  # share of the time with an unused slot, by the reason in `BlockedBy`
     outside: float  # share of the started rollouts without a request on a server
+    agents: float | None  # share of the started rollouts whose programs are between requests
     scoring: float | None  # mean number of rows at the reference
     judging: float | None  # share of the judging workers' time
     useful: float | None  # share of the sampled tokens that entered the loss
@@ -97,6 +98,7 @@ class MetricLines:
                 for name in sorted({n for line in places for n in line if n.startswith(BLOCKED)})
             },
             outside=_mean(places, "outside_requests"),
+            agents=_plain_mean(places, "agent_share"),
             scoring=grown["reference_s"] / seconds if "reference_s" in grown else None,
             judging=_plain_mean(within["judging"], "busy_share"),
             useful=_ratio(grown["useful_tokens"], grown["sampled_tokens"]),

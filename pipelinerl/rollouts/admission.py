@@ -53,6 +53,7 @@ class Admission:
 
     slots: request slots of all servers; updated by the actor.
     most_judging: the number of rollouts that may wait for a judgement; None = twice `slots`.
+    away: the reason if more wait.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class Admission:
         max_lag: int | None,
         slots: int,
         most_judging: int | None = None,
+        away: BlockedBy = BlockedBy.JUDGING,
     ):
         self._batch_size = batch_size
         self._group_size = group_size
         self._limit = None if max_lag is None else (max_lag + 1) * batch_size
         self._pace = Pace(min(1.0, group_size / (REMEMBERED_STEPS * batch_size)))
         self._most_judging = most_judging
+        self._away = away
         self.slots = slots
         self.started = 0
         self.finished = 0  # rollouts of complete groups
@@ -81,7 +84,7 @@ class Admission:
         if self.paused:
             return BlockedBy.PAUSED
         if self.judging > (self._most_judging or 2 * self.slots):
-            return BlockedBy.JUDGING
+            return self._away
         with_another = self.started - self.settled + self._group_size
         if self._limit is not None and with_another > self._limit:
             return BlockedBy.LAG
@@ -111,12 +114,13 @@ class Admission:
         assert self.settled <= self.started, "more rollouts settled than started"
 
 
-def admission_of(config: RunConfig) -> Admission:
-    """Returns the admission of a run, with the limits in its configuration."""
+def admission_of(config: RunConfig, acts: bool) -> Admission:
+    """Returns the admission of a run, with the limits in its configuration. acts: of the domain."""
     return Admission(
         config.batch_size,
         config.group_size,
         config.lag_limit,
         config.requests_in_flight,
         config.judging.max_waiting,
+        BlockedBy.AGENTS if acts else BlockedBy.JUDGING,
     )

@@ -22,14 +22,15 @@ class Occupancy:
     in_flight: int  # requests of training rollouts
     capacity: int  # request slots of all servers
     under_way: int  # started rollouts, except those that wait for a slot
-    away: int  # those of them that wait for a judgement
+    away: int  # those of them that wait for a judgement, or for a program between its requests
     blocked_by: BlockedBy | None
 
 
 @dataclass
 class OccupancySums:
-    """Sums of samples, each weighted by the seconds since the previous one."""
+    """Sums of samples, each weighted by the seconds since the previous one. acts: of the domain."""
 
+    acts: bool = False
     seconds: float = 0.0
     sums: Counter[str] = field(default_factory=Counter)
     blocked: Counter[str] = field(default_factory=Counter)
@@ -50,7 +51,7 @@ class OccupancySums:
             "places_s": self.seconds,
             "places_busy": _share(self.sums["in_flight"], self.sums["capacity"]),
             "outside_requests": _share(outside, self.sums["under_way"]),
-            "judged_share": _share(self.sums["away"], self.sums["under_way"]),
+            "agent_share" if self.acts else "judged_share": _share(self.sums["away"], self.sums["under_way"]),
             **{f"blocked_{word}": seconds / self.seconds for word, seconds in self.blocked.items()},
         }
 
@@ -62,10 +63,11 @@ class OccupancySums:
 class OccupancyTimes:
     """The sums of the current second, for the spans, and of the current version, for the metrics."""
 
-    def __init__(self, spans: Spans):
+    def __init__(self, spans: Spans, acts: bool = False):
         self._spans = spans
+        self._acts = acts
         self._last: float | None = None  # time of the last sample
-        self._of_version = OccupancySums()
+        self._of_version = OccupancySums(self._acts)
         self._of_second = OccupancySums()
 
     def sample(self, occupancy: Occupancy) -> None:
@@ -86,7 +88,7 @@ class OccupancyTimes:
     def of_version(self) -> dict[str, float]:
         """Returns the metrics of the time since the last call."""
         metrics = self._of_version.metrics()
-        self._of_version = OccupancySums()
+        self._of_version = OccupancySums(self._acts)
         return metrics
 
 

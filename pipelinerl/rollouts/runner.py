@@ -17,7 +17,7 @@ import msgspec
 from contracts.errors import ErrorCode
 from contracts.records import Completion, Failure, Rollout
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
-from pipelinerl.clients.attempt_clock import AttemptClock, JudgementWait, ReleaseSlot
+from pipelinerl.clients.attempt_clock import AttemptClock, AttemptSlot, ReleaseSlot, SlotWhileAway
 from pipelinerl.clients.faults import (
     InvalidResponseError,
     RequestRefusedError,
@@ -26,7 +26,7 @@ from pipelinerl.clients.faults import (
 )
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.config import RolloutConfig
-from pipelinerl.domains.base import Attempt, Domain, Problem
+from pipelinerl.domains.base import Attempt, AttemptFailedError, Domain, Problem
 from pipelinerl.errors import GaveUpError
 from pipelinerl.errors.first_failures import FirstFailures
 from pipelinerl.errors.part_faults import describe_fault
@@ -67,6 +67,7 @@ class RolloutRunner:
     token_fields: declared token fields, which every attempt must have. None = record no fields, because the
         rollouts are not trained on.
     release_slot: context in which another attempt may use this one's request slot, during a judgement.
+    slot_while_away: context of a request in such a context.
     failures: counts failures, and raises GaveUpError in a run in which no first attempt succeeds.
     """
 
@@ -76,6 +77,7 @@ class RolloutRunner:
     policy: RolloutConfig
     token_fields: Mapping[str, TokenField] | None = None
     release_slot: ReleaseSlot = nullcontext
+    slot_while_away: SlotWhileAway = nullcontext
     failures: FirstFailures | None = None
 
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
@@ -117,9 +119,11 @@ class RolloutRunner:
         to_judge_s = min(TO_JUDGE_S, TO_JUDGE_SHARE * self.policy.timeout_s)
         async with asyncio.timeout(self.policy.timeout_s) as timeout:
             clock = AttemptClock(timeout)
+            slot = AttemptSlot(clock, self.release_slot, self.slot_while_away, client.acquire_slot)
             client = replace(
                 client,
-                while_judging=JudgementWait(clock, self.release_slot),
+                away=slot.away,
+                requesting=slot.requesting,
                 soft_deadline=partial(clock.ending_early, to_judge_s),
             )
             with client.pool.timing(clock):
@@ -169,7 +173,7 @@ class RolloutRunner:
                 "repetition": float("repetition" in reasons),
                 **{name: float(value) for name, value in figures.items()},
             },
-            status="truncated" if reasons[-1:] == ["length"] else "ok",
+            status="truncated" if reasons[-1:] == ["length"] or attempt.is_out_of_time else "ok",
         )
 
     def _with_token_fields(self, completion: Completion) -> Completion:
@@ -192,6 +196,8 @@ def failure_of(error: Exception) -> tuple[Failure, str]:
             return Failure.BAD_ANSWER, "bad_answer"
         case InvalidRewardError():
             return Failure.DOMAIN, "bad_reward"
+        case AttemptFailedError():
+            return Failure.DOMAIN, error.name
         case JudgeError():
             return Failure.JUDGE, "judge"
         case TokenFieldError():

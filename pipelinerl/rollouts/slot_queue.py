@@ -6,8 +6,8 @@ then rollouts between two segments, then any new group.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from pipelinerl.rollouts.runner import RolloutSpec
 
@@ -16,14 +16,15 @@ class SlotQueue:
     """The rollouts that wait for a slot.
 
     on_slot_freed: called when a rollout releases its slot.
-    judging: the number of rollouts without a slot that wait for a judgement.
+    away: the number of rollouts that released their slots, to wait for a judgement or for a program, less
+        the slots that these use meanwhile.
     """
 
     def __init__(self, on_slot_freed: Callable[[], None]):
         self._on_slot_freed = on_slot_freed
         self._new: deque[RolloutSpec] = deque()
         self._between_segments: deque[asyncio.Future[None]] = deque()
-        self.judging = 0
+        self.away = 0
 
     def put(self, specs: Iterable[RolloutSpec]) -> None:
         self._new.extend(specs)
@@ -41,16 +42,27 @@ class SlotQueue:
 
     @contextmanager
     def leave_slot(self) -> Iterator[None]:
-        """Releases the caller's slot for a judgement. The caller has no slot after the block.
+        """Releases the caller's slot for the block, after which the caller has none.
 
         A rollout that continues then awaits `wait_for_slot`.
         """
-        self.judging += 1
+        self.away += 1
         self._on_slot_freed()
         try:
             yield
         finally:
-            self.judging -= 1
+            self.away -= 1
+
+    @asynccontextmanager
+    async def slot_while_away(self) -> AsyncIterator[None]:
+        """Waits for a slot, which a rollout that left its own uses in the block. It may use several."""
+        self.away -= 1
+        try:
+            await self.wait_for_slot()
+            yield
+        finally:
+            self.away += 1
+            self._on_slot_freed()
 
     @property
     def between_segments(self) -> int:

@@ -51,6 +51,7 @@ RUNS = {
     Finding.TRAINING: {"wait_s": 0.05, "places_busy": 0.4, "blocked_queue": 0.6},
     Finding.UPDATE: {"publish_s": 1.2, "phases": PHASES, "places_busy": 0.9},
     Finding.VERIFIER: {**WAITING, "places_busy": 0.3, "outside_requests": 0.8, "blocked_lag": 0.5},
+    Finding.AGENT: {**WAITING, "places_busy": 0.3, "outside_requests": 0.8, "agent_share": 0.7},
     Finding.REFERENCE: {**WAITING, "places_busy": 0.3, "reference_s": 4.0, "blocked_lag": 0.7},
     Finding.LAG: {**WAITING, "places_busy": 0.4, "blocked_lag": 0.6},
     Finding.BALANCED: {"wait_s": 0.2, "places_busy": 0.9},

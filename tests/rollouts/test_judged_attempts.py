@@ -1,11 +1,12 @@
 """An attempt that waits for its judgement: its place, its time, and what becomes of a judge that fails."""
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from pipelinerl.clients.attempt_clock import AttemptClock, JudgementWait
+from pipelinerl.clients.attempt_clock import AttemptClock, AttemptSlot
+from pipelinerl.clients.llm_client import immediately
 from pipelinerl.domains.base import Problem, Verified
 from pipelinerl.judging.client import JudgeError
 from pipelinerl.judging.wire import Judgement
@@ -85,9 +86,9 @@ async def place_while_judgements_are_waited_for() -> None:
         held.append(True)
 
     async with asyncio.timeout(HANG_S) as timeout:
-        pause = JudgementWait(AttemptClock(timeout), leave)
-        with pause():
-            with pause():
+        pause = AttemptSlot(AttemptClock(timeout), leave, nullcontext, immediately)
+        with pause.away():
+            with pause.away():
                 assert held == [True, False] and timeout.when() is None
             pass_time(2 * HANG_S)
             assert held == [True, False]
@@ -101,15 +102,17 @@ async def test_a_judgement_that_outlasts_its_attempt_ends_quietly():
     slots = SlotQueue(lambda: freed.append(True))
 
     async def judged() -> None:
-        with pause():
+        with pause.away():
             await goes_on.wait()
 
     goes_on = asyncio.Event()
     async with asyncio.timeout(HANG_S) as timeout:
-        pause = JudgementWait(AttemptClock(timeout), slots.leave_slot)
+        pause = AttemptSlot(
+            AttemptClock(timeout), slots.leave_slot, slots.slot_while_away, slots.wait_for_slot
+        )
         waiting = asyncio.create_task(judged())
         await asyncio.sleep(0)
-        assert slots.judging == len(freed) == 1
+        assert slots.away == len(freed) == 1
     goes_on.set()
     await waiting
-    assert slots.judging == 0
+    assert slots.away == 0

@@ -73,32 +73,43 @@ def program(
     more: further calls, allowed with all arguments. more_words: further ones, as in ALLOWED_WORDS.
     ignored: calls that do nothing, and succeed.
     """
-    try:
-        import pyseccomp as library
-    except (ImportError, RuntimeError) as error:
-        raise OSError(errno.ENOSYS, f"libseccomp cannot be used: {error}") from error
+    library = loaded()
     rules = library.SyscallFilter(library.ERRNO(errno.ENOSYS))
     allowed = [*ALLOWED, *(OF_PROGRAMS if of_programs else []), *more]
     for name in allowed:
         if may_truncate or name not in OPENING:
-            _add(library, rules, library.ALLOW, name)
+            add(library, rules, library.ALLOW, name)
         elif place := OPENING[name]:
-            _add(library, rules, library.ALLOW, name, library.Arg(place, library.MASKED_EQ, os.O_TRUNC, 0))
+            add(library, rules, library.ALLOW, name, library.Arg(place, library.MASKED_EQ, os.O_TRUNC, 0))
     words = ALLOWED_WORDS | OF_PROGRAMS_WORDS if of_programs else ALLOWED_WORDS
     for name, (place, values) in [*words.items(), *more_words.items()]:
         for value in values:
-            _add(library, rules, library.ALLOW, name, library.Arg(place, library.EQ, value))
+            add(library, rules, library.ALLOW, name, library.Arg(place, library.EQ, value))
     for name in ignored:
-        _add(library, rules, library.ERRNO(0), name)
+        add(library, rules, library.ERRNO(0), name)
     is_thread = library.Arg(0, library.MASKED_EQ, CLONE_THREAD, CLONE_THREAD)
     is_process = library.Arg(0, library.MASKED_EQ, CLONE_THREAD, 0)
-    _add(library, rules, library.ALLOW, "clone", is_thread)
-    _add(library, rules, library.ERRNO(errno.EAGAIN), "clone", is_process)
+    add(library, rules, library.ALLOW, "clone", is_thread)
+    add(library, rules, library.ERRNO(errno.EAGAIN), "clone", is_process)
     for name in NO_MORE_PROCESSES:
-        _add(library, rules, library.ERRNO(errno.EAGAIN), name)
+        add(library, rules, library.ERRNO(errno.EAGAIN), name)
     for name in REFUSED:
         if name not in words and name not in allowed:  # else no call that there is, with other arguments
-            _add(library, rules, library.ERRNO(errno.EACCES), name)
+            add(library, rules, library.ERRNO(errno.EACCES), name)
+    return exported(rules)
+
+
+def loaded() -> Any:
+    """Returns the module of libseccomp. Raises OSError if it is missing."""
+    try:
+        import pyseccomp
+    except (ImportError, RuntimeError) as error:
+        raise OSError(errno.ENOSYS, f"libseccomp cannot be used: {error}") from error
+    return pyseccomp
+
+
+def exported(rules: Any) -> bytes:
+    """Returns a filter of libseccomp in the kernel's format."""
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)
         file.seek(0)
@@ -113,7 +124,7 @@ def restrict(instructions: bytes) -> None:
         raise OSError(code, "this kernel, or this container, refuses a seccomp filter")
 
 
-def _add(library: Any, rules: Any, action: int, name: str, *arguments: Any) -> None:
+def add(library: Any, rules: Any, action: int, name: str, *arguments: Any) -> None:
     number = library.resolve_syscall(library.system_arch(), name)
     if number != UNKNOWN:  # an older libseccomp may not know a name
         rules.add_rule(action, number, *arguments)

@@ -1,0 +1,33 @@
+"""An agent of plain `openai` that finds a number. One process makes all attempts, each a line of JSON."""
+
+import asyncio
+import json
+import sys
+
+from openai import AsyncOpenAI
+
+
+async def attempt(line: dict) -> None:
+    number = line["task"]["task"]
+    messages = list(line["task"]["messages"])
+    async with AsyncOpenAI(base_url=line["base_url"], api_key=line["api_key"]) as client:
+        for _ in range(11):
+            answer = await client.chat.completions.create(model="policy", messages=messages)
+            said = answer.choices[0].message.content.strip()
+            if not said.isdecimal() or int(said) == number:
+                break
+            reply = "higher" if int(said) < number else "lower"
+            messages += [{"role": "assistant", "content": said}, {"role": "user", "content": reply}]
+    reward = float(said == str(number))
+    print(json.dumps({"id": line["id"], "result": {"reward": reward}}), flush=True)
+
+
+async def main() -> None:
+    async with asyncio.TaskGroup() as group:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            given = json.loads(line)
+            if "task" in given:
+                group.create_task(attempt(given))
+
+
+asyncio.run(main())

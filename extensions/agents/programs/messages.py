@@ -1,0 +1,87 @@
+"""The messages between the actor, the pool of agents, and the process that starts them."""
+
+from typing import Any
+
+import msgspec
+
+DESCRIPTORS = 3  # of a request: standard input, output and error
+
+
+class AgentTask(msgspec.Struct, frozen=True):
+    """What the actor asks for: a program is run on a task. url, key: of its session. task: JSON."""
+
+    url: str
+    key: str
+    task: msgspec.Raw
+
+
+class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a program says of its attempt. The reward counts with `agent.reward=program` alone."""
+
+    answer: str | None = None
+    reward: float | None = None
+    success: bool | None = None
+    metrics: dict[str, float] = {}
+
+
+class Run(msgspec.Struct, frozen=True):
+    """How a program ended. why: the reason why it is no success; "" if it has a result.
+
+    words: the last line of its error output.
+    """
+
+    why: str = ""
+    result: Result | None = None
+    words: str = ""
+
+
+class AgentLimits(msgspec.Struct, frozen=True):
+    """memory_bytes: writable memory of each process. disk_bytes: of the directory, and of each file."""
+
+    memory_bytes: int
+    disk_bytes: int
+    open_files: int = 1024
+    processes: int = 4096  # of all programs; the kernel counts those of the user, and does not limit root
+
+
+class AgentSetup(msgspec.Struct, frozen=True):
+    """The first message to the template. readable: paths that a fenced program may read and execute."""
+
+    command: list[str]
+    is_fenced: bool
+    limits: AgentLimits
+    readable: list[str]
+
+
+class StartAgent(msgspec.Struct, frozen=True, tag=True):
+    """A request to start a program. port: the one that a fenced program may connect to."""
+
+    worker: int
+    environment: dict[str, str]
+    directory: str
+    port: int
+
+
+def read_result(raw: bytes) -> Result:
+    """Returns the result. Raises ValueError if it is no JSON of this form, or a number is not finite."""
+    result = msgspec.json.decode(raw, type=Result)
+    checked_numbers(result)
+    return result
+
+
+LARGEST = 1e6
+MOST_METRICS = 64
+LONGEST_NAME = 80
+
+
+def checked_numbers(result: Result) -> None:
+    numbers: dict[str, Any] = result.metrics | ({} if result.reward is None else {"reward": result.reward})
+    if len(numbers) > MOST_METRICS:
+        raise ValueError(f"there are more than {MOST_METRICS} metrics")
+    for name, number in numbers.items():
+        if not abs(number) <= LARGEST:  # nan too
+            raise ValueError(
+                f"{name[:LONGEST_NAME]} is {number}, which is more than {LARGEST:g}, or no number"
+            )
+        if len(name) > LONGEST_NAME or not name.isprintable():
+            raise ValueError("a name of a metric is too long, or is not printable")
