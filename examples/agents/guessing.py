@@ -4,10 +4,10 @@ import asyncio
 import json
 import sys
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 
 
-async def attempt(line: dict) -> None:
+async def attempt(line: dict) -> dict:
     number = line["task"]["task"]
     messages = list(line["task"]["messages"])
     async with AsyncOpenAI(base_url=line["base_url"], api_key=line["api_key"]) as client:
@@ -18,8 +18,15 @@ async def attempt(line: dict) -> None:
                 break
             reply = "higher" if int(said) < number else "lower"
             messages += [{"role": "assistant", "content": said}, {"role": "user", "content": reply}]
-    reward = float(said == str(number))
-    print(json.dumps({"id": line["id"], "result": {"reward": reward}}), flush=True)
+    return {"result": {"reward": float(said == str(number))}}
+
+
+async def serve(line: dict) -> None:
+    try:
+        said = await attempt(line)
+    except OpenAIError as error:  # also if the attempt is over
+        said = {"error": str(error)}
+    print(json.dumps({"id": line["id"], **said}), flush=True)
 
 
 async def main() -> None:
@@ -27,7 +34,7 @@ async def main() -> None:
         while line := await asyncio.to_thread(sys.stdin.readline):
             given = json.loads(line)
             if "task" in given:
-                group.create_task(attempt(given))
+                group.create_task(serve(given))
 
 
 asyncio.run(main())

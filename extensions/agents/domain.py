@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from shutil import which
@@ -43,12 +44,11 @@ class Agent(Wrapped):
     seed: the run's seed; the problems already have their own.
     """
 
-    acts = True
-
     def __init__(
         self, problems: Domain, agent: Mapping[str, Any], endpoint: Mapping[str, Any], seed: int = 0
     ):
         super().__init__(problems)
+        self.acts = True
         self._tools = _flag(agent, "tools", False)
         self._reward = agent.get("reward", "verifier")
         self._crash_reward = agent.get("crash_reward", 0.0)
@@ -64,7 +64,7 @@ class Agent(Wrapped):
             raise ValueError(f"domain.endpoint has no {min(unknown)}")
         self._options = EndpointOptions(**endpoint)
         self._endpoint = Endpoint(self._options)
-        self._failed_in_a_row = 0
+        self._failed: set[int] = set()  # programs that ended before an answer, since the last that did not
         if self._tools:
             self.needs = self.needs | {"tools"}
 
@@ -90,7 +90,7 @@ class Agent(Wrapped):
             """Begins a session for a program that is about to start. An earlier one has been lost."""
             session = Session(client, self._options.history == "rendered", self._tools)
             sessions.append((self._endpoint.key_of(session), session))
-            given = msgspec.Raw(json.dumps(self._given(problem)).encode())
+            given = json.dumps(self._given(problem)).encode()
             return Encoded(msgspec.msgpack.encode(AgentTask(self._endpoint.url, sessions[-1][0], given)))
 
         try:
@@ -124,7 +124,7 @@ class Agent(Wrapped):
         completions = session.trained(self._options.train == "path")
         if not completions:
             self._raise_silent(run)
-        self._failed_in_a_row = 0
+        self._failed.clear()
         counts = {f"endpoint_{name}": float(count) for name, count in session.counts.items()}
         is_out_of_time = session.is_out_of_time or run.why == TIMEOUT
         if run.result is None:
@@ -161,8 +161,8 @@ class Agent(Wrapped):
         """Raises the failure of a program that was given no answer; GaveUpError if many were in a row."""
         name = "agent_silent" if run.result else "agent_timeout" if run.why == TIMEOUT else "agent_start"
         words = f"{run.why}: {run.words}" if run.words else run.why or "it made no request"
-        self._failed_in_a_row += 1
-        if self._failed_in_a_row >= MOST_FAILED:
+        self._failed.add(run.program)
+        if len(self._failed) >= MOST_FAILED:
             raise GaveUpError(f"gave up: {MOST_FAILED} agents in a row ended before an answer: {words}")
         raise AttemptFailedError(name, words)
 
@@ -171,7 +171,7 @@ def _of_service(agent: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of `AgentPrograms`, with absolute paths. Raises ValueError for wrong ones."""
     options = {name: value for name, value in agent.items() if name not in OURS}
     command = checked_command(options.get("command") or [])
-    program = which(command[0])
+    program = sys.executable if command[0] == "python" else which(command[0])  # not of another environment
     if program is None:
         raise ValueError(f"domain.agent.command: there is no program {command[0]} here")
     arguments = [os.path.abspath(part) if os.path.exists(part) else part for part in command[1:]]

@@ -126,7 +126,7 @@ class JudgingClient:
         self.waiting += 1
         try:
             if isinstance(task, Renewed):
-                return await self._tried(verifier, task.make, readable)
+                return await self._tried(verifier, lambda: bytes(task.make()), readable)
             sent = bytes(task) if isinstance(task, Encoded) else pickle.dumps(task)
             return await self._tried(verifier, lambda: sent, readable)
         except FrameError as error:

@@ -12,7 +12,7 @@ class AgentTask(msgspec.Struct, frozen=True):
 
     url: str
     key: str
-    task: msgspec.Raw
+    task: bytes
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,12 +27,13 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Run(msgspec.Struct, frozen=True):
     """How a program ended. why: the reason why it is no success; "" if it has a result.
 
-    words: the last line of its error output.
+    words: the last line of its error output. program: its number, the same for all attempts that it served.
     """
 
     why: str = ""
     result: Result | None = None
     words: str = ""
+    program: int = 0
 
 
 class AgentLimits(msgspec.Struct, frozen=True):

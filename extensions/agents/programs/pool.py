@@ -1,7 +1,9 @@
 """Starts the programs of agents, each in a directory of its own, and collects what they leave."""
 
 import asyncio
+import logging
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -12,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from extensions.agents.programs.messages import AgentSetup, AgentTask, StartAgent
+from extensions.agents.programs.messages import AgentSetup, AgentTask, Run, StartAgent
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.template import Template, WorkerLostError
 from pipelinerl.judging.worker_messages import LOST, Ended, printable
 
+log = logging.getLogger(__name__)
 COMMAND = (os.sys.executable, "-m", "extensions.agents.programs.template")
 TAIL_BYTES = 1 << 16  # of a program's output that are kept
 READ_BYTES = 1 << 16
@@ -24,6 +27,9 @@ LOOK_S = 1.0  # between two looks at the sizes of directories
 MOST_FILES = 10_000  # in a directory
 GRACE_S = 10.0  # after which a template is lost that has not ended a program
 LONGEST_RESULT = 1 << 16
+MOST_TOLD = 3  # programs whose output is logged
+LONGEST_TOLD = 4096  # characters
+WORD = re.compile(r"\w")
 DISK = "its directory holds too much"
 
 
@@ -36,6 +42,7 @@ class Pool:
         self._template: Template | None = None
         self._starting = asyncio.Lock()
         self._is_closed = False
+        self.told = 0  # programs whose output was logged
         self._directories = tempfile.TemporaryDirectory(prefix="agents-", ignore_cleanup_errors=True)
 
     async def start(self) -> None:
@@ -98,14 +105,15 @@ class Pool:
                 os.close(reading)
                 shutil.rmtree(directory, ignore_errors=True)
                 raise
-        return Program(template, number, ending, directory, reading, self._setup.limits.disk_bytes)
+        return Program(self, template, number, ending, directory, reading, self._setup.limits.disk_bytes)
 
 
 class Program:
-    """A started program. directory: its own. why: the reason why it was ended, if it was."""
+    """A started program. number: of its start. directory: its own. why: it was ended, if it was."""
 
     def __init__(
         self,
+        pool: Pool,
         template: Template,
         number: int,
         ending: asyncio.Future[Ended],
@@ -113,8 +121,9 @@ class Program:
         reading: int,
         disk_bytes: int,
     ):
+        self._pool = pool
         self._template = template
-        self._number = number
+        self.number = number
         self._ending = ending
         self._reading = reading
         self._disk_bytes = disk_bytes
@@ -136,7 +145,7 @@ class Program:
         """Ends the program and its descendants, and removes its directory."""
         self.why = self.why or why
         if not self._ending.done():
-            self._template.end(self._number)
+            self._template.end(self.number)
             await asyncio.wait([self._ending], timeout=GRACE_S)
             if not self._ending.done():
                 self._template.lose()
@@ -148,9 +157,20 @@ class Program:
 
     @property
     def last_line(self) -> str:
-        """The last line that it printed, as printable text."""
-        lines = b"".join(self._tail).decode(errors="replace").split("\n")
-        return next((printable(line) for line in reversed(lines) if line.strip()), "")
+        """The last line with a word that it printed, as printable text."""
+        return next((printable(line) for line in reversed(self.output.split("\n")) if WORD.search(line)), "")
+
+    def failed(self, why: str) -> Run:
+        """Returns how the program failed, and logs the end of its output if it is one of the first."""
+        if self._pool.told < MOST_TOLD:
+            self._pool.told += 1
+            log.warning("a program failed: %s; it printed: %s", why, self.output[-LONGEST_TOLD:])
+        return Run(why, words=self.last_line, program=self.number)
+
+    @property
+    def output(self) -> str:
+        """The end of what it printed."""
+        return b"".join(self._tail).decode(errors="replace")
 
     def result(self) -> bytes:
         """Returns the content of its result. Raises OSError or ValueError if there is none."""
@@ -179,7 +199,7 @@ class Program:
             await asyncio.sleep(LOOK_S)
             if await asyncio.to_thread(holds_too_much, self.directory, self._disk_bytes):
                 self.why = self.why or DISK
-                self._template.end(self._number)
+                self._template.end(self.number)
 
 
 def holds_too_much(directory: Path, most: int) -> bool:

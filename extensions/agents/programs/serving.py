@@ -87,7 +87,12 @@ class _Running:
 
     async def run(self, number: int, task: AgentTask) -> Run:
         end = self._open[number] = asyncio.get_running_loop().create_future()
-        line = {"id": number, "task": task.task, "base_url": f"{task.url}/v1", "api_key": task.key}
+        line = {
+            "id": number,
+            "task": msgspec.Raw(task.task),
+            "base_url": f"{task.url}/v1",
+            "api_key": task.key,
+        }
         try:
             await self._write(line)
             return await end
@@ -117,9 +122,10 @@ class _Running:
             self.is_ended = True
             self._writer.close()
             await self._program.close(why)
+            run = self._program.failed(self._program.why)
             for end in self._open.values():
                 if not end.done():
-                    end.set_result(Run(self._program.why, words=self._program.last_line))
+                    end.set_result(run)
 
     def _take(self, line: bytes) -> None:
         """Ends the attempt that a line names. Raises ValueError if the line names none."""
@@ -128,7 +134,7 @@ class _Running:
         if end is None or end.done():
             return
         if said.result is None:
-            end.set_result(Run("it reported an error", words=printable(said.error)))
+            end.set_result(Run("it reported an error", words=printable(said.error), program=said.id))
             return
         try:
             checked_numbers(said.result)

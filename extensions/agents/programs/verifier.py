@@ -104,18 +104,18 @@ class AgentPrograms(HostedVerifier):
             return Run(TIMEOUT)
 
     async def _alone(self, task: AgentTask) -> Run:
-        with in_memory(bytes(task.task)) as given:
+        with in_memory(task.task) as given:
             program = await self._pool.program(task, given)
         try:
             code = await program.ended()
             if code or program.why:
-                return Run(program.why or f"exit status {code}", words=program.last_line)
+                return program.failed(program.why or f"exit status {code}")
             try:
-                return Run(result=read_result(program.result()))
+                return Run(result=read_result(program.result()), program=program.number)
             except FileNotFoundError:
-                return Run("it left no result", words=program.last_line)
+                return program.failed("it left no result")
             except (OSError, ValueError) as error:
-                return Run(f"its result cannot be read: {error}", words=program.last_line)
+                return program.failed(f"its result cannot be read: {error}")
         finally:
             await program.close()
 
