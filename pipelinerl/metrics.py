@@ -25,7 +25,7 @@ names, and readers ignore unknown names. A number that is not finite is written 
                   use; blocked_<word>, the share of the time with an unused slot, for each word of
                   `BlockedBy`. Shares of the started rollouts: outside_requests (without a request),
                   judged_share (waiting for a judgement), or agent_share (programs between two requests).
-                  Also in_flight, rollouts_finished.
+                  Also in_flight, rollouts_finished, alarm_<name>.
                   Every ten seconds: in_flight, including evaluations; rollouts_under_way, all started ones;
                   and since the process started rollouts_finished, and attempts_finished at held-out problems.
                   At an evaluation, with step = the version at its start: heldout_success,

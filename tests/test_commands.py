@@ -26,6 +26,8 @@ STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's
     "inference_adapters.sglang.launcher",
     "pipelinerl.judging.isolation.selftest",
     "pipelinerl.judging.worker",
+    "extensions.agents.programs.selftest",
+    "extensions.agents.programs.template",
     "extensions.programs.template",
     "pipelinerl.launcher.executors.guard",
     "extensions.cluster.on_ray.cluster",

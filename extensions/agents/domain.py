@@ -37,9 +37,9 @@ class Agent(Wrapped):
 
     problems: the domain of the problems. A program is given {"id", "messages", "task"}. The task is a row of
         `Tasks`; for other domains, the problem's data if the program says its reward, else null.
-    agent: options of `AgentPrograms`, and: tools, True if the model shows tools; reward, `verifier` if the
-        domain's verifier judges the program's answer, or `program` if it says its reward itself;
-        crash_reward, of a program that fails after an answer.
+    agent: options of `AgentPrograms`, and three of this class. tools: True if the model shows tools.
+        reward: `verifier` if the domain's verifier judges the program's answer, or `program` if the program
+        says its reward. crash_reward: of a program that fails after an answer.
     endpoint: options of `EndpointOptions`.
     seed: the run's seed; the problems already have their own.
     """

@@ -58,6 +58,16 @@ class Alarm(StrEnum):
         "answer is right, take easier problems, a lower sampling.temperature or a larger group_size; if all "
         "are, take harder problems",
     )
+    AGENTS_FAIL = (
+        "agents_fail",
+        "more than 5 % of the attempts ended with a failing program, which counts as a wrong answer: see "
+        "logs/judging.log for what programs printed, and docs/train-your-agent.md",
+    )
+    ANSWERS_UNREAD = (
+        "answers_unread",
+        "agents left more than 1 % of their answers unread, which favours short ones: raise the timeouts of "
+        "their clients, or lower sampling.max_tokens",
+    )
 
 
 @dataclass(frozen=True)

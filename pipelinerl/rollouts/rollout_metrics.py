@@ -10,7 +10,9 @@ from pathlib import Path
 from statistics import fmean as mean
 
 from contracts.records import Evaluated, Rollout
+from pipelinerl.health.rules import Alarm
 from pipelinerl.metrics import MetricsWriter
+from pipelinerl.rollouts.agent_watch import AgentWatch
 
 EVERY_S = 10.0
 log = logging.getLogger(__name__)
@@ -21,6 +23,7 @@ class RolloutMetrics:
         self._writer = MetricsWriter(run_dir, "actor")
         self._finished = 0
         self._attempts = 0
+        self._agents = AgentWatch()
         self._clear()
 
     def _clear(self) -> None:
@@ -30,12 +33,14 @@ class RolloutMetrics:
         self._of_domain: defaultdict[str, list[float]] = defaultdict(list)  # domain -> successes
         self._lengths: list[int] = []  # sampled tokens of each rollout
         self._truncated = 0
+        self._alarms: list[Alarm] = []
         self._since = time.monotonic()
 
     def finished(self, rollout: Rollout) -> None:
         self._finished += 1
         self._lengths.append(rollout.sampled_tokens)
         self._truncated += rollout.status == "truncated"
+        self._alarms += self._agents.observe(rollout.metrics)
         if not rollout.failed:
             self._rewards.append(rollout.reward)
             self._successes.append(rollout.success)
@@ -52,6 +57,7 @@ class RolloutMetrics:
             values["truncated_share"] = self._truncated / len(self._lengths)
         if self._rewards:
             values |= self._of_rewards()
+        values |= {f"alarm_{alarm}": 1.0 for alarm in self._alarms}
         self._writer.write(version, **values)
         self._clear()
 
