@@ -54,7 +54,7 @@ class Agent(Wrapped):
         self._crash_reward = agent.get("crash_reward", 0.0)
         if self._reward not in ("verifier", "program"):
             raise ValueError(f"domain.agent.reward={self._reward} must be verifier or program")
-        if self._reward == "verifier" and not isinstance(problems, Verified):
+        if self._reward == "verifier" and not (isinstance(problems, Verified) and problems.verifiers):
             raise ValueError(
                 "domain.agent.reward=verifier needs problems whose answers a verifier judges, and "
                 f"{problems.name} has none; with domain.agent.reward=program the program says its reward"

@@ -1,6 +1,7 @@
 """The client of the judging service: what it asks again, and when it gives up."""
 
 import asyncio
+import itertools
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,9 +13,11 @@ from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import (
     LONGEST_FRAME,
     LONGEST_TEXT,
+    Encoded,
     FrameError,
     Judgement,
     Question,
+    Renewed,
     Reply,
     frame,
     read_frame,
@@ -163,3 +166,16 @@ def test_what_is_no_frame_is_refused(sent):
 
     with pytest.raises(FrameError):
         asyncio.run(scenario())
+
+
+def test_a_renewed_task_is_made_anew_each_time_that_it_is_sent(tmp_path):
+    sent = []
+    numbers = itertools.count()
+
+    def reply(question: Question) -> Reply | None:
+        sent.append(question.task)
+        return Reply(question.number, RIGHT) if len(sent) == 3 else None
+
+    task = Renewed(lambda: Encoded(b"%d" % next(numbers)))
+    assert asked(tmp_path, reply, lambda client: client.judged("one", task, "")) == RIGHT
+    assert sent == [b"0", b"1", b"2"]

@@ -116,3 +116,38 @@ async def test_a_judgement_that_outlasts_its_attempt_ends_quietly():
     goes_on.set()
     await waiting
     assert slots.away == 0
+
+
+def test_a_request_of_an_attempt_that_is_away_takes_a_slot_and_its_time_runs():
+    in_virtual_time(requests_while_away())
+
+
+async def requests_while_away() -> None:
+    slots = SlotQueue(lambda: None)
+    in_use = lambda: 1 - slots.between_segments - slots.away  # noqa: E731 - of one attempt
+    async with asyncio.timeout(HANG_S) as timeout:
+        slot = AttemptSlot(
+            AttemptClock(timeout), slots.leave_slot, slots.slot_while_away, slots.wait_for_slot
+        )
+        goes_on = asyncio.Event()
+
+        async def request() -> None:
+            async with slot.requesting():
+                await goes_on.wait()
+
+        with slot.away():
+            requests = [asyncio.create_task(request()) for _ in range(2)]
+            await asyncio.sleep(0)
+            assert in_use() == 0 and timeout.when() is None  # both wait
+            for number in (1, 2):
+                slots.resume_one()
+                await asyncio.sleep(0)
+                assert in_use() == number and timeout.when() is not None
+            goes_on.set()
+            await asyncio.gather(*requests)
+            assert in_use() == 0 and timeout.when() is None
+        assert slots.away == 0 and timeout.when() is not None
+        resumed = asyncio.create_task(request())  # after it was away, the attempt waits for a slot again
+        await asyncio.sleep(0)
+        assert slots.between_segments == 1 and slots.resume_one()
+        await resumed

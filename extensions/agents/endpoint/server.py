@@ -109,7 +109,7 @@ class Endpoint:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge as error:
             raise RefusedError("the body is too large", code="too_large", status=413) from error
-        except ValueError as error:  # a body that says it is compressed, and is not
+        except (web.RequestPayloadError, ValueError) as error:  # it says that it is compressed, and is not
             raise RefusedError(f"the body cannot be read: {error}", code="bad_request") from error
         asked = read_request(body, self._options.forced_calls == "refuse")
         reply = await session.reply(asked)

@@ -84,7 +84,7 @@ class Proxy:
         self.requests.append(body)
         async with self._http.post(self._url + request.path, json=body) as answer:
             said = await answer.json()
-        (stop,) = body.get("stop", [""])
+        stop, *_ = body.get("stop", [""])
         if answer.status == 200 and stop.startswith(HELD):
             self.held[stop].set()
             await asyncio.Event().wait()

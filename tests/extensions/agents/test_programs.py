@@ -1,0 +1,261 @@
+"""The service that runs programs: how they end, what they leave, and what holds them."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from extensions.agents.programs import fence, pool, selftest
+from extensions.agents.programs.messages import AgentLimits, AgentTask, Result, Run
+from extensions.agents.programs.verifier import AgentPrograms
+from pipelinerl.judging.isolation import Level
+
+LIMITS = AgentLimits(4 << 30, 1 << 28)
+BEGIN = "import json, os, signal, subprocess, sys, time\ntask = json.load(sys.stdin)\n"
+RESULT = "json.dump({}, open(os.environ['RESULT'], 'w'))\n"
+MARK = "pipelinerl-test-agent"  # in the command line of what programs start
+
+
+@asynccontextmanager
+async def service(tmp_path: Path, **options):
+    script = tmp_path / "agent.py"
+    script.write_text(BEGIN + "exec(task['code'])")
+    programs = AgentPrograms([sys.executable, "-I", "-S", str(script)], **options)
+    try:
+        await programs.start(Level.SEALED)
+        yield programs
+    finally:
+        await programs.close()
+
+
+async def judged(programs: AgentPrograms, code: str, port: int = 9) -> Run:
+    task = AgentTask(f"http://127.0.0.1:{port}", "key", json.dumps({"code": code}).encode())
+    judgement = await programs.judged(msgspec.msgpack.encode(task), "")
+    return msgspec.json.decode(judgement.said, type=Run)
+
+
+def runs(tmp_path: Path, codes, port: int = 9, **options) -> list[Run]:
+    async def ran():
+        async with service(tmp_path, **options) as programs:
+            return await asyncio.gather(*(judged(programs, code, port) for code in codes))
+
+    return asyncio.run(ran())
+
+
+def left() -> list[psutil.Process]:
+    """Returns the descendants of this process that programs have started."""
+    every = psutil.Process().children(recursive=True)
+    return [each for each in every if MARK in " ".join(each.cmdline())]
+
+
+WHY = {
+    "raise ValueError('no luck')": ("exit status 1", "ValueError: no luck"),
+    "sys.exit(3)": ("exit status 3", ""),
+    "os.kill(os.getpid(), 9)": ("exit status 137", ""),
+    "print('done')": ("it left no result", "done"),
+    "open(os.environ['RESULT'], 'w').write('{')": ("its result cannot be read", ""),
+    RESULT.format("{'reward': float('nan')}"): ("its result cannot be read", ""),
+    RESULT.format("{'reward': 1e9}"): ("its result cannot be read", ""),
+    RESULT.format("{'rewards': 1}"): ("its result cannot be read", ""),
+    "os.mkfifo(os.environ['RESULT'])": ("its result cannot be read", ""),
+    "os.symlink('/etc/passwd', os.environ['RESULT'])": ("its result cannot be read", ""),
+    RESULT.format("{'answer': 'x' * 70_000}"): ("its result cannot be read", ""),
+}
+
+
+def test_how_programs_end(tmp_path):
+    found = runs(tmp_path, WHY)
+    said = [(run.why.partition(":")[0], run.words) for run in found]
+    assert said == [(why, words) for why, words in WHY.values()]
+    assert {run.result for run in found} == {None} and len({run.program for run in found}) == len(WHY)
+
+
+def test_a_program_finds_what_is_documented_and_leaves_nothing(tmp_path):
+    names = ["OPENAI_BASE_URL", "OPENAI_API_KEY", "HOME", "TMPDIR", "RESULT", "MINE"]
+    code = f"metrics = {{name: float(len(os.environ[name])) for name in {names}}}\n"
+    code += "assert os.getcwd() == os.environ['HOME'] == os.path.dirname(os.environ['RESULT'])\n"
+    code += (
+        "answer = os.environ['OPENAI_BASE_URL'] + ' ' + os.environ['OPENAI_API_KEY'] + ' ' + os.getcwd()\n"
+    )
+    code += RESULT.format("{'answer': answer, 'reward': 0.5, 'success': True, 'metrics': metrics}")
+    (run,) = runs(tmp_path, [code], env={"MINE": "12"})
+    assert run.why == "" and isinstance(run.result, Result)
+    url, key, directory = run.result.answer.split()
+    assert (url, key) == ("http://127.0.0.1:9/v1", "key") and not os.path.exists(directory)
+    assert (run.result.reward, run.result.success, run.result.metrics["MINE"]) == (0.5, True, 2)
+
+
+def test_a_secret_of_the_service_is_not_in_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIPELINERL_TOKEN", "secret")
+    (run,) = runs(tmp_path, [RESULT.format("{'success': 'PIPELINERL_TOKEN' in os.environ}")])
+    assert run.result.success is False
+
+
+START = f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{MARK}']{{}})\n"
+LEAVING = {
+    "a child": START.format(""),
+    "one that leaves the session": START.format(", start_new_session=True"),
+    "one whose parent has ended": "if not os.fork():\n    os.setsid()\n    "
+    + START.format("")
+    + "    os._exit(0)\n",
+    "one that is stopped": START.format("").strip() + ".send_signal(signal.SIGSTOP)\n",
+}
+
+
+@pytest.mark.parametrize("isolation", ["fenced", "process"])
+def test_what_a_program_starts_ends_with_it(tmp_path, isolation):
+    async def ran():
+        async with service(tmp_path, isolation=isolation) as programs:
+            codes = [code + RESULT.format("{}") for code in LEAVING.values()]
+            found = await asyncio.gather(*(judged(programs, code) for code in codes))
+            return found, left()
+
+    found, processes = asyncio.run(ran())
+    assert [run.why for run in found] == [""] * len(LEAVING) and processes == []
+
+
+def test_an_endless_program_is_ended_at_its_time(tmp_path):
+    endless = (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + START.format("") + "while True: time.sleep(9)"
+    )
+    found = runs(
+        tmp_path, [endless, START.format("") + "os.kill(os.getpid(), signal.SIGSTOP)"], timeout_s=0.5
+    )
+    assert [run.why for run in found] == ["timeout"] * 2 and left() == []
+
+
+def test_a_question_that_is_abandoned_ends_the_program(tmp_path):
+    async def abandoned():
+        async with service(tmp_path) as programs:
+            code = START.format("") + "time.sleep(600)"
+            asking = asyncio.create_task(judged(programs, code))
+            while not left():
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            return left()
+
+    assert asyncio.run(abandoned()) == []
+
+
+def test_programs_end_with_a_template_that_is_killed(tmp_path):
+    async def lost():
+        async with service(tmp_path) as programs:
+            asking = asyncio.create_task(judged(programs, START.format("") + "time.sleep(600)"))
+            while not left():
+                await asyncio.sleep(0)
+            processes = left()
+            programs._pool._template.lose()
+            await asyncio.gather(asking, return_exceptions=True)
+            _, alive = await asyncio.to_thread(psutil.wait_procs, processes, timeout=60)
+            (run,) = await asyncio.gather(judged(programs, RESULT.format("{}")))
+            return alive, run
+
+    alive, run = asyncio.run(lost())
+    assert alive == [] and run.result == Result()
+
+
+def test_output_without_end_and_a_directory_that_grows_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "LOOK_S", 0.05)
+    prints = "for _ in range(200): print('x' * 100_000)\nprint('end')\n" + RESULT.format("{}") + "sys.exit(1)"
+    grows = "while True:\n    open(str(time.time()), 'w').write('x' * 500_000)"
+    large = "open('large', 'w').write('x' * 2_000_000)"
+    printed, grown, refused = runs(tmp_path, [prints, grows, large], disk_bytes=1_000_000)
+    assert printed.words == "end"
+    assert grown.why == pool.DISK
+    assert refused.result is None and "File too large" in refused.words
+
+
+def test_memory_is_bounded(tmp_path):
+    (run,) = runs(tmp_path, ["x = bytearray(1 << 30)"], memory_bytes=1 << 28)
+    assert (run.why, run.words) == ("exit status 1", "MemoryError")
+
+
+SERVED = """
+import json, sys
+for line in sys.stdin:
+    given = json.loads(line)
+    if "task" in given:
+        said = eval(given["task"]["code"], {"given": given, "sys": sys})
+        print(said if isinstance(said, str) else json.dumps({"id": given["id"], **said}), flush=True)
+"""
+
+
+def served(tmp_path, codes, **options):
+    script = tmp_path / "served.py"
+    script.write_text(SERVED)
+
+    async def ran():
+        programs = AgentPrograms([sys.executable, "-I", "-S", str(script)], serve=True, **options)
+        try:
+            await programs.start(Level.SEALED)
+            return [await judged(programs, code) for code in codes]
+        finally:
+            await programs.close()
+
+    return asyncio.run(ran())
+
+
+def test_one_program_serves_many_attempts_and_is_started_again(tmp_path):
+    good = "{'result': {'answer': given['base_url'] + given['api_key'], 'reward': 1}}"
+    first, second, reported, ended, again = served(
+        tmp_path, [good, good, "{'error': 'no'}", "sys.exit('gone')", good]
+    )
+    assert first == second == again and first.result.answer == "http://127.0.0.1:9/v1key"
+    assert (reported.why, reported.words) == ("it reported an error", "no")
+    assert (ended.why, ended.words) == ("it ended", "gone")
+
+
+@pytest.mark.parametrize("line", ["'no json'", "'{}'", "'x' * 2_000_000", "{'result': {'reward': 1e9}}"])
+def test_a_line_that_is_no_answer_fails_its_attempt(tmp_path, line):
+    bad, good = served(tmp_path, [line, "{'result': {}}"])
+    assert bad.result is None and bad.why and good.result == Result()
+
+
+def test_this_machine_has_the_fence_that_its_self_test_says():
+    assert selftest.through(LIMITS) == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "found"),
+    [
+        (fence.landlock, "restrict", "read a file"),
+        (fence.seccomp, "restrict", "open a Unix socket"),
+    ],
+)
+def test_without_one_defence_hostile_programs_get_through(monkeypatch, module, name, found):
+    monkeypatch.setattr(module, name, lambda _: None)
+    assert found in selftest.through(LIMITS)
+
+
+def test_a_fenced_program_reaches_the_endpoint_and_no_other_port(tmp_path):
+    connect = "import socket\nsocket.create_connection(('127.0.0.1', {})).close()\n" + RESULT.format("{}")
+    connect = connect.replace("{})).", "%d)).")
+    with socket.create_server(("127.0.0.1", 0)) as ours, socket.create_server(("127.0.0.1", 0)) as other:
+        port = ours.getsockname()[1]
+        allowed, refused = runs(tmp_path, [connect % port, connect % other.getsockname()[1]], port)
+    assert allowed.why == "" and "Permission" in refused.words
+
+
+def test_a_command_that_cannot_be_executed_says_so(tmp_path):
+    script = tmp_path / "agent.sh"
+    script.write_text("#!/no/such/shell\n")
+    script.chmod(0o755)
+
+    async def ran():
+        programs = AgentPrograms([str(script)])
+        try:
+            await programs.start(Level.SEALED)
+            return await judged(programs, "")
+        finally:
+            await programs.close()
+
+    run = asyncio.run(ran())
+    assert (run.why, run.words) == ("exit status 127", f"{script}: No such file or directory")
