@@ -27,6 +27,4 @@ def test_an_alarm_is_raised_once_above_its_share(bad, few, many, alarm):
 
 def test_attempts_without_a_program_raise_none():
     watch = AgentWatch()
-    assert [*watch.observe({"agent_crashed": 1.0} | {})] == [] and [
-        *watch.observe({"endpoint_unread": 9.0})
-    ] == []
+    assert [alarm for _ in range(FEWEST) for alarm in watch.observe({"endpoint_unread": 9.0})] == []
