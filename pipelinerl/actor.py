@@ -75,7 +75,7 @@ class Actor:
         self.domain = build_domain(config)
         self._sampler = build_sampler(config, self.domain)
         self._rewards = [instantiate(component) for component in config.rewards]
-        self._admission = admission_of(config, self.domain.acts)
+        self._admission = admission_of(config, self.domain.programs)
         self._pool = ServerPool(config.inference.requests_at_first)
         self._judge = build_judge(config.judging)
         self._failures = FirstFailures("rollouts")
@@ -96,7 +96,7 @@ class Actor:
         tail(streams.reader("launcher_events"), self._launched.offset, self._incoming)
         self._metrics = RolloutMetrics(run_dir)
         spans = Spans(run_dir, "actor")
-        self._occupancy = OccupancyTimes(spans, self.domain.acts)
+        self._occupancy = OccupancyTimes(spans, self.domain.programs is not None)
         self._version = -1
         self._resume(resumed)
         self._groups = PendingGroups(config.group_size)

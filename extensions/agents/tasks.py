@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified
+from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified, digest_of
 
 EXPECTED = "expected"  # the field that a verifier compares with; a program is not given it
 ID = "id"
@@ -23,11 +23,14 @@ class Tasks(Verified):
 
     def __init__(self, train: str, heldout: str, verifier: Mapping[str, Any] | str | None = None):
         super().__init__(verifier or {})
-        self._train_path = Path(train).absolute()
-        self._heldout_path = Path(heldout).absolute()
-        for path in (self._train_path, self._heldout_path):
+        given = {"train": train, "heldout": heldout}
+        for name, path in given.items():
+            if not isinstance(path, str):
+                raise ValueError(f"domain.problems.{name}={path} must be a file")
+        self._paths = {name: Path(path).absolute() for name, path in given.items()}
+        for name, path in self._paths.items():
             if not path.is_file():
-                raise ValueError(f"there is no file {path}")
+                raise ValueError(f"domain.problems.{name}: there is no file {path}")
 
     @property
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
@@ -49,46 +52,49 @@ class Tasks(Verified):
 
     def task_of(self, problem: Problem) -> dict[str, Any]:
         """Returns what a program is given."""
-        return self._shown[problem.problem_id]
+        return json.loads(problem.messages[0]["content"])
+
+    def digest(self) -> str:
+        return digest_of(json.dumps(row, sort_keys=True) for row in self._train)
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         raise NotImplementedError("tasks are attempted by agents: domain=agent")
 
     def _problem(self, row: Mapping[str, Any]) -> Problem:
-        shown = json.dumps(self._shown[row[ID]], ensure_ascii=False)
-        return Problem(row[ID], [{"role": "user", "content": shown}], row.get(EXPECTED))
+        shown = {name: value for name, value in row.items() if name != EXPECTED}
+        message = {"role": "user", "content": json.dumps(shown, ensure_ascii=False)}
+        return Problem(row[ID], [message], row.get(EXPECTED))
 
     @cached_property
     def _train(self) -> list[dict[str, Any]]:
-        return _rows(self._train_path, self._verifier is not None)
+        return self._rows("train")
 
     @cached_property
     def _heldout(self) -> list[dict[str, Any]]:
-        return _rows(self._heldout_path, self._verifier is not None)
+        return self._rows("heldout")
 
-    @cached_property
-    def _shown(self) -> dict[str, dict[str, Any]]:
-        rows = [*self._train, *self._heldout]
-        return {row[ID]: {name: value for name, value in row.items() if name != EXPECTED} for row in rows}
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        """Returns the lines of a file. Raises ValueError with the place of one that cannot be used."""
+        path = self._paths[name]
+        rows = []
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+            if line.strip():
+                row = _row(line, f"{path}:{number}", bool(self._verifier))
+                rows.append(row | {ID: str(row.get(ID, f"{name}/{number}"))})
+        if not rows:
+            raise ValueError(f"{path} has no line")
+        if len({row[ID] for row in rows}) < len(rows):
+            raise ValueError(f"{path} has two lines of one id")
+        return rows
 
 
-def _rows(path: Path, needs_expected: bool) -> list[dict[str, Any]]:
-    """Returns the lines of a file. Raises ValueError with the place of one that cannot be used."""
-    rows = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{path}:{number} is no JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}:{number} is no JSON object")
-        if needs_expected and EXPECTED not in row:
-            raise ValueError(f"{path}:{number} has no {EXPECTED}, which the verifier compares with")
-        rows.append(row | {ID: str(row.get(ID, f"{path.stem}/{number}"))})
-    if not rows:
-        raise ValueError(f"{path} has no line")
-    if len({row[ID] for row in rows}) < len(rows):
-        raise ValueError(f"{path} has two lines of one id")
-    return rows
+def _row(line: str, place: str, needs_expected: bool) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{place} is no JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"{place} is no JSON object")
+    if needs_expected and EXPECTED not in row:
+        raise ValueError(f"{place} has no {EXPECTED}, which the verifier compares with")
+    return row

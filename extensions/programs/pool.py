@@ -99,7 +99,7 @@ class Programs:
             descriptors = [files[0], writing.fileno(), files[1]]
             if saying:
                 descriptors.append(saying.fileno())
-            number, ending = template.fork(partial(RunProgram, entry=entry), descriptors)
+            number, ending = await template.fork(partial(RunProgram, entry=entry), descriptors)
             writing.close()
             if saying:
                 saying.close()

@@ -63,7 +63,7 @@ class AttemptClock:
                 limit.reschedule(None if end is None else end - seconds)
 
 
-class AttemptSlot:
+class AttemptPresence:
     """The request slot of one attempt, which it releases while it is away, with its clock paused.
 
     An attempt is away while it waits for a judgement, or for a program. It may do so several times at once.
@@ -85,6 +85,7 @@ class AttemptSlot:
         self._while_away = while_away
         self._acquire = acquire
         self._waits = 0
+        self._requests = 0  # made while it is away
         self._stack = ExitStack()
         self._is_released = False
 
@@ -107,11 +108,15 @@ class AttemptSlot:
         """The context of a request, which waits for a slot if the attempt has none."""
         if self._waits:
             async with self._while_away():
-                self._clock.resume()
+                self._requests += 1
+                if self._requests == 1:
+                    self._clock.resume()
                 try:
                     yield
                 finally:
-                    self._clock.stop()
+                    self._requests -= 1
+                    if self._requests == 0:
+                        self._clock.stop()
             return
         if self._is_released:
             self._is_released = False

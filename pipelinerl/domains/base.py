@@ -68,7 +68,7 @@ class Attempt:
     reward_components: dict[str, float] = field(default_factory=dict)  # their sum is `reward`
     turn_rewards: list[float] = field(default_factory=list)  # one per completion, included in `reward`
     metrics: dict[str, float] = field(default_factory=dict)  # recorded; `reward_components` are the run's
-    is_out_of_time: bool = False  # True if the time of the attempt has ended it
+    is_truncated: bool | None = None  # None = True if the last answer reached its limit
 
 
 class AttemptFailedError(Exception):
@@ -152,7 +152,9 @@ class Domain(abc.ABC):
     fetches = False  # True if problems are downloaded or generated at their first use
     makes = False  # True if `fetches` generates them on this machine, without a network, within seconds
     needs: frozenset[str] = frozenset()  # capabilities of the inference contract that rollouts need
-    acts = False  # True if rollouts do other things between their requests, such as those of programs
+    programs: int | None = (
+        None  # programs at once that make the rollouts, between their requests; None = none
+    )
     informs_reference = False  # True if completions have a `reference_prompt`
     demonstrated: int = 0  # given answers per training problem that replace samples; 0 = samples
 

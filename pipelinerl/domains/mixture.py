@@ -51,6 +51,8 @@ class Mixture(Domain):
             raise ValueError("a mixture needs at least one domain")
         if any(part.demonstrated for part in domains.values()):
             raise ValueError("a mixture cannot have demonstrations: a run samples, or learns from them")
+        if any(part.programs for part in domains.values()):
+            raise ValueError("agents cannot be a part of a mixture; a mixture can be an agent's problems")
         self._domains = dict(domains)
         self.informs_reference = any(part.informs_reference for part in self._domains.values())
         self.needs = frozenset().union(*(part.needs for part in self._domains.values()))

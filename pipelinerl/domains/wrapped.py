@@ -13,7 +13,7 @@ class Wrapped(Domain):
         self._domain = domain
         self.name = domain.name
         self.needs = domain.needs
-        self.acts = domain.acts
+        self.programs = domain.programs
         self.informs_reference = domain.informs_reference
         self.demonstrated = domain.demonstrated
 

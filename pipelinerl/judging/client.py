@@ -167,7 +167,8 @@ class JudgingClient:
         raise JudgeError(f"{verifier}: {failure}")
 
     def _judged(self, judgement: Judgement) -> None:
-        if self._failures and judgement.word not in ("no_answer", "undecided"):  # a verifier has judged it
+        is_verdict = judgement.word not in ("no_answer", "undecided") and not judgement.said
+        if self._failures and is_verdict:
             self._failures.succeeded()
 
     async def _reply(self, verifier: str, task: Callable[[], bytes], text: str) -> Reply:

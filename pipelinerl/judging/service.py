@@ -101,8 +101,9 @@ class Service:
     async def _reply(self, question: Question) -> Reply:
         with self._measurements.question(question.verifier) as measured:
             free = self._free.get(question.verifier, self._workers_free)
+            queue_s = self._options.queue_s if free is self._workers_free else None
             try:
-                async with asyncio.timeout(self._options.queue_s):
+                async with asyncio.timeout(queue_s):
                     await free.acquire()
             except TimeoutError:
                 return Reply(question.number, failed=f"no worker was free for {self._options.queue_s:g} s")
@@ -125,6 +126,9 @@ class Service:
         except (WorkerLostError, TemplateError, OSError) as error:
             log.warning("verifier %s failed: %s", question.verifier, error)
             return Reply(question.number, failed=f"{type(error).__name__}: {error}")
+        except Exception as error:  # of a hosted verifier
+            log.exception("verifier %s failed", question.verifier)
+            return Reply(question.number, failed=f"{type(error).__name__}: {error}", is_fault=True)
 
     async def _judgement(self, question: Question) -> Judgement:
         if hosted := self._hosted.get(question.verifier):

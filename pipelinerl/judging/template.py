@@ -24,6 +24,7 @@ from pipelinerl.judging.worker_messages import (
 )
 
 IMPORT_S = 300  # longest time of the verifiers' imports
+FULL_S = 0.01  # wait for a full socket
 START_S = 30  # longest wait for a worker's start, or for the report of its end
 COMMAND = (sys.executable, "-m", "pipelinerl.judging.worker")
 
@@ -43,6 +44,7 @@ class Template:
         self._process = process
         self._control = control
         self._numbers = itertools.count()
+        self._sending = asyncio.Lock()
         self._ended: dict[int, asyncio.Future[Ended]] = {}
         self._decode = msgspec.msgpack.Decoder(Ended).decode
         self.is_lost = False
@@ -77,7 +79,7 @@ class Template:
             raise TemplateError(ready.error)
         return cls(process, ours)
 
-    def fork(
+    async def fork(
         self, request: Callable[[int], msgspec.Struct], descriptors: Sequence[int]
     ) -> tuple[int, asyncio.Future[Ended]]:
         """Asks for a process, and returns its number and its end. `request`: makes the message of a number.
@@ -86,21 +88,30 @@ class Template:
         """
         number = next(self._numbers)
         message = msgspec.msgpack.encode(request(number))
+        async with self._sending:
+            while not self._sent(message, descriptors):  # the socket holds some hundred messages
+                await asyncio.sleep(FULL_S)
+            self._ended[number] = asyncio.get_running_loop().create_future()
+        return number, self._ended[number]
+
+    def _sent(self, message: bytes, descriptors: Sequence[int] = ()) -> bool:
+        """Sends a message. Returns False if the socket is full. Raises WorkerLostError."""
         try:
             socket.send_fds(self._control, [message], descriptors)
-        except OSError as error:
+        except BlockingIOError:
+            return False
+        except OSError as error:  # also of a socket that is closed
             self.lose()
             raise WorkerLostError("the template of the workers is gone") from error
-        self._ended[number] = asyncio.get_running_loop().create_future()
-        return number, self._ended[number]
+        return True
 
     async def worker(self) -> "Worker":
         """Returns a new, confined worker. Raises WorkerLostError."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                number, ended = self.fork(Start, [theirs.fileno()])
-            except WorkerLostError:
+                number, ended = await self.fork(Start, [theirs.fileno()])
+            except BaseException:
                 ours.close()
                 raise
         reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_ANSWER)
@@ -121,11 +132,10 @@ class Template:
 
     def end(self, number: int) -> None:
         """Asks the template to kill a worker that has not ended."""
-        if number in self._ended:
-            try:
-                self._control.send(msgspec.msgpack.encode(End(number)))
-            except OSError:
-                self.lose()
+        if number in self._ended and not self.is_lost:
+            with suppress(WorkerLostError):
+                if not self._sent(msgspec.msgpack.encode(End(number))):
+                    asyncio.get_running_loop().call_later(FULL_S, self.end, number)
 
     def lose(self) -> None:
         """Kills the template. Its workers then end, because their parent has."""

@@ -114,13 +114,13 @@ class Admission:
         assert self.settled <= self.started, "more rollouts settled than started"
 
 
-def admission_of(config: RunConfig, acts: bool) -> Admission:
-    """Returns the admission of a run, with the limits in its configuration. acts: of the domain."""
+def admission_of(config: RunConfig, programs: int | None) -> Admission:
+    """Returns the admission of a run, with the limits in its configuration. programs: of the domain."""
     return Admission(
         config.batch_size,
         config.group_size,
         config.lag_limit,
         config.requests_in_flight,
-        config.judging.max_waiting,
-        BlockedBy.AGENTS if acts else BlockedBy.JUDGING,
+        config.judging.max_waiting or programs,
+        BlockedBy.AGENTS if programs else BlockedBy.JUDGING,
     )

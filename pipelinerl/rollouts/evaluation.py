@@ -7,7 +7,7 @@ problem.
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -84,7 +84,10 @@ async def attempt_all(
         await limit.acquire()
         slot = AttemptSlot(limit)
         try:
-            rollout = await replace(attempt, release_slot=slot.released)(problem, spec)
+            release = (
+                nullcontext if attempt.domain.programs else slot.released
+            )  # programs ask until their end
+            rollout = await replace(attempt, release_slot=release)(problem, spec)
             await keep(rollout)
         finally:
             slot.release()

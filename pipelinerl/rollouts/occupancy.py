@@ -28,9 +28,12 @@ class Occupancy:
 
 @dataclass
 class OccupancySums:
-    """Sums of samples, each weighted by the seconds since the previous one. acts: of the domain."""
+    """Sums of samples, each weighted by the seconds since the previous one.
 
-    acts: bool = False
+    runs_programs: True if the domain does.
+    """
+
+    runs_programs: bool = False
     seconds: float = 0.0
     sums: Counter[str] = field(default_factory=Counter)
     blocked: Counter[str] = field(default_factory=Counter)
@@ -51,7 +54,9 @@ class OccupancySums:
             "places_s": self.seconds,
             "places_busy": _share(self.sums["in_flight"], self.sums["capacity"]),
             "outside_requests": _share(outside, self.sums["under_way"]),
-            "agent_share" if self.acts else "judged_share": _share(self.sums["away"], self.sums["under_way"]),
+            "agent_share" if self.runs_programs else "judged_share": _share(
+                self.sums["away"], self.sums["under_way"]
+            ),
             **{f"blocked_{word}": seconds / self.seconds for word, seconds in self.blocked.items()},
         }
 
@@ -63,11 +68,11 @@ class OccupancySums:
 class OccupancyTimes:
     """The sums of the current second, for the spans, and of the current version, for the metrics."""
 
-    def __init__(self, spans: Spans, acts: bool = False):
+    def __init__(self, spans: Spans, runs_programs: bool = False):
         self._spans = spans
-        self._acts = acts
+        self._runs_programs = runs_programs
         self._last: float | None = None  # time of the last sample
-        self._of_version = OccupancySums(self._acts)
+        self._of_version = OccupancySums(self._runs_programs)
         self._of_second = OccupancySums()
 
     def sample(self, occupancy: Occupancy) -> None:
@@ -88,7 +93,7 @@ class OccupancyTimes:
     def of_version(self) -> dict[str, float]:
         """Returns the metrics of the time since the last call."""
         metrics = self._of_version.metrics()
-        self._of_version = OccupancySums(self._acts)
+        self._of_version = OccupancySums(self._runs_programs)
         return metrics
 
 

@@ -17,7 +17,7 @@ import msgspec
 from contracts.errors import ErrorCode
 from contracts.records import Completion, Failure, Rollout
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
-from pipelinerl.clients.attempt_clock import AttemptClock, AttemptSlot, ReleaseSlot, SlotWhileAway
+from pipelinerl.clients.attempt_clock import AttemptClock, AttemptPresence, ReleaseSlot, SlotWhileAway
 from pipelinerl.clients.faults import (
     InvalidResponseError,
     RequestRefusedError,
@@ -40,6 +40,7 @@ TOO_LONG = (ErrorCode.CONTEXT_LENGTH.code, ErrorCode.TOO_LARGE.code)
 OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
 # ConnectionError and TimeoutError: a service that the domain connects to may still be starting.
 NOT_OF_THE_DOMAIN = OF_A_SERVER | ConnectionError | TimeoutError | InvalidResponseError | JudgeError
+NOT_OF_THE_DOMAIN |= AttemptFailedError  # which it counts itself
 
 
 class InvalidRewardError(Exception):
@@ -66,7 +67,7 @@ class RolloutRunner:
     run: id of the run in its weights; "" before the first publication.
     token_fields: declared token fields, which every attempt must have. None = record no fields, because the
         rollouts are not trained on.
-    release_slot: context in which another attempt may use this one's request slot, during a judgement.
+    release_slot: context in which another attempt may use this one's request slot, while it is away.
     slot_while_away: context of a request in such a context.
     failures: counts failures, and raises GaveUpError in a run in which no first attempt succeeds.
     """
@@ -119,7 +120,7 @@ class RolloutRunner:
         to_judge_s = min(TO_JUDGE_S, TO_JUDGE_SHARE * self.policy.timeout_s)
         async with asyncio.timeout(self.policy.timeout_s) as timeout:
             clock = AttemptClock(timeout)
-            slot = AttemptSlot(clock, self.release_slot, self.slot_while_away, client.acquire_slot)
+            slot = AttemptPresence(clock, self.release_slot, self.slot_while_away, client.acquire_slot)
             client = replace(
                 client,
                 away=slot.away,
@@ -159,6 +160,7 @@ class RolloutRunner:
                 f"{problem.problem_id}: {turns} for {len(attempt.completions)} completions"
             )
         reasons = [completion.finish_reason for completion in attempt.completions]
+        is_truncated = reasons[-1:] == ["length"] if attempt.is_truncated is None else attempt.is_truncated
         return self._rollout(
             problem,
             spec,
@@ -173,7 +175,7 @@ class RolloutRunner:
                 "repetition": float("repetition" in reasons),
                 **{name: float(value) for name, value in figures.items()},
             },
-            status="truncated" if reasons[-1:] == ["length"] or attempt.is_out_of_time else "ok",
+            status="truncated" if is_truncated else "ok",
         )
 
     def _with_token_fields(self, completion: Completion) -> Completion:

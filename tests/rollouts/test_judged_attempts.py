@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from pipelinerl.clients.attempt_clock import AttemptClock, AttemptSlot
+from pipelinerl.clients.attempt_clock import AttemptClock, AttemptPresence
 from pipelinerl.clients.llm_client import immediately
 from pipelinerl.domains.base import Problem, Verified
 from pipelinerl.judging.client import JudgeError
@@ -86,7 +86,7 @@ async def place_while_judgements_are_waited_for() -> None:
         held.append(True)
 
     async with asyncio.timeout(HANG_S) as timeout:
-        pause = AttemptSlot(AttemptClock(timeout), leave, nullcontext, immediately)
+        pause = AttemptPresence(AttemptClock(timeout), leave, nullcontext, immediately)
         with pause.away():
             with pause.away():
                 assert held == [True, False] and timeout.when() is None
@@ -107,7 +107,7 @@ async def test_a_judgement_that_outlasts_its_attempt_ends_quietly():
 
     goes_on = asyncio.Event()
     async with asyncio.timeout(HANG_S) as timeout:
-        pause = AttemptSlot(
+        pause = AttemptPresence(
             AttemptClock(timeout), slots.leave_slot, slots.slot_while_away, slots.wait_for_slot
         )
         waiting = asyncio.create_task(judged())
@@ -126,7 +126,7 @@ async def requests_while_away() -> None:
     slots = SlotQueue(lambda: None)
     in_use = lambda: 1 - slots.between_segments - slots.away  # noqa: E731 - of one attempt
     async with asyncio.timeout(HANG_S) as timeout:
-        slot = AttemptSlot(
+        slot = AttemptPresence(
             AttemptClock(timeout), slots.leave_slot, slots.slot_while_away, slots.wait_for_slot
         )
         goes_on = asyncio.Event()

@@ -3,7 +3,7 @@
 import json
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 from pipelinerl.domains.base import Answer
@@ -11,9 +11,14 @@ from pipelinerl.domains.base import Answer
 END = b"data: [DONE]\n\n"
 
 
-def message_of(answer: Answer) -> dict[str, Any]:
-    """Returns the answer as a message: its text without the thought, the thought, and the calls."""
+def message_of(answer: Answer, stop: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the answer as a message: its text without the thought, the thought, and the calls.
+
+    stop: the texts that end it, which are not in the message.
+    """
     content = answer.parsed.content if answer.parsed else answer.text
+    for text in stop:
+        content = content.partition(text)[0]
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if answer.thought:
         message["reasoning_content"] = answer.thought
@@ -30,17 +35,18 @@ def whole(answer: Answer, message: dict[str, Any], model: str) -> bytes:
     return json.dumps(body).encode()
 
 
-def streamed(answer: Answer, message: dict[str, Any], model: str, shows_usage: bool) -> Iterator[bytes]:
-    """Yields the events of an answer. The last one says that the stream has ended."""
+def streamed(answer: Answer, message: dict[str, Any], model: str, shows_usage: bool) -> list[bytes]:
+    """Returns the events of an answer, in two parts: what it says, and that it has ended."""
     begin = head("chat.completion.chunk", model)
     delta = dict(message)
     if calls := message.get("tool_calls"):
         delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
-    for part, reason in ((delta, None), ({}, reason_of(answer))):
-        yield event(begin | {"choices": [{"index": 0, "delta": part, "finish_reason": reason}]})
-    if shows_usage:
-        yield event(begin | {"choices": [], "usage": usage_of(answer)})
-    yield END
+    said, ended = (
+        event(begin | {"choices": [{"index": 0, "delta": part, "finish_reason": reason}]})
+        for part, reason in ((delta, None), ({}, reason_of(answer)))
+    )
+    usage = event(begin | {"choices": [], "usage": usage_of(answer)}) if shows_usage else b""
+    return [said, ended + usage + END]
 
 
 def event(data: dict[str, Any]) -> bytes:

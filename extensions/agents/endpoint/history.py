@@ -13,6 +13,14 @@ START = b""
 Chain = list[bytes]  # digests of a conversation's beginnings: of no message, of one, of two, ...
 
 
+@dataclass(frozen=True)
+class Chains:
+    """The digests of a conversation: with its tools, and whatever its tools."""
+
+    whole: Chain
+    plain: Chain
+
+
 @dataclass(eq=False)
 class Node:
     """An answer that was delivered.
@@ -33,14 +41,12 @@ class Place:
     """Where a conversation stands: after `node`, with which `known` messages begin, or at a root.
 
     kind: of a root: first, repeated, tools or edited; "" if the conversation goes on.
-    chain, plain: the conversation's digests, with its tools and without.
     """
 
     node: Node | None
     known: int
     kind: str
-    chain: Chain
-    plain: Chain
+    chains: Chains
 
 
 class History:
@@ -55,30 +61,29 @@ class History:
         self._plain: set[bytes] = set()  # digests of the same conversations, whatever their tools
         self._asked: set[bytes] = set()
 
-    def place(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping] | None) -> Place:
+    def place(self, chains: Chains) -> Place:
         """Returns where a conversation goes on, and remembers that it was asked."""
-        chain = chained(messages, tools)
-        plain = chained(messages, None) if tools else chain
-        was_asked = chain[-1] in self._asked
+        whole = chains.whole
+        was_asked = whole[-1] in self._asked
         is_first = not self._asked
-        self._asked.add(chain[-1])
-        for known in range(len(messages) - 1, 0, -1):
-            if chain[known] in self._found and self._found[chain[known]]:
-                return Place(self._found[chain[known]][-1], known, "", chain, plain)
+        self._asked.add(whole[-1])
+        for known in range(len(whole) - 2, 0, -1):
+            if nodes := self._found.get(whole[known]):
+                return Place(nodes[-1], known, "", chains)
         kind = "first" if is_first else "edited"
         if was_asked:
             kind = "repeated"
-        elif not self._plain.isdisjoint(plain):
+        elif not self._plain.isdisjoint(chains.plain):
             kind = "tools"
-        return Place(None, 0, kind, chain, plain)
+        return Place(None, 0, kind, chains)
 
     def add(self, place: Place, answer: Answer, message: Mapping[str, Any], size: int) -> Node:
         """Records an answer, and the message that it is delivered as."""
         said = digest(canonical(message))
-        node = Node(answer, place.node, message["content"] or "", digest(place.chain[-1] + said), size)
+        node = Node(answer, place.node, message["content"] or "", digest(place.chains.whole[-1] + said), size)
         self.nodes.append(node)
         self._found[node.key].append(node)
-        self._plain.add(digest(place.plain[-1] + said))
+        self._plain.add(digest(place.chains.plain[-1] + said))
         return node
 
     def remove(self, node: Node) -> None:
@@ -96,11 +101,17 @@ class History:
         return way[::-1]
 
 
-def chained(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping] | None) -> Chain:
+def chains_of(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping] | None) -> Chains:
+    said = [digest(canonical(message)) for message in messages]
+    plain = _chained(START, said)
     shown = json.dumps(tools, sort_keys=True).encode() if tools else START
-    chain = [digest(shown)]
-    for message in messages:
-        chain.append(digest(chain[-1] + digest(canonical(message))))
+    return Chains(_chained(shown, said) if tools else plain, plain)
+
+
+def _chained(begin: bytes, digests: Sequence[bytes]) -> Chain:
+    chain = [digest(begin)]
+    for each in digests:
+        chain.append(digest(chain[-1] + each))
     return chain
 
 

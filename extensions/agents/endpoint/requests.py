@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from extensions.agents.endpoint.history import Chains, chains_of
+
 OVERRIDDEN = {  # the run decides
     *("temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty"),
     *("repetition_penalty", "user", "metadata", "store", "service_tier", "verbosity", "reasoning_effort"),
@@ -28,6 +30,7 @@ NEUTRAL: dict[str, Sequence[Any]] = {  # what these fields may say; anything els
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 MOST_STOPS = 4
 DEEPEST = 64  # nested values; deeper ones could not be rendered
+MOST_VALUES = 200_000
 
 
 class RefusedError(Exception):
@@ -51,11 +54,13 @@ class RefusedError(Exception):
 class ChatRequest:
     """A request that is answered.
 
-    counts: what was overridden, by the name of a metric. shows_usage: True if a stream ends with the usage.
+    chains: digests of the conversation. shows_usage: True if a stream ends with the usage.
+    counts: what was overridden, by the name of a metric.
     """
 
     model: str
     messages: list[dict[str, Any]]
+    chains: Chains
     tools: list[dict] | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
@@ -72,8 +77,7 @@ def read_request(raw: bytes, refuses_forced_calls: bool = False) -> ChatRequest:
         raise RefusedError(f"the body is no JSON: {error}", code="bad_request") from error
     if not isinstance(body, dict):
         raise RefusedError("the body is no JSON object", code="bad_request")
-    if _depth(body) > DEEPEST:
-        raise RefusedError(f"the body has more than {DEEPEST} nested values", code="bad_request")
+    _check_size(body)
     given = {name: value for name, value in body.items() if value is not None}
     counts: Counter[str] = Counter()
     for name, value in given.items():
@@ -82,10 +86,12 @@ def read_request(raw: bytes, refuses_forced_calls: bool = False) -> ChatRequest:
         elif name not in HONOURED and value not in NEUTRAL.get(name, ()):
             raise _unsupported(name, f"{name} would change what is sampled, which only the run decides")
     tools = _tools(given, counts, refuses_forced_calls)
+    messages = _messages(given.get("messages"))
     options = given.get("stream_options")
     return ChatRequest(
         str(given.get("model", "policy")),
-        _messages(given.get("messages")),
+        messages,
+        chains_of(messages, tools),
         tools,
         _max_tokens(given),
         _stop(given.get("stop")),
@@ -153,7 +159,8 @@ def _messages(messages: Any) -> list[dict[str, Any]]:
 def _message(message: Any, place: int) -> dict[str, Any]:
     """Returns the message with what a chat template reads: role, content, calls, ids and names."""
     param = f"messages[{place}]"
-    role = ROLES.get(message.get("role")) if isinstance(message, dict) else None
+    given = message.get("role") if isinstance(message, dict) else None
+    role = ROLES.get(given) if isinstance(given, str) else None
     if role is None:
         raise RefusedError(f"{param} needs a role: one of {', '.join(ROLES)}", param)
     read = {"role": role, "content": _text(message.get("content"), param)}
@@ -162,7 +169,7 @@ def _message(message: Any, place: int) -> dict[str, Any]:
         if not _are_calls(calls):
             raise RefusedError(f"{param}.tool_calls must be calls of functions, as they were given", param)
         read["tool_calls"] = calls
-    for name in ("tool_call_id", "name"):
+    for name in ("tool_call_id", "name", "reasoning_content"):  # some templates show earlier thoughts
         if isinstance(message.get(name), str):
             read[name] = message[name]
     return read
@@ -192,16 +199,22 @@ def _are_calls(calls: Any) -> bool:
     )
 
 
-def _depth(value: Any) -> int:
-    """Returns the depth of nested lists and objects, without recursion, up to one above the limit."""
+def _check_size(value: Any) -> None:
+    """Raises RefusedError if values are nested too deep, or are too many."""
     level = [value]
-    for depth in range(DEEPEST + 1):
+    seen = 0
+    for _ in range(DEEPEST):
         level = [
             child
             for each in level
             if isinstance(each, dict | list)
             for child in (each.values() if isinstance(each, dict) else each)
         ]
+        seen += len(level)
         if not level:
-            return depth
-    return DEEPEST + 1
+            return
+        if seen > MOST_VALUES:
+            break
+    raise RefusedError(
+        f"the body has more than {MOST_VALUES} values, or more than {DEEPEST} nested ones", code="bad_request"
+    )

@@ -1,48 +1,30 @@
 """The HTTP server of the endpoint, in the actor's event loop."""
 
+import asyncio
 import logging
+import re
 import secrets
-from dataclasses import dataclass
+from collections.abc import Iterable
+from functools import partial
 
 from aiohttp import web
 
 from extensions.agents.endpoint.answers import streamed, whole
 from extensions.agents.endpoint.requests import RefusedError, read_request
-from extensions.agents.endpoint.session import FORGOTTEN, Reply, Session
+from extensions.agents.endpoint.session import Reply, Session
+from extensions.agents.options import EndpointOptions
+from pipelinerl.clients.completions import TOO_LONG
 
 log = logging.getLogger(__name__)
 KEY_BYTES = 32
-LONGEST_BODY = 16 << 20  # bytes, after it is decompressed
+LONGEST_BODY = 4 << 20  # bytes, after it is decompressed; more than any context holds
+AT_ONCE_BYTES = 1 << 16  # of a body that is read in the event loop
 CHAT = "chat/completions"
+NO_SESSION = "no session has this key; a key is valid until its attempt ends"
 NO_ROUTE = "there is no such route; train through chat completions: POST .../chat/completions"
 JSON = {"Content-Type": "application/json"}
 STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 MODELS = {"object": "list", "data": [{"id": "policy", "object": "model", "created": 0, "owned_by": "run"}]}
-
-
-@dataclass(frozen=True)
-class EndpointOptions:
-    """host, port: where the server listens; port 0 = a free one.
-
-    history: sampled = sampled tokens stay in the context; rendered = each prompt is rendered as a whole.
-    train: all = all answers; path = those on the way to the last one.
-    forced_calls: auto = a forced call is an offered one; refuse = it is refused.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    history: str = "sampled"
-    train: str = "all"
-    forced_calls: str = "auto"
-
-    def __post_init__(self) -> None:
-        for name, words in {
-            "history": ("sampled", "rendered"),
-            "train": ("all", "path"),
-            "forced_calls": ("auto", "refuse"),
-        }.items():
-            if getattr(self, name) not in words:
-                raise ValueError(f"domain.endpoint.{name}={getattr(self, name)} must be {' or '.join(words)}")
 
 
 class Endpoint:
@@ -63,7 +45,11 @@ class Endpoint:
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._options.host, self._options.port, reuse_address=True)
-        await site.start()
+        try:
+            await site.start()
+        except (OSError, OverflowError) as error:
+            where = f"domain.endpoint: {self._options.host}, port {self._options.port}"
+            raise OSError(f"{where} cannot be listened at: {error}") from error
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -77,9 +63,10 @@ class Endpoint:
         self._sessions[key] = session
         return key
 
-    async def end(self, key: str) -> None:
-        """Ends a session. Its key is refused from now on."""
-        if session := self._sessions.pop(key, None):
+    async def end(self, keys: Iterable[str]) -> None:
+        """Ends sessions. Their keys are refused from now on."""
+        ended = [session for key in keys if (session := self._sessions.pop(key, None))]
+        for session in ended:
             await session.end()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -98,23 +85,26 @@ class Endpoint:
 
     def _session_of(self, request: web.Request) -> Session:
         given = [request.headers.get(name, "") for name in ("Authorization", "X-Api-Key", "Api-Key")]
-        keys = [each.removeprefix("Bearer ").strip() for each in given] + request.path.split("/")
-        for key in keys:
+        keys = [re.sub("^bearer +", "", each.strip(), flags=re.IGNORECASE) for each in given]
+        for key in [*keys, *request.path.split("/")]:
             if key in self._sessions:
                 return self._sessions[key]
-        raise RefusedError(FORGOTTEN, code="forbidden", status=403)
+        raise RefusedError(NO_SESSION, code="forbidden", status=403)
 
     async def _answered(self, request: web.Request, session: Session) -> web.StreamResponse:
+        session.check()
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge as error:
-            raise RefusedError("the body is too large", code="too_large", status=413) from error
+            words = f"the body has more than {LONGEST_BODY} bytes"
+            raise RefusedError(words, "messages", TOO_LONG) from error
         except (web.RequestPayloadError, ValueError) as error:  # it says that it is compressed, and is not
             raise RefusedError(f"the body cannot be read: {error}", code="bad_request") from error
-        asked = read_request(body, self._options.forced_calls == "refuse")
+        read = partial(read_request, body, self._options.forced_calls == "refuse")
+        asked = await asyncio.to_thread(read) if len(body) > AT_ONCE_BYTES else read()
         reply = await session.reply(asked)
         response = web.StreamResponse(headers=STREAM if asked.streams else JSON)
-        parts = list(_parts(reply))
+        parts = _parts(reply)
         if not asked.streams:
             response.content_length = len(parts[0])
         await response.prepare(request)
@@ -123,11 +113,11 @@ class Endpoint:
 
         async def last_bytes() -> None:
             await response.write(parts[-1])
-            await response.write_eof()
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError("the client has left")
 
         await session.deliver(reply, last_bytes)
+        await response.write_eof()
         return response
 
     def _tell(self, error: RefusedError) -> None:
@@ -140,5 +130,5 @@ class Endpoint:
 def _parts(reply: Reply) -> list[bytes]:
     asked = reply.request
     if asked.streams:
-        return list(streamed(reply.answer, reply.message, asked.model, asked.shows_usage))
+        return streamed(reply.answer, reply.message, asked.model, asked.shows_usage)
     return [whole(reply.answer, reply.message, asked.model)]

@@ -12,13 +12,14 @@ from extensions.agents.endpoint.answers import message_of
 from extensions.agents.endpoint.history import History, Node, Place
 from extensions.agents.endpoint.requests import ChatRequest, RefusedError
 from pipelinerl.clients.completions import TOO_LONG
-from pipelinerl.clients.faults import RequestRefusedError, ServerFaultError
+from pipelinerl.clients.faults import RequestError, RequestRefusedError, ServerFaultError
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.domains.base import Answer, AttemptFailedError
 
 MOST_ANSWERS = 10_000
 MOST_BYTES = 64 << 20  # of prompts, tokens and messages that a session keeps
-ANSWER_BYTES = 2048  # of an answer beside its tokens, about
+ANSWER_BYTES = 2048  # of an answer beside its tokens and messages, about
+MESSAGE_BYTES = 300  # of each message before it, about, without its text
 FORGOTTEN = "this session has ended"
 
 
@@ -79,10 +80,11 @@ class Session:
 
     async def reply(self, request: ChatRequest) -> Reply:
         """Returns the answer to a request. Raises RefusedError."""
-        self._check(request)
+        self.check()
+        self._check_tools(request)
         self.counts["requests"] += 1
         self.counts.update(request.counts)
-        place = self.history.place(request.messages, request.tools)
+        place = self.history.place(request.chains)
         self.counts[f"roots_{place.kind}" if place.kind else "continued"] += 1
         client = self._client.limited(request.max_tokens, request.stop)
         try:
@@ -92,7 +94,7 @@ class Session:
             raise self._refusal(error) from error
         if not len(answer.completion.token_ids):  # the attempt's time ended before its first token
             raise self._refusal(TimeoutError())
-        return Reply(request, place, answer, message_of(answer))
+        return Reply(request, place, answer, message_of(answer, request.stop))
 
     async def _asked(self, client: LLMClient, request: ChatRequest, place: Place) -> Answer:
         if place.node is None or self._renders:
@@ -102,18 +104,21 @@ class Session:
         new = request.messages[place.known :]
         return await client.chat(new, after=place.node.answer, tools=request.tools)
 
-    def _check(self, request: ChatRequest) -> None:
+    def check(self) -> None:
+        """Raises RefusedError if no request is answered any more."""
         if self.stopped.is_set():
             raise RefusedError("the attempt is over", code="overloaded", status=503)
+        if len(self.history.nodes) >= MOST_ANSWERS or self._bytes > MOST_BYTES:
+            self._stop(AttemptFailedError("session_too_long", "a session holds too many answers"))
+            raise RefusedError("this session holds too many answers", code="too_large", status=413)
+
+    def _check_tools(self, request: ChatRequest) -> None:
         if request.tools and not self._tools:
             raise RefusedError(
                 "this run's agent has no tools; domain.agent.tools=true shows them to the model",
                 "tools",
                 "unsupported_parameter",
             )
-        if len(self.history.nodes) >= MOST_ANSWERS or self._bytes > MOST_BYTES:
-            self._stop(AttemptFailedError("session_too_long", "a session holds too many answers"))
-            raise RefusedError("this session holds too many answers", code="too_large", status=413)
 
     def _refusal(self, error: Exception) -> RefusedError:
         """Returns the refusal of a request that ended with this error."""
@@ -121,14 +126,25 @@ class Session:
             self.counts["too_long" if str(error) == TOO_LONG else "refused"] += 1
             return RefusedError(f"the server refuses the request: {error}", code=str(error))
         if isinstance(error, TimeoutError):
+            error = self._cause_of(error)
+        if isinstance(error, TimeoutError):
             self.is_out_of_time = True
             self.stopped.set()
             return RefusedError("the attempt's time is over", code="overloaded", status=503)
-        if isinstance(error, ServerFaultError):
+        if isinstance(error, RequestError):
             self._stop(error)
             return RefusedError("no server answers", code="overloaded", status=503)
         self.counts["refused"] += 1
         return RefusedError(str(error), "messages")
+
+    def _cause_of(self, error: TimeoutError) -> Exception:
+        """Returns the fault of a server for which the attempt's time was over, or the error."""
+        try:
+            if self._client.attempt:
+                self._client.attempt.end_completion(error)
+        except RequestError as cause:
+            return cause
+        return error
 
     def _stop(self, failure: Exception) -> None:
         self.failure = self.failure or failure
@@ -140,7 +156,8 @@ class Session:
         It is recorded first, because the next request may come before the bytes are known to be sent.
         """
         completion = reply.answer.completion
-        held = completion.prompt_token_ids.nbytes + 2 * completion.token_ids.nbytes + ANSWER_BYTES
+        held = completion.prompt_token_ids.nbytes + 2 * completion.token_ids.nbytes
+        held += ANSWER_BYTES + MESSAGE_BYTES * len(reply.request.messages)
         node = self.history.add(reply.place, reply.answer, reply.message, held)
         self._bytes += held
         try:
@@ -157,6 +174,14 @@ class Session:
         """Returns the answers to train on: all, or those on the way to the last one, in their order."""
         nodes: list[Node] = self.history.path() if path_only else self.history.nodes
         return [node.answer.completion for node in nodes]
+
+    def metrics(self) -> dict[str, float]:
+        return {f"endpoint_{name}": float(count) for name, count in self.counts.items()}
+
+    def reached_limit(self) -> bool:
+        """Returns True if the last answer is as long as the run allows, rather than as the program asked."""
+        last = self.last.completion
+        return last.finish_reason == "length" and len(last.token_ids) >= self._client.sampling.max_tokens
 
     @property
     def last(self) -> Answer | None:

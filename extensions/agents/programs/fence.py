@@ -21,13 +21,30 @@ SYSTEM = [
 WRITABLE = ["/dev/null"]
 REFUSED = [
     *("add_key", "keyctl", "request_key", "bpf", "perf_event_open", "syslog", "reboot", "quotactl"),
-    *("fanotify_init", "name_to_handle_at", "open_by_handle_at", "userfaultfd", "vmsplice", "personality"),
+    *("fanotify_init", "inotify_init", "inotify_init1", "inotify_add_watch"),
+    *("name_to_handle_at", "open_by_handle_at", "userfaultfd", "vmsplice", "personality"),
     *("fsconfig", "fsmount", "fsopen", "mount", "mount_setattr", "move_mount", "open_tree", "umount2"),
-    *("pivot_root", "setns", "unshare", "swapoff", "swapon"),
+    *("pivot_root", "setns", "unshare", "swapoff", "swapon", "listen", "memfd_create"),
     *("init_module", "finit_module", "kexec_file_load", "kexec_load"),
     *("io_uring_enter", "io_uring_register", "io_uring_setup"),
-    *("process_vm_readv", "process_vm_writev", "ptrace"),
+    *("process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "ptrace", "kcmp"),
+    *("pidfd_getfd", "pidfd_open", "migrate_pages", "move_pages"),
+    *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl", "semget", "semop", "semctl"),
+    *("semtimedop", "mq_open", "mq_unlink"),
 ]
+OF_ITSELF = {  # call -> the argument that names a process, which must be 0: the caller itself
+    "prlimit64": 0,
+    "sched_setaffinity": 0,
+    "sched_setattr": 0,
+    "sched_setparam": 0,
+    "sched_setscheduler": 0,
+    "setpriority": 1,
+    "ioprio_set": 1,
+}
+FAST_OPEN = 0x20000000  # flag of sends that connect
+SENDS = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}  # the argument with the flags
+SHARED_MEMORY = 0x21  # flags of mmap: shared and anonymous
+PROTOCOLS = (0, 6)  # of sockets: the default, and TCP
 OF_FILES = [
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "fchownat", "lchown"),
     *("setxattr", "fsetxattr", "lsetxattr", "removexattr", "fremovexattr", "lremovexattr"),
@@ -100,6 +117,17 @@ def filter_of(keeps_files: bool) -> bytes:
         if family not in INTERNET:
             seccomp.add(library, rules, refused, "socket", library.Arg(0, library.EQ, family))
     seccomp.add(library, rules, refused, "socket", library.Arg(0, library.GT, LAST_FAMILY))
+    for protocol in range(1, max(PROTOCOLS)):
+        seccomp.add(library, rules, refused, "socket", library.Arg(2, library.EQ, protocol))
+    seccomp.add(library, rules, refused, "socket", library.Arg(2, library.GT, max(PROTOCOLS)))
+    for name, place in OF_ITSELF.items():
+        seccomp.add(library, rules, refused, name, library.Arg(place, library.NE, 0))
+    for name, place in SENDS.items():
+        seccomp.add(
+            library, rules, refused, name, library.Arg(place, library.MASKED_EQ, FAST_OPEN, FAST_OPEN)
+        )
+    shared = library.Arg(3, library.MASKED_EQ, SHARED_MEMORY, SHARED_MEMORY)
+    seccomp.add(library, rules, refused, "mmap", shared)
     for kind in NO_STREAMS:
         seccomp.add(library, rules, refused, "socket", library.Arg(1, library.MASKED_EQ, TYPE, kind))
     return seccomp.exported(rules)
@@ -108,7 +136,7 @@ def filter_of(keeps_files: bool) -> bytes:
 def paths_of(command: Sequence[str]) -> list[str]:
     """Returns what a command reads: its executable, the Python that this belongs to, and files it names."""
     executable = which(command[0]) or command[0]
-    files = [executable, *(part for part in command[1:] if os.path.exists(part))]
+    files = [executable, *(part for part in command[1:] if os.path.isabs(part) and os.path.isfile(part))]
     prefixes = [Path(path).parent.parent for path in (executable, os.path.realpath(executable))]
     pythons = [str(prefix) for prefix in prefixes if is_python(prefix)]
     if sys.prefix in pythons:  # the base of a virtual environment
@@ -118,4 +146,7 @@ def paths_of(command: Sequence[str]) -> list[str]:
 
 def is_python(prefix: Path) -> bool:
     """Returns True for a Python's directory, or a virtual environment."""
-    return (prefix / "pyvenv.cfg").is_file() or any(prefix.glob("lib/python3*"))
+    try:
+        return (prefix / "pyvenv.cfg").is_file() or any(prefix.glob("lib/python3*"))
+    except OSError:  # the user nobody may not look
+        return False

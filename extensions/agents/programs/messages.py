@@ -4,6 +4,10 @@ from typing import Any
 
 import msgspec
 
+LARGEST = 1e6  # size of a reward, and of a metric
+MOST_METRICS = 64
+LONGEST_NAME = 80
+RESULT = "result.json"  # in the directory
 DESCRIPTORS = 3  # of a request: standard input, output and error
 
 
@@ -27,13 +31,12 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Run(msgspec.Struct, frozen=True):
     """How a program ended. why: the reason why it is no success; "" if it has a result.
 
-    words: the last line of its error output. program: its number, the same for all attempts that it served.
+    words: the last line of its error output.
     """
 
     why: str = ""
     result: Result | None = None
     words: str = ""
-    program: int = 0
 
 
 class AgentLimits(msgspec.Struct, frozen=True):
@@ -46,21 +49,25 @@ class AgentLimits(msgspec.Struct, frozen=True):
 
 
 class AgentSetup(msgspec.Struct, frozen=True):
-    """The first message to the template. readable: paths that a fenced program may read and execute."""
+    """The first message to the template.
+
+    environment: variables of all programs. readable: paths that a fenced program may read and execute.
+    """
 
     command: list[str]
+    environment: dict[str, str]
     is_fenced: bool
     limits: AgentLimits
     readable: list[str]
 
 
 class StartAgent(msgspec.Struct, frozen=True, tag=True):
-    """A request to start a program. port: the one that a fenced program may connect to."""
+    """A request to start a program. url, key: of its session. directory: its own."""
 
     worker: int
-    environment: dict[str, str]
+    url: str
+    key: str
     directory: str
-    port: int
 
 
 def read_result(raw: bytes) -> Result:
@@ -68,11 +75,6 @@ def read_result(raw: bytes) -> Result:
     result = msgspec.json.decode(raw, type=Result)
     checked_numbers(result)
     return result
-
-
-LARGEST = 1e6
-MOST_METRICS = 64
-LONGEST_NAME = 80
 
 
 def checked_numbers(result: Result) -> None:

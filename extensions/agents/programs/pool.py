@@ -4,49 +4,54 @@ import asyncio
 import logging
 import os
 import re
-import shutil
 import stat
+import sys
 import tempfile
+import time
 from collections import deque
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from urllib.parse import urlsplit
 
-from extensions.agents.programs.messages import AgentSetup, AgentTask, Run, StartAgent
+from extensions.agents.programs.directories import (
+    PREFIX,
+    TooMuchError,
+    check_size,
+    remove,
+    stale_directories,
+)
+from extensions.agents.programs.messages import RESULT, AgentSetup, AgentTask, Run, StartAgent
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.template import Template, WorkerLostError
 from pipelinerl.judging.worker_messages import LOST, Ended, printable
 
 log = logging.getLogger(__name__)
-COMMAND = (os.sys.executable, "-m", "extensions.agents.programs.template")
+COMMAND = (sys.executable, "-m", "extensions.agents.programs.template")
 TAIL_BYTES = 1 << 16  # of a program's output that are kept
 READ_BYTES = 1 << 16
 LOOK_S = 1.0  # between two looks at the sizes of directories
-MOST_FILES = 10_000  # in a directory
-GRACE_S = 10.0  # after which a template is lost that has not ended a program
+LOOK_SHARE = 20  # waits are at least so many times as long as the look before
+PATIENCE_S = 10.0  # after which a template is lost that has not ended a program
 LONGEST_RESULT = 1 << 16
 MOST_TOLD = 3  # programs whose output is logged
 LONGEST_TOLD = 4096  # characters
 WORD = re.compile(r"\w")
-DISK = "its directory holds too much"
 
 
 class Pool:
-    """Starts programs. environment: variables of all. setup: the command and its confinement."""
+    """Starts programs. setup: the command and its confinement."""
 
-    def __init__(self, setup: AgentSetup, environment: Mapping[str, str]):
-        self._setup = setup
-        self._environment = clean_environment(environment)
+    def __init__(self, setup: AgentSetup):
+        self.setup = setup
         self._template: Template | None = None
         self._starting = asyncio.Lock()
         self._is_closed = False
         self.told = 0  # programs whose output was logged
-        self._directories = tempfile.TemporaryDirectory(prefix="agents-", ignore_cleanup_errors=True)
+        self._directories = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
 
     async def start(self) -> None:
         """Starts the template. Raises TemplateError."""
+        for stale in stale_directories(tempfile.gettempdir()):
+            await remove(stale)
         await self._running()
 
     async def close(self) -> None:
@@ -54,7 +59,7 @@ class Pool:
         async with self._starting:
             if self._template:
                 await self._template.close()
-        await asyncio.to_thread(self._directories.cleanup)
+        await remove(self._directories)
 
     async def _running(self) -> Template:
         async with self._starting:
@@ -64,48 +69,30 @@ class Pool:
                 await self._template.close()
                 self._template = None
             if self._template is None:
-                self._template = await Template.started(self._setup, clean_environment({}), COMMAND)
+                self._template = await Template.started(self.setup, clean_environment({}), COMMAND)
             return self._template
 
-    async def program(
-        self, task: AgentTask, given: int | None = None, output: int | None = None
-    ) -> "Program":
+    async def program(self, task: AgentTask, given: int, output: int | None = None) -> "Program":
         """Returns a started program, which has the session's URL and key in its environment.
 
-        given, output: its standard input and output; None = none, and with the error output. They stay the
+        given, output: its standard input and output; by default it prints with its errors. They stay the
         caller's. Raises WorkerLostError.
         """
         template = await self._running()
-        directory = Path(tempfile.mkdtemp(dir=self._directories.name))
-        environment = self._environment | {
-            "HOME": str(directory),
-            "TMPDIR": str(directory),
-            "RESULT": str(directory / "result.json"),
-            "OPENAI_BASE_URL": f"{task.url}/v1",
-            "OPENAI_API_KEY": task.key,
-        }
-        with ExitStack() as stack:
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            stack.callback(os.close, writing)
-            os.set_blocking(reading, False)
-            if given is None:
-                given = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-                stack.callback(os.close, given)
-            request = partial(
-                StartAgent,
-                environment=environment,
-                directory=str(directory),
-                port=urlsplit(task.url).port or 80,
-            )
-            try:
-                number, ending = template.fork(
-                    request, [given, writing if output is None else output, writing]
-                )
-            except WorkerLostError:
-                os.close(reading)
-                shutil.rmtree(directory, ignore_errors=True)
-                raise
-        return Program(self, template, number, ending, directory, reading, self._setup.limits.disk_bytes)
+        directory = tempfile.mkdtemp(dir=self._directories)
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reading, False)
+        request = partial(StartAgent, url=task.url, key=task.key, directory=directory)
+        descriptors = [given, writing if output is None else output, writing]
+        try:
+            number, ending = await template.fork(request, descriptors)
+        except BaseException:
+            os.close(reading)
+            await remove(directory)
+            raise
+        finally:
+            os.close(writing)
+        return Program(self, template, number, ending, directory, reading)
 
 
 class Program:
@@ -117,22 +104,21 @@ class Program:
         template: Template,
         number: int,
         ending: asyncio.Future[Ended],
-        directory: Path,
+        directory: str,
         reading: int,
-        disk_bytes: int,
     ):
         self._pool = pool
         self._template = template
-        self.number = number
+        self._number = number
         self._ending = ending
         self._reading = reading
-        self._disk_bytes = disk_bytes
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
         self.directory = directory
         self.why = ""
         asyncio.get_running_loop().add_reader(reading, self._read)
         self._looking = asyncio.create_task(self._look())
+        self._closing: asyncio.Task[None] | None = None
 
     async def ended(self) -> int:
         """Waits for its end, and returns its exit status. Raises WorkerLostError if it could not begin."""
@@ -142,18 +128,22 @@ class Program:
         return ended.code
 
     async def close(self, why: str = "") -> None:
-        """Ends the program and its descendants, and removes its directory."""
+        """Ends the program and its descendants, and removes its directory, also if it is cancelled."""
         self.why = self.why or why
+        self._closing = self._closing or asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if not self._ending.done():
-            self._template.end(self.number)
-            await asyncio.wait([self._ending], timeout=GRACE_S)
+            self._template.end(self._number)
+            await asyncio.wait([self._ending], timeout=PATIENCE_S)
             if not self._ending.done():
                 self._template.lose()
         self._looking.cancel()
         self._read()
         asyncio.get_running_loop().remove_reader(self._reading)
         os.close(self._reading)
-        await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+        await remove(self.directory)
 
     @property
     def last_line(self) -> str:
@@ -165,7 +155,7 @@ class Program:
         if self._pool.told < MOST_TOLD:
             self._pool.told += 1
             log.warning("a program failed: %s; it printed: %s", why, self.output[-LONGEST_TOLD:])
-        return Run(why, words=self.last_line, program=self.number)
+        return Run(why, words=self.last_line)
 
     @property
     def output(self) -> str:
@@ -174,7 +164,8 @@ class Program:
 
     def result(self) -> bytes:
         """Returns the content of its result. Raises OSError or ValueError if there is none."""
-        descriptor = os.open(self.directory / "result.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        path = os.path.join(self.directory, RESULT)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size > LONGEST_RESULT:
@@ -194,21 +185,15 @@ class Program:
             asyncio.get_running_loop().remove_reader(self._reading)  # its end
 
     async def _look(self) -> None:
-        """Ends the program if its directory holds too much."""
+        """Ends the program if its directory holds too much. Looks that take long are rarer."""
+        most_bytes = self._pool.setup.limits.disk_bytes
+        wait_s = LOOK_S
         while not self._ending.done():
-            await asyncio.sleep(LOOK_S)
-            if await asyncio.to_thread(holds_too_much, self.directory, self._disk_bytes):
-                self.why = self.why or DISK
-                self._template.end(self.number)
-
-
-def holds_too_much(directory: Path, most: int) -> bool:
-    size = files = 0
-    for _, directories, names, descriptor in os.fwalk(directory, onerror=None):
-        files += len(names) + len(directories)
-        if files > MOST_FILES:
-            return True
-        for name in names:
-            with suppress(OSError):
-                size += os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * 512
-    return size > most
+            await asyncio.sleep(wait_s)
+            began = time.monotonic()
+            try:
+                await asyncio.to_thread(check_size, self.directory, most_bytes)
+            except TooMuchError as error:
+                self.why = self.why or str(error)
+                self._template.end(self._number)
+            wait_s = max(LOOK_S, LOOK_SHARE * (time.monotonic() - began))

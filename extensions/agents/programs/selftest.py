@@ -1,4 +1,4 @@
-"""Runs twenty hostile programs at the level `fenced`, and reports those that were not stopped.
+"""Runs some thirty hostile programs at the level `fenced`, and reports those that were not stopped.
 
 `python -m extensions.agents.programs.selftest LIMITS` prints the reason why it is not available, or "".
 """
@@ -35,7 +35,14 @@ PROGRAMS = {
     "list a directory": "import os; os.listdir(os.path.dirname(secret))",
     "read the parent's environment": "open(f'/proc/{parent}/environ').read()",
     "connect to another port": "import socket; socket.create_connection(('127.0.0.1', other))",
+    "connect by another protocol": "import socket; socket.socket(2, 1, 262).connect(('127.0.0.1', other))",
+    "connect by a send": ("import socket; socket.socket().sendto(b'x', 0x20000000, ('127.0.0.1', other))"),
     "listen": "import socket; socket.create_server(('127.0.0.1', 0))",
+    "listen without an address": "import socket; socket.socket().listen()",
+    "watch a directory": SYSCALL.format("254, ctypes.CDLL(None).inotify_init(), b'/tmp', 0x100"),
+    "share memory": SYSCALL.format("29, 0, 4096, 0o1666"),
+    "limit the parent": "import resource; resource.prlimit(parent, resource.RLIMIT_CPU, (1000, 1000))",
+    "move the parent to a processor": "import os; os.sched_setaffinity(parent, {0})",
     "send a datagram": "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
     "open a Unix socket": "import socket; socket.socket(socket.AF_UNIX)",
     "signal the parent": "import os; os.kill(parent, 0)",

@@ -6,25 +6,29 @@ A line to the program is {"id", "task", "base_url", "api_key"}. The program answ
 
 import asyncio
 import itertools
+import logging
 import os
 from asyncio.streams import FlowControlMixin
-from contextlib import suppress
 from io import FileIO
 
 import msgspec
 
-from extensions.agents.programs.messages import AgentTask, Result, Run, checked_numbers
+from extensions.agents.programs.messages import AgentTask, Run, read_result
 from extensions.agents.programs.pool import Pool, Program
+from pipelinerl.judging.template import WorkerLostError
 from pipelinerl.judging.worker_messages import printable
 
 LONGEST_LINE = 1 << 20  # bytes
+LONGEST_SHOWN = 200
+
+log = logging.getLogger(__name__)
 
 
 class ServedLine(msgspec.Struct, frozen=True):
-    """A line of the program."""
+    """A line of the program. result: JSON of a `Result`."""
 
     id: int
-    result: Result | None = None
+    result: msgspec.Raw = msgspec.Raw()
     error: str = ""
 
 
@@ -61,6 +65,9 @@ class _Running:
         self._reader = reader
         self._writer = writer
         self._open: dict[int, asyncio.Future[Run]] = {}
+        self._last = -1  # attempt
+        self._has_served = False
+        self._has_strayed = False
         self.is_ended = False
         self._reading = asyncio.create_task(self._read())
 
@@ -75,7 +82,7 @@ class _Running:
         )
         transport, protocol = await loop.connect_write_pipe(FlowControlMixin, FileIO(giving, "w"))
         try:
-            program = await pool.program(AgentTask(task.url, "", task.task), given, output)
+            program = await pool.program(msgspec.structs.replace(task, key=""), given, output)
         except BaseException:
             receiving.close()
             transport.close()
@@ -87,28 +94,23 @@ class _Running:
 
     async def run(self, number: int, task: AgentTask) -> Run:
         end = self._open[number] = asyncio.get_running_loop().create_future()
-        line = {
-            "id": number,
-            "task": msgspec.Raw(task.task),
-            "base_url": f"{task.url}/v1",
-            "api_key": task.key,
-        }
+        self._last = number
+        given = msgspec.Raw(task.task)
+        self._write({"id": number, "task": given, "base_url": f"{task.url}/v1", "api_key": task.key})
         try:
-            await self._write(line)
             return await end
         finally:
             del self._open[number]
             if not end.done() or end.cancelled():
-                await self._write({"id": number, "ended": True})
+                self._write({"id": number, "ended": True})
 
-    async def _write(self, line: dict[str, object]) -> None:
+    def _write(self, line: dict[str, object]) -> None:
         if not self.is_ended:
-            with suppress(OSError):
-                self._writer.write(msgspec.json.encode(line) + b"\n")
-                await self._writer.drain()
+            self._writer.write(msgspec.json.encode(line) + b"\n")
 
     async def close(self) -> None:
-        self._reading.cancel()
+        if not self.is_ended:  # else it ends by itself, and its attempts with it
+            self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _read(self) -> None:
@@ -116,29 +118,50 @@ class _Running:
         try:
             while line := await self._reader.readline():
                 self._take(line)
-        except ValueError as error:
-            why = f"it wrote a line that cannot be read: {error}"
+        except ValueError:
+            why = f"it printed a line of more than {LONGEST_LINE} bytes"
         finally:
             self.is_ended = True
             self._writer.close()
             await self._program.close(why)
-            run = self._program.failed(self._program.why)
-            for end in self._open.values():
-                if not end.done():
-                    end.set_result(run)
+            self._end_all()
+
+    def _end_all(self) -> None:
+        """Ends the open attempts. If others have ended well, the program is not what is wrong with these."""
+        run = self._program.failed(self._program.why)
+        for end in self._open.values():
+            if end.done():
+                continue
+            if self._has_served:
+                end.set_exception(WorkerLostError(f"the program that serves has ended: {run.words}"))
+            else:
+                end.set_result(run)
 
     def _take(self, line: bytes) -> None:
-        """Ends the attempt that a line names. Raises ValueError if the line names none."""
-        said = msgspec.json.decode(line, type=ServedLine)
-        end = self._open.get(said.id)
-        if end is None or end.done():
-            return
-        if said.result is None:
-            end.set_result(Run("it reported an error", words=printable(said.error), program=said.id))
-            return
+        """Ends the attempt that a line names. Other lines are logged, of which the first."""
         try:
-            checked_numbers(said.result)
-        except ValueError as error:
-            end.set_result(Run(str(error)))
-        else:
-            end.set_result(Run(result=said.result))
+            said = msgspec.json.decode(line, type=ServedLine)
+        except msgspec.MsgspecError as error:
+            self._stray(f"{error}: {line[:LONGEST_SHOWN]!r}")
+            return
+        end = self._open.get(said.id)
+        if not 0 <= said.id <= self._last:
+            self._stray(f"there is no attempt {said.id}")
+        elif end and not end.done():
+            run = _run_of(said)
+            self._has_served = self._has_served or run.result is not None
+            end.set_result(run)
+
+    def _stray(self, why: str) -> None:
+        if not self._has_strayed:
+            log.warning("the program prints what is no answer: %s", why)
+        self._has_strayed = True
+
+
+def _run_of(said: ServedLine) -> Run:
+    if not bytes(said.result):
+        return Run("it reported an error", words=printable(said.error))
+    try:
+        return Run(result=read_result(bytes(said.result)))
+    except ValueError as error:
+        return Run(f"its result cannot be read: {error}")

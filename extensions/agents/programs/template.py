@@ -9,18 +9,20 @@ import socket
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import msgspec
 
 from contracts.support.die_with_parent import die_with_parent
 from extensions.agents.programs.fence import Fence
 from extensions.agents.programs.guardian import guard
-from extensions.agents.programs.messages import DESCRIPTORS, AgentSetup, StartAgent
+from extensions.agents.programs.messages import DESCRIPTORS, RESULT, AgentSetup, StartAgent
 from pipelinerl.judging.fork_server import ForkServer
 from pipelinerl.judging.isolation import close_all_but, undumpable
 from pipelinerl.judging.isolation.privileges import adopt_orphans
 from pipelinerl.judging.worker_messages import LONGEST_CONTROL, WORDS, Ready
 
+HTTP = 80
 NOT_EXECUTED = 127  # exit status, as a shell's
 
 
@@ -45,12 +47,21 @@ class AgentTemplate(ForkServer):
                 os.dup2(descriptor, number)
             close_all_but({*range(DESCRIPTORS)})
             os.chdir(request.directory)
-            self._fence.enter(request.directory, request.port)
-            os.execvpe(self._setup.command[0], self._setup.command, request.environment)
+            self._fence.enter(request.directory, urlsplit(request.url).port or HTTP)
+            os.execvpe(self._setup.command[0], self._setup.command, self._environment(request))
         except OSError as error:
             print(f"{self._setup.command[0]}: {error.strerror}", file=sys.stderr, flush=True)
         finally:
             os._exit(NOT_EXECUTED)
+
+    def _environment(self, request: StartAgent) -> dict[str, str]:
+        return self._setup.environment | {
+            "HOME": request.directory,
+            "TMPDIR": request.directory,
+            "RESULT": f"{request.directory}/{RESULT}",
+            "OPENAI_BASE_URL": f"{request.url}/v1",
+            "OPENAI_API_KEY": request.key,
+        }
 
 
 def main() -> None:

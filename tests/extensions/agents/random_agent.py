@@ -135,7 +135,7 @@ async def tried(url: str, model: str, count: int, renders: bool) -> list[tuple[S
                 session, key = sessions.begin(f"attempt {number}", renders)
                 agent = RandomAgent(http, sessions, sessions.endpoint.url, key, number)
                 await agent.run()
-                await sessions.endpoint.end(key)
+                await sessions.endpoint.end([key])
                 ran.append((session, agent))
 
         try:

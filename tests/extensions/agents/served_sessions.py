@@ -11,8 +11,9 @@ import numpy as np
 from aiohttp import web
 
 from contracts.records import Completion
-from extensions.agents.endpoint.server import Endpoint, EndpointOptions
+from extensions.agents.endpoint.server import Endpoint
 from extensions.agents.endpoint.session import Session
+from extensions.agents.options import EndpointOptions
 from pipelinerl.clients.completions import Sampling
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient
@@ -60,7 +61,8 @@ class Proxy:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with aiohttp.ClientSession() as self._http:
+        connections = aiohttp.TCPConnector(force_close=True)  # a kept one may close under a request
+        async with aiohttp.ClientSession(connector=connections) as self._http:
             app = web.Application()
             app.router.add_post("/{path:.*}", self._pass)
             runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

@@ -11,7 +11,8 @@ import pytest
 from openai import AsyncOpenAI, PermissionDeniedError
 
 from extensions.agents.endpoint import session as session_module
-from extensions.agents.endpoint.server import EndpointOptions
+from extensions.agents.endpoint.requests import read_request
+from extensions.agents.options import EndpointOptions
 from pipelinerl.clients.faults import ServerFailedError
 from pipelinerl.conversations.base import Conversation
 from pipelinerl.conversations.template import TemplateConversations
@@ -45,7 +46,7 @@ class Asking:
         return body["choices"][0]["message"]
 
     async def end(self):
-        await self._sessions.endpoint.end(self.key)
+        await self._sessions.endpoint.end([self.key])
 
 
 def run(url, model, scenario, options=None, **of_session):
@@ -128,7 +129,7 @@ def test_an_answer_whose_last_bytes_are_not_sent_is_not_recorded(url, model):
     async def scenario(ask, *_):
         await ask.said(FIRST)
         session = ask.session
-        asked = session_module.ChatRequest("any", [SECOND], max_tokens=3)
+        asked = read_request(json.dumps({"messages": [SECOND], "max_tokens": 3}).encode())
         reply = await session.reply(asked)
 
         async def fails():
@@ -223,8 +224,6 @@ def test_a_session_that_holds_too_much_ends(url, model, monkeypatch):
 
 def test_a_fault_of_a_server_is_the_attempts_whatever_the_agent_says(url, model):
     async def scenario(ask, sessions, http):
-        ask.session._client.pool.set_servers = None
-
         async def fails(*_, **__):
             raise ServerFailedError("engine_failed")
 

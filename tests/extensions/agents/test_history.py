@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from extensions.agents.endpoint.history import History
+from extensions.agents.endpoint.history import History, chains_of
 from pipelinerl.domains.base import Answer
 from tests.builders import completion
 
@@ -21,8 +21,11 @@ def said(text, **more):
 class Recorded(History):
     """A history whose answers are named by their texts."""
 
+    def place_of(self, messages, tools=None):
+        return self.place(chains_of(messages, tools))
+
     def answer(self, messages, message, tools=None):
-        place = self.place(messages, tools)
+        place = self.place_of(messages, tools)
         return self.add(place, Answer(message["content"] or "", completion([1], [2])), message, 1)
 
 
@@ -33,7 +36,7 @@ def history():
 
 def test_what_repeats_recorded_history_goes_on_after_it(history):
     node = history.answer([SYSTEM, FIRST], said("one"))
-    place = history.place([SYSTEM, FIRST, said("one"), SECOND], None)
+    place = history.place_of([SYSTEM, FIRST, said("one"), SECOND])
     assert (place.node, place.known, place.kind) == (node, 3, "")
 
 
@@ -42,10 +45,10 @@ def test_the_longest_history_wins_and_of_equal_ones_the_latest(history):
     history.answer([FIRST], said("other"))
     longest = history.answer([FIRST, said("one"), SECOND], said("two"))
     latest = history.answer([FIRST, said("one"), SECOND], said("two"))
-    place = history.place([FIRST, said("one"), SECOND, said("two"), FIRST], None)
+    place = history.place_of([FIRST, said("one"), SECOND, said("two"), FIRST])
     assert place.node is latest and place.node is not longest and place.known == 4
     history.remove(latest)
-    assert history.place([FIRST, said("one"), SECOND, said("two"), FIRST], None).node is longest
+    assert history.place_of([FIRST, said("one"), SECOND, said("two"), FIRST]).node is longest
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_the_longest_history_wins_and_of_equal_ones_the_latest(history):
 )
 def test_white_space_at_the_ends_and_what_the_model_does_not_see_are_not_compared(history, changed):
     node = history.answer([FIRST], said("one"))
-    assert history.place([FIRST, changed, SECOND], None).node is node
+    assert history.place_of([FIRST, changed, SECOND]).node is node
 
 
 def test_calls_are_equal_by_id_name_and_parsed_arguments(history):
@@ -67,7 +70,7 @@ def test_calls_are_equal_by_id_name_and_parsed_arguments(history):
     def place(**changes):
         function = CALL["function"] | {k: v for k, v in changes.items() if k != "id"}
         call = CALL | {"function": function} | {k: v for k, v in changes.items() if k == "id"}
-        return history.place([FIRST, said("", tool_calls=[call]), result], TOOLS).node
+        return history.place_of([FIRST, said("", tool_calls=[call]), result], TOOLS).node
 
     assert place(arguments='{"b":2,"a":1}') is node
     assert place(arguments='{"a": 1, "b": 3}') is place(name="sub") is place(id="call_2") is None
@@ -84,9 +87,9 @@ def test_calls_are_equal_by_id_name_and_parsed_arguments(history):
     ],
 )
 def test_other_history_begins_anew_and_says_why(history, messages, tools, kind):
-    assert history.place([FIRST], None).kind == "first"
+    assert history.place_of([FIRST]).kind == "first"
     history.answer([FIRST], said("one"))
-    place = history.place(messages, tools)
+    place = history.place_of(messages, tools)
     assert (place.node, place.known, place.kind) == (None, 0, kind)
 
 
@@ -94,9 +97,9 @@ def test_an_answer_of_a_tool_is_compared_by_its_call(history):
     result = {"role": "tool", "tool_call_id": "call_1", "content": "3"}
     node = history.answer([FIRST, said(None, tool_calls=[CALL]), result], said("3"), TOOLS)
     messages = [FIRST, said(None, tool_calls=[CALL]), result, said("3"), SECOND]
-    assert history.place(messages, TOOLS).node is node
+    assert history.place_of(messages, TOOLS).node is node
     messages[2] = result | {"tool_call_id": "call_2"}
-    assert history.place(messages, TOOLS).node is None
+    assert history.place_of(messages, TOOLS).node is None
 
 
 def test_the_path_leads_to_the_last_answer(history):

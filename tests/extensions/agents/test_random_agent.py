@@ -1,6 +1,7 @@
 """Random sessions against a server whose weights are updated meanwhile (`make soak-agents`: a thousand)."""
 
 import asyncio
+import os
 from collections import Counter
 
 import pytest
@@ -9,7 +10,7 @@ from contracts.conformance.tiny_model import make_tiny_model
 from tests.extensions.agents.random_agent import tried
 from tests.inference_adapters.servers import serving, wait_ready
 
-SESSIONS = 10
+SESSIONS = int(os.environ.get("SOAK_SESSIONS", 10))
 
 
 @pytest.mark.parametrize("renders", [False, True], ids=["sampled", "rendered"])

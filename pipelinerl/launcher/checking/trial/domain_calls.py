@@ -70,7 +70,7 @@ def call_problems(domain: Domain) -> Problem:
 
 
 def _opens(domain: Domain) -> bool:
-    while isinstance(domain, Wrapped):
+    while isinstance(domain, Wrapped) and type(domain).open is Wrapped.open:
         domain = domain._domain
     return type(domain).open is not Domain.open
 
