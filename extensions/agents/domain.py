@@ -82,7 +82,7 @@ class Agent(Wrapped):
             session = Session(client, self._options.history == "rendered", self._agent.tools)
             key = self._endpoint.key_of(session)
             sessions[key] = session
-            given = json.dumps(self._given(problem)).encode()
+            given = json.dumps(self._given(problem), default=str).encode()
             return Encoded(msgspec.msgpack.encode(AgentTask(self._endpoint.url, key, given)))
 
         try:
