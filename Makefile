@@ -99,7 +99,7 @@ lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 m
 	$(VENV)/bin/mypy
 
 clean:  ## Remove the environments and the models that were made. Runs stay.
-	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
+	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-frameworks .cache
 
 $(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/real $(VENV)/test-engines $(VENV)/lint: pyproject.toml
 	@echo "installing PyTorch and what else \`make $(@F)\` needs in $(VENV), once: minutes, and 1.6 GB or more"

@@ -7,17 +7,20 @@ import sys
 from openai import AsyncOpenAI, OpenAIError
 
 
+openai = AsyncOpenAI(base_url="http://endpoint", api_key="key")  # its connections serve all attempts
+
+
 async def attempt(line: dict) -> dict:
+    client = openai.with_options(base_url=line["base_url"], api_key=line["api_key"])
     number = line["task"]["task"]
     messages = list(line["task"]["messages"])
-    async with AsyncOpenAI(base_url=line["base_url"], api_key=line["api_key"]) as client:
-        for _ in range(11):
-            answer = await client.chat.completions.create(model="policy", messages=messages)
-            said = answer.choices[0].message.content.strip()
-            if not said.isdecimal() or int(said) == number:
-                break
-            reply = "higher" if int(said) < number else "lower"
-            messages += [{"role": "assistant", "content": said}, {"role": "user", "content": reply}]
+    for _ in range(11):
+        answer = await client.chat.completions.create(model="policy", messages=messages)
+        said = answer.choices[0].message.content.strip()
+        if not said.isdecimal() or int(said) == number:
+            break
+        reply = "higher" if int(said) < number else "lower"
+        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": reply}]
     return {"result": {"reward": float(said == str(number))}}
 
 

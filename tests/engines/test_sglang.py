@@ -8,6 +8,7 @@ import pytest
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
+from tests.engines.agent_sessions import agents_are_recorded
 from tests.engines.scraped_updates import metrics_after_an_update
 from tests.engines.servers import engine_server
 from tests.inference_adapters.hostile.clients import harm_nobody
@@ -46,6 +47,10 @@ def test_scores_and_temperatures(server, model, guarantee, part):
 )
 def test_answers_have_every_form(server, model, part):
     assert_kept(check_inference([server.url], model, token=TOKEN, only=["G9"], part=part))
+
+
+def test_agents_are_recorded(server, model):
+    agents_are_recorded(server.url, model, TOKEN)
 
 
 def test_what_it_declares(server):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from contracts.conformance.tiny_model import make_tiny_model
+from tests.engines.agent_sessions import agents_are_recorded
 from tests.engines.scraped_updates import metrics_after_an_update
 from tests.engines.servers import engine_server
 from tests.engines.tool_rollouts import (
@@ -42,6 +43,10 @@ def test_calls_and_results_are_one_sequence_of_sampled_tokens(tmp_path):
 
 def test_its_metrics_tell_an_update_and_a_completion(server, model):
     metrics_after_an_update(server.url, model, TOKEN)
+
+
+def test_agents_are_recorded(server, model):
+    agents_are_recorded(server.url, model, TOKEN)
 
 
 def test_hostile_requests_harm_nobody(server, model):

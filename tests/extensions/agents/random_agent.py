@@ -175,10 +175,16 @@ def check_scores(reference: Reference, completions: Iterable[Completion]) -> Non
 
 
 def check_session(session: Session, agent: RandomAgent, decode) -> None:
-    """Asserts that each answer that was read is recorded, and each of its tokens once in the loss."""
+    """Asserts that each answer that was read is recorded, and is in the loss."""
     completions = session.trained(path_only=False)
     texts = Counter(decode(each.token_ids, skip_special_tokens=True) for each in completions)
     assert texts == Counter(message["content"] for message in agent.delivered)
+    in_loss_once(session)
+
+
+def in_loss_once(session: Session) -> None:
+    """Asserts that each token of a session is once in the loss, as it was sampled."""
+    completions = session.trained(path_only=False)
     whole = rollout(0, completions=completions)
     in_loss: Counter[tuple] = Counter()
     for sequence in training_sequences(whole, [1.0] * len(completions)):

@@ -51,8 +51,9 @@ class Proxy:
     held: an event for each stop text of such a request, set when the server has answered it.
     """
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, token: str | None = None):
         self._url = url
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.requests: list[dict[str, Any]] = []
         self.answers: list[Tokens] = []
         self.held: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -62,7 +63,7 @@ class Proxy:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         connections = aiohttp.TCPConnector(force_close=True)  # a kept one may close under a request
-        async with aiohttp.ClientSession(connector=connections) as self._http:
+        async with aiohttp.ClientSession(connector=connections, headers=self._headers) as self._http:
             app = web.Application()
             app.router.add_post("/{path:.*}", self._pass)
             runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
@@ -112,14 +113,18 @@ class Sessions:
 
 @asynccontextmanager
 async def sessions_at(
-    url: str, model: str, options: EndpointOptions | None = None
+    url: str,
+    model: str,
+    options: EndpointOptions | None = None,
+    token: str | None = None,
+    seed: int | None = 0,
 ) -> AsyncIterator[Sessions]:
-    proxy = Proxy(url)
+    proxy = Proxy(url, token)
     pool = ServerPool(64)
     endpoint = Endpoint(options or EndpointOptions())
     async with proxy.running(), open_session(None) as http:
         await pool.set_servers([proxy.url])
-        sampling = Sampling(model, 1.0, MOST_TOKENS, seed=0)
+        sampling = Sampling(model, 1.0, MOST_TOKENS, seed=seed)
         client = LLMClient(http, pool, sampling, conversations=TemplateConversations(model))
         await endpoint.open()
         try:
