@@ -6,7 +6,6 @@ import sys
 
 from openai import AsyncOpenAI, OpenAIError
 
-
 openai = AsyncOpenAI(base_url="http://endpoint", api_key="key")  # its connections serve all attempts
 
 

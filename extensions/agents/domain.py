@@ -57,7 +57,8 @@ class Agent(Wrapped):
         if self._agent.tools:
             self.needs = self.needs | {"tools"}
         self._endpoint = Endpoint(self._options)
-        self._failed_in_a_row = 0
+        self._silent_in_a_row = 0
+        self._crashed: int | None = 0  # programs, while none has a result
 
     @property
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
@@ -116,7 +117,7 @@ class Agent(Wrapped):
             raise session.failure
         if session.last is None:
             self._raise_silent(session, run)
-        self._failed_in_a_row = 0
+        self._silent_in_a_row = 0
         says_reward = self._agent.reward == "program"
         if says_reward and run.result and run.result.reward is None:
             run = Run("it left no reward")
@@ -126,6 +127,7 @@ class Agent(Wrapped):
 
     async def _ended(self, client: LLMClient, problem: Problem, session: Session, result: Result) -> Attempt:
         completions = session.trained(self._options.train == "path")
+        self._crashed = None
         metrics = {**result.metrics, **session.metrics(), "agent_crashed": 0.0}
         if self._agent.reward == "program":
             success = result.reward > 0 if result.success is None else result.success
@@ -140,6 +142,10 @@ class Agent(Wrapped):
         is_late = session.is_out_of_time or run.why == TIMEOUT
         if not is_late:
             log.info("an agent failed at %s: %s: %s", problem.problem_id, run.why, run.words)
+            if self._crashed is not None:
+                self._crashed += 1
+                if self._crashed >= MOST_FAILED:
+                    raise GaveUpError(f"gave up: the first {MOST_FAILED} agents failed: {words_of(run)}")
         session.counts.pop("called_off", None)  # by its end
         return Attempt(
             session.trained(self._options.train == "path"),
@@ -154,11 +160,12 @@ class Agent(Wrapped):
         if session.is_out_of_time:
             raise TimeoutError("the attempt's time was over before an answer")
         name = "agent_silent" if run.result else "agent_timeout" if run.why == TIMEOUT else "agent_start"
-        words = f"{run.why}: {run.words}" if run.words else run.why or "it made no request"
-        self._failed_in_a_row += 1
-        if self._failed_in_a_row >= MOST_FAILED:
-            raise GaveUpError(f"gave up: {MOST_FAILED} agents in a row ended before an answer: {words}")
-        raise AttemptFailedError(name, words)
+        self._silent_in_a_row += 1
+        if self._silent_in_a_row >= MOST_FAILED:
+            raise GaveUpError(
+                f"gave up: {MOST_FAILED} agents in a row ended before an answer: {words_of(run)}"
+            )
+        raise AttemptFailedError(name, words_of(run))
 
     def _given(self, problem: Problem) -> dict[str, Any]:
         """Returns what a program is given. What a verifier compares with is none of it."""
@@ -167,6 +174,12 @@ class Agent(Wrapped):
         else:
             task = problem.data if self._agent.reward == "program" else None
         return {"id": problem.problem_id, "messages": problem.messages, "task": task}
+
+
+def words_of(run: Run) -> str:
+    """Returns why a program failed, with the last line that it printed."""
+    why = run.why or "it made no request, such as to OPENAI_BASE_URL"
+    return f"{why}: {run.words or 'it printed nothing'} (logs/judging.log has more)"
 
 
 def with_paths(agent: AgentOptions) -> AgentOptions:

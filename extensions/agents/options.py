@@ -25,7 +25,7 @@ class AgentOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    command: list[str] = Field(min_length=1)
+    command: list[str]
     serve: bool = False
     tools: bool = False
     reward: Literal["verifier", "program"] = "verifier"
@@ -37,6 +37,13 @@ class AgentOptions(BaseModel):
     programs: int = Field(64, ge=1)
     memory_bytes: int = Field(4 << 30, ge=1 << 26)
     disk_bytes: int = Field(1 << 28, ge=1 << 20)
+
+    @field_validator("command")
+    @classmethod
+    def _named(cls, command: list[str]) -> list[str]:
+        if not command:
+            raise ValueError("it needs the program and its arguments, such as [python, my_agent.py]")
+        return command
 
     @field_validator("env")
     @classmethod

@@ -26,7 +26,7 @@ class Tasks(Verified):
         given = {"train": train, "heldout": heldout}
         for name, path in given.items():
             if not isinstance(path, str):
-                raise ValueError(f"domain.problems.{name}={path} must be a file")
+                raise ValueError(f"domain.problems.{name}={path} must be a file, a task in each line")
         self._paths = {name: Path(path).absolute() for name, path in given.items()}
         for name, path in self._paths.items():
             if not path.is_file():
@@ -92,7 +92,7 @@ def _row(line: str, place: str, needs_expected: bool) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise ValueError(f"{place} is no JSON: {error}") from error
+        raise ValueError(f"{place} is no JSON: {error}") from None  # the launcher would show the cause
     if not isinstance(row, dict):
         raise ValueError(f"{place} is no JSON object")
     if needs_expected and EXPECTED not in row:

@@ -186,7 +186,7 @@ def _verifier(m: Measurements) -> Bottleneck | None:
             Finding.AGENT,
             f"the trainer waited {m.wait:.0%} of the time, and {m.agents:.0%} of the rollouts under way were "
             f"programs between two requests{_why_free(m)}",
-            "more programs at once (domain.agent.programs, judging.max_waiting), or quicker tools",
+            _quicker_agents(m),
         )
     judging = f", and the workers that judge were {m.judging:.0%} busy" if m.judging is not None else ""
     return Bottleneck(
@@ -195,6 +195,12 @@ def _verifier(m: Measurements) -> Bottleneck | None:
         f"request on a server{judging}",
         "more judging.workers, or a quicker verifier or tool",
     )
+
+
+def _quicker_agents(m: Measurements) -> str:
+    if m.blocked.get(BlockedBy.LAG, 0.0) > m.blocked.get(BlockedBy.AGENTS, 0.0):
+        return "quicker tools, or more lag (max_lag)"
+    return "more programs at once (domain.agent.programs, judging.max_waiting), or quicker tools"
 
 
 def _generation(m: Measurements) -> Bottleneck | None:

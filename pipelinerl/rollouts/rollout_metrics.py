@@ -24,6 +24,7 @@ class RolloutMetrics:
         self._finished = 0
         self._attempts = 0
         self._agents = AgentWatch()
+        self._alarms: list[Alarm] = []  # not written yet
         self._clear()
 
     def _clear(self) -> None:
@@ -33,7 +34,6 @@ class RolloutMetrics:
         self._of_domain: defaultdict[str, list[float]] = defaultdict(list)  # domain -> successes
         self._lengths: list[int] = []  # sampled tokens of each rollout
         self._truncated = 0
-        self._alarms: list[Alarm] = []
         self._since = time.monotonic()
 
     def finished(self, rollout: Rollout) -> None:
@@ -57,7 +57,7 @@ class RolloutMetrics:
             values["truncated_share"] = self._truncated / len(self._lengths)
         if self._rewards:
             values |= self._of_rewards()
-        values |= {f"alarm_{alarm}": 1.0 for alarm in self._alarms}
+        values |= self._taken_alarms()
         self._writer.write(version, **values)
         self._clear()
 
@@ -82,7 +82,13 @@ class RolloutMetrics:
             rollouts_under_way=under_way,
             rollouts_finished=self._finished,
             attempts_finished=self._attempts,
+            **self._taken_alarms(),
         )
+
+    def _taken_alarms(self) -> dict[str, float]:
+        alarms = {f"alarm_{alarm}": 1.0 for alarm in self._alarms}
+        self._alarms.clear()
+        return alarms
 
     def evaluated(self, result: Evaluated) -> None:
         values = {f"heldout_success_{of.name}": of.success for of in result.sets if len(result.sets) > 1}

@@ -85,7 +85,7 @@ class AgentPrograms(HostedVerifier):
             try:
                 return Run(result=read_result(program.result()))
             except FileNotFoundError:
-                return program.failed("it left no result")
+                return program.failed("it left no result in the file that RESULT names")
             except (OSError, ValueError) as error:
                 return program.failed(f"its result cannot be read: {error}")
         finally:

@@ -24,11 +24,7 @@ set_tracing_disabled(True)
 
 
 def calculator(expression: str) -> str:
-    """The value of an arithmetic expression of numbers, + - * / and parentheses.
-
-    Args:
-        expression: the expression
-    """
+    """The value of an arithmetic expression of numbers, + - * / and parentheses."""
     try:
         return str(int(eval(expression, {"__builtins__": {}})))
     except Exception as error:
@@ -85,10 +81,20 @@ async def langgraph(url: str, key: str, question: str, streams: bool) -> str:
     return (await agent.ainvoke({"messages": [("user", question)]}))["messages"][-1].content
 
 
+@tool
+def documented_calculator(expression: str) -> str:
+    """The value of an arithmetic expression.
+
+    Args:
+        expression: the expression
+    """
+    return calculator(expression)
+
+
 def smolagents(url: str, key: str, question: str, streams: bool) -> str:
     model = OpenAIModel(model_id="policy", api_base=url, api_key=key)
     agent = ToolCallingAgent(
-        [tool(calculator)], model, max_steps=2, verbosity_level=0, stream_outputs=streams
+        [documented_calculator], model, max_steps=2, verbosity_level=0, stream_outputs=streams
     )
     return str(agent.run(question))
 

@@ -169,6 +169,20 @@ def test_many_programs_in_a_row_without_an_answer_end_the_run(tasks, monkeypatch
         asyncio.run(attempted([0, 0]))
 
 
+def test_programs_that_all_fail_after_an_answer_end_the_run(tasks, monkeypatch):
+    monkeypatch.setattr(domain_module, "MOST_FAILED", 2)
+    with pytest.raises(GaveUpError, match="first 2 agents failed: exit status 1: Error: no luck"):
+        attempt(tasks(), Client(asks_and(CRASHED)), times=2)
+
+    ends = iter([Run(result=Result()), CRASHED, CRASHED, CRASHED])
+
+    async def program(task):
+        await ask(task)
+        return next(ends)
+
+    assert attempt(tasks(), Client(program), times=4).metrics["agent_crashed"] == 1
+
+
 def test_a_fault_of_a_server_ends_the_program_and_is_the_attempts(tasks):
     ended = []
 
@@ -239,7 +253,7 @@ def test_only_the_path_is_trained_if_asked(tasks):
     ("agent", "endpoint", "words"),
     [
         ({"command": "python agent.py"}, {}, "domain.agent.command: "),
-        ({"command": []}, {}, "domain.agent.command: "),
+        ({"command": []}, {}, "domain.agent.command: it needs the program"),
         ({"command": ["no_such_program"]}, {}, "there is no program no_such_program"),
         ({"command": ["python", "no_such_file.py"]}, {}, "there is no file .*no_such_file.py"),
         ({"reward": "both"}, {}, "domain.agent.reward: "),

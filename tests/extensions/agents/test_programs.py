@@ -60,7 +60,7 @@ WHY = {
     "raise ValueError('no luck')": ("exit status 1", "ValueError: no luck"),
     "sys.exit(3)": ("exit status 3", ""),
     "os.kill(os.getpid(), 9)": ("exit status 137", ""),
-    "print('done')": ("it left no result", "done"),
+    "print('done')": ("it left no result in the file that RESULT names", "done"),
     "open(os.environ['RESULT'], 'w').write('{')": ("its result cannot be read", ""),
     RESULT.format("{'reward': float('nan')}"): ("its result cannot be read", ""),
     RESULT.format("{'reward': 1e9}"): ("its result cannot be read", ""),
