@@ -29,7 +29,6 @@ PROGRAMS = "agents"  # name of the hosted verifier
 TARGET = "extensions.agents.programs.verifier.AgentPrograms"
 MOST_FAILED = 64  # attempts in a row that end before an answer
 ENDING_S = 60.0  # in which a program ends after its time
-LOOK_S = 1.0
 log = logging.getLogger(__name__)
 
 
@@ -77,44 +76,42 @@ class Agent(Wrapped):
     async def rollout(self, client: LLMClient, problem: Problem) -> Attempt:
         """Returns the attempt. Metrics: the program's, agent_crashed, endpoint_<what> of the session."""
         sessions: dict[str, Session] = {}  # by key; all but the last one are of programs that were lost
+        stopped = asyncio.Event()
 
         def task() -> Encoded:
-            """Begins a session for a program that is about to start."""
-            session = Session(client, self._options.history == "rendered", self._agent.tools)
+            """Begins a session for a program that is asked for."""
+            session = Session(client, self._options.history == "rendered", self._agent.tools, stopped)
             key = self._endpoint.key_of(session)
             sessions[key] = session
             given = json.dumps(self._given(problem), default=str).encode()
             return Encoded(msgspec.msgpack.encode(AgentTask(self._endpoint.url, key, given)))
 
         try:
-            run = await self._run(client, task, sessions)
+            run = await self._run(client, task, stopped)
         finally:
             await self._endpoint.end(sessions)
-        return await self._attempt(client, problem, [*sessions.values()][-1], run)
+        for session in sessions.values():
+            if session.failure:
+                raise session.failure
+        return await self._attempt(client, problem, session, run)
 
-    async def _run(
-        self, client: LLMClient, task: Callable[[], Encoded], sessions: Mapping[str, Session]
-    ) -> Run:
-        """Returns how the program ended. Ends it if its session cannot go on."""
+    async def _run(self, client: LLMClient, task: Callable[[], Encoded], stopped: asyncio.Event) -> Run:
+        """Returns how the program ended. Ends it if its session is stopped."""
         running = asyncio.create_task(client.judged(PROGRAMS, Renewed(task), ""))
+        stopping = asyncio.create_task(stopped.wait())
         try:
-            while not running.done():
-                stopped = [asyncio.create_task(each.stopped.wait()) for each in [*sessions.values()][-1:]]
-                await asyncio.wait([running, *stopped], return_when=asyncio.FIRST_COMPLETED, timeout=LOOK_S)
-                if any(each.done() for each in stopped) and not running.done():
-                    return Run(TIMEOUT)
-                for waiting in stopped:
-                    waiting.cancel()
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                return Run(TIMEOUT)
             judgement: Judgement = running.result()
             return msgspec.json.decode(judgement.said, type=Run)
         finally:
+            stopping.cancel()
             running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            await asyncio.gather(running, stopping, return_exceptions=True)
 
     async def _attempt(self, client: LLMClient, problem: Problem, session: Session, run: Run) -> Attempt:
-        """Returns the attempt of a program that has ended. Raises the failure of its session."""
-        if session.failure:
-            raise session.failure
+        """Returns the attempt of a program that has ended."""
         if session.last is None:
             self._raise_silent(session, run)
         self._silent_in_a_row = 0
@@ -135,7 +132,7 @@ class Agent(Wrapped):
         else:
             answer = session.last.text if result.answer is None else result.answer
             attempt = judged_attempt(completions, await self._domain.judged(client, problem, answer))
-        return replace(attempt, metrics=metrics | attempt.metrics, is_truncated=session.reached_limit())
+        return replace(attempt, metrics=metrics | attempt.metrics, is_truncated=session.is_cut())
 
     def _failed(self, problem: Problem, session: Session, run: Run) -> Attempt:
         """Returns the attempt of a program that has no result, after an answer."""
@@ -146,18 +143,19 @@ class Agent(Wrapped):
                 self._crashed += 1
                 if self._crashed >= MOST_FAILED:
                     raise GaveUpError(f"gave up: the first {MOST_FAILED} agents failed: {words_of(run)}")
-        session.counts.pop("called_off", None)  # by its end
+        if is_late:  # the end of its time has called off what it asked
+            session.counts.pop("called_off", None)
         return Attempt(
             session.trained(self._options.train == "path"),
             self._agent.crash_reward,
             False,
             metrics=session.metrics() | {"agent_crashed": float(not is_late)},
-            is_truncated=is_late or session.reached_limit(),
+            is_truncated=is_late or session.is_cut(),
         )
 
     def _raise_silent(self, session: Session, run: Run) -> None:
         """Raises the failure of a program that was given no answer; GaveUpError if many were in a row."""
-        if session.is_out_of_time:
+        if session.is_out_of_time or (run.why == TIMEOUT and session.counts["requests"]):
             raise TimeoutError("the attempt's time was over before an answer")
         name = "agent_silent" if run.result else "agent_timeout" if run.why == TIMEOUT else "agent_start"
         self._silent_in_a_row += 1
@@ -200,5 +198,5 @@ def with_paths(agent: AgentOptions) -> AgentOptions:
 
 def _absolute(argument: str) -> str:
     """Returns the absolute path of an argument that names a file: programs start in another directory."""
-    names_file = os.path.isfile(argument) and ("." in argument or os.sep in argument)
-    return os.path.abspath(argument) if names_file else argument
+    names_path = os.sep in argument or (os.path.isfile(argument) and "." in argument)
+    return os.path.abspath(argument) if names_path and os.path.exists(argument) else argument

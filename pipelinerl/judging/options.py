@@ -25,7 +25,9 @@ class JudgingConfig(BaseModel):
     verdict_s: float = Field(5.0, gt=0, description="Longest time to judge one answer, without the queue.")
     queue_s: float = Field(300.0, gt=0, description="Longest wait of an answer for a worker.")
     max_waiting: Int | None = Field(
-        None, ge=1, description="Unjudged answers at which no group starts; null = 2 x requests in flight."
+        None,
+        ge=1,
+        description="Unjudged answers at which no group starts; null = 2 x requests, or the programs.",
     )
     retries: Int = Field(1, ge=0, description="Retries of an answer whose verifier failed.")
     memory_bytes: Int = Field(4 << 30, ge=1 << 30, description="Address space of one worker.")

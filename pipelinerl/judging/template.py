@@ -96,6 +96,8 @@ class Template:
 
     def _sent(self, message: bytes, descriptors: Sequence[int] = ()) -> bool:
         """Sends a message. Returns False if the socket is full. Raises WorkerLostError."""
+        if self.is_lost:
+            raise WorkerLostError("the template of the workers is gone")
         try:
             socket.send_fds(self._control, [message], descriptors)
         except BlockingIOError:

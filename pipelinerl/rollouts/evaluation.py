@@ -78,15 +78,14 @@ async def attempt_all(
     keep: Callable[[Rollout], Awaitable[object]],
 ) -> None:
     """Makes all attempts, and calls `keep` with each finished rollout."""
-    limit = asyncio.Semaphore(concurrency)
+    programs = attempt.domain.programs
+    limit = asyncio.Semaphore(min(concurrency, programs) if programs else concurrency)
 
     async def one(problem: Problem, spec: RolloutSpec) -> None:
         await limit.acquire()
         slot = AttemptSlot(limit)
         try:
-            release = (
-                nullcontext if attempt.domain.programs else slot.released
-            )  # programs ask until their end
+            release = nullcontext if programs else slot.released  # programs ask until their end
             rollout = await replace(attempt, release_slot=release)(problem, spec)
             await keep(rollout)
         finally:

@@ -40,7 +40,7 @@ TOO_LONG = (ErrorCode.CONTEXT_LENGTH.code, ErrorCode.TOO_LARGE.code)
 OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
 # ConnectionError and TimeoutError: a service that the domain connects to may still be starting.
 NOT_OF_THE_DOMAIN = OF_A_SERVER | ConnectionError | TimeoutError | InvalidResponseError | JudgeError
-NOT_OF_THE_DOMAIN |= AttemptFailedError  # which it counts itself
+NOT_OF_THE_DOMAIN |= AttemptFailedError  # which the domain knows
 
 
 class InvalidRewardError(Exception):

@@ -26,14 +26,14 @@ class Node:
     """An answer that was delivered.
 
     before: the answer from which its conversation goes on; None at a root. content: its text as delivered.
-    key: digest of its conversation, with it and the tools. size: bytes that it holds.
+    key: digest of its conversation, with it and the tools. limit: of its tokens, as asked; None = the run's.
     """
 
     answer: Answer
     before: "Node | None"
     content: str
     key: bytes
-    size: int
+    limit: int | None
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,12 @@ class History:
             kind = "tools"
         return Place(None, 0, kind, chains)
 
-    def add(self, place: Place, answer: Answer, message: Mapping[str, Any], size: int) -> Node:
+    def add(self, place: Place, answer: Answer, message: Mapping[str, Any], limit: int | None) -> Node:
         """Records an answer, and the message that it is delivered as."""
         said = digest(canonical(message))
-        node = Node(answer, place.node, message["content"] or "", digest(place.chains.whole[-1] + said), size)
+        node = Node(
+            answer, place.node, message["content"] or "", digest(place.chains.whole[-1] + said), limit
+        )
         self.nodes.append(node)
         self._found[node.key].append(node)
         self._plain.add(digest(place.chains.plain[-1] + said))

@@ -66,8 +66,7 @@ class Endpoint:
     async def end(self, keys: Iterable[str]) -> None:
         """Ends sessions. Their keys are refused from now on."""
         ended = [session for key in keys if (session := self._sessions.pop(key, None))]
-        for session in ended:
-            await session.end()
+        await asyncio.gather(*(session.end() for session in ended))
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:

@@ -1,6 +1,7 @@
 """One session of the endpoint: what one program asked in one attempt, and what it was answered."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -43,14 +44,14 @@ class Session:
         time is over.
     """
 
-    def __init__(self, client: LLMClient, renders: bool, tools: bool):
+    def __init__(self, client: LLMClient, renders: bool, tools: bool, stopped: asyncio.Event | None = None):
         self._client = client
         self._renders = renders
         self._tools = tools
         self._working: set[asyncio.Task] = set()
         self._is_ended = False
         self._bytes = 0
-        self.stopped = asyncio.Event()
+        self.stopped = stopped or asyncio.Event()
         self.failure: Exception | None = None
         self.is_out_of_time = False
         self.history = History()
@@ -88,8 +89,7 @@ class Session:
         self.counts[f"roots_{place.kind}" if place.kind else "continued"] += 1
         client = self._client.limited(request.max_tokens, request.stop)
         try:
-            async with self._client.soft_deadline():
-                answer = await self._asked(client, request, place)
+            answer = await self._asked(client, request, place)
         except (RequestRefusedError, ServerFaultError, TimeoutError, ValueError) as error:
             raise self._refusal(error) from error
         if not len(answer.completion.token_ids):  # the attempt's time ended before its first token
@@ -98,7 +98,8 @@ class Session:
 
     async def _asked(self, client: LLMClient, request: ChatRequest, place: Place) -> Answer:
         if place.node is None or self._renders:
-            return await client.chat(request.messages, tools=request.tools)
+            async with client.soft_deadline():  # which the client itself minds where a conversation goes on
+                return await client.chat(request.messages, tools=request.tools)
         said = request.messages[place.known - 1]["content"]
         self.counts["trimmed"] += said != place.node.content
         new = request.messages[place.known :]
@@ -156,9 +157,10 @@ class Session:
         It is recorded first, because the next request may come before the bytes are known to be sent.
         """
         completion = reply.answer.completion
-        held = completion.prompt_token_ids.nbytes + 2 * completion.token_ids.nbytes
-        held += ANSWER_BYTES + MESSAGE_BYTES * len(reply.request.messages)
-        node = self.history.add(reply.place, reply.answer, reply.message, held)
+        new = reply.request.messages[0 if self._renders else reply.place.known :]
+        held = completion.prompt_token_ids.nbytes + 2 * completion.token_ids.nbytes + ANSWER_BYTES
+        held += MESSAGE_BYTES * len(reply.request.messages) + len(json.dumps(new))
+        node = self.history.add(reply.place, reply.answer, reply.message, reply.request.max_tokens)
         self._bytes += held
         try:
             await last_bytes()
@@ -178,10 +180,12 @@ class Session:
     def metrics(self) -> dict[str, float]:
         return {f"endpoint_{name}": float(count) for name, count in self.counts.items()}
 
-    def reached_limit(self) -> bool:
-        """Returns True if the last answer is as long as the run allows, rather than as the program asked."""
-        last = self.last.completion
-        return last.finish_reason == "length" and len(last.token_ids) >= self._client.sampling.max_tokens
+    def is_cut(self) -> bool:
+        """Returns True if the run has cut the last answer short, rather than the program's own limit."""
+        node = self.history.nodes[-1]
+        sampled = len(node.answer.completion.token_ids)
+        is_own = node.limit is not None and sampled >= node.limit
+        return node.answer.completion.finish_reason == "length" and not is_own
 
     @property
     def last(self) -> Answer | None:

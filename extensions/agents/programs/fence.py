@@ -14,7 +14,15 @@ from pipelinerl.judging.isolation import landlock, privileges, seccomp
 
 SYSTEM = [
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache"),
-    *("/etc/ssl", "/etc/localtime", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts"),
+    *(
+        "/etc/ssl",
+        "/etc/gitconfig",
+        "/etc/localtime",
+        "/etc/passwd",
+        "/etc/group",
+        "/etc/nsswitch.conf",
+        "/etc/hosts",
+    ),
     *("/etc/host.conf", "/etc/resolv.conf", "/etc/mime.types", "/sys/devices/system/cpu"),
     *("/proc/cpuinfo", "/proc/meminfo", "/dev/urandom", "/dev/random", "/dev/zero"),
 ]
@@ -32,18 +40,20 @@ REFUSED = [
     *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl", "semget", "semop", "semctl"),
     *("semtimedop", "mq_open", "mq_unlink"),
 ]
-OF_ITSELF = {  # call -> the argument that names a process, which must be 0: the caller itself
-    "prlimit64": 0,
-    "sched_setaffinity": 0,
-    "sched_setattr": 0,
-    "sched_setparam": 0,
-    "sched_setscheduler": 0,
-    "setpriority": 1,
-    "ioprio_set": 1,
-}
+OF_ITSELF = [  # call, place of an argument, and the value that it must have: for the caller itself
+    ("prlimit64", 0, 0),
+    ("sched_setaffinity", 0, 0),
+    ("sched_setattr", 0, 0),
+    ("sched_setparam", 0, 0),
+    ("sched_setscheduler", 0, 0),
+    ("setpriority", 0, 0),
+    ("setpriority", 1, 0),
+    ("ioprio_set", 0, 1),
+    ("ioprio_set", 1, 0),
+]
 FAST_OPEN = 0x20000000  # flag of sends that connect
 SENDS = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}  # the argument with the flags
-SHARED_MEMORY = 0x21  # flags of mmap: shared and anonymous
+UNCOUNTED_MEMORY = (0x21, 0x100)  # flags of mmap: shared and anonymous; growing down
 PROTOCOLS = (0, 6)  # of sockets: the default, and TCP
 OF_FILES = [
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "fchownat", "lchown"),
@@ -70,7 +80,7 @@ class Fence:
         if is_fenced:
             if landlock.version() < landlock.WITH_SCOPES:
                 raise OSError(errno.ENOSYS, "this kernel's Landlock holds neither ports nor signals")
-            self._filter = filter_of(keeps_files=os.geteuid() != privileges.NOBODY)
+            self._filter = filter_of()
 
     def enter(self, directory: str, port: int) -> None:
         """Confines this process. A fenced one owns the directory, and connects to this port alone."""
@@ -98,17 +108,17 @@ class Fence:
             resource.setrlimit(kind, (most, most))
 
 
-def filter_of(keeps_files: bool) -> bytes:
+def filter_of() -> bytes:
     """Returns the filter of a fenced program's calls. Raises OSError if libseccomp is missing.
 
-    keeps_files: True if calls do nothing that change modes, owners and times, which Landlock does not hold.
+    Calls that change modes, owners and times do nothing, because Landlock does not hold them.
     """
     library = seccomp.loaded()
     rules = library.SyscallFilter(library.ALLOW)
     refused = library.ERRNO(errno.EPERM)
     for name in REFUSED:
         seccomp.add(library, rules, refused, name)
-    for name in OF_FILES if keeps_files else []:
+    for name in OF_FILES:
         seccomp.add(library, rules, library.ERRNO(0), name)
     seccomp.add(library, rules, library.ERRNO(errno.ENOSYS), "clone3")  # its flags are in memory
     for flag in NAMESPACES:
@@ -120,14 +130,14 @@ def filter_of(keeps_files: bool) -> bytes:
     for protocol in range(1, max(PROTOCOLS)):
         seccomp.add(library, rules, refused, "socket", library.Arg(2, library.EQ, protocol))
     seccomp.add(library, rules, refused, "socket", library.Arg(2, library.GT, max(PROTOCOLS)))
-    for name, place in OF_ITSELF.items():
-        seccomp.add(library, rules, refused, name, library.Arg(place, library.NE, 0))
+    for name, place, value in OF_ITSELF:
+        seccomp.add(library, rules, refused, name, library.Arg(place, library.NE, value))
     for name, place in SENDS.items():
         seccomp.add(
             library, rules, refused, name, library.Arg(place, library.MASKED_EQ, FAST_OPEN, FAST_OPEN)
         )
-    shared = library.Arg(3, library.MASKED_EQ, SHARED_MEMORY, SHARED_MEMORY)
-    seccomp.add(library, rules, refused, "mmap", shared)
+    for flags in UNCOUNTED_MEMORY:
+        seccomp.add(library, rules, refused, "mmap", library.Arg(3, library.MASKED_EQ, flags, flags))
     for kind in NO_STREAMS:
         seccomp.add(library, rules, refused, "socket", library.Arg(1, library.MASKED_EQ, TYPE, kind))
     return seccomp.exported(rules)
@@ -136,7 +146,7 @@ def filter_of(keeps_files: bool) -> bytes:
 def paths_of(command: Sequence[str]) -> list[str]:
     """Returns what a command reads: its executable, the Python that this belongs to, and files it names."""
     executable = which(command[0]) or command[0]
-    files = [executable, *(part for part in command[1:] if os.path.isabs(part) and os.path.isfile(part))]
+    files = [executable, *(part for part in command[1:] if os.path.isabs(part) and os.path.exists(part))]
     prefixes = [Path(path).parent.parent for path in (executable, os.path.realpath(executable))]
     pythons = [str(prefix) for prefix in prefixes if is_python(prefix)]
     if sys.prefix in pythons:  # the base of a virtual environment

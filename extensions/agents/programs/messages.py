@@ -31,7 +31,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Run(msgspec.Struct, frozen=True):
     """How a program ended. why: the reason why it is no success; "" if it has a result.
 
-    words: the last line of its error output.
+    words: the last line that it printed.
     """
 
     why: str = ""

@@ -40,6 +40,8 @@ PROGRAMS = {
     "listen": "import socket; socket.create_server(('127.0.0.1', 0))",
     "listen without an address": "import socket; socket.socket().listen()",
     "watch a directory": SYSCALL.format("254, ctypes.CDLL(None).inotify_init(), b'/tmp', 0x100"),
+    "close the directory above": "import os, stat; os.chmod(above, 0o755); assert os.stat(above).st_mode & 4",
+    "grow memory that is not counted": SYSCALL.format("9, 0, 1 << 20, 3, 0x122, -1, 0"),
     "share memory": SYSCALL.format("29, 0, 4096, 0o1666"),
     "limit the parent": "import resource; resource.prlimit(parent, resource.RLIMIT_CPU, (1000, 1000))",
     "move the parent to a processor": "import os; os.sched_setaffinity(parent, {0})",
@@ -108,7 +110,7 @@ def through(limits: AgentLimits) -> str:
         secret.write_text("secret")
         port = endpoint.getsockname()[1]
         entered = Entered(fence, own, port)
-        begin = f"own = {own!r}; port = {port}; other = {other.getsockname()[1]}\n"
+        begin = f"own = {own!r}; above = {directory!r}; port = {port}; other = {other.getsockname()[1]}\n"
 
         def ends(program: str) -> bool:
             return outcome(entered, begin + program, str(secret)) == ENDED

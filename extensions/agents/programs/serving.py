@@ -33,10 +33,14 @@ class ServedLine(msgspec.Struct, frozen=True):
 
 
 class ServedProgram:
-    """Runs attempts in one program, which is started again if it has ended."""
+    """Runs attempts in one program, which is started again if it has ended.
+
+    has_served: True once an attempt has had a result.
+    """
 
     def __init__(self, pool: Pool):
-        self._pool = pool
+        self.pool = pool
+        self.has_served = False
         self._numbers = itertools.count()
         self._starting = asyncio.Lock()
         self._running: _Running | None = None
@@ -46,7 +50,7 @@ class ServedProgram:
         async with self._starting:
             if self._running is None or self._running.is_ended or self._running.url != task.url:
                 await self.close()
-                self._running = await _Running.started(self._pool, task)
+                self._running = await _Running.started(self, task)
         return await self._running.run(next(self._numbers), task)
 
     async def close(self) -> None:
@@ -58,21 +62,26 @@ class _Running:
     """The running program, with its open attempts by their numbers. url: the one that it may connect to."""
 
     def __init__(
-        self, url: str, program: Program, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        served: ServedProgram,
+        url: str,
+        program: Program,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ):
+        self._served = served
         self.url = url
         self._program = program
         self._reader = reader
         self._writer = writer
         self._open: dict[int, asyncio.Future[Run]] = {}
         self._last = -1  # attempt
-        self._has_served = False
         self._has_strayed = False
         self.is_ended = False
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def started(cls, pool: Pool, task: AgentTask) -> "_Running":
+    async def started(cls, served: ServedProgram, task: AgentTask) -> "_Running":
         given, giving = os.pipe2(os.O_CLOEXEC)
         reading, output = os.pipe2(os.O_CLOEXEC)
         loop = asyncio.get_running_loop()
@@ -82,7 +91,7 @@ class _Running:
         )
         transport, protocol = await loop.connect_write_pipe(FlowControlMixin, FileIO(giving, "w"))
         try:
-            program = await pool.program(msgspec.structs.replace(task, key=""), given, output)
+            program = await served.pool.program(msgspec.structs.replace(task, key=""), given, output)
         except BaseException:
             receiving.close()
             transport.close()
@@ -90,7 +99,7 @@ class _Running:
         finally:
             os.close(given)
             os.close(output)
-        return cls(task.url, program, reader, asyncio.StreamWriter(transport, protocol, None, loop))
+        return cls(served, task.url, program, reader, asyncio.StreamWriter(transport, protocol, None, loop))
 
     async def run(self, number: int, task: AgentTask) -> Run:
         end = self._open[number] = asyncio.get_running_loop().create_future()
@@ -111,7 +120,7 @@ class _Running:
     async def close(self) -> None:
         if not self.is_ended:  # else it ends by itself, and its attempts with it
             self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        await asyncio.wait([self._reading])
 
     async def _read(self) -> None:
         why = "it ended"
@@ -123,8 +132,10 @@ class _Running:
         finally:
             self.is_ended = True
             self._writer.close()
-            await self._program.close(why)
-            self._end_all()
+            try:
+                await self._program.close(why)
+            finally:
+                self._end_all()
 
     def _end_all(self) -> None:
         """Ends the open attempts. If others have ended well, the program is not what is wrong with these."""
@@ -132,7 +143,7 @@ class _Running:
         for end in self._open.values():
             if end.done():
                 continue
-            if self._has_served:
+            if self._served.has_served:
                 end.set_exception(WorkerLostError(f"the program that serves has ended: {run.words}"))
             else:
                 end.set_result(run)
@@ -141,7 +152,7 @@ class _Running:
         """Ends the attempt that a line names. Other lines are logged, of which the first."""
         try:
             said = msgspec.json.decode(line, type=ServedLine)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self._stray(f"{error}: {line[:LONGEST_SHOWN]!r}")
             return
         end = self._open.get(said.id)
@@ -149,7 +160,8 @@ class _Running:
             self._stray(f"there is no attempt {said.id}")
         elif end and not end.done():
             run = _run_of(said)
-            self._has_served = self._has_served or run.result is not None
+            if run.result is not None:
+                self._served.has_served = True
             end.set_result(run)
 
     def _stray(self, why: str) -> None:
@@ -159,7 +171,7 @@ class _Running:
 
 
 def _run_of(said: ServedLine) -> Run:
-    if not bytes(said.result):
+    if bytes(said.result) in (b"", b"null"):
         return Run("it reported an error", words=printable(said.error))
     try:
         return Run(result=read_result(bytes(said.result)))

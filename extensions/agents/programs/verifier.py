@@ -69,9 +69,11 @@ class AgentPrograms(HostedVerifier):
         return Judgement(0.0, not run.why, "ended", said=msgspec.json.encode(run).decode())
 
     async def _run(self, task: AgentTask) -> Run:
+        if self._served is None:
+            return await self._alone(task)
         try:
             async with asyncio.timeout(self._options.timeout_s):
-                return await (self._served.run(task) if self._served else self._alone(task))
+                return await self._served.run(task)
         except TimeoutError:
             return Run(TIMEOUT)
 
@@ -79,14 +81,16 @@ class AgentPrograms(HostedVerifier):
         with in_memory(task.task) as given:
             program = await self._pool.program(task, given)
         try:
-            code = await program.ended()
+            async with asyncio.timeout(self._options.timeout_s):
+                code = await program.ended()
             if code or program.why:
                 return program.failed(program.why or f"exit status {code}")
-            try:
-                return Run(result=read_result(program.result()))
-            except FileNotFoundError:
-                return program.failed("it left no result in the file that RESULT names")
-            except (OSError, ValueError) as error:
-                return program.failed(f"its result cannot be read: {error}")
+            return Run(result=read_result(program.result()))
+        except TimeoutError:
+            return Run(TIMEOUT)
+        except FileNotFoundError:
+            return program.failed("it left no result in the file that RESULT names")
+        except (OSError, ValueError) as error:
+            return program.failed(f"its result cannot be read: {error}")
         finally:
             await program.close()

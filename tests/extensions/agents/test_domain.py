@@ -187,8 +187,8 @@ def test_a_fault_of_a_server_ends_the_program_and_is_the_attempts(tasks):
     ended = []
 
     async def program(task):
-        assert await ask(task) == 503
         try:
+            assert await ask(task) == 503
             await asyncio.Event().wait()
         finally:
             ended.append(True)
