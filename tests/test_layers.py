@@ -18,8 +18,8 @@ def test_import_rules():
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
     ("contracts",): 4_600,
-    ("pipelinerl",): 28_200,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 44_870,
+    ("pipelinerl",): 28_260,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 44_930,
 }
 
 

@@ -21,6 +21,7 @@ CROSSES = "requests that last across an update: with more load they last longer"
 FILE_TIME = "the time now, for the age of files that the test makes old"
 EXCEPTIONS = {
     "gpu_check/test_command.py::test_a_part_that_hangs_is_ended": PASSES,
+    "extensions/agents/test_programs.py": "the time of a program: those that exceed it never end",
     "extensions/programs/": "the limit of a program: those that exceed it never end, others need a hundredth",
     "extensions/islands/fleet.py::__init__": "an island that is not told of a break waits for so long",
     "extensions/islands/test_lighthouse.py::"

@@ -17,6 +17,7 @@ from extensions.agents.programs.messages import AgentLimits, AgentTask, Result, 
 from extensions.agents.programs.verifier import AgentPrograms
 from pipelinerl.judging.isolation import Level
 from pipelinerl.judging.template import WorkerLostError
+from tests.limits import HANG_S
 
 LIMITS = AgentLimits(4 << 30, 1 << 28)
 BEGIN = "import json, os, signal, subprocess, sys, time\ntask = json.load(sys.stdin)\n"
@@ -155,7 +156,7 @@ def test_programs_end_with_a_template_that_is_killed(tmp_path):
             processes = left()
             programs._pool._template.lose()
             await asyncio.gather(asking, return_exceptions=True)
-            _, alive = await asyncio.to_thread(psutil.wait_procs, processes, timeout=60)
+            _, alive = await asyncio.to_thread(psutil.wait_procs, processes, timeout=HANG_S)
             (run,) = await asyncio.gather(judged(programs, RESULT.format("{}")))
             return alive, run
 
