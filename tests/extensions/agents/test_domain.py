@@ -36,6 +36,7 @@ class Client:
         self.verdicts = []
 
     attempt = None
+    finish_reason = "stop"
     sampling = Sampling("policy", 1.0, 5)
 
     def limited(self, *_):
@@ -44,7 +45,7 @@ class Client:
     async def chat(self, messages, after=None, tools=None):
         if self._error:
             raise self._error
-        return Answer("the answer", completion([1, 2], [3, 4]))
+        return Answer("the answer", completion([1, 2], [3, 4], finish_reason=self.finish_reason))
 
     async def judged(self, verifier, task, text):
         if verifier != PROGRAMS:
@@ -55,11 +56,11 @@ class Client:
         return Judgement(0.0, not run.why, "ended", said=msgspec.json.encode(run).decode())
 
 
-async def ask(task: AgentTask) -> int:
+async def ask(task: AgentTask, **fields) -> int:
     url = f"{task.url}/s/{task.key}/v1/chat/completions"
     async with (
         aiohttp.ClientSession() as http,
-        http.post(url, json={"messages": [{"role": "user", "content": "hello"}]}) as answer,
+        http.post(url, json={"messages": [{"role": "user", "content": "hello"}], **fields}) as answer,
     ):
         return answer.status
 
@@ -308,3 +309,14 @@ def test_a_wrong_file_of_tasks_is_refused_with_the_line(tmp_path, lines, words):
     path.write_text(lines)
     with pytest.raises(ValueError, match=words):
         len(range(Tasks(str(path), str(path), "mine").train_size))
+
+
+@pytest.mark.parametrize(("most", "is_cut"), [(None, True), (3, True), (2, False)])
+def test_an_answer_that_the_program_limits_itself_is_not_truncated(tasks, most, is_cut):
+    async def program(task):
+        await ask(task, max_tokens=most)
+        return Run(result=Result(reward=1.0))
+
+    client = Client(program)
+    client.finish_reason = "length"
+    assert attempt(tasks(None), client, {"reward": "program"}).is_truncated == is_cut
