@@ -63,17 +63,20 @@ def ids_of(completion):
 
 def test_what_goes_on_goes_on_by_ids_and_rendered_history_is_rendered(url, model):
     async def scenario(ask, *_):
-        await ask.said(FIRST, await ask.said(FIRST), SECOND)
+        said = await ask.said(FIRST)
+        await ask.said(FIRST, said | {"content": said["content"] + "  \n"}, SECOND)
         one, two = ask.session.trained(path_only=False)
         return ids_of(one), two.prompt_token_ids.tolist(), ask.asked
 
     before, after, asked = run(url, model, scenario)
-    assert after[: len(before)] == before and len(after) > len(before)
+    encode = TemplateConversations(model).renderer.tokenizer.encode
+    new = encode("\nuser: second\nassistant: ", add_special_tokens=False)
+    assert after == before + new  # without what the agent made of the answer
     assert [each["prompt"] for each in asked[1:]] == [after]
     _, rendered, _ = run(url, model, scenario, renders=True)
     conversations = TemplateConversations(model)
     answer = conversations.renderer.tokenizer.decode(before[-4:], skip_special_tokens=True)
-    said = {"role": "assistant", "content": answer}
+    said = {"role": "assistant", "content": answer + "  \n"}
     assert rendered == conversations.render(Conversation([FIRST, said, SECOND]))
 
 
