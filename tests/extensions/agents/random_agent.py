@@ -155,6 +155,8 @@ async def tried(url: str, model: str, count: int, renders: bool) -> list[tuple[S
         check_log(sessions, [session for session, _ in ran])
     for session, agent in ran:
         check_session(session, agent, reference.tokenizer.decode)
+        if not renders:
+            check_prompts(session)
     check_scores(reference, [each for session, _ in ran for each in session.trained(path_only=False)])
     return ran
 
@@ -172,6 +174,15 @@ def check_scores(reference: Reference, completions: Iterable[Completion]) -> Non
         weights = reference.weights(each.spans[0].version % SEEDS)
         scored = reference.logprobs(weights, each.prompt_token_ids.tolist(), each.token_ids.tolist())
         assert np.allclose(scored, each.logprobs, atol=TOLERANCE)
+
+
+def check_prompts(session: Session) -> None:
+    """Asserts that prompts go on from the sampled tokens, also from those that no text spells."""
+    for node in session.history.nodes:
+        if node.before:
+            before = node.before.answer.completion
+            ids = np.concatenate([before.prompt_token_ids, before.token_ids])
+            assert np.array_equal(node.answer.completion.prompt_token_ids[: len(ids)], ids)
 
 
 def check_session(session: Session, agent: RandomAgent, decode) -> None:
