@@ -236,6 +236,7 @@ def test_the_end_of_an_attempt_ends_its_session(tasks):
         try:
             with pytest.raises(JudgeError):
                 await agents.rollout(Client(program), agents.train_problem(0))
+            assert agents._endpoint._sessions == {}  # nothing of it is kept
             return await ask(keys[0])
         finally:
             await agents.close()
