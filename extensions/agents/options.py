@@ -81,4 +81,5 @@ def checked(kind: type[Options], section: str, given: Mapping[str, Any]) -> Opti
     try:
         return kind.model_validate(dict(given))
     except ValidationError as error:
-        raise ValueError(f"{section}.{problem_line(error.errors()[0])}") from error
+        line = problem_line(error.errors()[0])
+        raise ValueError(f"{section}.{line}") from None  # the launcher would show the cause
