@@ -9,7 +9,7 @@ CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
 SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging soak-programs soak-agents soak-frameworks soak-conversations $(KITS) soak-adapters \
 	soak-engines-vllm soak-engines-sglang soak-overlapped-vllm soak-math-7b $(PARALLEL) $(THOROUGH) \
 	soak-real soak-real-engines soak-runs soak-viewer soak-ray soak-slurm soak-islands soak-islands-learning \
-	$(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-chaos-colocated $(HOSTILE)
+	$(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-chaos-agents soak-chaos-colocated $(HOSTILE)
 MINUTES := 30
 LONG := $(VENV)/bin/python -m pytest -m long
 .PHONY: soak soak-due soak-under-load soak-chaos $(SOAK)
@@ -30,7 +30,7 @@ $(SOAK): export PYTEST_ADDOPTS = -o faulthandler_timeout=0
 $(SOAK): export SEED ?= 0
 $(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-vllm soak-overlapped-vllm soak-math-7b soak-real-engines: .venv-vllm/ready
 $(HOSTILE) $(THOROUGH) $(PARALLEL) soak-engines-sglang soak-real-engines: .venv-sglang/ready
-soak-runs $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-chaos-colocated soak-ray soak-math-7b: redis-server
+soak-runs $(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-chaos-agents soak-chaos-colocated soak-ray soak-math-7b: redis-server
 
 $(GROUPS_AT): soak-groups-%:
 	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" \
@@ -128,6 +128,9 @@ soak-islands-learning:
 
 soak-chaos-ray:
 	$(LONG) -s tests/chaos/test_runs.py::test_a_run_on_ray_survives_ten_faults
+
+soak-chaos-agents:
+	$(LONG) -s tests/chaos/test_runs.py::test_a_run_of_agents_survives_and_leaves_no_program
 
 soak-chaos-real:
 	$(LONG) -s "tests/chaos/test_runs.py::test_a_run_of_real_engines_survives[drawn]"

@@ -45,7 +45,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
     parser.add_argument("--runs", type=int, default=1, help="of this seed and the following")
     parser.add_argument("--kills", type=int, default=20, help="faults in each run")
-    parser.add_argument("--pair", choices=["scripted", "real"], default="scripted", help="engine and trainer")
+    parser.add_argument(
+        "--pair", choices=["scripted", "real", "agents"], default="scripted", help="engine and trainer"
+    )
     parser.add_argument(
         "--executor", choices=["local", "ray"], default="local", help="ray: a cluster of its own"
     )

@@ -17,7 +17,7 @@ from pipelinerl.streams.of_run import recorded_streams
 
 SETTLES_WITHIN_S = 10.0  # records that are read while others are written may be inconsistent
 # Mean difference between the two engines of a pair.
-LOGPROB_GAP = {"scripted": 1e-4, "real": 1e-2, "smollm2": 1e-3}
+LOGPROB_GAP = {"scripted": 1e-4, "real": 1e-2, "smollm2": 1e-3, "agents": 1e-2}
 
 
 def errors_of_running(launches: Launches) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Pair = Literal["scripted", "real", "smollm2"]
+Pair = Literal["scripted", "real", "smollm2", "agents"]
 Executor = Literal["local", "ray"]
 Weights = Literal["group", "relay", "shared"]
 Action = Literal[
@@ -44,6 +44,7 @@ SMALL = {
         "eval.problems=8",
     ),
     "smollm2": ("+exp=smollm2", "batch_size=16", "eval.problems=8"),
+    "agents": ("+exp=agent_guessing", "batch_size=16", "eval.problems=8"),
 }
 PATIENT = ("restarts=1000",)
 QUICK = (
@@ -158,7 +159,7 @@ def draw_shape(chance: random.Random, pair: Pair) -> Shape:
         schedule=chance.choice(["pipeline", "async", "conventional"]),
         max_lag=chance.choice([0, 1, 4]),
         reference=chance.random() < 0.5,
-        judging=pair == "real" or chance.random() < 0.5,
+        judging=pair in ("real", "agents") or chance.random() < 0.5,
         checkpoint_every=chance.choice([1, 3, 10, 20]),
         heartbeat_s=chance.randint(5, 20),
     )

@@ -1,5 +1,6 @@
 """Whole runs with faults: each goes on, and nothing is lost."""
 
+import psutil
 import pytest
 
 from benchmarks.chaos.plan import draw_plan
@@ -51,6 +52,15 @@ def test_a_run_with_other_weights_survives(tmp_path, weights):
     result = run_plan(plan, tmp_path / weights, WITHIN_S)
     print(f"\nseed {SEED}: {plan.shape}\n{faults_table(result)}")
     assert_all_done(result)
+
+
+@pytest.mark.long
+def test_a_run_of_agents_survives_and_leaves_no_program(tmp_path):
+    result = run_plan(draw_plan(SEED, FAULTS, "agents", 90.0), tmp_path / "agents", REAL_WITHIN_S)
+    print(f"\nseed {SEED}: {result.plan.shape}\n{faults_table(result)}")
+    assert_all_done(result)
+    agents = [each.cmdline() for each in psutil.process_iter() if "guessing.py" in " ".join(each.cmdline())]
+    assert agents == []
 
 
 @pytest.mark.long
