@@ -114,7 +114,7 @@ class Admission:
         assert self.settled <= self.started, "more rollouts settled than started"
 
 
-def admission_of(config: RunConfig, programs: int | None) -> Admission:
+def admission_of(config: RunConfig, programs: int | None = None) -> Admission:
     """Returns the admission of a run, with the limits in its configuration. programs: of the domain."""
     return Admission(
         config.batch_size,
