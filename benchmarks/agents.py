@@ -33,7 +33,20 @@ from pipelinerl.conversations.template import TemplateConversations
 
 TOKENS = 16  # of an answer
 MESSAGE = "what is the next one? " * 4
-SERVER = (sys.executable, "-m", "inference_adapters.scripted", "--port", "0")
+SERVER = (sys.executable, "-m", "inference_adapters.scripted", "--port", "0", "--token-delay-s", "0.05")
+
+
+OF_SERVER: dict[int, float] = {}  # seconds, negative, by the request's task
+
+
+class TimedClient(LLMClient):
+    """A client that subtracts the server's part of a request."""
+
+    async def _request(self, *arguments: Any) -> Any:
+        began = time.perf_counter()
+        answer = await super()._request(*arguments)
+        OF_SERVER[id(asyncio.current_task())] -= time.perf_counter() - began
+        return answer
 
 
 class Timed:
@@ -41,7 +54,6 @@ class Timed:
 
     def __init__(self) -> None:
         self.delays: list[float] = []
-        self._of_server: dict[int, float] = {}
 
     def session(self, client: LLMClient) -> Session:
         session = Session(client, renders=False, tools=False)
@@ -49,29 +61,17 @@ class Timed:
         deliver = session.deliver
 
         async def timed_reply(request: Any) -> Any:
-            self._of_server[id(asyncio.current_task())] = -time.perf_counter()
+            OF_SERVER[id(asyncio.current_task())] = -time.perf_counter()
             return await reply(request)
 
         async def timed_deliver(*arguments: Any) -> None:
             await deliver(*arguments)
-            spent_s = self._of_server.pop(id(asyncio.current_task())) + time.perf_counter()
+            spent_s = OF_SERVER.pop(id(asyncio.current_task())) + time.perf_counter()
             self.delays.append(spent_s)
 
         session.reply = timed_reply
         session.deliver = timed_deliver
         return session
-
-    def without_server(self, client: LLMClient) -> LLMClient:
-        ask = client._request
-
-        async def asked(*arguments: Any) -> Any:
-            began = time.perf_counter()
-            answer = await ask(*arguments)
-            self._of_server[id(asyncio.current_task())] -= time.perf_counter() - began
-            return answer
-
-        client._request = asked
-        return client
 
 
 async def attempt(http: aiohttp.ClientSession, url: str, turns: int) -> None:
@@ -101,7 +101,7 @@ async def measured(arguments: Namespace, server: str, model: str) -> None:
     async with open_session(None) as http:
         await pool.set_servers([server])
         sampling = Sampling("scripted", 1.0, TOKENS, seed=0)
-        client = LLMClient(http, pool, sampling, conversations=TemplateConversations(model))
+        client = TimedClient(http, pool, sampling, conversations=TemplateConversations(model))
         await endpoint.open()
         try:
             print("| sessions | requests | ms of CPU a request | delay, median | delay, p99 | MiB |")
@@ -117,7 +117,7 @@ async def measure(
 ) -> None:
     """Measures some sessions, all open from the beginning to the end."""
     timed.delays.clear()
-    of_attempts = [timed.without_server(client.of_attempt(f"{number}")) for number in range(count)]
+    of_attempts = [client.of_attempt(f"{number}") for number in range(count)]
     keys = [endpoint.key_of(timed.session(each)) for each in of_attempts]
     given = {
         "urls": [f"{endpoint.url}/s/{key}/v1" for key in keys],
