@@ -96,7 +96,7 @@ class Pool:
 
 
 class Program:
-    """A started program. number: of its start. directory: its own. why: it was ended, if it was."""
+    """A started program. directory: its own. why: the reason why it was ended; "" if it was not."""
 
     def __init__(
         self,
