@@ -16,7 +16,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 APT_GET := flock Makefile apt-get -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real test test-real test-engines test-browser redis-server nginx bubblewrap chromium vllm-env sglang-env grid recipes gpu-check soak lint clean
+.PHONY: help demo demo-real test test-real test-engines test-browser test-verifiers redis-server nginx bubblewrap chromium vllm-env sglang-env verifiers-env grid recipes gpu-check soak lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,8 @@ demo-real: $(VENV)/demo $(VENV)/real  ## Train a real language model, SmolLM2, o
 
 test: $(VENV)/test  ## Run the tests that need no engine and no server. 10 to 20 minutes.
 	$(VENV)/bin/python -m pytest -rs -n 3 $(BY_FILE)
+
+test-verifiers: soak-verifiers  ## Train on an environment of the package verifiers, in its own environment. 3 minutes.
 
 test-real: soak-real  ## Try SmolLM2 itself, which is made once. 3 minutes, and 93 MB to fetch.
 
@@ -82,6 +84,13 @@ sglang-env: .venv-sglang/ready  ## Install SGLang for CPUs in .venv-sglang, wher
 		apache-tvm-ffi==0.1.11 gguf==0.19.0 xgrammar==0.2.7
 	touch $@
 
+verifiers-env: .venv-verifiers/ready  ## Install the package verifiers in .venv-verifiers, where domain=verifiers finds it. 1 minute.
+
+.venv-verifiers/ready: extensions/agents/verifiers/requirements.txt
+	test -x .venv-verifiers/bin/python || $(PYTHON) -m venv .venv-verifiers
+	.venv-verifiers/bin/pip install --quiet -r $<
+	touch $@
+
 grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run the demo on every engine with every trainer, and on all engines at once. 22 minutes.
 	$(VENV)/bin/python -m benchmarks.grid
 
@@ -99,7 +108,7 @@ lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 m
 	$(VENV)/bin/mypy
 
 clean:  ## Remove the environments and the models that were made. Runs stay.
-	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-frameworks .cache
+	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-frameworks .venv-verifiers .cache
 
 $(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/real $(VENV)/test-engines $(VENV)/lint: pyproject.toml
 	@echo "installing PyTorch and what else \`make $(@F)\` needs in $(VENV), once: minutes, and 1.6 GB or more"

@@ -6,7 +6,7 @@ PARALLEL := soak-parallel-vllm soak-parallel-sglang
 KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed soak-kit-unusual
 CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging soak-programs soak-agents soak-frameworks soak-conversations $(KITS) soak-adapters \
+SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging soak-programs soak-agents soak-frameworks soak-verifiers soak-conversations $(KITS) soak-adapters \
 	soak-engines-vllm soak-engines-sglang soak-overlapped-vllm soak-math-7b $(PARALLEL) $(THOROUGH) \
 	soak-real soak-real-engines soak-runs soak-viewer soak-ray soak-slurm soak-islands soak-islands-learning \
 	$(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-chaos-agents soak-chaos-colocated $(HOSTILE)
@@ -62,6 +62,9 @@ soak-frameworks: .venv-frameworks/ready
 	test -x .venv-frameworks/bin/python || $(PYTHON) -m venv .venv-frameworks
 	.venv-frameworks/bin/pip install --quiet -r $<
 	touch $@
+
+soak-verifiers: .venv-verifiers/ready
+	$(LONG) -s tests/extensions/agents/verifiers
 
 soak-conversations:
 	$(LONG) -s tests/conversations tests/engines/test_tool_formats.py

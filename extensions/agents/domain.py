@@ -15,8 +15,7 @@ import msgspec
 from extensions.agents.endpoint.server import Endpoint
 from extensions.agents.endpoint.session import Session
 from extensions.agents.options import AgentOptions, EndpointOptions, checked
-from extensions.agents.programs.messages import AgentTask, Result, Run
-from extensions.agents.programs.verifier import TIMEOUT
+from extensions.agents.programs.messages import TIMEOUT, AgentTask, Result, Run
 from extensions.agents.tasks import Tasks
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.domains.base import Attempt, AttemptFailedError, Domain, Problem, Verified, judged_attempt
@@ -117,7 +116,7 @@ class Agent(Wrapped):
         self._silent_in_a_row = 0
         says_reward = self._agent.reward == "program"
         if says_reward and run.result and run.result.reward is None:
-            run = Run("it left no reward")
+            run = Run(TIMEOUT if run.result.truncated else "it left no reward")
         if run.result is None:
             return self._failed(problem, session, run)
         return await self._ended(client, problem, session, run.result)
@@ -132,7 +131,8 @@ class Agent(Wrapped):
         else:
             answer = session.last.text if result.answer is None else result.answer
             attempt = judged_attempt(completions, await self._domain.judged(client, problem, answer))
-        return replace(attempt, metrics=metrics | attempt.metrics, is_truncated=session.is_cut())
+        is_truncated = result.truncated or session.is_cut()
+        return replace(attempt, metrics=metrics | attempt.metrics, is_truncated=is_truncated)
 
     def _failed(self, problem: Problem, session: Session, run: Run) -> Attempt:
         """Returns the attempt of a program that has no result, after an answer."""

@@ -68,6 +68,11 @@ class Alarm(StrEnum):
         "agents left more than 1 % of their answers unread, which favours short ones: raise the timeouts of "
         "their clients, or lower sampling.max_tokens",
     )
+    FIELD_REFUSED = (
+        "field_refused",
+        "a request of an agent was refused for a field that would change what is sampled: logs/actor.log "
+        "names each such field once, and docs/train-your-agent.md says which they are",
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Watches the attempts of agents for failing programs and answers that nobody read. Pure state."""
+"""Watches the attempts of agents: failing programs, answers that nobody read, refused fields. Pure state."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,17 @@ class AgentWatch:
             return
         self._sums["attempts"] += 1
         self._sums.update({name: int(number) for name, number in metrics.items() if name in NAMES})
-        if self._sums["attempts"] < FEWEST:
-            return
-        for alarm in self._signs():
+        for alarm in self._signs(is_refused=metrics.get("endpoint_unsupported", 0) > 0):
             if alarm not in self._raised:
                 self._raised.add(alarm)
                 yield alarm
 
-    def _signs(self) -> Iterator[Alarm]:
+    def _signs(self, is_refused: bool) -> Iterator[Alarm]:
         sums = self._sums
+        if is_refused:
+            yield Alarm.FIELD_REFUSED
+        if sums["attempts"] < FEWEST:
+            return
         if sums["agent_crashed"] > CRASHED_SHARE * sums["attempts"]:
             yield Alarm.AGENTS_FAIL
         tokens = sums["endpoint_tokens"] + sums["endpoint_unread"]

@@ -25,6 +25,12 @@ def test_an_alarm_is_raised_once_above_its_share(bad, few, many, alarm):
     assert raised(few) == [] and raised(many) == [alarm]
 
 
+def test_the_first_refused_field_raises_an_alarm_at_once():
+    watch = AgentWatch()
+    attempts = [GOOD, GOOD | {"endpoint_unsupported": 1.0}, GOOD | {"endpoint_unsupported": 1.0}]
+    assert [list(watch.observe(attempt)) for attempt in attempts] == [[], [Alarm.FIELD_REFUSED], []]
+
+
 def test_attempts_without_a_program_raise_none():
     watch = AgentWatch()
     assert [alarm for _ in range(FEWEST) for alarm in watch.observe({"endpoint_unread": 9.0})] == []

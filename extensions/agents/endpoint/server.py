@@ -79,7 +79,9 @@ class Endpoint:
             with session.working():
                 return await self._answered(request, session)
         except RefusedError as error:
-            self._tell(error)
+            if error.code == "unsupported_parameter":
+                session.counts["unsupported"] += 1
+                self._tell(error)
             return web.json_response(error.body, status=error.status)
 
     def _session_of(self, request: web.Request) -> Session:
@@ -121,7 +123,7 @@ class Endpoint:
 
     def _tell(self, error: RefusedError) -> None:
         """Logs the first refusal of each field."""
-        if error.code == "unsupported_parameter" and str(error.param) not in self._told:
+        if str(error.param) not in self._told:
             self._told.add(str(error.param))
             log.warning("an agent's request was refused, and others will be: %s", error)
 

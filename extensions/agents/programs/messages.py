@@ -8,6 +8,7 @@ LARGEST = 1e6  # size of a reward, and of a metric
 MOST_METRICS = 64
 LONGEST_NAME = 80
 RESULT = "result.json"  # in the directory
+TIMEOUT = "timeout"  # why a program ended that was out of time
 DESCRIPTORS = 3  # of a request: standard input, output and error
 
 
@@ -20,11 +21,15 @@ class AgentTask(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a program says of its attempt. The reward counts with `agent.reward=program` alone."""
+    """What a program says of its attempt. The reward counts with `agent.reward=program` alone.
+
+    truncated: True if the program ended the attempt early, such as by a limit of its own.
+    """
 
     answer: str | None = None
     reward: float | None = None
     success: bool | None = None
+    truncated: bool = False
     metrics: dict[str, float] = {}
 
 

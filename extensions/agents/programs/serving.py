@@ -1,7 +1,8 @@
 """A program that serves many attempts, each as a line of JSON on its standard input and output.
 
 A line to the program is {"id", "task", "base_url", "api_key"}. The program answers, in any order, {"id",
-"result"} or {"id", "error"}. {"id", "ended": true} tells it that an attempt is over.
+"result"}, {"id", "error"}, or {"id", "lost"}: why the attempt must be made again, which is no fault of the
+model. {"id", "ended": true} tells it that an attempt is over.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from io import FileIO
 
 import msgspec
 
-from extensions.agents.programs.messages import AgentTask, Run, read_result
+from extensions.agents.programs.messages import TIMEOUT, AgentTask, Run, read_result
 from extensions.agents.programs.pool import Pool, Program
 from pipelinerl.judging.template import WorkerLostError
 from pipelinerl.judging.worker_messages import printable
@@ -30,16 +31,19 @@ class ServedLine(msgspec.Struct, frozen=True):
     id: int
     result: msgspec.Raw = msgspec.Raw()
     error: str = ""
+    lost: str = ""
 
 
 class ServedProgram:
     """Runs attempts in one program, which is started again if it has ended.
 
+    timeout_s: longest time of an attempt. A program that says nothing for as long is ended.
     has_served: True once an attempt has had a result.
     """
 
-    def __init__(self, pool: Pool):
+    def __init__(self, pool: Pool, timeout_s: float):
         self.pool = pool
+        self._timeout_s = timeout_s
         self.has_served = False
         self._numbers = itertools.count()
         self._starting = asyncio.Lock()
@@ -51,7 +55,16 @@ class ServedProgram:
             if self._running is None or self._running.is_ended or self._running.url != task.url:
                 await self.close()
                 self._running = await _Running.started(self, task)
-        return await self._running.run(next(self._numbers), task)
+        running = self._running
+        heard = running.heard
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await running.run(next(self._numbers), task)
+        except TimeoutError:
+            if running.heard == heard and not running.is_ended:
+                log.warning("the program has said nothing for %g s, and is started again", self._timeout_s)
+                await running.close()
+            return Run(TIMEOUT)
 
     async def close(self) -> None:
         if self._running:
@@ -59,7 +72,10 @@ class ServedProgram:
 
 
 class _Running:
-    """The running program, with its open attempts by their numbers. url: the one that it may connect to."""
+    """The running program, with its open attempts by their numbers.
+
+    url: the one that it may connect to. heard: lines that ended an attempt.
+    """
 
     def __init__(
         self,
@@ -77,6 +93,7 @@ class _Running:
         self._open: dict[int, asyncio.Future[Run]] = {}
         self._last = -1  # attempt
         self._has_strayed = False
+        self.heard = 0
         self.is_ended = False
         self._reading = asyncio.create_task(self._read())
 
@@ -139,10 +156,11 @@ class _Running:
 
     def _end_all(self) -> None:
         """Ends the open attempts. If others have ended well, the program is not what is wrong with these."""
+        waiting = [end for end in self._open.values() if not end.done()]
+        if not waiting:
+            return
         run = self._program.failed(self._program.why)
-        for end in self._open.values():
-            if end.done():
-                continue
+        for end in waiting:
             if self._served.has_served:
                 end.set_exception(WorkerLostError(f"the program that serves has ended: {run.words}"))
             else:
@@ -156,8 +174,11 @@ class _Running:
             self._stray(f"{error}: {line[:LONGEST_SHOWN]!r}")
             return
         end = self._open.get(said.id)
+        self.heard += bool(end)
         if not 0 <= said.id <= self._last:
             self._stray(f"there is no attempt {said.id}")
+        elif end and not end.done() and said.lost:
+            end.set_exception(WorkerLostError(f"the program says: {printable(said.lost)}"))
         elif end and not end.done():
             run = _run_of(said)
             if run.result is not None:

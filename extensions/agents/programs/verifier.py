@@ -7,7 +7,14 @@ import msgspec
 
 from extensions.agents.options import AgentOptions
 from extensions.agents.programs.fence import paths_of
-from extensions.agents.programs.messages import AgentLimits, AgentSetup, AgentTask, Run, read_result
+from extensions.agents.programs.messages import (
+    TIMEOUT,
+    AgentLimits,
+    AgentSetup,
+    AgentTask,
+    Run,
+    read_result,
+)
 from extensions.agents.programs.pool import Pool
 from extensions.agents.programs.selftest import why_not_fenced
 from extensions.agents.programs.serving import ServedProgram
@@ -17,8 +24,6 @@ from pipelinerl.judging.isolation import Level, clean_environment
 from pipelinerl.judging.template import TemplateError
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.workers import VerifierError
-
-TIMEOUT = "timeout"
 
 
 class AgentPrograms(HostedVerifier):
@@ -47,7 +52,7 @@ class AgentPrograms(HostedVerifier):
         readable = [*paths_of(options.command), *options.files]
         self._pool = Pool(AgentSetup(options.command, environment, not why_not, limits, readable))
         await self._pool.start()
-        self._served = ServedProgram(self._pool) if options.serve else None
+        self._served = ServedProgram(self._pool, options.timeout_s) if options.serve else None
 
     @property
     def level(self) -> str:
@@ -65,17 +70,8 @@ class AgentPrograms(HostedVerifier):
             asked = msgspec.msgpack.decode(task, type=AgentTask)
         except msgspec.MsgspecError as error:
             raise VerifierError(f"the task of an agent cannot be read: {error}") from error
-        run = await self._run(asked)
+        run = await (self._served.run(asked) if self._served else self._alone(asked))
         return Judgement(0.0, not run.why, "ended", said=msgspec.json.encode(run).decode())
-
-    async def _run(self, task: AgentTask) -> Run:
-        if self._served is None:
-            return await self._alone(task)
-        try:
-            async with asyncio.timeout(self._options.timeout_s):
-                return await self._served.run(task)
-        except TimeoutError:
-            return Run(TIMEOUT)
 
     async def _alone(self, task: AgentTask) -> Run:
         with in_memory(task.task) as given:

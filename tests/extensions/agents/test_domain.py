@@ -137,8 +137,18 @@ def test_a_program_that_fails_after_an_answer_has_the_reward_of_a_crash(tasks):
     assert found.metrics["agent_crashed"] == 1 and len(found.completions) == 2
 
 
-def test_time_that_is_over_truncates(tasks):
-    found = attempt(tasks(), Client(asks_and(Run("timeout"))))
+@pytest.mark.parametrize(
+    ("run", "reward"),
+    [
+        (Run("timeout"), -1.0),
+        (Run(result=Result(truncated=True)), -1.0),
+        (Run(result=Result(reward=0.5, truncated=True)), 0.5),
+    ],
+)
+def test_time_that_is_over_truncates(tasks, run, reward):
+    agent = COMMAND | {"reward": "program", "crash_reward": -1.0}
+    found = attempt(tasks(verifier=None), Client(asks_and(run)), agent)
+    assert found.reward == reward
     assert found.is_truncated and found.metrics["agent_crashed"] == 0 and len(found.completions) == 1
 
 

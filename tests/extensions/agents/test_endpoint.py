@@ -248,10 +248,12 @@ def test_a_fault_of_a_server_is_the_attempts_whatever_the_agent_says(url, model)
 )
 def test_refusals(url, model, fields, options, param):
     async def scenario(ask, *_):
-        return await ask(FIRST | {"content": "x" * (3000 if param is None else 1)}, **fields)
+        said = await ask(FIRST | {"content": "x" * (3000 if param is None else 1)}, **fields)
+        return *said, ask.session.counts
 
-    status, body = run(url, model, scenario, **options)
+    status, body, counts = run(url, model, scenario, **options)
     assert (status, body["error"]["param"]) == (400, param)
+    assert counts["unsupported"] == (param is not None)
     if param is None:
         assert body["error"]["code"] == "context_length_exceeded"
 

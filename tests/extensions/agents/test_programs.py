@@ -250,6 +250,17 @@ def test_attempts_are_tried_again_if_a_program_has_served_others(tmp_path):
         served(tmp_path, [GOOD, "sys.exit('gone')"])
 
 
+def test_a_served_program_that_says_nothing_is_started_again(tmp_path):
+    """The second attempt has the time of the first one, which none needs that can end."""
+    hung, good = served(tmp_path, ["__import__('time').sleep(600)", GOOD], timeout_s=5.0)
+    assert hung.why == "timeout" and good.result.reward == 1
+
+
+def test_a_lost_attempt_is_made_again(tmp_path):
+    with pytest.raises(WorkerLostError, match="the box is gone"):
+        served(tmp_path, ["{'lost': 'the box is gone'}"])
+
+
 def test_a_served_program_that_reads_nothing_costs_an_attempt_its_time(tmp_path):
     script = tmp_path / "silent.py"
     script.write_text("import time\ntime.sleep(600)")
