@@ -1,8 +1,8 @@
 """A program that serves many attempts, each as a line of JSON on its standard input and output.
 
-A line to the program is {"id", "task", "base_url", "api_key"}. The program answers, in any order, {"id",
-"result"}, {"id", "error"}, or {"id", "lost"}: why the attempt must be made again, which is no fault of the
-model. {"id", "ended": true} tells it that an attempt is over.
+A line to the program is {"id", "task", "base_url", "api_key"}. The program answers {"id", "result"}, {"id",
+"error"} or {"id", "lost"}, in any order. An attempt that is lost, for a reason that is no fault of the model, is
+made again. {"id", "ended": true} tells the program that an attempt is over.
 """
 
 import asyncio

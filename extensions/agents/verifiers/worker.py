@@ -105,6 +105,7 @@ def config_of(given: dict[str, Any], env: dict[str, str]) -> tuple[vf.EnvConfig,
 def check_seat(
     config: vf.EnvConfig, name: str, seat: vf.AgentConfig, is_unplaced: bool, env: dict[str, str]
 ) -> None:
+    """Raises ValueError for an agent that cannot be trained, or whose parts do not fit."""
     where = f"domain.env.{name}"
     harness = load_harness(config.agent_harnesses()[name])
     if is_unplaced and seat.runtime.type == "subprocess" and harness.EXECUTES_CODE:
@@ -260,6 +261,7 @@ def is_of_others(error: vf.Error) -> bool:
 
 
 def main() -> None:
+    """Serves, or prints the tasks. A configuration that cannot be used ends it with one line."""
     given = json.loads(sys.argv[1])
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an environment prints is no answer
