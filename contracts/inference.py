@@ -23,6 +23,7 @@ from contracts.limits import (
     MAX_SEQUENCES,
     MAX_TOP_LOGPROBS,
     Count,
+    DrawKeys,
     Identifier,
     KvCacheMode,
     Limits,
@@ -66,7 +67,7 @@ class EngineInfo(Answer):
     capabilities: list[str] = Field(
         description="score, score_top, staged, truncation, seed, stop_strings, tools, forced_calls, "
         "template_options, stream, top_logprobs, arrays, as_completed, openai, metrics, leave_group, "
-        "relay, shared, delta, sleep. Ignore others"
+        "relay, shared, delta, sleep, prescribed_draws. Ignore others"
     )
     end_token_ids: list[int] | None = Field(None, description="at which answers end; null: not told")
 
@@ -279,6 +280,9 @@ class GenerationRequest(Request):
     seed: int | None = Field(
         None, ge=-(2**63), lt=2**63 - MAX_N, description="needs `seed`; choice i has seed + i"
     )
+    draw_keys: DrawKeys | None = Field(
+        None, description="needs `prescribed_draws` and `logprobs: true`; one of each choice, by its index"
+    )
     stop: StopString | StopStrings | None = Field(None, description="needs `stop_strings`")
     stream_options: StreamOptions | None = Field(None, description="needs `openai`, and `stream`")
     arrays: bool = Field(False, description="needs `arrays` and `logprobs: true`; numbers come as base64")
@@ -352,6 +356,7 @@ class SamplingParameters:
     top_p: float | None = None
     top_k: int | None = None
     seed: int | None = None
+    draw_key: bytes | None = None  # 32 bytes: `contracts.draws` says which tokens are sampled
     top_logprobs: int = 0  # the number of most likely tokens to return with each sampled token
 
 

@@ -98,6 +98,7 @@ Identifier = Annotated[str, Field(max_length=256, pattern=PRINTABLE)]
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]  # also a directory's name
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]  # never a path
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+DrawKeys = Annotated[list[Sha256], Field(min_length=1, max_length=MAX_N * MAX_PROMPTS, fail_fast=True)]
 ModelName = Annotated[str, Field(max_length=4096)]
 ParameterName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, pattern=PRINTABLE)]
 Dimension = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]

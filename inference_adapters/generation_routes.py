@@ -25,6 +25,7 @@ from inference_adapters.request_checks import (
     calls_tools,
     check_capabilities,
     check_context,
+    check_draw_keys,
     check_options,
     check_total,
     sampling_parameters,
@@ -96,7 +97,11 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         max_tokens: int | None,
     ) -> Response:
         context = engine.max_context()
-        samplings = [sampling_parameters(body, max_tokens, len(prompt), context) for prompt in prompts]
+        check_draw_keys(body, len(prompts))
+        samplings = [
+            sampling_parameters(body, max_tokens, len(prompt), context, number * body.n)
+            for number, prompt in enumerate(prompts)
+        ]
         check_total(body.n, sum(each[0].max_tokens for each in samplings))
         sources = [  # the engine may refuse a prompt
             engine.generate(prompt, sampling)

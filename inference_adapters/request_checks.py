@@ -18,10 +18,11 @@ from contracts.template_options import is_option
 
 
 def sampling_parameters(
-    request: GenerationRequest, max_tokens: int | None, prompt_length: int, max_context: int
+    request: GenerationRequest, max_tokens: int | None, prompt_length: int, max_context: int, first: int = 0
 ) -> list[SamplingParameters]:
     """Returns the parameters of each of the `n` completions. The i-th is sampled with seed + i.
 
+    first: index, among all choices, of the first of these.
     Raises ContractError if the prompt is empty or does not fit into `max_context` tokens.
     """
     if prompt_length == 0:
@@ -38,6 +39,7 @@ def sampling_parameters(
             top_p=None if request.top_p == 1 else request.top_p,
             top_k=None if request.top_k in (0, -1) else request.top_k,
             seed=None if request.seed is None else request.seed + choice,
+            draw_key=bytes.fromhex(request.draw_keys[first + choice]) if request.draw_keys else None,
             top_logprobs=likeliest,
         )
         for choice in range(request.n)
@@ -86,8 +88,33 @@ def check_options(request: GenerationRequest) -> None:
         raise _without("arrays", "logprobs: true, without alternatives")
     if request.as_completed and request.stream:
         raise _without("as_completed", "stream: false")
+    if request.draw_keys:
+        _check_draws(request)
     if isinstance(request, ChatCompletionRequest):
         check_template_options(request.chat_template_kwargs or ())
+
+
+def _check_draws(request: GenerationRequest) -> None:
+    """Raises ContractError unless the draw keys alone say which tokens are sampled."""
+    if not _has_logprobs(request):
+        raise _without("draw_keys", "logprobs: true")
+    others = {
+        "seed": request.seed is not None,
+        "top_p": request.top_p not in (None, 1),
+        "top_k": request.top_k not in (None, 0, -1),
+        "temperature": request.temperature == 0,
+    }
+    for name, is_given in others.items():
+        if is_given:
+            why = f"draw_keys: {name}={getattr(request, name)} would sample other tokens"
+            raise ContractError(ErrorCode.INVALID_REQUEST, why, "draw_keys")
+
+
+def check_draw_keys(request: GenerationRequest, prompts: int = 1) -> None:
+    """Raises ContractError unless each choice has a draw key, or none has."""
+    if request.draw_keys and len(request.draw_keys) != request.n * prompts:
+        why = f"draw_keys: {len(request.draw_keys)} keys of {request.n * prompts} choices"
+        raise ContractError(ErrorCode.INVALID_REQUEST, why, "draw_keys")
 
 
 def check_template_options(names: Iterable[str]) -> None:
@@ -115,6 +142,7 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
         "top_p": ("truncation", request.top_p not in (None, 1)),
         "top_k": ("truncation", request.top_k not in (None, 0, -1)),
         "seed": ("seed", request.seed is not None),
+        "draw_keys": ("prescribed_draws", request.draw_keys is not None),
         "stop": ("stop_strings", bool(request.stop)),
         "tools": ("tools", bool(tools)),
         "chat_template_kwargs": ("template_options", bool(options)),

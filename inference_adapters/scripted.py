@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
+from contracts.draws import uniform
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     EngineInfo,
@@ -103,6 +104,7 @@ class ScriptedEngine(EmbeddedEngine):
                 "stream",
                 "top_logprobs",
                 "sleep",
+                "prescribed_draws",
             ],
             end_token_ids=[EOS],
         )
@@ -201,6 +203,16 @@ class ScriptedEngine(EmbeddedEngine):
             token_id = int(torch.multinomial(log_p.exp(), 1, generator=generator))
         return token_id, float(log_p[token_id])
 
+    def prescribed(
+        self, logits: torch.Tensor, sampling: SamplingParameters, number: int
+    ) -> tuple[int, float]:
+        """Returns the token that the request's key prescribes, `number` tokens after the prompt."""
+        log_p = distribution(logits, sampling)
+        below = log_p.exp().cumsum(0, dtype=torch.float64)
+        drawn = uniform(sampling.draw_key, number) * below[-1]
+        token_id = int(torch.searchsorted(below, drawn, right=True))
+        return token_id, float(log_p[token_id])
+
     def likeliest(self, logits: torch.Tensor, sampling: SamplingParameters) -> list[tuple[int, float]]:
         """Returns the most likely tokens of the distribution that is sampled from, with log-probabilities."""
         top = distribution(logits, sampling).topk(min(sampling.top_logprobs, VOCABULARY))
@@ -244,7 +256,10 @@ class ScriptedEngine(EmbeddedEngine):
                 if sequence.state is None:  # after the wait, so that one version reads everything
                     sequence.state = self._states(sequence.token_ids)[-1]
                 logits = self._logits(sequence.state)
-                token_id, logprob = self.sample(logits, sampling, generator)
+                if sampling.draw_key is None:
+                    token_id, logprob = self.sample(logits, sampling, generator)
+                else:
+                    token_id, logprob = self.prescribed(logits, sampling, sampled - 1)
                 tops = [self.likeliest(logits, sampling)] if sampling.top_logprobs else ()
                 sequence.token_ids.append(token_id)
                 sequence.state = self._advance(sequence.state, token_id)

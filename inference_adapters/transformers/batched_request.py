@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.generation.continuous_batching.requests import RequestState, RequestStatus
 
+from contracts.draws import uniform
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import SamplingParameters
 from inference_adapters.transformers.outbox import Outbox
@@ -30,6 +31,14 @@ class Request(RequestState):
     likeliest: list[tuple[int, float]] | None = None  # most likely tokens of the last pass, if requested
     # Requests with the same prompt that wait for copies of its keys and values: `num_children` of them.
     siblings: list["Request"] = field(default_factory=list)
+
+    def number(self) -> float | None:
+        """Returns the random number of the next token; None if neither a key nor a seed determines it."""
+        if self.sampling.draw_key is not None:
+            return uniform(self.sampling.draw_key, len(self.outbox.token_ids))
+        if self.generator is not None:
+            return float(torch.rand(1, dtype=torch.float64, generator=self.generator))
+        return None
 
     def add_sibling(self, sibling: "Request") -> None:
         self.siblings.append(sibling)

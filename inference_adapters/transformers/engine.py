@@ -53,6 +53,7 @@ CAPABILITIES = [
     "stream",
     "top_logprobs",
     "sleep",
+    "prescribed_draws",
 ]
 
 

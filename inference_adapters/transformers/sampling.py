@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def sample(
     logits: Tensor,  # [N, V] float32
     sampling: list[SamplingParameters],  # [N] parameters of each row
-    generators: list[torch.Generator | None],  # [N] generator of each row; None: torch's default
+    numbers: list[float | None],  # [N] the random number of each row; None: torch draws it
 ) -> tuple[Tensor, Tensor]:
     """Returns token ids `[N]` and their log-probabilities `[N]`, in nats.
 
@@ -34,9 +34,9 @@ def sample(
     # float64, because a float32 sum over a large vocabulary would lose unlikely tokens.
     cdf = log_p.exp().cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(len(sampling), 1, dtype=torch.float64, device=logits.device)
-    for row, generator in enumerate(generators):
-        if generator is not None:
-            uniform[row] = torch.rand(1, dtype=torch.float64, generator=generator)
+    for row, number in enumerate(numbers):
+        if number is not None:
+            uniform[row] = number
     token_ids = torch.searchsorted(cdf, uniform * cdf[:, -1:], right=True)[:, 0]
     token_ids = torch.where(greedy, logits.argmax(-1), token_ids)
     logprobs = log_p.gather(1, token_ids[:, None])[:, 0]
@@ -46,7 +46,7 @@ def sample(
 def draw(logits: Tensor, requests: "Sequence[Request]") -> tuple[Tensor, Tensor]:
     """Samples the next token of each request, `[N]` of each row. Sets the requests' `likeliest`."""
     rows = [request.sampling for request in requests]
-    token_ids, logprobs = sample(logits, rows, [request.generator for request in requests])
+    token_ids, logprobs = sample(logits, rows, [request.number() for request in requests])
     asking = [row for row, sampling in enumerate(rows) if sampling.top_logprobs]
     if asking:
         found = likeliest(logits[asking], [rows[row] for row in asking])

@@ -123,6 +123,8 @@ def _check_shared(
     check_context(0, fields.max_tokens, context)
     given = fields.max_tokens or (max_completion_tokens if isinstance(max_completion_tokens, int) else None)
     check_total(fields.n * prompts, given or default)
+    if fields.draw_keys:
+        check_capability("draw_keys", "prescribed_draws", ())
     if fields.stream_options and not fields.stream:
         raise _invalid("stream_options", "it needs stream: true")
 

@@ -17,6 +17,7 @@ FAULTS = 20  # in each of them
 FAULTS_IN_TURNS = 40
 FAULTS_ON_RAY = 10
 RESULTS = ROOT / "runs" / "chaos"
+AGENT = str(ROOT / "examples" / "agents" / "guessing.py")
 
 
 def assert_all_done(result: Result) -> None:
@@ -59,8 +60,8 @@ def test_a_run_of_agents_survives_and_leaves_no_program(tmp_path):
     result = run_plan(draw_plan(SEED, FAULTS, "agents", 90.0), tmp_path / "agents", REAL_WITHIN_S)
     print(f"\nseed {SEED}: {result.plan.shape}\n{faults_table(result)}")
     assert_all_done(result)
-    agents = [each.cmdline() for each in psutil.process_iter() if "guessing.py" in " ".join(each.cmdline())]
-    assert agents == []
+    commands = [each.info["cmdline"] or () for each in psutil.process_iter(["cmdline"])]
+    assert [command for command in commands if AGENT in command] == []
 
 
 @pytest.mark.long

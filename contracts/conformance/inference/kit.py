@@ -22,6 +22,7 @@ from contracts.conformance.inference.guarantees import (
     g09_tokens,
     g10_authorization,
     g11_cancellation,
+    g17_draws,
     g19_sleep,
 )
 from contracts.conformance.inference.reference import Reference
@@ -52,6 +53,7 @@ OWN: Checks = {
     Guarantee("G9", "tokens round-trip"): g09_tokens.PARTS,
     Guarantee("G10", "authorization"): g10_authorization.PARTS,
     Guarantee("G11", "cancellation"): g11_cancellation.PARTS,
+    Guarantee("G17", "prescribed draws"): g17_draws.PARTS,
     Guarantee("G19", "sleep"): g19_sleep.PARTS,
 }
 CHECKS = with_registered(OWN, REGISTERED)

@@ -18,7 +18,7 @@ from pipelinerl.judging.isolation import Level
 from pipelinerl.judging.options import HOSTED
 from pipelinerl.judging.template import WorkerLostError
 from tests.extensions.agents.served_sessions import sessions_at
-from tests.pipeline.runs import assert_accounted, finish, job_pid, launch, wait_for_record
+from tests.pipeline.runs import assert_accounted, finish, launch, wait_for_record
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[4]
@@ -137,9 +137,16 @@ def test_ends_of_episodes(url, model):
 
 
 def worker_of(run: Path) -> psutil.Process:
-    """Returns the worker of a run."""
-    judging = psutil.Process(job_pid(run, "pipelinerl.judging.service"))
-    (worker,) = [each for each in judging.children(recursive=True) if str(WORKER) in each.cmdline()]
+    """Returns the worker of a run, which is given the run's endpoint."""
+    url = re.search(r"answered at (\S+)", (run / "logs" / "actor.log").read_text())[1]
+    workers = [
+        each
+        for each in psutil.process_iter(["cmdline", "environ"])
+        if str(WORKER) in (each.info["cmdline"] or ())
+    ]
+    (worker,) = [
+        each for each in workers if (each.info["environ"] or {}).get("OPENAI_BASE_URL", "").startswith(url)
+    ]
     return worker
 
 
