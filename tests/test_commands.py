@@ -28,7 +28,7 @@ STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's
     "pipelinerl.judging.worker",
     "extensions.agents.programs.selftest",
     "extensions.agents.programs.template",
-    "extensions.agents.verifiers.worker",
+    "extensions.agents.verifiers.verifiers_worker",
     "extensions.programs.template",
     "pipelinerl.launcher.executors.guard",
     "extensions.cluster.on_ray.cluster",

@@ -1,8 +1,8 @@
 """A program that serves many attempts, each as a line of JSON on its standard input and output.
 
 A line to the program is {"id", "task", "base_url", "api_key"}. The program answers {"id", "result"}, {"id",
-"error"} or {"id", "lost"}, in any order. An attempt that is lost, for a reason that is no fault of the model, is
-made again. {"id", "ended": true} tells the program that an attempt is over.
+"error"} or {"id", "lost"}, in any order. An attempt that is lost, which is no fault of the model, is made
+again. {"id", "ended": true} tells the program that an attempt is over.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from io import FileIO
 import msgspec
 
 from extensions.agents.programs.messages import TIMEOUT, AgentTask, Run, read_result
-from extensions.agents.programs.pool import Pool, Program
+from extensions.agents.programs.pool import MOST_TOLD, Pool, Program
 from pipelinerl.judging.template import WorkerLostError
 from pipelinerl.judging.worker_messages import printable
 
@@ -37,7 +37,8 @@ class ServedLine(msgspec.Struct, frozen=True):
 class ServedProgram:
     """Runs attempts in one program, which is started again if it has ended.
 
-    timeout_s: longest time of an attempt. A program that says nothing for as long is ended.
+    timeout_s: longest time of an attempt. A program that has said nothing for as long is given no further
+        attempts, which another one runs, and ends after those that it has.
     has_served: True once an attempt has had a result.
     """
 
@@ -48,27 +49,34 @@ class ServedProgram:
         self._numbers = itertools.count()
         self._starting = asyncio.Lock()
         self._running: _Running | None = None
+        self._silent: list[_Running] = []
 
     async def run(self, task: AgentTask) -> Run:
         """Returns how an attempt ended. Raises WorkerLostError if the program cannot be started."""
         async with self._starting:
-            if self._running is None or self._running.is_ended or self._running.url != task.url:
-                await self.close()
-                self._running = await _Running.started(self, task)
-        running = self._running
+            running = self._running
+            if running is None or running.is_ended or running.url != task.url:
+                if running:
+                    await running.close()
+                running = self._running = await _Running.started(self, task)
         heard = running.heard
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await running.run(next(self._numbers), task)
         except TimeoutError:
-            if running.heard == heard and not running.is_ended:
-                log.warning("the program has said nothing for %g s, and is started again", self._timeout_s)
-                await running.close()
+            if running.heard == heard and running is self._running:
+                log.warning("the program has said nothing for %g s: another one is started", self._timeout_s)
+                self._silent.append(running)
+                self._running = None
             return Run(TIMEOUT)
+        finally:
+            if running in self._silent and not running.is_busy:
+                self._silent.remove(running)
+                await running.close()
 
     async def close(self) -> None:
-        if self._running:
-            await self._running.close()
+        for running in filter(None, [self._running, *self._silent]):
+            await running.close()
 
 
 class _Running:
@@ -93,6 +101,7 @@ class _Running:
         self._open: dict[int, asyncio.Future[Run]] = {}
         self._last = -1  # attempt
         self._has_strayed = False
+        self._failed = 0
         self.heard = 0
         self.is_ended = False
         self._reading = asyncio.create_task(self._read())
@@ -117,6 +126,10 @@ class _Running:
             os.close(given)
             os.close(output)
         return cls(served, task.url, program, reader, asyncio.StreamWriter(transport, protocol, None, loop))
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._open)
 
     async def run(self, number: int, task: AgentTask) -> Run:
         end = self._open[number] = asyncio.get_running_loop().create_future()
@@ -183,6 +196,9 @@ class _Running:
             run = _run_of(said)
             if run.result is not None:
                 self._served.has_served = True
+            elif self._failed < MOST_TOLD:
+                self._failed += 1
+                log.warning("an attempt failed: %s: %s", run.why, run.words)
             end.set_result(run)
 
     def _stray(self, why: str) -> None:

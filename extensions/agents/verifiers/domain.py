@@ -5,19 +5,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from extensions.agents.domain import Agent
+from extensions.agents.options import checked
 from extensions.agents.verifiers.tasks import VerifiersTasks
 
-ROOT = Path(__file__).parents[3]
-PYTHON = ROOT / ".venv-verifiers" / "bin" / "python"
-WORKER = Path(__file__).with_name("worker.py")
+PYTHON = Path(__file__).parents[3] / ".venv-verifiers" / "bin" / "python"
+WORKER = Path(__file__).parent / "verifiers_worker" / "__main__.py"
+HELD_OUT = {"idx": "::10"}
+
+
+class Split(BaseModel):
+    """Which tasks. taskset: options of the taskset beside those of `env`. select: of the tasks, as
+    `SelectConfig` of the package says; null = all, or by default all but every tenth."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    taskset: dict[str, Any] = {}
+    select: dict[str, Any] | None = None
 
 
 class Verifiers(Agent):
     """Attempts at the tasks of an environment, which rewards them.
 
     env: the environment as `verifiers` configures it, with taskset.id.
-    train, heldout: which tasks, by `select`, and what `taskset` has beside that of `env`.
+    train, heldout: `Split`. If neither says anything, every tenth task is held out.
     success_at: the reward from which an attempt is a success.
     python: that of the environment with `verifiers`; null = the one that `make verifiers-env` makes.
     path: directories with modules of environments that are not installed.
@@ -39,18 +52,47 @@ class Verifiers(Agent):
         program = Path(python).absolute() if python else PYTHON
         if not program.is_file():
             raise ValueError(f"there is no {program}, which has verifiers: make verifiers-env")
-        if agent.get("isolation", "process") != "process":
-            raise ValueError(
-                "domain.agent.isolation must be process: an environment of verifiers opens ports"
-            )
+        if not isinstance(success_at, int | float):
+            raise ValueError(f"domain.success_at={success_at} must be a number")
+        splits = splits_of(train, heldout)
+        variables = {name: str(value) for name, value in agent.get("env", {}).items()}
         given = {
             "env": env,
-            "train": train,
-            "heldout": heldout,
+            **{name: split.model_dump() for name, split in splits.items()},
             "success_at": success_at,
-            "path": [str(Path(part).absolute()) for part in path],
-            "variables": dict(agent.get("env", {})),
+            "path": directories_of(path),
+            "variables": sorted(variables),  # the names alone, since commands are seen by all
         }
         command = [str(program), "-P", str(WORKER), json.dumps(given)]
-        decided = {"command": command, "serve": True, "reward": "program", "isolation": "process"}
-        super().__init__(VerifiersTasks([*command, "--tasks"]), {**agent, **decided}, endpoint, seed)
+        tasks = VerifiersTasks([*command, "--tasks"], variables)
+        super().__init__(tasks, decided(agent, command), endpoint, seed)
+
+
+def splits_of(train: Mapping[str, Any], heldout: Mapping[str, Any]) -> dict[str, Split]:
+    splits = {
+        name: checked(Split, f"domain.{name}", given)
+        for name, given in {"train": train, "heldout": heldout}.items()
+    }
+    if any(split != Split() for split in splits.values()):
+        return {
+            name: split.model_copy(update={"select": split.select or {}}) for name, split in splits.items()
+        }
+    return {"train": Split(select={"exclude": HELD_OUT}), "heldout": Split(select={"include": HELD_OUT})}
+
+
+def directories_of(path: Sequence[str]) -> list[str]:
+    if isinstance(path, str):
+        raise ValueError(f"domain.path={path} must be a list: domain.path=[{path}]")
+    for part in path:
+        if not Path(part).is_dir():
+            raise ValueError(f"domain.path: there is no directory {Path(part).absolute()}")
+    return [str(Path(part).absolute()) for part in path]
+
+
+def decided(agent: Mapping[str, Any], command: list[str]) -> dict[str, Any]:
+    """Returns the options of the agent with those that are decided here. Raises ValueError for others."""
+    ours = {"command": command, "serve": True, "reward": "program", "isolation": "process"}
+    for name, value in ours.items():
+        if agent.get(name, value) != value:
+            raise ValueError(f"domain.agent.{name} cannot be set: an environment of verifiers decides it")
+    return {**agent, **ours}

@@ -1,24 +1,26 @@
 """The tasks of an environment of `verifiers`, which the Python that has the package lists."""
 
 import json
+import logging
+import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from heapq import nlargest
 
 from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, digest_of
 
-OVERLAP = None  # the split of a training task that is held out too
+log = logging.getLogger(__name__)
 
 
 class VerifiersTasks(Domain):
-    """Tasks of both splits. command: prints them, a line each."""
+    """Tasks of both splits. command: prints them, a line each, with these further variables."""
 
     name = "verifiers"
-    fetches = True
 
-    def __init__(self, command: Sequence[str]):
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str]):
         self._command = tuple(command)
+        self._variables = tuple(sorted(variables.items()))
 
     @property
     def train_size(self) -> int:
@@ -43,36 +45,50 @@ class VerifiersTasks(Domain):
     def digest(self) -> str:
         return digest_of(self._train)
 
-    def plan_notes(self) -> Iterator[str]:
-        if count := sum(json.loads(line)["split"] is OVERLAP for line in lines_of(self._command)):
-            yield f"left out: {count:,} tasks with the content of held-out ones"
-
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         raise NotImplementedError("tasks of verifiers are attempted by the worker")
 
     @cached_property
     def _train(self) -> list[str]:
-        return self._of("train")
+        return self._lines("train")
 
     @cached_property
     def _heldout(self) -> list[str]:
-        return self._of("heldout")
+        return self._lines("heldout")
 
-    def _of(self, split: str) -> list[str]:
-        lines = [line for line in lines_of(self._command) if json.loads(line)["split"] == split]
-        if not lines:
-            raise ValueError(f"domain.{split}: the taskset has no such task")
-        return lines
+    def _lines(self, split: str) -> list[str]:
+        lines = lines_of(self._command, self._variables)
+        if not lines.get(split):
+            why = (
+                f"all {len(lines['null'])} are held out too" if lines.get("null") else "the taskset has none"
+            )
+            raise ValueError(f"domain.{split} selects no task: {why}")
+        return lines[split]
 
 
 @cache
-def lines_of(command: Sequence[str]) -> list[str]:
-    """Returns the lines that a command prints. Raises ValueError with the last line of its errors."""
-    done = subprocess.run(command, capture_output=True, text=True)
+def lines_of(command: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
+    """Returns the lines that a command prints, by split. Raises ValueError with its error.
+
+    "null" is the split of training tasks with the content of held-out ones.
+    """
+    environment = {**os.environ, **dict(variables)}
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
+    found: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        said = json.loads(line)
+        if "error" in said:
+            raise _unusable(command, said["error"])
+        found.setdefault(said["split"] or "null", []).append(line)
     if done.returncode:
-        words = done.stderr.strip().split("\n")[-1] or f"exit status {done.returncode}"
-        raise ValueError(f"the environment of verifiers cannot be used ({command[0]}): {words}")
-    return done.stdout.splitlines()
+        raise _unusable(command, done.stderr.strip().split("\n")[-1] or f"exit status {done.returncode}")
+    if leaked := len(found.get("null", ())):
+        log.warning("%d tasks are not trained on, because tasks of the same content are held out", leaked)
+    return found
+
+
+def _unusable(command: Sequence[str], why: str) -> ValueError:
+    return ValueError(f"the environment of verifiers cannot be used ({command[0]}): {why}")
 
 
 def _problem(line: str) -> Problem:
@@ -81,4 +97,6 @@ def _problem(line: str) -> Problem:
 
 
 def _longest(lines: Sequence[str], count: int) -> list[int]:
-    return nlargest(count, range(len(lines)), key=lambda index: len(lines[index]))
+    """Returns the lines with the longest messages, of those that are long."""
+    long = nlargest(4 * count, range(len(lines)), key=lambda index: len(lines[index]))
+    return nlargest(count, long, key=lambda index: len(json.dumps(json.loads(lines[index])["messages"])))

@@ -250,10 +250,49 @@ def test_attempts_are_tried_again_if_a_program_has_served_others(tmp_path):
         served(tmp_path, [GOOD, "sys.exit('gone')"])
 
 
-def test_a_served_program_that_says_nothing_is_started_again(tmp_path):
-    """The second attempt has the time of the first one, which none needs that can end."""
-    hung, good = served(tmp_path, ["__import__('time').sleep(600)", GOOD], timeout_s=5.0)
-    assert hung.why == "timeout" and good.result.reward == 1
+MANY = """
+import json, sys, threading
+def run(given):
+    if given["task"]["code"] == "hang":
+        threading.Event().wait()
+    print(json.dumps({"id": given["id"], "result": {"answer": str(threading.get_native_id())}}), flush=True)
+for line in sys.stdin:
+    given = json.loads(line)
+    if "task" in given:
+        threading.Thread(target=run, args=[given], daemon=True).start()
+"""
+
+
+def test_a_program_that_says_nothing_gets_no_further_attempts_and_keeps_those_that_it_has(tmp_path):
+    """A younger attempt of it is not disturbed."""
+    script = tmp_path / "many.py"
+    script.write_text(MANY)
+
+    async def ran():
+        programs = AgentPrograms(command=[sys.executable, str(script)], serve=True, timeout_s=60.0)
+        try:
+            await programs.start(Level.SEALED)
+            hung = asyncio.create_task(judged(programs, "hang"))
+            first = programs._served
+            while first._running is None or not first._running.is_busy:
+                await asyncio.sleep(0)
+            first._timeout_s = 600.0
+            younger = asyncio.create_task(judged(programs, "hang"))
+            while len(first._running._open) < 2:
+                await asyncio.sleep(0)
+            old = first._running
+            old._open[0].set_exception(TimeoutError())
+            assert (await hung).why == "timeout" and not younger.done()
+            good = await judged(programs, "good")
+            assert first._running is not old and old.is_busy and not old.is_ended
+            younger.cancel()
+            await asyncio.gather(younger, return_exceptions=True)
+            return good, old.is_ended
+        finally:
+            await programs.close()
+
+    good, is_ended = asyncio.run(ran())
+    assert good.result.answer and is_ended
 
 
 def test_a_lost_attempt_is_made_again(tmp_path):

@@ -29,6 +29,7 @@ EVEN = {"select": {"exclude": {"idx": "::2"}}}
 
 
 def made(env, train=EVEN, heldout=ODD, **agent) -> Verifiers:
+    """Returns the domain. train, heldout: `Split`."""
     return Verifiers(env, train, heldout, 1.0, None, PATH, agent, {})
 
 
@@ -47,23 +48,39 @@ def test_splits_are_selected_and_may_differ_in_their_taskset():
     assert made(env).digest() != six.digest()
 
 
-def test_what_is_held_out_is_not_trained():
+def test_what_is_held_out_is_not_trained(caplog):
     domain = made({"taskset": {"id": "guess_number", "highest": 4}}, train={}, heldout=ODD)
     assert numbers(domain) == ([2, 4], [1, 3])
-    assert list(domain.plan_notes()) == ["left out: 2 tasks with the content of held-out ones"]
+    assert caplog.messages == ["2 tasks are not trained on, because tasks of the same content are held out"]
+    with pytest.raises(ValueError, match="domain.train selects no task: all 4 are held out too"):
+        _ = made({"taskset": {"id": "guess_number", "highest": 4}}, {}, {"select": {"limit": 9}}).train_size
+
+
+def test_every_tenth_task_is_held_out_unless_a_split_is_described():
+    env = {"taskset": {"id": "guess_number", "highest": 20}}
+    train, heldout = numbers(made(env, {}, {}))
+    assert heldout == [1, 11] and len(train) == 18
+    assert numbers(made(env, {}, {"taskset": {"highest": 5}}))[1] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
     ("env", "train", "words"),
     [
         ({"taskset": {}}, EVEN, "set domain.env.taskset.id"),
-        ({"taskset": {"id": "missing"}}, EVEN, "taskset 'missing' not found"),
-        ({"taskset": {"id": "guess_number", "highst": 4}}, EVEN, "highst"),
+        ({"taskset": {"id": "missing"}}, EVEN, "domain.path=[DIR] finds modules"),
+        ({"taskset": {"id": "guess_number", "highst": 4}}, EVEN, "domain.env.taskset.highst: "),
+        (
+            {"taskset": {"id": "guess_number"}},
+            {"taskset": {"highst": 4}},
+            "domain.train.taskset.highst: Extra inputs are not permitted; there are highest, id,",
+        ),
         (
             {"taskset": {"id": "guess_number"}},
             {"select": {"include": {"idx": "5000"}}},
-            "domain.train: the tasks",
+            "domain.train selects no task: the taskset has none",
         ),
+        ({"taskset": {"id": "unwritable"}}, EVEN, "does not survive JSON: held would be another"),
+        ({"taskset": {"id": "raising"}}, EVEN, "TypeError: 'NoneType' object is not subscriptable ("),
         (
             {"taskset": {"id": "guess_number"}, "agent": {"harness": {"id": "bash"}}},
             EVEN,
@@ -86,7 +103,7 @@ def test_what_is_held_out_is_not_trained():
         (
             {"taskset": {"id": "endless"}, "agent": {"harness": {"id": "null"}}},
             EVEN,
-            "set domain.heldout.select.limit",
+            "set +domain.heldout.select.limit",
         ),
         ({"id": "user-sim", "taskset": {"id": "guess_number"}}, EVEN, "no client of their own"),
     ],
@@ -100,7 +117,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(env, train, words):
 
 async def ended(url: str, model: str) -> dict[str, Run | WorkerLostError]:
     """Returns how the worker says that each task of `ends` ended."""
-    domain = made({"taskset": {"id": "ends"}}, train={}, heldout={})
+    domain = made({"taskset": {"id": "ends"}}, train={}, heldout={"select": {}})
     options = {
         name: value for name, value in domain.verifiers[PROGRAMS].items() if name not in ("_target_", HOSTED)
     }
@@ -129,11 +146,20 @@ def test_ends_of_episodes(url, model):
     ends = asyncio.run(ended(url, model))
     scored = Result(reward=0.5, success=False, metrics={"reward_half": 0.5})
     assert ends["scored"].result == scored
+    assert ends["reads"].result == scored  # what a program reads is not the protocol
     assert ends["late"].result == msgspec.structs.replace(scored, truncated=True)
-    assert "no reward today" in ends["raises"].words
-    assert "exited 7" in ends["exits"].words
-    assert "2 traces of agent" in ends["twice"].words
-    assert "the box is gone" in str(ends["sandbox"])
+    assert ends["much"].result == Result(truncated=True)
+    words = {
+        "raises": f"no reward today ({HERE / 'environments' / 'ends.py'}:",
+        "infinite": "the reward is inf",
+        "fails": "exited 7",
+        "long": "ValueError: éé",
+        "unwritten": "SandboxError: read 'answer.txt'",
+        "twice": "2 traces of agent",
+    }
+    assert all(said in ends[end].words for end, said in words.items()), ends
+    lost = {"exits": "not authenticated", "sandbox": "the box is gone", "judge": "RateLimitError: status 429"}
+    assert all(said in str(ends[end]) for end, said in lost.items()), ends
 
 
 def worker_of(run: Path) -> psutil.Process:
