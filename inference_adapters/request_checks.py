@@ -89,14 +89,14 @@ def check_options(request: GenerationRequest) -> None:
     if request.as_completed and request.stream:
         raise _without("as_completed", "stream: false")
     if request.draw_keys:
-        _check_draws(request)
+        check_draws(request, _has_logprobs(request))
     if isinstance(request, ChatCompletionRequest):
         check_template_options(request.chat_template_kwargs or ())
 
 
-def _check_draws(request: GenerationRequest) -> None:
+def check_draws(request: GenerationRequest, has_logprobs: bool) -> None:
     """Raises ContractError unless the draw keys alone say which tokens are sampled."""
-    if not _has_logprobs(request):
+    if not has_logprobs:
         raise _without("draw_keys", "logprobs: true")
     others = {
         "seed": request.seed is not None,

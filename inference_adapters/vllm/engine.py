@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import vllm
 from prometheus_client import generate_latest
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.usage.usage_lib import UsageContext
 from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.prometheus import get_prometheus_registry
@@ -36,6 +37,7 @@ from inference_adapters.scoring import score_by_one_version
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import check_ids
 from inference_adapters.totals import Totals
+from inference_adapters.vllm import draws
 from inference_adapters.vllm.end_tokens import stop_at_all_ends
 from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.scoring import score
@@ -115,7 +117,7 @@ class VllmEngine(InferenceEngine):
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
             capabilities=[
-                *self._score_capability(),
+                *self._first_runner_capabilities(),
                 *self._template_capability(),
                 *CAPABILITIES,
                 *capabilities_of_tools(self.args),
@@ -123,9 +125,11 @@ class VllmEngine(InferenceEngine):
             end_token_ids=ends,
         )
 
-    def _score_capability(self) -> list[str]:
-        # `prompt_scores` extends the first model runner. The second one is chosen where Triton is installed.
-        return [] if self._llm.vllm_config.use_v2_model_runner else ["score", "score_top"]
+    def _first_runner_capabilities(self) -> list[str]:
+        # `prompt_scores` and `draws` extend the first model runner. The second one is chosen where Triton is
+        # installed.
+        is_second = self._llm.vllm_config.use_v2_model_runner
+        return [] if is_second else ["score", "score_top", "prescribed_draws"]
 
     def _template_capability(self) -> list[str]:
         # Mistral's own tokenizer renders conversations without a template.
@@ -153,8 +157,14 @@ class VllmEngine(InferenceEngine):
 
     def _load(self) -> EngineClient:
         args = AsyncEngineArgs.from_cli_args(self.args)
-        return EngineClient.from_engine_args(
-            args, stat_loggers=[lambda config, engine: _TokenCounter(self.totals)]
+        config = args.create_engine_config(UsageContext.ENGINE_CONTEXT)
+        if not config.use_v2_model_runner:
+            config.model_config.logits_processors = [draws.NAME]
+        return EngineClient.from_vllm_config(
+            config,
+            enable_log_requests=args.enable_log_requests,
+            disable_log_stats=args.disable_log_stats,
+            stat_loggers=[lambda config, engine: _TokenCounter(self.totals)],
         )
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.vllm.draws import with_keys
 from inference_adapters.vllm.media import check_tokens_alone
 from inference_adapters.vllm.request_checks import check_prompt_ids, check_sampling
 
@@ -23,6 +24,7 @@ class CurrentRequest:
     """The state of one HTTP request, with the version spans of its choices."""
 
     max_tokens: int | None
+    draw_keys: list[str] | None = None  # of all choices of all prompts
     prompts: int = 0  # number of prompts that were passed to the engine
     spans: dict[int, list[dict]] = field(default_factory=dict)  # index of the choice -> version spans
     cut_short: set[int] = field(default_factory=set)  # choices that reached max_tokens
@@ -48,14 +50,18 @@ class EngineClient(AsyncLLM):
         check_sampling(sampling_params)
         check_tokens_alone(prompt)
         check_prompt_ids(prompt.get("prompt_token_ids") or (), self.model_config.get_vocab_size())
+        answer = current_request.get()
+        first_choice = (answer.prompts if answer else 0) * sampling_params.n
+        if answer and answer.draw_keys:
+            keys = answer.draw_keys[first_choice : first_choice + sampling_params.n]
+            sampling_params = with_keys(sampling_params, keys)
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
         outputs = super().generate(salted, sampling_params, request_id, **options)
-        answer = current_request.get()
         if answer is None:  # a request through another API of vLLM
             return outputs
         self._check_length(len(prompt.get("prompt_token_ids", ())), answer.max_tokens)
         answer.prompts += 1
-        return _recording_spans(outputs, answer, first_choice=(answer.prompts - 1) * sampling_params.n)
+        return _recording_spans(outputs, answer, first_choice)
 
     def _check_length(self, prompt: int, max_tokens: int | None) -> None:
         """Raises ContractError if the request exceeds the context. vLLM would reduce max_tokens."""

@@ -3,6 +3,7 @@
 vLLM's API has more fields than the contract, which vLLM validates itself.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, ValidationError
@@ -22,6 +23,8 @@ from inference_adapters.message_parts import with_text
 from inference_adapters.request_checks import (
     check_capability,
     check_context,
+    check_draw_keys,
+    check_draws,
     check_template_options,
     check_total,
 )
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from inference_adapters.vllm.engine import VllmEngine
 
+KEYS = "draw_keys"  # in `extra_args` of vLLM's sampling parameters
 TEXT_TOKENS = 16  # default of a text completion without max_tokens
 LIMITS = Limits(min_temperature=0.01, max_temperature=2.0)  # vLLM silently raises a lower temperature
 
@@ -51,9 +55,10 @@ class Refusal(ContractError, ValueError):
 def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
     """Returns the body of a chat completion. Raises ContractError if the contract refuses it."""
     context = engine.max_context()
-    _check_shared(body, body.get("max_completion_tokens"), context, context)
+    capabilities = engine.info().capabilities
+    _check_shared(body, body.get("max_completion_tokens"), context, context, capabilities)
     if options := body.get("chat_template_kwargs"):
-        check_capability("chat_template_kwargs", "template_options", engine.info().capabilities)
+        check_capability("chat_template_kwargs", "template_options", capabilities)
         check_template_options(options)
     _check_likeliest("top_logprobs", body)
     if body.get("top_logprobs") and not body.get("logprobs"):
@@ -80,7 +85,7 @@ def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, 
     prompts = prompt if several else [prompt]
     if len(prompts) > MAX_PROMPTS:
         raise _invalid("prompt", f"{len(prompts)} prompts; at most {MAX_PROMPTS}")
-    _check_shared(body, None, context, TEXT_TOKENS, len(prompts))
+    _check_shared(body, None, context, TEXT_TOKENS, engine.info().capabilities, len(prompts))
     for one in prompts:
         if not one:
             raise _invalid("prompt", "one of them is empty")
@@ -103,7 +108,12 @@ def _check_likeliest(name: str, body: dict[str, Any]) -> None:
 
 
 def _check_shared(
-    body: dict[str, Any], max_completion_tokens: Any, context: int, default: int, prompts: int = 1
+    body: dict[str, Any],
+    max_completion_tokens: Any,
+    context: int,
+    default: int,
+    capabilities: Sequence[str],
+    prompts: int = 1,
 ) -> None:
     """Checks the fields that both routes share. `default`: length of a completion without max_tokens."""
     try:
@@ -124,7 +134,9 @@ def _check_shared(
     given = fields.max_tokens or (max_completion_tokens if isinstance(max_completion_tokens, int) else None)
     check_total(fields.n * prompts, given or default)
     if fields.draw_keys:
-        check_capability("draw_keys", "prescribed_draws", ())
+        check_capability("draw_keys", "prescribed_draws", capabilities)
+        check_draws(fields, body.get("logprobs") is True)
+        check_draw_keys(fields, prompts)
     if fields.stream_options and not fields.stream:
         raise _invalid("stream_options", "it needs stream: true")
 
@@ -138,6 +150,8 @@ def check_prompt_ids(token_ids: Any, vocabulary: int) -> None:
 
 def check_sampling(sampling: "SamplingParams") -> None:
     """Raises ContractError for parameters that no route may use."""
+    if KEYS in (sampling.extra_args or ()):
+        raise _invalid("vllm_xargs", f"{KEYS} is a field of its own")
     if 0 < sampling.temperature < MIN_TEMPERATURE:
         raise _invalid(
             "temperature", f"{sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE:g}"

@@ -49,8 +49,11 @@ def test_weights_and_updates_in_flight(server, model):
     assert_kept(check_inference([server], model, token=TOKEN, only=["G1", "G2"]))
 
 
-@pytest.mark.parametrize(("guarantee", "part"), [("G4", "scores"), ("G5", "scores"), ("G4", "recomputed")])
-def test_scores_and_temperatures(server, model, guarantee, part):
+@pytest.mark.parametrize(
+    ("guarantee", "part"),
+    [("G4", "scores"), ("G5", "scores"), ("G4", "recomputed"), ("G17", "rule"), ("G17", "update")],
+)
+def test_scores_temperatures_and_keys(server, model, guarantee, part):
     assert_kept(check_inference([server], model, token=TOKEN, only=[guarantee], part=part))
 
 
@@ -73,6 +76,7 @@ def test_what_it_declares(server):
         "staged",
         "truncation",
         "seed",
+        "prescribed_draws",
         "stop_strings",
         "template_options",
         "tools",

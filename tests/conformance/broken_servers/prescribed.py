@@ -98,7 +98,7 @@ class _Counted:
 
 @mutant("G17", "^200 ", part="refusals")
 def takes_keys_beside_a_seed(options):
-    request_checks._check_draws = lambda request: None
+    request_checks.check_draws = lambda request, has_logprobs: None
 
 
 @mutant("G17", "^200 ", part="refusals")
