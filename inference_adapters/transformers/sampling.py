@@ -34,9 +34,8 @@ def sample(
     # float64, because a float32 sum over a large vocabulary would lose unlikely tokens.
     cdf = log_p.exp().cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(len(sampling), 1, dtype=torch.float64, device=logits.device)
-    for row, number in enumerate(numbers):
-        if number is not None:
-            uniform[row] = number
+    given = uniform.new_tensor([-1.0 if number is None else number for number in numbers])[:, None]
+    uniform = torch.where(given < 0, uniform, given)
     token_ids = torch.searchsorted(cdf, uniform * cdf[:, -1:], right=True)[:, 0]
     token_ids = torch.where(greedy, logits.argmax(-1), token_ids)
     logprobs = log_p.gather(1, token_ids[:, None])[:, 0]

@@ -9,12 +9,13 @@ from copy import copy
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.parallel_sampling import ParentRequest
-from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.sampler import Sampler
 
 from contracts.draws import uniform
-from inference_adapters.vllm.request_checks import KEYS
+from contracts.errors import ErrorCode
+from inference_adapters.vllm.request_checks import KEYS, Refusal
 
 NAME = f"{__name__}:DrawKeys"
 
@@ -26,6 +27,18 @@ def extend() -> None:
     """Extends vLLM's classes in a process."""
     ParentRequest._get_child_sampling_params = child_parameters
     Sampler.sample = sample
+
+
+def check_keyed(sampling: SamplingParams) -> None:
+    """Raises ContractError for parameters, forced calls among them, that change what keys draw from."""
+    changed = [
+        *(sampling.min_p, sampling.min_tokens, sampling.presence_penalty, sampling.frequency_penalty),
+        *(sampling.repetition_penalty != 1, sampling.logit_bias, sampling.allowed_token_ids),
+        *(sampling.bad_words, sampling.structured_outputs),
+    ]
+    if any(changed):
+        why = "draw_keys: another parameter of the request changes the distribution"
+        raise Refusal(ErrorCode.INVALID_REQUEST, why, "draw_keys")
 
 
 def with_keys(sampling: SamplingParams, keys: list[str]) -> SamplingParams:
@@ -54,7 +67,8 @@ class DrawKeys(LogitsProcessor):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return logits
 
-    def update_state(self, batch_update) -> None:
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        """Follows which row has which request: removals first, then additions, then moves."""
         if batch_update is None:
             return
         for row in batch_update.removed:

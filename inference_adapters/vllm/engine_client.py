@@ -14,7 +14,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from contracts.errors import ContractError, ErrorCode
-from inference_adapters.vllm.draws import with_keys
+from inference_adapters.vllm.draws import check_keyed, with_keys
 from inference_adapters.vllm.media import check_tokens_alone
 from inference_adapters.vllm.request_checks import check_prompt_ids, check_sampling
 
@@ -53,6 +53,7 @@ class EngineClient(AsyncLLM):
         answer = current_request.get()
         first_choice = (answer.prompts if answer else 0) * sampling_params.n
         if answer and answer.draw_keys:
+            check_keyed(sampling_params)
             keys = answer.draw_keys[first_choice : first_choice + sampling_params.n]
             sampling_params = with_keys(sampling_params, keys)
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}

@@ -19,6 +19,7 @@ SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of this adapt
 
 
 def register() -> None:
+    """Extends vLLM in this process."""
     allow_amx()
     if current_platform.is_cpu() and os.environ.get(SERVER_VARIABLE):
         stand_in_for_torchvision()

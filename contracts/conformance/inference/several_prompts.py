@@ -31,7 +31,7 @@ async def check_several_prompts(bench: Bench, server: Server, capabilities: list
     await _check_answers(bench, of_texts, alone, n, f"{where} with prompt {texts}")
     if "stream" in capabilities:
         chunks = await server.stream(PATH, body)
-        await _check_answers(bench, _streamed(chunks), prompts, n, f"{where} with stream: true")
+        await _check_answers(bench, streamed_of_each(chunks), prompts, n, f"{where} with stream: true")
     if "as_completed" in capabilities:
         answer = await server.joined_lines(PATH, body)
         await _check_answers(bench, samples_of_each(answer), prompts, n, f"{where} with as_completed: true")
@@ -48,7 +48,7 @@ def samples_of_each(answer: dict[str, Any]) -> list[Sample]:
     return found
 
 
-def _streamed(chunks: list[dict[str, Any]]) -> list[Sample]:
+def streamed_of_each(chunks: list[dict[str, Any]]) -> list[Sample]:
     parts: dict[int, list[dict[str, Any]]] = {}
     for chunk in chunks:
         for choice in chunk["choices"]:

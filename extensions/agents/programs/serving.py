@@ -104,6 +104,7 @@ class _Running:
         self._failed = 0
         self.heard = 0
         self.is_ended = False
+        self._is_closed = False  # by the service
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
@@ -148,6 +149,7 @@ class _Running:
             self._writer.write(msgspec.json.encode(line) + b"\n")
 
     async def close(self) -> None:
+        self._is_closed = True
         if not self.is_ended:  # else it ends by itself, and its attempts with it
             self._reading.cancel()
         await asyncio.wait([self._reading])
@@ -174,7 +176,7 @@ class _Running:
             return
         run = self._program.failed(self._program.why)
         for end in waiting:
-            if self._served.has_served:
+            if self._served.has_served or self._is_closed:
                 end.set_exception(WorkerLostError(f"the program that serves has ended: {run.words}"))
             else:
                 end.set_result(run)

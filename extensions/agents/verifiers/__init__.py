@@ -1,4 +1,4 @@
 """Environments of the package `verifiers`, which run in a Python environment of their own.
 
-Only `worker.py` imports the package; the rest starts it.
+Only `verifiers_worker` imports the package, and is run by that Python.
 """

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ HELD_OUT = {"idx": "::10"}
 
 
 class Split(BaseModel):
-    """Which tasks. taskset: options of the taskset beside those of `env`. select: of the tasks, as
-    `SelectConfig` of the package says; null = all, or by default all but every tenth."""
+    """Which tasks. taskset: options of the taskset beside those of `env`.
+
+    select: which of the tasks, as `SelectConfig` of the package says. null = every tenth is held out, of a
+        taskset that both splits share; else all.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -30,7 +34,7 @@ class Verifiers(Agent):
     """Attempts at the tasks of an environment, which rewards them.
 
     env: the environment as `verifiers` configures it, with taskset.id.
-    train, heldout: `Split`. If neither says anything, every tenth task is held out.
+    train, heldout: `Split`. What is held out is not trained on.
     success_at: the reward from which an attempt is a success.
     python: that of the environment with `verifiers`; null = the one that `make verifiers-env` makes.
     path: directories with modules of environments that are not installed.
@@ -52,10 +56,14 @@ class Verifiers(Agent):
         program = Path(python).absolute() if python else PYTHON
         if not program.is_file():
             raise ValueError(f"there is no {program}, which has verifiers: make verifiers-env")
-        if not isinstance(success_at, int | float):
+        if (
+            isinstance(success_at, bool)
+            or not isinstance(success_at, int | float)
+            or not isfinite(success_at)
+        ):
             raise ValueError(f"domain.success_at={success_at} must be a number")
         splits = splits_of(train, heldout)
-        variables = {name: str(value) for name, value in agent.get("env", {}).items()}
+        variables = {name: str(value) for name, value in (agent.get("env") or {}).items()}
         given = {
             "env": env,
             **{name: split.model_dump() for name, split in splits.items()},
@@ -69,15 +77,15 @@ class Verifiers(Agent):
 
 
 def splits_of(train: Mapping[str, Any], heldout: Mapping[str, Any]) -> dict[str, Split]:
-    splits = {
-        name: checked(Split, f"domain.{name}", given)
-        for name, given in {"train": train, "heldout": heldout}.items()
-    }
-    if any(split != Split() for split in splits.values()):
-        return {
-            name: split.model_copy(update={"select": split.select or {}}) for name, split in splits.items()
-        }
-    return {"train": Split(select={"exclude": HELD_OUT}), "heldout": Split(select={"include": HELD_OUT})}
+    """Returns both splits, with what they select."""
+    trained = checked(Split, "domain.train", train)
+    held = checked(Split, "domain.heldout", heldout)
+    others = {"exclude": HELD_OUT} if trained == held == Split() else {}
+    if trained.select is None:
+        trained = trained.model_copy(update={"select": others})
+    if held.select is None:
+        held = held.model_copy(update={"select": {} if held.taskset else {"include": HELD_OUT}})
+    return {"train": trained, "heldout": held}
 
 
 def directories_of(path: Sequence[str]) -> list[str]:

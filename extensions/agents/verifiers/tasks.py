@@ -73,7 +73,14 @@ def lines_of(command: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -
     "null" is the split of training tasks with the content of held-out ones.
     """
     environment = {**os.environ, **dict(variables)}
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment,
+        encoding="utf-8",
+        errors="replace",
+    )
     found: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         said = json.loads(line)

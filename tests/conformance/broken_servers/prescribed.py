@@ -64,13 +64,15 @@ def gives_all_choices_the_first_key(options):
 class CountsAnewAfterRecomputing(ScriptedEngine):
     """What a request has sampled becomes a part of its prompt."""
 
+    counted_mode = "recompute"
+
     def __init__(self, *options):
         super().__init__(*options)
         self.updates = 0
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, kv_cache)
-        self.updates += kv_cache == "recompute"
+        self.updates += kv_cache == self.counted_mode
 
     async def _generate(self, prompt, sampling):
         counted = _Counted(sampling, self)
@@ -94,6 +96,42 @@ class _Counted:
 
     def __getattr__(self, name):
         return getattr(self._sampling, name)
+
+
+@mutant("G17", WRONG, part="update")
+class CountsAnewAfterKeeping(CountsAnewAfterRecomputing):
+    counted_mode = "keep"
+
+
+@mutant("G17", WRONG, part="sleep")
+class CountsAnewAfterASleep(CountsAnewAfterRecomputing):
+    counted_mode = "none"
+
+    def release(self, keep):
+        super().release(keep)
+        self.updates += 1
+
+
+@mutant("G17", WRONG, part="rule")
+def forgets_the_keys_of_streamed_chats(options):
+    right = generation_routes.sampling_parameters
+
+    def forgetful(request, *others):
+        found = right(request, *others)
+        lost = request.stream and hasattr(request, "messages")
+        return [replace(one, draw_key=None) for one in found] if lost else found
+
+    generation_routes.sampling_parameters = forgetful
+
+
+@mutant("G17", "tokens are more than", part="rule")
+class RoundsTheNumberToElevenBits(ScriptedEngine):
+    def prescribed(self, logits, sampling, number):
+        log_p = distribution(logits, sampling)
+        below = log_p.exp().cumsum(0, dtype=torch.float64)
+        rounded = int(uniform(sampling.draw_key, number) * 2048) / 2048
+        token_id = int(torch.searchsorted(below, rounded * below[-1], right=True))
+        return token_id, float(log_p[token_id])
 
 
 @mutant("G17", "^200 ", part="refusals")

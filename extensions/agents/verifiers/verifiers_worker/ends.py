@@ -11,12 +11,14 @@ LONGEST_NAME = 80
 LONGEST_WORDS = 2000
 LARGEST = 1e6
 LIMITS = {"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed"}
+UNWRITTEN = re.compile(r"read .*(No such file|not found|over the \d+ byte limit)", re.DOTALL)  # by the model
 CAUSED = "\n\nThe above exception"  # in a traceback, after the first cause
 PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 # What judges and tools of a task raise if the service that they ask fails.
-OF_SERVICES = re.compile(
-    r"\b(RateLimitError|APIConnectionError|APITimeoutError|InternalServerError|AuthenticationError"
-    r"|PermissionDeniedError|ConnectError|ConnectTimeout|ReadTimeout|PoolTimeout|RemoteProtocolError): "
+OF_SERVICES = re.compile(  # after what was tried, as the package says it; what follows may quote the model
+    r"^[^:]*: (?:\w+\.)*(RateLimitError|APIConnectionError|APITimeoutError|InternalServerError"
+    r"|AuthenticationError|PermissionDeniedError|ConnectError|ConnectTimeout|ReadTimeout|PoolTimeout"
+    r"|RemoteProtocolError): "
 )
 
 
@@ -75,11 +77,12 @@ def _is_lost(error: vf.Error, is_own: bool) -> bool:
         status = error.status_code or 0
         return not is_own or status >= 500 or status == 429
     if error.type == "SandboxError":
-        return not error.message.startswith("read ")  # a file that the model was to write
+        return UNWRITTEN.match(error.message) is None
     if error.type in ("TaskError", "EnvError"):
         return OF_SERVICES.search(error.message) is not None
     return error.type in ("TunnelError", "InterceptionError")
 
 
 def words_of(kind: str, message: object) -> str:
-    return f"{kind}: {message}"[:LONGEST_WORDS]
+    """Returns an error in words that can be sent: a model may have written half of a character."""
+    return f"{kind}: {message}"[:LONGEST_WORDS].encode(errors="replace").decode()

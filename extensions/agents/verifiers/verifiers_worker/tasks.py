@@ -14,7 +14,7 @@ from verifiers_worker.config import checked
 def taskset_of(config: vf.EnvConfig, given: dict[str, Any], split: str) -> vf.Taskset:
     """Returns the tasks of a split: the environment's taskset with changes, of which some are selected."""
     kind = taskset_config_type(config.taskset.id)
-    fields = {**config.taskset.model_dump(), **given[split]["taskset"]}
+    fields = merged(config.taskset.model_dump(), given[split]["taskset"])
     where = f"domain.{split}"
     taskset = load_taskset(
         checked(f"{where}.taskset", lambda: kind.model_validate(fields), kind.model_fields)
@@ -22,6 +22,15 @@ def taskset_of(config: vf.EnvConfig, given: dict[str, Any], split: str) -> vf.Ta
     select = given[split]["select"]
     known = vf.SelectConfig.model_fields
     return taskset.select(checked(f"{where}.select", lambda: vf.SelectConfig.model_validate(select), known))
+
+
+def merged(fields: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields with others in their place, at each level."""
+    found = dict(fields)
+    for name, value in others.items():
+        before = found.get(name)
+        found[name] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return found
 
 
 def listed(config: vf.EnvConfig, seat: str, given: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -60,6 +60,8 @@ def test_every_tenth_task_is_held_out_unless_a_split_is_described():
     env = {"taskset": {"id": "guess_number", "highest": 20}}
     train, heldout = numbers(made(env, {}, {}))
     assert heldout == [1, 11] and len(train) == 18
+    train, heldout = numbers(made(env, {"select": {"limit": 4}}, {}))
+    assert (train, heldout) == ([2, 3, 4], [1, 11])
     assert numbers(made(env, {}, {"taskset": {"highest": 5}}))[1] == [1, 2, 3, 4, 5]
 
 
