@@ -7,6 +7,7 @@ the agents run in others. The delay is what a request waits beside the server's 
 """
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -143,6 +144,7 @@ def main(arguments: Namespace) -> None:
     if arguments.load:
         asyncio.run(load(json.load(sys.stdin)))
         return
+    gc.freeze()  # as in an actor, which is forked with its modules imported
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with (
         tempfile.TemporaryDirectory() as model,

@@ -112,9 +112,11 @@ def cuts_long_prompts(options):
     request_checks.check_context = check
     sampling = generation_routes.sampling_parameters
 
-    def parameters(request, max_tokens, prompt_length, max_context):
+    def parameters(request, max_tokens, prompt_length, max_context, first):
         available = max_context - prompt_length
-        return sampling(request, min(max_tokens or available, max(1, available)), prompt_length, max_context)
+        return sampling(
+            request, min(max_tokens or available, max(1, available)), prompt_length, max_context, first
+        )
 
     generation_routes.sampling_parameters = parameters
 
@@ -123,10 +125,10 @@ def cuts_long_prompts(options):
 def forgets_a_token_of_the_context_in_chats(options):
     sampling = generation_routes.sampling_parameters
 
-    def check(request, max_tokens, prompt_length, max_context):
+    def check(request, max_tokens, prompt_length, max_context, first):
         if isinstance(request, inference.ChatCompletionRequest):
             max_context -= 1
-        return sampling(request, max_tokens, prompt_length, max_context)
+        return sampling(request, max_tokens, prompt_length, max_context, first)
 
     generation_routes.sampling_parameters = check
 
