@@ -26,6 +26,7 @@ from pipelinerl.judging.wire import Encoded, Judgement, Renewed
 
 PROGRAMS = "agents"  # name of the hosted verifier
 TARGET = "extensions.agents.programs.verifier.AgentPrograms"
+OURS = "endpoint_"  # names of metrics begin so that no program says
 MOST_FAILED = 64  # attempts in a row that end before an answer
 ENDING_S = 60.0  # in which a program ends after its time
 log = logging.getLogger(__name__)
@@ -124,7 +125,8 @@ class Agent(Wrapped):
     async def _ended(self, client: LLMClient, problem: Problem, session: Session, result: Result) -> Attempt:
         completions = session.trained(self._options.train == "path")
         self._crashed = None
-        metrics = {**result.metrics, **session.metrics(), "agent_crashed": 0.0}
+        said = {name: value for name, value in result.metrics.items() if not name.startswith(OURS)}
+        metrics = {**said, **session.metrics(), "agent_crashed": 0.0}
         if self._agent.reward == "program":
             success = result.reward > 0 if result.success is None else result.success
             attempt = Attempt(completions, result.reward, success)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import resource
 import secrets
 from collections.abc import Iterable
 from functools import partial
@@ -14,9 +15,12 @@ from extensions.agents.endpoint.requests import RefusedError, read_request
 from extensions.agents.endpoint.session import Reply, Session
 from extensions.agents.options import EndpointOptions
 from pipelinerl.clients.completions import TOO_LONG
+from pipelinerl.judging.worker_messages import printable
 
 log = logging.getLogger(__name__)
 KEY_BYTES = 32
+MOST_CONNECTIONS = 4096
+MOST_TOLD = 64  # fields whose refusal is logged
 LONGEST_BODY = 4 << 20  # bytes, after it is decompressed; more than any context holds
 AT_ONCE_BYTES = 1 << 16  # of a body that is read in the event loop
 CHAT = "chat/completions"
@@ -44,6 +48,7 @@ class Endpoint:
         # Without cancellation, answers that no client waits for would be sampled to their end.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self._runner.setup()
+        self._limit_connections(self._runner.server)
         site = web.TCPSite(self._runner, self._options.host, self._options.port, reuse_address=True)
         try:
             await site.start()
@@ -121,11 +126,24 @@ class Endpoint:
         await response.write_eof()
         return response
 
+    def _limit_connections(self, server: web.Server) -> None:
+        """Closes connections beyond half of the files that this process may open: an agent may open many."""
+        most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        accepted = server.connection_made
+
+        def connection_made(handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+            accepted(handler, transport)
+            if len(server.connections) > most:
+                transport.abort()
+
+        server.connection_made = connection_made
+
     def _tell(self, error: RefusedError) -> None:
         """Logs the first refusal of each field."""
-        if str(error.param) not in self._told:
-            self._told.add(str(error.param))
-            log.warning("an agent's request was refused, and others will be: %s", error)
+        name = printable(str(error.param))
+        if name not in self._told and len(self._told) < MOST_TOLD:
+            self._told.add(name)
+            log.warning("an agent's request was refused, and others will be: %s", printable(str(error)))
 
 
 def _parts(reply: Reply) -> list[bytes]:

@@ -215,4 +215,4 @@ def _run_of(said: ServedLine) -> Run:
     try:
         return Run(result=read_result(bytes(said.result)))
     except ValueError as error:
-        return Run(f"its result cannot be read: {error}")
+        return Run(printable(f"its result cannot be read: {error}"))

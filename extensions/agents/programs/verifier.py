@@ -23,6 +23,7 @@ from pipelinerl.judging.in_memory import in_memory
 from pipelinerl.judging.isolation import Level, clean_environment
 from pipelinerl.judging.template import TemplateError
 from pipelinerl.judging.wire import Judgement
+from pipelinerl.judging.worker_messages import printable
 from pipelinerl.judging.workers import VerifierError
 
 
@@ -87,6 +88,6 @@ class AgentPrograms(HostedVerifier):
         except FileNotFoundError:
             return program.failed("it left no result in the file that RESULT names")
         except (OSError, ValueError) as error:
-            return program.failed(f"its result cannot be read: {error}")
+            return program.failed(printable(f"its result cannot be read: {error}"))
         finally:
             await program.close()

@@ -99,10 +99,12 @@ def attempt(problems, client, agent=None, endpoint=None, times=1):
 
 
 def test_a_verifier_judges_the_programs_answer_or_its_last_message(tasks):
-    said = Client(asks_and(Run(result=Result(answer="5", reward=9.0, metrics={"steps": 2.0}))))
+    metrics = {"steps": 2.0, "endpoint_unread": -9.0}
+    said = Client(asks_and(Run(result=Result(answer="5", reward=9.0, metrics=metrics))))
     found = attempt(tasks(), said)
     assert said.verdicts == [("mine", "4", "5")] and (found.reward, found.success) == (0.25, True)
     assert found.metrics["steps"] == 2 and found.metrics["endpoint_answers"] == 1
+    assert "endpoint_unread" not in found.metrics  # the run's own
     assert found.metrics["agent_crashed"] == 0 and len(found.completions) == 1
     silent = Client(asks_and(Run(result=Result())))
     attempt(tasks(), silent)

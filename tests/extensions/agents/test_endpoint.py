@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI, PermissionDeniedError
 
+from extensions.agents.endpoint import server as server_module
 from extensions.agents.endpoint import session as session_module
 from extensions.agents.endpoint.requests import read_request
 from extensions.agents.options import EndpointOptions
@@ -256,6 +257,28 @@ def test_refusals(url, model, fields, options, param):
     assert counts["unsupported"] == (param is not None)
     if param is None:
         assert body["error"]["code"] == "context_length_exceeded"
+
+
+def test_connections_are_bounded_and_refused_fields_are_told_in_one_short_line(
+    url, model, monkeypatch, caplog
+):
+    monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(server_module, "MOST_TOLD", 2)
+
+    async def scenario(ask, sessions, http):
+        answers = [await ask(FIRST, **{f"{name}\n{name * 9000}": 1}) for name in "abc"]
+        port = int(sessions.endpoint.url.rpartition(":")[2])
+        streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+        with suppress(ConnectionResetError):
+            await streams[-1][0].read()  # ends, since it is one too many
+        for _, writer in streams:
+            writer.close()
+        return answers
+
+    answers = run(url, model, scenario)
+    assert [status for status, _ in answers] == [400] * 3
+    told = [line for line in caplog.messages if "request was refused" in line]
+    assert len(told) == 2 and not any("\n" in line or len(line) > 1000 for line in told)
 
 
 def test_forced_calls_can_be_refused(url, model):
