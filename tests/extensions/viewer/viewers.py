@@ -48,4 +48,5 @@ def viewing(path: Path, *arguments: str) -> Iterator[Viewer]:
         yield Viewer(process, line.split()[2])
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait() in (0, -signal.SIGTERM, -signal.SIGKILL)
+        status = process.wait()
+        assert status in (0, -signal.SIGTERM, -signal.SIGKILL), status
