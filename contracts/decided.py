@@ -5,6 +5,7 @@ An adapter that is a package may have a module `decided`, with any of these:
 * `DECIDED`: maps an option's name, with underscores, to its only value and the reason.
 * `NEVER`: maps an option's name to a value that it must not have and the reason.
 * `check_model(model)`: raises ValueError, with a one-line message, for a model that is not served.
+* `check_run(run)`: raises ValueError, with a one-line message, for a run, given as its whole configuration.
 """
 
 from collections.abc import Mapping
@@ -33,6 +34,17 @@ def refused_model(module: str, model: str) -> str | None:
     try:
         if check and Path(model).is_dir():
             check(model)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def refused_run(module: str, run: Mapping[str, Any]) -> str | None:
+    """Returns a message if the adapter `module` does not serve a run of this configuration, else None."""
+    check = getattr(_decided_of(module), "check_run", None)
+    try:
+        if check:
+            check(run)
     except ValueError as error:
         return str(error)
     return None

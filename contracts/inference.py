@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from contracts import CONTRACT_VERSION
-from contracts.channel import ChannelInfo, StoredUpdate
+from contracts.channel import ChannelInfo, InitWeightChannelRequest, StoredUpdate
 from contracts.errors import ContractError, ErrorCode
 from contracts.limits import (
     MAX_INTEGER,
@@ -84,9 +84,14 @@ class WeightsInfo(Answer):
     """The weights that the server serves."""
 
     version: int
-    state: str = Field(description="live, receiving or lost; an unknown value must be treated as transient")
+    state: str = Field(
+        description="live, receiving, lost, or waiting: nobody samples. Treat an unknown value as transient"
+    )
     run: str | None = Field(None, description="the run that sent them; null before the first update")
     digest: str | None = Field(None, description="from the signed manifest; null: not from a store")
+    oldest: int | None = Field(
+        None, description="oldest version that may sample a request that begins now; null: `version`"
+    )
 
 
 class ProcessFigures(Answer):
@@ -450,6 +455,13 @@ class InferenceEngine(abc.ABC):
         On return, the version is live on every rank. If it raises, `progress.touched` is True if served
         weights changed. Then the weights are lost, and requests wait until the next complete update.
         """
+
+    def channel_joined(self, request: InitWeightChannelRequest) -> None:  # noqa: B027
+        """Called when the server has joined a weight channel, before the first version is pulled."""
+
+    def weights_info(self, known: WeightsInfo) -> WeightsInfo:
+        """Returns what `/contract` says about the weights. known: what the app knows about them."""
+        return known
 
     async def load_weights(self, update: StoredUpdate, progress: UpdateProgress) -> None:
         """Applies a version from local files, then resumes generation. Needs `relay` or `shared`.

@@ -13,15 +13,19 @@ from inference_adapters.error_answers import error_answer
 
 LARGE = {route.path for route in ROUTES if route.body_limit == "max_body_bytes"}
 OPEN = "/health"  # needs no token, so a body is not accepted
-MAX_RECEIVING_BYTES = 2**29  # total of all bodies that are being received
+MAX_RECEIVING_BYTES = 2**29
 
 
 class BodyLimits:
-    """Middleware that calls the app after the complete body has arrived and is valid JSON."""
+    """Middleware that calls the app after the complete body has arrived and is valid JSON.
 
-    def __init__(self, app: ASGIApp, limits: Limits):
+    most_receiving: bytes of all bodies that are being received.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, most_receiving: int = MAX_RECEIVING_BYTES):
         self.app = app
         self.limits = limits
+        self.most_receiving = most_receiving
         self.receiving_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,7 +58,7 @@ class BodyLimits:
                     self.receiving_bytes += len(chunk)
                     if len(body) > limit:
                         raise ContractError(ErrorCode.TOO_LARGE, f"a body of more than {limit} bytes")
-                    if self.receiving_bytes > MAX_RECEIVING_BYTES:
+                    if self.receiving_bytes > self.most_receiving:
                         raise ContractError(ErrorCode.OVERLOADED, "too many large bodies at one time")
         except TimeoutError:
             raise ContractError(

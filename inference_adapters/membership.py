@@ -154,6 +154,7 @@ class Membership:
                 raise
             self.leave_group()
             self.channel = channel
+            self._engine.channel_joined(request)
             channel.begin()  # last, because it may start to pull at once
             weights = self._ledger.weights_info(self.run)
             digest = None if self._ledger.dropped or self._ledger.lost else weights.digest

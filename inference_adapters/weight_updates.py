@@ -116,7 +116,7 @@ class WeightUpdates:
             run=member.run,
             group=member.group,
             channel=member.channel.info() if member.channel else None,
-            weights=self.ledger.weights_info(member.run),
+            weights=self.engine.weights_info(self.ledger.weights_info(member.run)),
             process=self.engine.process(),
             limits=self.limits,
         )

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from contracts.decided import refused_model, refused_option, takes_model
+from contracts.decided import refused_model, refused_option, refused_run, takes_model
 from contracts.limits import START_VARIABLE
 from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
@@ -142,6 +142,8 @@ class JobPlanner:
         key = REFERENCE if name == REFERENCE else "inference"
         if why := refused_option(engine.module, engine.arguments):
             raise PlanError(f"{name}: {key}.arguments.{why}")
+        if why := refused_run(engine.module, self._config.model_dump(by_alias=True, mode="json")):
+            raise PlanError(f"{name}: {why}")
         if engine.model and takes_model(engine.module):
             raise PlanError(f"{key}.model would leave out --model: set +{key}.arguments.model={engine.model}")
         served = engine.arguments.get("model", self._config.model.path)

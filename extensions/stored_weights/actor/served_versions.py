@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from contracts.inference import WeightsInfo
 
 UNKNOWN = "it has not said which weights it serves"
+HOLDING = {"lost": "its weights are lost", "waiting": "it waits for somebody who samples"}  # by state
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Served:
 
     run: str | None
     version: int
+    oldest: int  # version that may sample a request that begins now
     state: str
 
 
@@ -36,7 +38,8 @@ class ServedVersions:
 
     def observe(self, url: str, weights: WeightsInfo) -> None:
         """Records a server's report."""
-        self._served[url] = Served(weights.run, weights.version, weights.state)
+        oldest = weights.version if weights.oldest is None else weights.oldest
+        self._served[url] = Served(weights.run, weights.version, oldest, weights.state)
 
     def forget(self, url: str) -> None:
         """Forgets a server. A later one at the same URL gets no requests until it reports its weights."""
@@ -54,15 +57,15 @@ class ServedVersions:
             return UNKNOWN
         if served.run != self._run:
             return "its weights are not of this run"
-        if served.state == "lost":
-            return "its weights are lost"
+        if why := HOLDING.get(served.state):
+            return why
         if served.version > self.newest:
             return f"its version {served.version} is newer than the run's"
-        if served.version < oldest:
-            return f"its version {served.version} is {self.newest - served.version} behind"
+        if served.oldest < oldest:
+            return f"its version {served.oldest} is {self.newest - served.oldest} behind"
         return None
 
     def behind(self, urls: Collection[str]) -> int:
         """Returns the largest lag of the usable servers, in versions."""
         usable = [url for url in urls if self.why_held(url, self.oldest_usable) is None]
-        return max((self.newest - self._served[url].version for url in usable), default=0)
+        return max((self.newest - self._served[url].oldest for url in usable), default=0)

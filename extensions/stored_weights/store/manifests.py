@@ -26,9 +26,10 @@ class ManifestReader:
         self,
         verifier: Verifier,
         run: str,
-        shapes: Mapping[str, tuple[int, ...]],
+        shapes: Mapping[str, tuple[int, ...]] | None,
         tied: Mapping[str, str],
     ):
+        """shapes: of the reader's model; None if it has none yet, and takes the manifest's."""
         self.run = run
         self._verifier = verifier
         self._shapes = shapes
@@ -47,7 +48,8 @@ class ManifestReader:
             raise BadSignatureError(f"a version of the run {manifest.run}, not of {self.run}")
         if manifest.version != version:
             raise BadManifestError(f"version {manifest.version}, not {version}")
-        check_model(manifest, self._shapes, self._tied)
+        if self._shapes is not None:
+            check_model(manifest, self._shapes, self._tied)
         check_sizes(manifest)
         return manifest
 

@@ -56,11 +56,13 @@ class Puller:
         keys: Sequence[PublicKey],
         sources: Sequence[str],
         directory: Path,
-        shapes: Mapping[str, tuple[int, ...]],
+        shapes: Mapping[str, tuple[int, ...]] | None,
         tied: Mapping[str, str],
         rules: PullRules,
     ):
-        """Raises ValueError for a bad key, and DirectoryInUseError if another process uses the directory."""
+        """shapes: of the model; None takes those of the manifest.
+
+        Raises ValueError for a bad key, and DirectoryInUseError if another process uses the directory."""
         verifier = Verifier(keys)
         self._path = directory
         self._client = SourceClient(Sources(sources), rules)

@@ -1,0 +1,1 @@
+"""The gateway: queues completions, gives them to volunteers, and answers with what passes the audit."""

@@ -1,0 +1,156 @@
+"""The audit: prefills the completions of uploads in batches, in one thread, and applies the checks."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+
+from extensions.volunteers.gateway import checks
+from extensions.volunteers.gateway.checks import Refusal
+from extensions.volunteers.gateway.models import AuditModels
+from extensions.volunteers.gateway.numerics import Numerics
+from extensions.volunteers.gateway.observations import Observations
+from extensions.volunteers.gateway.prefill import Prefilled, prefill
+from extensions.volunteers.gateway.tasks import OpenTask
+from extensions.volunteers.messages import Made
+from inference_adapters.threads import in_daemon_thread
+
+MOST_AT_ONCE = 128  # completions
+OBSERVED = frozenset(
+    {"randomness", "logprobs", "near_misses"}
+)  # what `--observe` measures, and does not refuse
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the audit found. logprobs: of each completion, the audit's own. is_stale: its weights are gone."""
+
+    refusal: Refusal | None = None
+    logprobs: list[list[float]] = field(default_factory=list)
+    tokens: int = 0
+    near_misses: int = 0
+    is_stale: bool = False
+
+
+@dataclass(eq=False)
+class _Waiting:
+    task: OpenTask
+    made: list[Made]
+    verdict: "asyncio.Future[Verdict]"
+
+
+class Auditor:
+    """Audits uploads. Its coroutines run in the server's loop.
+
+    off: names of checks that are not made, for tests. observations: what `--observe` collects, or None.
+    """
+
+    def __init__(
+        self,
+        models: AuditModels,
+        allowed: Numerics,
+        vocabulary: int,
+        ends: Collection[int],
+        observations: Observations | None = None,
+        off: Collection[str] = (),
+    ):
+        self._models = models
+        self._allowed = allowed
+        self._vocabulary = vocabulary
+        self._ends = frozenset(ends)
+        self._observations = observations
+        self._off = frozenset(off) | (OBSERVED if observations else frozenset())
+        self._waiting: list[_Waiting] = []
+        self._running: asyncio.Task[None] | None = None
+        self.seconds = 0.0  # that the thread has worked
+        self.completions = 0
+
+    @property
+    def waiting(self) -> int:
+        """The number of uploads that wait."""
+        return len(self._waiting)
+
+    def look(self, task: OpenTask, made: list[Made]) -> Refusal | None:
+        """Makes the checks that need no model."""
+        found = [
+            lambda: checks.schema(task.members, made, self._vocabulary),
+            lambda: self.unless_off(checks.termination(task.members, made, self._ends)),
+        ]
+        return next((refusal for refusal in (each() for each in found) if refusal), None)
+
+    async def audit(self, task: OpenTask, made: list[Made]) -> Verdict:
+        """Returns the verdict. Raises the error if the audit itself fails."""
+        verdict = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(task, made, verdict))
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+        return await verdict
+
+    async def close(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _run(self) -> None:
+        while self._waiting:
+            batch: list[_Waiting] = []
+            while self._waiting and sum(len(each.made) for each in batch) < MOST_AT_ONCE:
+                batch.append(self._waiting.pop(0))
+            try:
+                verdicts = await in_daemon_thread(self._audit, batch)
+            except Exception as error:
+                for each in batch:
+                    if not each.verdict.done():
+                        each.verdict.set_exception(error)
+                continue
+            for each, verdict in zip(batch, verdicts, strict=True):
+                if not each.verdict.done():
+                    each.verdict.set_result(verdict)
+
+    def _audit(self, batch: list[_Waiting]) -> list[Verdict]:
+        began = monotonic()
+        by_version: dict[int, list[_Waiting]] = defaultdict(list)
+        for each in batch:
+            by_version[each.task.version].append(each)
+        verdicts: dict[_Waiting, Verdict] = {}
+        for version, uploads in by_version.items():
+            pairs = [
+                (wanted, one)
+                for each in uploads
+                for wanted, one in zip(each.task.members, each.made, strict=True)
+            ]
+            with self._models.of(version) as model:
+                if model is None:
+                    verdicts |= {each: Verdict(is_stale=True) for each in uploads}
+                    continue
+                sequences = [(wanted.prompt, one.token_ids) for wanted, one in pairs]
+                found = iter(prefill(model, sequences, [wanted.sampling.temperature for wanted, _ in pairs]))
+            for each in uploads:
+                verdicts[each] = self._verdict(each, [next(found) for _ in each.made])
+        self.seconds += monotonic() - began
+        self.completions += sum(len(each.made) for each in batch)
+        return [verdicts[each] for each in batch]
+
+    def _verdict(self, upload: _Waiting, found: list[Prefilled]) -> Verdict:
+        gaps = [checks.gaps(wanted, one) for wanted, one in zip(upload.task.members, found, strict=True)]
+        if any(np.isnan(one.low).any() for one in found):
+            raise ValueError(f"the weights of version {upload.task.version} give no finite probabilities")
+        refusal = None
+        for place, (gap, made, one) in enumerate(zip(gaps, upload.made, found, strict=True)):
+            refusal = self.unless_off(checks.randomness(place, gap, self._allowed))
+            refusal = refusal or self.unless_off(checks.logprobs(place, made, one, self._allowed))
+            if refusal:
+                break
+        if self._observations is not None:
+            self._observations.add(gaps, upload.made, found)
+        return Verdict(
+            refusal,
+            [one.logprobs.tolist() for one in found],
+            sum(len(gap) for gap in gaps),
+            sum(checks.count_near(gap) for gap in gaps),
+        )
+
+    def unless_off(self, refusal: Refusal | None) -> Refusal | None:
+        return None if refusal and refusal.check in self._off else refusal

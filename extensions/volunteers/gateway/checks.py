@@ -1,0 +1,126 @@
+"""The checks of an upload against its task, in their order; the first one that fails decides.
+
+`size`, `signature` and `ticket` are made before, by `public_app`, because they do not need the model.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from contracts.draws import uniform
+from extensions.volunteers.gateway.near_misses import are_too_many, binomial_quantile
+from extensions.volunteers.gateway.numerics import EXACT, Numerics
+from extensions.volunteers.gateway.prefill import Prefilled
+from extensions.volunteers.gateway.queue import Wanted
+from extensions.volunteers.messages import Made
+
+Penalty = Literal["none", "strike", "slash"]
+PENALTIES: dict[str, Penalty] = {
+    "schema": "strike",
+    "termination": "slash",
+    "randomness": "slash",
+    "logprobs": "strike",
+    "near_misses": "slash",
+}
+GREEDY = 1e-3  # nats by which a greedy token may be less likely than the best one
+UNLIKELY = 1e-9  # of an honest completion: to have more gaps above the tolerance than are allowed
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A check that failed, and why, for the volunteer and the operator."""
+
+    check: str
+    why: str
+
+    @property
+    def penalty(self) -> Penalty:
+        return PENALTIES[self.check]
+
+
+def schema(members: Sequence[Wanted], made: Sequence[Made], vocabulary: int) -> Refusal | None:
+    if len(made) != len(members):
+        return Refusal("schema", f"{len(made)} completions, and the task has {len(members)}")
+    for place, (wanted, one) in enumerate(zip(members, made, strict=True)):
+        count = len(one.token_ids)
+        if not 1 <= count <= wanted.sampling.max_tokens:
+            why = f"{count} tokens; 1 to {wanted.sampling.max_tokens} are possible"
+        elif len(one.logprobs) != count:
+            why = f"{len(one.logprobs)} log-probabilities of {count} tokens"
+        elif max(one.token_ids) >= vocabulary:
+            why = f"token id {max(one.token_ids)}, and the vocabulary has {vocabulary}"
+        elif not all(math.isfinite(each) for each in one.logprobs):
+            why = "a log-probability is not finite"
+        else:
+            continue
+        return Refusal("schema", f"completion {place}: {why}")
+    return None
+
+
+def termination(members: Sequence[Wanted], made: Sequence[Made], ends: Collection[int]) -> Refusal | None:
+    """Every completion ends at its first end token, or at its last allowed token. ends: of the model."""
+    for place, (wanted, one) in enumerate(zip(members, made, strict=True)):
+        stops = {*ends, *wanted.sampling.stop_token_ids}
+        *before, last = one.token_ids
+        early = next((index for index, each in enumerate(before) if each in stops), None)
+        if early is not None:
+            why = f"it goes on after its end token at {early}"
+        elif (last in stops) != (one.finish_reason == "stop"):
+            why = f"finish_reason {one.finish_reason}, and its last token is {last}"
+        elif one.finish_reason == "length" and len(one.token_ids) != wanted.sampling.max_tokens:
+            why = f"it ends after {len(one.token_ids)} tokens with no end token"
+        else:
+            continue
+        return Refusal("termination", f"completion {place}: {why}")
+    return None
+
+
+def gaps(wanted: Wanted, found: Prefilled) -> np.ndarray:
+    """Returns, for each token, how far its random number lies outside of the token's interval. `[T]`.
+
+    A greedy token has no random number: its gap is 0 if it is as likely as the best one, otherwise 1.
+    """
+    if wanted.sampling.temperature == 0:
+        return (found.best - found.logprobs > GREEDY).astype(float)
+    numbers = np.array([uniform(wanted.key, place) for place in range(len(found.low))])
+    outside = np.maximum(found.low - numbers, numbers - found.high)
+    return np.maximum(outside, 0.0)
+
+
+def randomness(place: int, gap: np.ndarray, allowed: Numerics) -> Refusal | None:
+    """Each token is the one that the key prescribes, up to the tolerance. place: of the completion."""
+    worst = int(gap.argmax())
+    above = int((gap > allowed.tolerance).sum())
+    if gap[worst] <= allowed.most and above <= binomial_quantile(len(gap), allowed.gap_rate, UNLIKELY):
+        return None
+    first = int((gap > allowed.tolerance).argmax())
+    why = (
+        f"completion {place}: token {first} is not the one that the key prescribes (gap {gap[first]:.2g}, "
+        f"allowed {allowed.tolerance:g})"
+    )
+    return Refusal("randomness", why)
+
+
+def logprobs(place: int, one: Made, found: Prefilled, allowed: Numerics) -> Refusal | None:
+    """The log-probabilities are those of the weights, on the mean of a completion."""
+    apart = float(np.abs(np.array(one.logprobs) - found.logprobs).mean())
+    if apart <= allowed.logprob:
+        return None
+    why = f"completion {place}: its log-probabilities are {apart:.2g} nats off, allowed {allowed.logprob:g}"
+    return Refusal("logprobs", why)
+
+
+def near_misses(tokens: int, missed: int, allowed: Numerics) -> Refusal | None:
+    """Over its life a volunteer needs the tolerance no more often than an honest one."""
+    if not are_too_many(tokens, missed, allowed.near_rate):
+        return None
+    why = f"{missed} of {tokens} tokens passed only because of the tolerance; honest: {allowed.near_rate:g}"
+    return Refusal("near_misses", why)
+
+
+def count_near(gap: np.ndarray) -> int:
+    """Returns how many tokens are near misses."""
+    return int((gap > EXACT).sum())

@@ -1,0 +1,54 @@
+"""The tolerances of the audit, which depend on the dtypes that volunteers and gateway compute with."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from contracts.support.files import write_atomically
+
+CALIBRATION = "calibration.json"  # in the state directory; `--observe` writes it
+EXACT = 1e-6  # a smaller gap is rounding of float32
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """The tolerances.
+
+    tolerance: largest gap between a draw and its token. most: a larger gap fails always, however rare.
+    gap_rate: share of honest tokens whose gap is above the tolerance. near_rate: share of honest tokens with
+    a gap above `EXACT`. logprob: largest mean difference of a completion's log-probabilities, in nats.
+    """
+
+    tolerance: float
+    most: float
+    gap_rate: float
+    near_rate: float
+    logprob: float
+
+
+FLOAT32 = Numerics(tolerance=1e-4, most=1e-4, gap_rate=0.0, near_rate=1e-3, logprob=1e-3)
+HALF = Numerics(tolerance=0.05, most=0.25, gap_rate=0.0, near_rate=0.02, logprob=0.1)
+
+
+def numerics_of(volunteers: str, audit: str, directory: Path) -> Numerics:
+    """Returns the tolerances for two dtypes: measured ones if the state directory has some, else defaults."""
+    default = FLOAT32 if volunteers == audit == "float32" else HALF
+    path = directory / CALIBRATION
+    if not path.is_file():
+        return default
+    try:
+        written = json.loads(path.read_text())
+        dtypes = written.pop("dtypes")
+        measured = Numerics(**written)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path} is no calibration: {error!r}; remove it, or let --observe write it"
+        ) from None
+    if dtypes != [volunteers, audit]:
+        raise ValueError(f"{path} is of {' and '.join(dtypes)}, not of {volunteers} and {audit}: remove it")
+    return measured
+
+
+def write_calibration(directory: Path, volunteers: str, audit: str, measured: Numerics) -> None:
+    text = json.dumps({"dtypes": [volunteers, audit], **asdict(measured)}, indent=2)
+    write_atomically(directory / CALIBRATION, text.encode() + b"\n", 0o600)

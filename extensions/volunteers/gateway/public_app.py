@@ -1,0 +1,259 @@
+"""The HTTP app for volunteers. It has none of the contract's routes, and knows no token of the run.
+
+Every request is a signed envelope, and every answer but an error is one as well.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from contracts.channel import PublicKey
+from extensions.stored_weights.store.errors import StoreError
+from extensions.stored_weights.store.signing import SigningKey, unverified
+from extensions.volunteers.gateway import ledger
+from extensions.volunteers.gateway.pool import Pool, TaskError
+from extensions.volunteers.gateway.registry import NotAllowedError, Volunteer, address_of
+from extensions.volunteers.gateway.tasks import OpenTask
+from extensions.volunteers.messages import (
+    GATEWAY_TYPE,
+    VOLUNTEER_TYPE,
+    Accepted,
+    Ask,
+    Granted,
+    Head,
+    LedgerHead,
+    Me,
+    Member,
+    Message,
+    MessageError,
+    Register,
+    Return,
+    Run,
+    Standing,
+    Task,
+    Upload,
+    decoded,
+    payload_of,
+    signed,
+)
+from inference_adapters.streaming import until_disconnect
+
+POLL_S = 20.0  # longest wait for a task
+ENVELOPE_BYTES = 4096  # of a request without completions
+MEMBER_BYTES = 512  # of a completion without its tokens
+TOKEN_BYTES = 64  # of a token and its log-probability, as base64 of JSON
+LEDGER_ENTRIES = 1000
+
+M = TypeVar("M", bound=Message)
+
+
+class PublicRoutes:
+    """The routes. describe_run: returns what volunteers need to know about the run."""
+
+    def __init__(
+        self, pool: Pool, key: SigningKey, life: str, describe_run: Callable[[], Run], poll_s: float = POLL_S
+    ):
+        self._pool = pool
+        self._registry = pool.registry
+        self._key = key
+        self._life = life
+        self._describe_run = describe_run
+        self._poll_s = poll_s
+        self._counters: dict[str, int] = {}  # the last one of each volunteer
+
+    def app(self) -> Starlette:
+        task = "/v1/tasks/{task:str}"
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/v1/run", self._run),
+                Route("/v1/ledger", self._ledger),
+                Route("/v1/volunteers", self._answering(self._register), methods=["POST"]),
+                Route("/v1/me", self._answering(self._me), methods=["POST"]),
+                Route("/v1/tasks", self._answering(self._ask), methods=["POST"]),
+                Route(task, self._answering(self._upload), methods=["PUT"]),
+                Route(task, self._answering(self._return), methods=["DELETE"]),
+            ]
+        )
+
+    # --- open to everybody ------------------------------------------------------------------------
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ready" if self._pool.run else "waiting for the trainer"})
+
+    async def _run(self, request: Request) -> Response:
+        return self._signed(self._describe_run())
+
+    async def _ledger(self, request: Request) -> Response:
+        """Lines: the signed head, then entries from the number `from` on, at most 1,000."""
+        first = request.query_params.get("from", "1")
+        if not first.isascii() or not first.isdigit() or len(first) > 15:
+            return _error(400, "bad_request", "from: the number of the first entry")
+        database = self._registry.database
+        query = "SELECT * FROM ledger WHERE seq >= ? ORDER BY seq LIMIT ?"
+        rows = database.rows(query, int(first), LEDGER_ENTRIES)
+        head = self._signed(LedgerHead(*ledger.head(database))).body
+        lines = [head, *(msgspec.json.encode(dict(row)) for row in rows)]
+        return Response(b"\n".join(lines) + b"\n", media_type="application/x-ndjson")
+
+    # --- for volunteers ---------------------------------------------------------------------------
+
+    def _answering(self, route: Callable[[Request, bytes], Awaitable[Struct | None]]):
+        """Returns an endpoint that turns refusals into answers."""
+
+        async def endpoint(request: Request) -> Response:
+            body = await request.body()
+            try:
+                answer = await route(request, body)
+            except TaskError as error:
+                return _error(error.status, error.word, str(error))
+            except NotAllowedError as error:
+                return _error(403, "not_allowed", str(error))
+            return Response() if answer is None else self._signed(answer)  # None: the client has left
+
+        return endpoint
+
+    async def _register(self, request: Request, body: bytes) -> Standing:
+        message = self._opened(body, Register, None)
+        return self._standing(self._registry.register(message))
+
+    async def _me(self, request: Request, body: bytes) -> Standing:
+        message = self._opened(body, Me, self._sender(body))
+        return self._standing(self._registry.get(message.volunteer))
+
+    async def _ask(self, request: Request, body: bytes) -> Granted | None:
+        asked = self._opened(body, Ask, self._sender(body))
+
+        async def work() -> Granted:
+            task = await self._pool.ask(asked, self._poll_s)
+            return Granted(task and self._task(task), self._pool.newest)
+
+        return await until_disconnect(request.receive, work())
+
+    async def _upload(self, request: Request, body: bytes) -> Accepted:
+        volunteer = self._sender(body)
+        name = request.path_params["task"]
+        payload = _verified(body, volunteer.key)
+        if not self._pool.is_known(body):
+            self._use_counter(body)
+            task = self._pool.open_task(name, volunteer.address)
+            if len(body) > _most_bytes(task):
+                raise TaskError(413, "size", f"{len(body)} bytes; this task has at most {_most_bytes(task)}")
+        try:
+            upload = decoded(payload, Upload)
+        except MessageError as error:
+            await self._pool.refuse_schema(name, volunteer.address, str(error)[:500], body)
+            raise
+        if upload.task != name:
+            raise TaskError(400, "bad_request", "the message names another task than the URL")
+        return Accepted(await self._pool.upload(upload, body))
+
+    async def _return(self, request: Request, body: bytes) -> Standing:
+        message = self._opened(body, Return, self._sender(body))
+        if message.task != request.path_params["task"]:
+            raise TaskError(400, "bad_request", "the message names another task than the URL")
+        task = self._pool.open_task(message.task, message.volunteer)
+        await self._pool.give_back(task, "returned")
+        return self._standing(self._registry.get(message.volunteer))
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _opened(self, body: bytes, kind: type[M], sender: Volunteer | None) -> M:
+        """Returns the message. sender: who has signed it; None: the key in the message. Raises TaskError."""
+        if len(body) > ENVELOPE_BYTES:
+            raise TaskError(413, "size", f"{len(body)} bytes; a message has at most {ENVELOPE_BYTES}")
+        try:
+            key = sender.key if sender else _own_key(unverified(body))
+            message = decoded(_verified(body, key), kind)
+        except (StoreError, ValueError) as error:
+            raise TaskError(400, "bad_request", str(error)[:500]) from None
+        if message.volunteer != key.id:
+            raise TaskError(401, "signature", "the message names another volunteer than its key")
+        self._use_counter(body)
+        return message
+
+    def _sender(self, body: bytes) -> Volunteer:
+        """Returns the volunteer that a message names; its signature is not verified yet. Raises TaskError."""
+        volunteer = self._registry.allowed(self._head(body).volunteer)
+        if volunteer is None:
+            raise TaskError(401, "signature", "this volunteer is not registered: join with an invite")
+        return volunteer
+
+    def _head(self, body: bytes) -> Head:
+        try:
+            return msgspec.json.decode(unverified(body), type=Head)
+        except (StoreError, msgspec.MsgspecError) as error:
+            raise TaskError(400, "bad_request", str(error)[:500]) from None
+
+    def _use_counter(self, body: bytes) -> None:
+        """Raises TaskError if a message is of another start of the gateway, or was sent before."""
+        head = self._head(body)
+        if head.life != self._life:
+            raise TaskError(401, "life", "the gateway has started anew: read /v1/run again")
+        if head.counter <= self._counters.get(head.volunteer, -1):
+            raise TaskError(401, "signature", "the counter does not grow: is the key used twice?")
+        self._counters[head.volunteer] = head.counter
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def _signed(self, message: Struct) -> Response:
+        return Response(signed(self._key, message, GATEWAY_TYPE), media_type="application/json")
+
+    def _standing(self, volunteer: Volunteer) -> Standing:
+        paused_s = self._pool.tasks.paused_s(volunteer.address)
+        paused = volunteer.state == "active" and paused_s > 0
+        return Standing(
+            volunteer.address,
+            volunteer.label,
+            "paused" if paused else volunteer.state,
+            f"for {paused_s:.0f} s" if paused else volunteer.reason,
+            volunteer.tasks,
+            volunteer.completions,
+            volunteer.recent_strikes,
+        )
+
+    def _task(self, task: OpenTask) -> Task:
+        sampling = task.members[0].sampling
+        greedy = sampling.temperature == 0
+        return Task(
+            task.name,
+            task.run,
+            task.version,
+            sampling.temperature,
+            sampling.max_tokens,
+            list(sampling.stop_token_ids),
+            [Member(wanted.prompt, None if greedy else wanted.key.hex()) for wanted in task.members],
+            round(self._pool.tasks.remaining_s(task), 1),
+        )
+
+
+def most_upload_bytes(task_size: int, max_tokens: int) -> int:
+    return ENVELOPE_BYTES + task_size * (MEMBER_BYTES + max_tokens * TOKEN_BYTES)
+
+
+def _most_bytes(task: OpenTask) -> int:
+    return most_upload_bytes(len(task.members), task.members[0].sampling.max_tokens)
+
+
+def _verified(body: bytes, key: PublicKey) -> bytes:
+    """Returns the payload of a message. Raises TaskError unless the key has signed it."""
+    try:
+        return payload_of(body, key, VOLUNTEER_TYPE)
+    except MessageError as error:
+        raise TaskError(401, "signature", str(error)) from None
+
+
+def _own_key(payload: bytes) -> PublicKey:
+    """Returns the key in a registration, which has signed it."""
+    message = msgspec.json.decode(payload, type=Register)
+    return PublicKey(id=address_of(message.public_key), ed25519=message.public_key)
+
+
+def _error(status: int, code: str, why: str) -> Response:
+    return JSONResponse({"error": {"code": code, "message": why}}, status)

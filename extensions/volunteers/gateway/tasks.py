@@ -1,0 +1,113 @@
+"""Open tasks and their leases, and how reliably each volunteer delivers. Pure logic, with a given clock."""
+
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from extensions.volunteers.gateway.queue import Wanted
+
+REMEMBERED = 50  # tasks of a volunteer
+UNDELIVERED = 5  # more than this many of them, and more than a tenth, pause it
+SHARE = 0.1
+FIRST_PAUSE_S = 600.0
+LONGEST_PAUSE_S = 86400.0
+
+
+@dataclass(eq=False)
+class OpenTask:
+    """A task that a volunteer has.
+
+    members: all of it, those included that nobody waits for any more. uploaded: while its upload is audited.
+    """
+
+    name: str
+    volunteer: str
+    run: str
+    version: int
+    members: list[Wanted]
+    expires_at: float
+    uploaded: bool = False
+
+
+@dataclass
+class Conduct:
+    """What a volunteer did with its last tasks: True for one that it did not deliver."""
+
+    undelivered: deque[bool] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    paused_until: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+
+
+class Tasks:
+    """The open tasks. clock: returns monotonic seconds. lease_s: time that a volunteer has for a task."""
+
+    def __init__(self, lease_s: float, clock: Callable[[], float]):
+        self.lease_s = lease_s
+        self._clock = clock
+        self._open: dict[str, OpenTask] = {}
+        self._conduct: dict[str, Conduct] = {}
+
+    def grant(self, volunteer: str, run: str, version: int, members: list[Wanted]) -> OpenTask:
+        """Opens a task."""
+        name = secrets.token_hex(16)
+        task = OpenTask(name, volunteer, run, version, members, self._clock() + self.lease_s)
+        self._open[name] = task
+        return task
+
+    def remaining_s(self, task: OpenTask) -> float:
+        return task.expires_at - self._clock()
+
+    def find(self, name: str, volunteer: str) -> OpenTask | None:
+        """Returns an open task of this volunteer, or None."""
+        task = self._open.get(name)
+        return task if task and task.volunteer == volunteer else None
+
+    def of(self, volunteer: str) -> list[OpenTask]:
+        return [task for task in self._open.values() if task.volunteer == volunteer]
+
+    @property
+    def volunteers(self) -> set[str]:
+        """The volunteers that have a task."""
+        return {task.volunteer for task in self._open.values()}
+
+    @property
+    def completions(self) -> int:
+        """The number of completions in open tasks that are waited for."""
+        return sum(wanted.is_open for task in self._open.values() for wanted in task.members)
+
+    def close(self, task: OpenTask) -> None:
+        """Ends a task that was delivered, whatever its audit says."""
+        self._open.pop(task.name, None)
+        self._of(task.volunteer).undelivered.append(False)
+
+    def give_back(self, task: OpenTask) -> float:
+        """Ends a task that was not delivered. Returns for how many seconds its volunteer is paused now."""
+        self._open.pop(task.name, None)
+        conduct = self._of(task.volunteer)
+        conduct.undelivered.append(True)
+        count = sum(conduct.undelivered)
+        if count > UNDELIVERED and count > SHARE * len(conduct.undelivered):
+            conduct.undelivered.clear()
+            conduct.paused_until = self._clock() + conduct.pause_s
+            conduct.pause_s = min(2 * conduct.pause_s, LONGEST_PAUSE_S)
+        return self.paused_s(task.volunteer)
+
+    def drop_all(self) -> list[OpenTask]:
+        """Ends all tasks without a consequence, because their weights are no longer the run's."""
+        every = [*self._open.values()]
+        self._open.clear()
+        return every
+
+    def expired(self) -> list[OpenTask]:
+        """Returns the tasks whose time is over, except for those that are audited. They are still open."""
+        now = self._clock()
+        return [task for task in self._open.values() if task.expires_at <= now and not task.uploaded]
+
+    def paused_s(self, volunteer: str) -> float:
+        """Returns for how many seconds the volunteer gets no task."""
+        conduct = self._conduct.get(volunteer)
+        return max(0.0, conduct.paused_until - self._clock()) if conduct else 0.0
+
+    def _of(self, volunteer: str) -> Conduct:
+        return self._conduct.setdefault(volunteer, Conduct())

@@ -1,0 +1,129 @@
+"""Joins a run as a volunteer.
+
+    python -m extensions.volunteers join LINK
+
+It asks the gateway of the invite link for tasks, and makes them with a server of its own on this machine,
+whose weights follow the run's. Ctrl-C gives the task back and ends it. To go on later, start it again in the
+same directory; the link is then not needed.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import platform
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from contracts.support.files import write_atomically
+from contracts.support.terminal import print_any_text
+from extensions.stored_weights.store.errors import StoreError
+from extensions.stored_weights.store.signing import SigningKey
+from extensions.volunteers.join.gateway_client import AwayError, GatewayClient, RefusedError
+from extensions.volunteers.join.local_server import LocalServer, ServerError, interpreter
+from extensions.volunteers.join.model_copy import TooLargeError
+from extensions.volunteers.join.volunteer import PutOutError, Volunteer
+from extensions.volunteers.link import Link, link_of
+from extensions.volunteers.messages import MAX_ROOM, Run
+from pipelinerl.clients.http_session import open_session
+
+ENGINES = ("transformers", "vllm")
+KEY = "volunteer.key"
+GATEWAY = "gateway.json"  # in the directory: where the volunteer is registered
+
+
+def join(argv: Sequence[str]) -> None:
+    """Works for a run. Exits with a one-line message if that cannot go on."""
+    print_any_text()
+    args = _parser().parse_args(argv)
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, datefmt="%H:%M:%S")
+    try:
+        asyncio.run(_work(args))
+    except (
+        ValueError,
+        OSError,
+        PutOutError,
+        RefusedError,
+        AwayError,
+        ServerError,
+        TooLargeError,
+        StoreError,
+    ) as error:
+        sys.exit(f"join: {error}")
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("the task was given back; start it again here to go on", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m extensions.volunteers join",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("link", nargs="?", help="invite link, https://HOST/#TOKEN; at the first start")
+    parser.add_argument(
+        "--directory", type=Path, default=Path("volunteer"), help="of key and weights; one for each machine"
+    )
+    parser.add_argument("--engine", choices=ENGINES, default="transformers", help="adapter of its own server")
+    parser.add_argument("--python", help="interpreter of the engine, for example .venv-vllm/bin/python")
+    parser.add_argument("--room", type=int, default=16, help="completions that it makes at one time")
+    parser.add_argument(
+        "--server-option",
+        action="append",
+        default=[],
+        metavar="=OPTION",
+        help="an option of its server, for example --server-option=--device=cuda; may be repeated",
+    )
+    return parser
+
+
+async def _work(args: argparse.Namespace) -> None:
+    if not 1 <= args.room <= MAX_ROOM:
+        raise ValueError(f"--room {args.room}: 1 to {MAX_ROOM}")
+    args.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = SigningKey.load_or_create(args.directory / KEY)
+    link = _link(args)
+    task = asyncio.current_task()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    async with open_session(None) as session:
+        gateway = GatewayClient(session, link.url, link.gateway, key)
+        run = await gateway.run()
+        if link.secret:
+            standing = await gateway.register(link.secret, *_software())
+            _keep(args.directory, link)
+        else:
+            standing = await gateway.me()
+        print(f"volunteer {standing.volunteer} ({standing.label}) works for {link.url}", flush=True)
+        print(f"the run has version {run.version}" if run.run else "the run has not begun", flush=True)
+
+        def make_server(model: Path, run: Run) -> LocalServer:
+            options = ["--dtype", run.dtype, *args.server_option]
+            module = f"inference_adapters.{args.engine}"
+            return LocalServer(interpreter(args.python), module, model, args.directory / "weights", options)
+
+        await Volunteer(gateway, args.directory, make_server, args.room).work()
+
+
+def _link(args: argparse.Namespace) -> Link:
+    """Returns the link of the command line, or that of an earlier start, without a secret. Raises ValueError."""
+    path = args.directory / GATEWAY
+    if args.link:
+        return link_of(args.link)
+    try:
+        kept = json.loads(path.read_text())
+        return Link(kept["url"], kept["gateway"], "")
+    except (OSError, ValueError, KeyError):
+        raise ValueError(f"{args.directory} is not registered with a run: give the invite link") from None
+
+
+def _keep(directory: Path, link: Link) -> None:
+    kept = json.dumps({"url": link.url, "gateway": link.gateway})
+    write_atomically(directory / GATEWAY, kept.encode() + b"\n", 0o600)
+
+
+def _software() -> tuple[str, str]:
+    return f"pipelinerl {version('pipelinerl')}", f"{platform.machine()} {platform.processor()}".strip()

@@ -1,0 +1,201 @@
+"""The volunteer's own inference server: an adapter on loopback, which ends with the volunteer."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import sys
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
+from contracts.inference import ContractInfo
+from contracts.support.die_with_parent import die_with_parent
+from contracts.support.ports import ReservedPort
+from contracts.support.token import TOKEN_VARIABLE
+from extensions.stored_weights.store.manifest import LatestVersion
+from extensions.volunteers.messages import Made, Run, Task
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.server_control import NO_ANSWER, ServerControl
+
+log = logging.getLogger(__name__)
+
+CHANNELS = "extensions.stored_weights.channels.StoredChannels"
+START_S = 1800.0
+POLL_S = 0.2
+UPDATE_S = 3600.0
+LAST_LINES = 20  # of a server's output, which are shown if it ends
+NEEDED = ("prescribed_draws", "relay")  # capabilities
+
+
+class ServerError(Exception):
+    """The volunteer's own server does not start, or does not do what it must; the message is one line."""
+
+
+class LocalServer:
+    """A server on loopback. module: of the adapter. options: further options of its command line."""
+
+    def __init__(self, python: str, module: str, model: Path, directory: Path, options: Sequence[str]):
+        self._command = [python, "-m", module, "--host", "127.0.0.1", "--model", str(model), *options]
+        self._directory = directory
+        self._token = secrets.token_hex(16)
+        self._process: asyncio.subprocess.Process | None = None
+        self._output: deque[str] = deque(maxlen=LAST_LINES)
+        self._reading: asyncio.Task[None] | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._url = ""
+        self._epoch = 0
+        self.run = ""
+        self.sources: list[str] = []
+        self.info: ContractInfo | None = None
+        self.version: int | None = None  # of the run's weights; None before the first one
+
+    async def start(self, sources: Sequence[str]) -> None:
+        """Starts the server, and waits until it is ready. Raises ServerError."""
+        self.sources = list(sources)
+        with ReservedPort() as port:
+            self._url = f"http://127.0.0.1:{port.number}"
+            options = [
+                "--port",
+                str(port.number),
+                "--weight-channels",
+                CHANNELS,
+                "--weight-sources",
+                *sources,
+            ]
+            options += ["--weight-directory", str(self._directory)]
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                *options,
+                env=os.environ | {TOKEN_VARIABLE: self._token, "HF_HUB_OFFLINE": "1"},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C at the terminal is for the volunteer alone
+                preexec_fn=die_with_parent,
+            )
+        self._reading = asyncio.create_task(self._read())
+        self._session = open_session(self._token)
+        self._control = ServerControl(self._session, self._url)
+        try:
+            async with asyncio.timeout(START_S):
+                await self._until_ready()
+        except TimeoutError:
+            raise ServerError(f"the server was not ready within {START_S:g} s") from None
+        missing = [word for word in NEEDED if word not in self.info.capabilities]
+        if missing:
+            raise ServerError(
+                f"{self.info.engine} {self.info.engine_version} does not declare {' and '.join(missing)}: "
+                "take another --engine"
+            )
+
+    async def _until_ready(self) -> None:
+        while True:
+            if self._process.returncode is not None:
+                await self._reading
+                last = " | ".join(self._output) or f"status {self._process.returncode}"
+                raise ServerError(f"the server has ended: {last[-2000:]}")
+            with contextlib.suppress(*NO_ANSWER):
+                if await self._control.health_status() == "ready":
+                    self.info = await self._control.contract()
+                    return
+            await asyncio.sleep(POLL_S)
+
+    async def _read(self) -> None:
+        while line := await self._process.stdout.readline():
+            text = line.decode(errors="replace").rstrip()
+            self._output.append(text)
+            log.debug("server: %s", text)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.returncode is not None
+
+    async def close(self) -> None:
+        """Ends the server."""
+        if self._session is not None:
+            await self._session.close()
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            try:
+                async with asyncio.timeout(10):
+                    await self._process.wait()
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    # --- weights ----------------------------------------------------------------------------------
+
+    async def join_run(self, run: Run) -> None:
+        """Joins the weight channel of a run. Raises one of `NO_ANSWER`."""
+        self._epoch += 1
+        await self._control.init_weight_channel(
+            InitWeightChannelRequest(
+                run=run.run,
+                takeover=True,
+                epoch=self._epoch,
+                kind="relay",
+                sources=run.sources,
+                public_keys=run.public_keys,
+                follow=False,
+            )
+        )
+        self.run = run.run
+        self.version = None
+
+    async def update(self, latest: LatestVersion) -> None:
+        """Makes the server serve a version. Raises ServerError, or one of `NO_ANSWER`."""
+        request = ChannelUpdateRequest(
+            run=self.run,
+            epoch=self._epoch,
+            version=latest.version,
+            manifest_sha256=latest.manifest_sha256,
+            kv_cache="recompute" if "recompute" in self.info.kv_cache else "keep",
+            timeout_s=UPDATE_S,
+        )
+        await self._control.request_weight_update(request)
+        state = "receiving"
+        while state == "receiving":
+            status = await self._control.weight_update(latest.version, 20.0)
+            state = status.state
+        if state != "live":
+            raise ServerError(f"version {latest.version} could not be loaded: {status.error}")
+        self.version = latest.version
+
+    # --- completions ------------------------------------------------------------------------------
+
+    async def make(self, task: Task) -> list[Made]:
+        """Returns the completions of a task. Raises ServerError, or an aiohttp error."""
+        body = {
+            "model": self.info.model,
+            "prompt": [member.prompt for member in task.members],
+            "max_tokens": task.max_tokens,
+            "temperature": task.temperature,
+            "stop_token_ids": task.stop_token_ids,
+            "logprobs": True,
+        }
+        if task.temperature > 0:
+            body["draw_keys"] = [member.key for member in task.members]
+        timeout = aiohttp.ClientTimeout(total=task.expires_s)
+        async with self._session.post(f"{self._url}/v1/completions", json=body, timeout=timeout) as response:
+            answer = msgspec.json.decode(await response.read())
+        if response.status != 200:
+            raise ServerError(f"the server answered {response.status}: {answer.get('error')}")
+        choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+        return [_made(choice) for choice in choices]
+
+
+def _made(choice: dict) -> Made:
+    logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
+    return Made(choice["token_ids"], logprobs, choice["finish_reason"])
+
+
+def interpreter(given: str | None) -> str:
+    return given or sys.executable
