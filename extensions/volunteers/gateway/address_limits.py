@@ -63,9 +63,9 @@ class RequestRates:
             return
 
         async def counted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                if scope["method"] == "GET" or message["status"] in USELESS:
-                    self._take(address)
+            begins = message["type"] == "http.response.start"
+            if begins and (scope["method"] == "GET" or message["status"] in USELESS):
+                self._take(address)
             await send(message)
 
         await self.app(scope, receive, counted)

@@ -42,6 +42,7 @@ class Refusal:
 
 
 def schema(members: Sequence[Wanted], made: Sequence[Made], vocabulary: int) -> Refusal | None:
+    """Every member has a completion of possible length and ids. vocabulary: rows of the embedding."""
     if len(made) != len(members):
         return Refusal("schema", f"{len(made)} completions, and the task has {len(members)}")
     for place, (wanted, one) in enumerate(zip(members, made, strict=True)):

@@ -53,7 +53,7 @@ class AuditModels:
 
     @torch.no_grad()
     def add(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Makes a version known, in place of the oldest one if there are enough."""
+        """Makes a version known. It replaces the oldest one if there are enough."""
         with self._in_use:
             model = self._free_model()
             parameters = dict(model.named_parameters())  # a tied weight occurs once

@@ -47,6 +47,7 @@ class GatewayOptions(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the gateway's options to a parser that has those of every server."""
     parser.add_argument("--model", required=True, help="directory of the model with which it audits")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the audit")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of the audit")

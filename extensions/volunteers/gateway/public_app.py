@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -53,6 +54,14 @@ LEDGER_ENTRIES = 1000
 M = TypeVar("M", bound=Message)
 
 
+class CounterError(Exception):
+    """A message that was sent before, or whose sender has started anew. last: the largest counter so far."""
+
+    def __init__(self, last: int):
+        super().__init__(f"the counter must be above {last}")
+        self.last = last
+
+
 class PublicRoutes:
     """The routes. describe_run: returns what volunteers need to know about the run."""
 
@@ -79,7 +88,8 @@ class PublicRoutes:
                 Route("/v1/tasks", self._answering(self._ask), methods=["POST"]),
                 Route(task, self._answering(self._upload), methods=["PUT"]),
                 Route(task, self._answering(self._return), methods=["DELETE"]),
-            ]
+            ],
+            exception_handlers={HTTPException: _http_error},
         )
 
     # --- open to everybody ------------------------------------------------------------------------
@@ -111,6 +121,8 @@ class PublicRoutes:
             body = await request.body()
             try:
                 answer = await route(request, body)
+            except CounterError as error:
+                return _error(401, "counter", str(error), last=error.last)
             except TaskError as error:
                 return _error(error.status, error.word, str(error))
             except NotAllowedError as error:
@@ -196,8 +208,9 @@ class PublicRoutes:
         head = self._head(body)
         if head.life != self._life:
             raise TaskError(401, "life", "the gateway has started anew: read /v1/run again")
-        if head.counter <= self._counters.get(head.volunteer, -1):
-            raise TaskError(401, "signature", "the counter does not grow: is the key used twice?")
+        last = self._counters.get(head.volunteer, -1)
+        if head.counter <= last:
+            raise CounterError(last)
         self._counters[head.volunteer] = head.counter
 
     # --- answers ----------------------------------------------------------------------------------
@@ -255,5 +268,10 @@ def _own_key(payload: bytes) -> PublicKey:
     return PublicKey(id=address_of(message.public_key), ed25519=message.public_key)
 
 
-def _error(status: int, code: str, why: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": why}}, status)
+def _error(status: int, code: str, why: str, **more: int) -> Response:
+    return JSONResponse({"error": {"code": code, "message": why, **more}}, status)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return _error(status, "not_found" if status == 404 else "bad_request", str(error))

@@ -2,9 +2,9 @@
 
     python -m extensions.volunteers join LINK
 
-It asks the gateway of the invite link for tasks, and makes them with a server of its own on this machine,
-whose weights follow the run's. Ctrl-C gives the task back and ends it. To go on later, start it again in the
-same directory; the link is then not needed.
+The command asks the gateway of the invite link for tasks. It makes them with a server of its own on this
+machine, whose weights follow the run's. Ctrl-C gives the task back and ends the command. To go on later,
+start the command again in the same directory, without the link.
 """
 
 import argparse
@@ -109,7 +109,7 @@ async def _work(args: argparse.Namespace) -> None:
 
 
 def _link(args: argparse.Namespace) -> Link:
-    """Returns the link of the command line, or that of an earlier start, without a secret. Raises ValueError."""
+    """Returns the link of the command line, or of an earlier start, without a secret. Raises ValueError."""
     path = args.directory / GATEWAY
     if args.link:
         return link_of(args.link)

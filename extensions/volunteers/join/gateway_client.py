@@ -35,12 +35,16 @@ A = TypeVar("A")
 
 
 class RefusedError(Exception):
-    """The gateway answered with an error; the message is its own. word: its code. status: of HTTP."""
+    """The gateway answered with an error; the message is its own.
 
-    def __init__(self, status: int, word: str, message: str):
+    word: its code. status: of HTTP. last: the largest counter that it knows, if that is what is wrong.
+    """
+
+    def __init__(self, status: int, word: str, message: str, last: int | None = None):
         super().__init__(message)
         self.status = status
         self.word = word
+        self.last = last
 
 
 class AwayError(Exception):
@@ -110,6 +114,12 @@ class GatewayClient:
         self, method: str, path: str, kind: type[Message], answer: type[A], timeout_s: float, **fields: Any
     ) -> A:
         async with self._sending:
+            try:
+                return await self._answer(method, path, self._body(kind, **fields), answer, timeout_s)
+            except RefusedError as error:
+                if error.last is None:
+                    raise
+                self._counter = error.last  # of an earlier process with this key
             return await self._answer(method, path, self._body(kind, **fields), answer, timeout_s)
 
     def _body(self, kind: type[Message], **fields: Any) -> bytes:
@@ -142,6 +152,9 @@ class GatewayClient:
 def _refusal(status: int, body: bytes) -> Exception:
     try:
         error = msgspec.json.decode(body)["error"]
-        return RefusedError(status, str(error["code"]), str(error["message"])[:1000])
+        last = error.get("last")
+        is_counter = error["code"] == "counter" and isinstance(last, int)
+        message = str(error["message"])[:1000]
+        return RefusedError(status, str(error["code"]), message, last if is_counter else None)
     except (ValueError, KeyError, TypeError):
         return AwayError(f"the gateway answered {status}")

@@ -22,7 +22,7 @@ extensions.viewer.records extensions.viewer.track pipelinerl.scale pipelinerl.ex
 extensions.viewer.trace extensions.viewer.parquet
 extensions.simulator extensions.tools.difficulty extensions.tools.shortest extensions.tools.merge
 extensions.tools.dequantise
-extensions.demo extensions.tools.replay contracts.conformance contracts.schema
+extensions.volunteers extensions.demo extensions.tools.replay contracts.conformance contracts.schema
 inference_adapters.transformers inference_adapters.vllm inference_adapters.sglang inference_adapters.scripted
 """  # in the order in which a user needs them
 

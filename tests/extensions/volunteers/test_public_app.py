@@ -1,0 +1,255 @@
+"""The listener for volunteers: who may say what, once, and what becomes of everything else."""
+
+import asyncio
+import json
+import os
+import socket
+import sqlite3
+
+import aiohttp
+import pytest
+
+from extensions.stored_weights.store.signing import SigningKey
+from extensions.volunteers.gateway import ledger
+from extensions.volunteers.gateway.address_limits import BURST, CONNECTIONS
+from extensions.volunteers.gateway.database import Database, DatabaseError
+from extensions.volunteers.join.gateway_client import GatewayClient, RefusedError
+from extensions.volunteers.messages import VOLUNTEER_TYPE, Ask, Upload, signed
+from tests.extensions.volunteers.gateways import Sampler, demo_model, gateway
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return Sampler(demo_model())
+
+
+class Recorded(GatewayClient):
+    """Keeps the bytes of its requests."""
+
+    async def _answer(self, method, path, body, kind, timeout_s):
+        self.sent = getattr(self, "sent", []) + [(method, path, body)]
+        return await super()._answer(method, path, body, kind, timeout_s)
+
+
+async def send(running, method: str, path: str, body: bytes) -> tuple[int, dict]:
+    asking = running._session.request(method, running.url + path, data=body)
+    async with asking as response:
+        return response.status, json.loads(await response.read() or b"{}")
+
+
+def word(answer: tuple[int, dict]) -> tuple[int, str]:
+    return answer[0], answer[1]["error"]["code"]
+
+
+async def test_only_a_registered_key_gets_tasks_and_only_for_itself(tmp_path):
+    async with gateway(tmp_path) as running:
+        client = await running.client()
+        stranger = SigningKey.load_or_create(tmp_path / "stranger")
+        life = (await client.run()).life
+        own = Ask(volunteer=stranger.public.id, life=life, counter=1, version=1, room=1)
+        forged = Ask(volunteer=client.address, life=life, counter=99, version=1, room=1)
+        for message in (own, forged):
+            body = signed(stranger, message, VOLUNTEER_TYPE)
+            assert word(await send(running, "POST", "/v1/tasks", body)) == (401, "signature")
+
+
+async def test_a_message_is_taken_once_and_not_from_another_start(tmp_path, sample):
+    async with gateway(tmp_path) as running:
+        running.want(8)
+        client = await running.client()
+        recorded = Recorded(running._session, running.url, running.place["public_key"], client._key)
+        recorded._counter = 50
+        recorded._life = client._life
+        task = await running.task(recorded)
+        method, path, body = recorded.sent[-1]
+        assert word(await send(running, method, path, body)) == (401, "counter")
+        made = await sample(task)
+        assert (await recorded.upload(task.task, made)).accepted == 8
+        again = await send(running, *recorded.sent[-1])
+        assert again[0] == 200  # the same bytes get the same answer, and count once
+        assert running.registry.get(client.address).tasks == 1
+        upload = Upload(volunteer=client.address, life=client._life, counter=90, task=task.task, members=made)
+        body = signed(client._key, upload, VOLUNTEER_TYPE)
+        assert word(await send(running, "PUT", f"/v1/tasks/{task.task}", body)) == (410, "ticket")
+        client._counter = 100
+        client._life = "0" * 16
+        with pytest.raises(RefusedError) as refused:
+            await client.me()
+        assert refused.value.word == "life"
+
+
+async def test_a_task_is_its_volunteers_and_open(tmp_path, sample):
+    async with gateway(tmp_path) as running:
+        running.want(8)
+        ana, ben = await running.client("ana"), await running.client("ben")
+        task = await running.task(ana)
+        with pytest.raises(RefusedError) as refused:
+            await ben.upload(task.task, await sample(task))
+        assert refused.value.word == "ticket"
+        await running.pool.give_back(running.pool.tasks.find(task.task, ana.address), "expired")
+        with pytest.raises(RefusedError) as refused:
+            await ana.upload(task.task, await sample(task))
+        assert refused.value.word == "ticket"
+        assert [member.key for member in (await running.task(ben)).members] == [m.key for m in task.members]
+
+
+async def test_a_volunteer_that_forgot_its_task_gets_it_again(tmp_path):
+    async with gateway(tmp_path) as running:
+        running.want(8)
+        client = await running.client()
+        task = await running.task(client)
+        assert (await running.task(client)).task == task.task
+
+
+async def test_who_is_put_out_cannot_come_again(tmp_path, sample):
+    async with gateway(tmp_path) as running:
+        running.want(8)
+        secret = running.invite(uses=2)
+        client = await running.client("ana", secret)
+        task = await running.task(client)
+        made = await sample(task)
+        made[0].token_ids[0] ^= 1
+        with pytest.raises(RefusedError, match="randomness"):
+            await client.upload(task.task, made)
+        for again in (lambda: running.client("ana", running.invite()), lambda: running.client("ben", secret)):
+            with pytest.raises(RefusedError) as refused:
+                await again()
+            assert refused.value.status == 403
+            assert "was slashed" in str(refused.value)
+        kept = (tmp_path / "refused" / f"{task.task}.json").read_bytes()
+        assert json.loads(kept)["payloadType"] == VOLUNTEER_TYPE
+        running.registry.restore(client.address)
+        assert (await client.me()).state == "active"
+
+
+@pytest.mark.parametrize(
+    "changes, why", [({"uses": 0}, "used up"), ({"days": -1}, "expired"), (None, "not one of this")]
+)
+async def test_an_invite_that_is_of_no_use(tmp_path, changes, why):
+    async with gateway(tmp_path) as running:
+        secret = "0" * 32 if changes is None else running.invite(**changes)
+        with pytest.raises(RefusedError, match=why):
+            await running.client("ana", secret)
+
+
+async def test_who_does_not_deliver_is_paused(tmp_path):
+    async with gateway(tmp_path) as running:
+        running.want(8)
+        client = await running.client()
+        for _ in range(6):
+            standing = await client.give_back((await running.task(client)).task)
+        assert standing.state == "paused"
+        with pytest.raises(RefusedError) as refused:
+            await running.task(client)
+        assert refused.value.word == "paused"
+
+
+async def test_another_form_is_a_strike_with_the_field_in_the_answer(tmp_path, sample):
+    async with gateway(tmp_path) as running:
+        running.want(8)
+        client = await running.client()
+        task = await running.task(client)
+        await client.me()
+        made = [{"token_ids": [1], "logprobs": [0.0], "finish_reason": "stop", "reward": 1}] * 8
+        body = {
+            "action": "upload", "volunteer": client.address, "life": client._life, "counter": 999,
+            "task": task.task, "members": made,
+        }  # fmt: skip
+        envelope = client._key.sign(json.dumps(body).encode(), VOLUNTEER_TYPE)
+        status, answer = await send(running, "PUT", f"/v1/tasks/{task.task}", envelope)
+        assert (status, answer["error"]["code"]) == (422, "schema")
+        assert "reward" in answer["error"]["message"]
+        assert running.registry.get(client.address).recent_strikes == 1
+
+
+async def test_sizes(tmp_path, sample):
+    async with gateway(tmp_path) as running:
+        running.want(2)
+        client = await running.client()
+        task = await running.task(client)
+        made = await sample(task)
+        body = signed(
+            client._key,
+            Upload(volunteer=client.address, life=client._life, counter=999, task=task.task, members=made),
+            VOLUNTEER_TYPE,
+        )
+        padded = body[:-1] + b" " * 20_000 + b"}"
+        assert word(await send(running, "PUT", f"/v1/tasks/{task.task}", padded)) == (413, "size")
+        assert word(await send(running, "POST", "/v1/me", padded)) == (413, "size")
+        huge = await send(running, "PUT", f"/v1/tasks/{task.task}", b"[" + b" " * 2**24 + b"]")
+        assert huge[0] == 413
+
+
+async def test_malformed_requests_get_an_answer_below_500_and_volunteers_their_tasks(tmp_path, sample):
+    bodies = [b"", b"{}", b"[]", b'{"payload": 1}', b"\xff\xfe", b"null", os.urandom(200)]
+    bodies += [json.dumps({"payload": "e30=", "payloadType": "x", "signatures": s}).encode() for s in (0, [])]
+    bodies += [json.dumps({"payload": p, "payloadType": 5, "signatures": []}).encode() for p in ("e30=", "!")]
+    routes = [("POST", "/v1/tasks"), ("PUT", "/v1/tasks/x"), ("DELETE", "/v1/tasks/" + "0" * 32)]
+    routes += [
+        ("POST", "/v1/volunteers"),
+        ("POST", "/v1/me"),
+        ("GET", "/v1/ledger?from=-1"),
+        ("GET", "/nothing"),
+    ]
+    async with gateway(tmp_path) as running:
+        running.want(8)
+        client = await running.client()
+        statuses = [
+            (await send(running, method, path, body))[0]
+            for _ in range(3)
+            for method, path in routes
+            for body in bodies
+        ]
+        assert {*statuses} <= {400, 401, 404, 413, 429}
+        assert statuses.count(429) >= len(statuses) - BURST - 40  # the address asks too often
+        assert running.pool.tasks.completions == 0
+        assert client.address in {each.address for each in running.registry.every()}
+
+
+async def test_an_address_has_few_connections(tmp_path):
+    async with gateway(tmp_path) as running:
+        loop = asyncio.get_running_loop()
+        sockets = []
+        closed = 0
+        for _ in range(CONNECTIONS + 8):
+            each = socket.socket()
+            each.setblocking(False)
+            await loop.sock_connect(each, ("127.0.0.1", running.place["port"]))
+            sockets.append(each)
+        for each in sockets[-8:]:
+            try:
+                closed += await loop.sock_recv(each, 1) == b""
+            except ConnectionResetError:
+                closed += 1
+        for each in sockets:
+            each.close()
+        assert closed == 8
+
+
+async def test_the_ledger_names_an_entry_that_was_changed(tmp_path, sample):
+    async with gateway(tmp_path) as running:
+        running.want(8)
+        client = await running.client()
+        await running.deliver(client, sample)
+        async with aiohttp.ClientSession() as session, session.get(f"{running.url}/v1/ledger?from=2") as got:
+            lines = (await got.text()).splitlines()
+    head = json.loads(lines[0])
+    assert head["signatures"]
+    assert [json.loads(line)["kind"] for line in lines[1:]] == ["accepted"]
+    database = Database(tmp_path)
+    assert ledger.verify(database) == 2
+    with sqlite3.connect(tmp_path / "volunteers.db") as connection:
+        connection.execute(
+            "UPDATE ledger SET body = replace(body, '\"version\":1', '\"version\":2') WHERE seq = 2"
+        )
+    with pytest.raises(DatabaseError, match="entry 2 of the ledger"):
+        ledger.verify(database)
+    with pytest.raises(DatabaseError):
+        async with gateway(tmp_path):
+            pass
+    (tmp_path / "volunteers.db-wal").unlink(missing_ok=True)
+    (tmp_path / "volunteers.db").write_bytes(b"SQLite format 3\0" + bytes(4096))
+    with pytest.raises(DatabaseError, match="volunteers.db"):
+        Database(tmp_path)
