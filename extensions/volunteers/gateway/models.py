@@ -55,7 +55,7 @@ class AuditModels:
     def add(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Makes a version known. It replaces the oldest one if there are enough."""
         with self._in_use:
-            model = self._free_model()
+            model = self._models.get(version) or self._free_model()
             parameters = dict(model.named_parameters())  # a tied weight occurs once
             for name, tensor in tensors.items():
                 parameters[name].copy_(tensor)
@@ -63,7 +63,8 @@ class AuditModels:
 
     def _free_model(self) -> PreTrainedModel:
         if self._first is not None:
-            model, self._first = self._first, None
+            model = self._first
+            self._first = None
             return model
         if len(self._models) >= self._most:
             return self._models.pop(min(self._models))

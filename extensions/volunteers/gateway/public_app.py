@@ -77,6 +77,7 @@ class PublicRoutes:
         self._counters: dict[str, int] = {}  # the last one of each volunteer
 
     def app(self) -> Starlette:
+        """Returns the ASGI app."""
         task = "/v1/tasks/{task:str}"
         return Starlette(
             routes=[

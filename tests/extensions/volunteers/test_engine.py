@@ -1,0 +1,161 @@
+"""The gateway as a server of the contract: what it says about its weights, and how requests end."""
+
+import asyncio
+import json
+from contextlib import suppress
+
+import pytest
+
+from contracts.channel import InitWeightChannelRequest
+from contracts.errors import ContractError
+from contracts.inference import WeightsInfo
+from extensions.volunteers.commands import operate
+from extensions.volunteers.gateway.audit import Auditor
+from extensions.volunteers.gateway.observations import EVERY
+from extensions.volunteers.gateway.options import GatewayOptions
+from extensions.volunteers.join.gateway_client import RefusedError
+from extensions.volunteers.link import link_of
+from tests.extensions.volunteers.gateways import Sampler, demo_model, gateway
+
+pytestmark = pytest.mark.asyncio
+LIVE = WeightsInfo(version=1, state="live", run="run")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return demo_model()
+
+
+async def test_without_volunteers_the_weights_are_waiting(tmp_path, model):
+    async with gateway(tmp_path, model) as running:
+        assert running.engine.weights_info(LIVE).state == "waiting"
+        running.want(1)
+        client = await running.client()
+        await running.task(client)
+        assert running.engine.weights_info(LIVE) == LIVE.model_copy(update={"oldest": 1})
+        await running.pool.serve(2, [1, 2])
+        assert running.engine.weights_info(LIVE.model_copy(update={"version": 2})).oldest == 1
+        assert running.engine.process().running == 1
+
+
+async def test_an_aborted_request_ends_and_a_closed_one_is_not_made(tmp_path, model):
+    async with gateway(tmp_path, model) as running:
+        aborted = running.want(2)
+        await asyncio.sleep(0)
+        await running.engine.abort_requests()
+        assert [delta.finish_reason for delta in await asyncio.gather(*aborted)] == ["abort", "abort"]
+        closed = running.want(2)
+        client = await running.client()
+        task = await running.task(client)
+        for each in closed:
+            each.cancel()
+            with suppress(asyncio.CancelledError):
+                await each
+        assert (await client.upload(task.task, await Sampler(model)(task))).accepted == 2
+        assert running.engine.process().running == running.engine.process().waiting == 0
+
+
+async def test_another_run_ends_the_tasks_of_the_last_one(tmp_path, model):
+    async with gateway(tmp_path, model) as running:
+        asked = running.want(4)
+        client = await running.client()
+        task = await running.task(client)
+        key = running.engine.channel.public_keys
+        running.engine.channel_joined(
+            InitWeightChannelRequest(run="next", epoch=1, kind="relay", sources=["http://a"], public_keys=key)
+        )
+        await running.pool.begin_run("next")
+        with pytest.raises(RefusedError) as refused:
+            await client.upload(task.task, await Sampler(model)(task))
+        assert refused.value.word == "ticket"
+        await running.pool.serve(1, [1])
+        assert (await client.run()).run == "next"
+        await running.deliver(client, Sampler(model))
+        assert len(await asyncio.gather(*asked)) == 4
+
+
+async def test_an_upload_of_weights_that_are_gone_has_no_penalty(tmp_path, model):
+    async with gateway(tmp_path, model) as running:
+        running.want(4)
+        client = await running.client()
+        task = await running.task(client)
+        for version in (2, 3):
+            running.engine._models.add(version, dict(model.named_parameters()))
+        await running.pool.serve(3, running.engine._models.versions)
+        with pytest.raises(RefusedError) as refused:
+            await client.upload(task.task, await Sampler(model)(task))
+        assert refused.value.word == "stale"
+        with pytest.raises(RefusedError) as refused:
+            await client.ask(1, 4, [])
+        assert refused.value.word == "update_first"
+        assert running.registry.get(client.address).recent_strikes == 0
+
+
+async def test_a_failing_audit_fails_the_request_and_not_the_volunteer(tmp_path, model, monkeypatch):
+    async with gateway(tmp_path, model) as running:
+        asked = running.want(1)
+        client = await running.client()
+
+        def fails(self, batch):
+            raise RuntimeError("no memory")
+
+        monkeypatch.setattr(Auditor, "_audit", fails)
+        for _ in range(3):
+            with pytest.raises(RefusedError) as refused:
+                await running.deliver(client, Sampler(model))
+            assert refused.value.word == "audit_failed"
+        with pytest.raises(ContractError, match="could not be audited 3 times: RuntimeError"):
+            await asked[0]
+        assert running.registry.get(client.address).state == "active"
+
+
+async def test_observe_refuses_nothing_and_later_starts_use_what_it_measured(tmp_path, model):
+    half = Sampler(demo_model().bfloat16())
+    async with gateway(tmp_path, model, observe=True, volunteer_dtype="bfloat16", task_size=EVERY) as running:
+        running.want(EVERY)
+        client = await running.client()
+        task = await running.task(client, room=EVERY)
+        await client.upload(task.task, await half(task))
+    written = json.loads((tmp_path / "calibration.json").read_text())
+    assert written["dtypes"] == ["bfloat16", "float32"]
+    assert 0 < written["near_rate"] < 0.02
+    async with gateway(tmp_path, model, volunteer_dtype="bfloat16") as running:
+        assert running.pool._allowed.near_rate == written["near_rate"]
+    with pytest.raises(ValueError, match="is of bfloat16 and float32, not of float32 and float32"):
+        async with gateway(tmp_path, model):
+            pass
+
+
+async def test_the_operators_commands(tmp_path, model, capsys):
+    async with gateway(tmp_path, model) as running:
+        operate(["invite", "--state", str(tmp_path), "--label", "ana"])
+        link = link_of(capsys.readouterr().out.splitlines()[-1])
+        assert link.gateway == running.place["public_key"]
+        client = await running.client("ana", link.secret)
+        operate(["evict", client.address, "--state", str(tmp_path), "--why", "too slow"])
+        with pytest.raises(RefusedError, match="was evicted: too slow"):
+            await client.me()
+        operate(["list", "--state", str(tmp_path)])
+        assert f"{client.address}  ana               evicted" in capsys.readouterr().out
+        operate(["restore", client.address, "--state", str(tmp_path)])
+        assert (await client.me()).state == "active"
+        operate(["ledger", "verify", "--state", str(tmp_path)])
+        assert capsys.readouterr().out.startswith("3 entries")
+    with pytest.raises(SystemExit, match="directory of no gateway"):
+        operate(["list", "--state", str(tmp_path / "elsewhere")])
+
+
+@pytest.mark.parametrize(
+    "changes, why",
+    [
+        ({"public_host": "0.0.0.0"}, "without TLS"),
+        ({"certificate": "a"}, "given together"),
+        ({"certificate": "a", "key": "b", "behind_proxy": "10.0.0.1"}, "the proxy has the certificate"),
+    ],
+)
+async def test_a_public_listener_without_tls_is_refused(changes, why):
+    from argparse import Namespace
+
+    given = dict.fromkeys(GatewayOptions._fields) | {"public_host": "127.0.0.1"} | changes
+    with pytest.raises(ValueError, match=why):
+        GatewayOptions.of(Namespace(**given))
