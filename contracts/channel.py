@@ -119,6 +119,7 @@ class StoredUpdate:
     files: tuple[Path, ...]  # safetensors files that together have every parameter once
     directory: Path | None  # with config.json and an index, if the version was assembled as a checkpoint
     kv_cache: KvCacheMode
+    manifest_sha256: str | None = None  # of the signed manifest, by which others can request the version
 
 
 @dataclass

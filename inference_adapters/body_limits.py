@@ -34,7 +34,7 @@ class BodyLimits:
             return
         try:
             body = await self._read(scope, receive)
-            check_json(scope, body)
+            self.check(scope, body)
         except ContractError as error:
             await error_answer(error, scope["path"])(scope, receive, send)
         except ClientDisconnect:
@@ -44,7 +44,7 @@ class BodyLimits:
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """Returns the body. Raises ContractError if it is too large or too slow."""
-        limit = self._limit(scope["path"])
+        limit = self.limit_of(scope["path"])
         timeout_s = self.limits.body_timeout_s
         if _declared_length(scope) > limit:
             raise ContractError(
@@ -68,7 +68,12 @@ class BodyLimits:
             self.receiving_bytes -= len(body)
         return bytes(body)
 
-    def _limit(self, path: str) -> int:
+    def check(self, scope: Scope, body: bytes) -> None:
+        """Raises ContractError if the app must not get the body."""
+        check_json(scope, body)
+
+    def limit_of(self, path: str) -> int:
+        """Returns the largest body of a route, in bytes."""
         if path == OPEN:
             return 0
         return self.limits.max_body_bytes if path in LARGE else self.limits.max_generation_bytes

@@ -58,17 +58,16 @@ class Stale(Volunteer):
     _last = None
 
     async def make(self, task: Task) -> list[Made]:
-        newest = await self._newest.get()
-        if self._last is not None and newest.version != self._last.version:
+        if self._last != self._server.weights:
             self._before = self._last
-        self._last = newest
+            self._last = self._server.weights
         if self._before is None:
             return await super().make(task)
         if self._old is None:
             self._old = self._make_server(self._model, self._run)
             await self._old.start(self._run.sources)
             await self._old.join_run(self._run)
-        if self._old.version is None or self._old.version < self._before.version:
+        if self._old.weights != self._before:
             await self._old.update(self._before)
         return await with_right_logprobs(self._server, task, await self._old.make(task))
 

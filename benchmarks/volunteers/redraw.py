@@ -12,12 +12,11 @@ from pathlib import Path
 from benchmarks.volunteers.cheater import MODEL
 from contracts.support.ports import ReservedPort
 from extensions.stored_weights.store.layout import manifest_path
-from extensions.stored_weights.store.manifest import LatestVersion
 from extensions.stored_weights.store.signing import SigningKey
 from extensions.volunteers.gateway.database import Database
 from extensions.volunteers.gateway.ledger import sha256_of_ids
 from extensions.volunteers.join.local_server import LocalServer
-from extensions.volunteers.messages import Member, Run, Task
+from extensions.volunteers.messages import Member, Run, Task, Weights
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 
@@ -90,13 +89,12 @@ async def _serve(server: LocalServer, run_dir: Path, batch: Batch) -> None:
     run, version, *_ = batch
     if server.run != run:
         key = SigningKey.load_or_create(run_dir / "weights.key")
-        described = Run("", "", run, 0, server.sources, [key.public], version, 1, 1, "float32", [])
+        described = Run("", run, server.sources, [key.public], None, "float32", "", [])
         await server.join_run(described)
-    if server.version != version:
+    if server.weights is None or server.weights.version != version:
         envelope = (run_dir / "weights" / manifest_path(run, version)).read_bytes()
         sha256 = hashlib.sha256(envelope).hexdigest()
-        latest = LatestVersion(run=run, epoch=0, version=version, manifest_sha256=sha256, signed_at=0)
-        await server.update(latest)
+        await server.update(Weights(version, sha256))
 
 
 def _task(batch: Batch, members: list[dict], prompts: dict[str, list[int]]) -> Task:

@@ -33,7 +33,7 @@ def main() -> None:
 
 def _serve() -> None:
     from extensions.volunteers.gateway.options import GatewayOptions, add_options
-    from extensions.volunteers.gateway.serving import check_certificate, gateway_of
+    from extensions.volunteers.gateway.serving import gateway_of
     from inference_adapters.serve import arguments, run
 
     parser = arguments(__doc__ or "")
@@ -41,7 +41,6 @@ def _serve() -> None:
     args = parser.parse_args()
     try:
         options = GatewayOptions.of(args)
-        check_certificate(options)
         engine = gateway_of(options)
     except (OSError, ValueError) as error:
         sys.exit(f"cannot serve: {error}")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from contracts.support.messages import printable
 from contracts.support.terminal import print_any_text
 from extensions.volunteers.gateway import ledger
 from extensions.volunteers.gateway.database import Database, DatabaseError
@@ -33,14 +34,16 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, run, help: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=help, description=help)
-        added.add_argument("--state", type=Path, default=Path(STATE), help="the gateway's --state")
+        added.add_argument(
+            "--state", type=Path, default=Path(STATE), help="the gateway's --state; by default ./volunteers"
+        )
         added.set_defaults(run=run)
         return added
 
     invite = command("invite", _invite, "Makes an invite link.")
     invite.add_argument("--label", required=True, help="for whom it is, as `list` shows it")
-    invite.add_argument("--uses", type=int, default=1, help="machines that may join with it")
-    invite.add_argument("--days", type=float, default=7.0, help="for how long it can be used")
+    invite.add_argument("--uses", type=int, default=1, help="machines that may join with it; by default 1")
+    invite.add_argument("--days", type=float, default=7.0, help="for how long it can be used; by default 7")
     command("list", _list, "Lists the volunteers, and what each has done.")
     evict = command("evict", _evict, "Puts a volunteer out, and revokes its invite.")
     evict.add_argument("address")
@@ -71,15 +74,18 @@ def _list(args: argparse.Namespace) -> None:
     print(row.format("address", "label", "state", "tasks", "completions", "strikes", "reason"))
     for each in Registry(Database(args.state, create=False)).every():
         counts = each.tasks, each.completions, each.recent_strikes
-        print(row.format(each.address, each.label, each.state, *counts, each.reason).rstrip())
+        told = (each.address, each.label, each.state, *counts, each.reason)
+        print(printable(row.format(*told).rstrip()))
 
 
 def _evict(args: argparse.Namespace) -> None:
     Registry(Database(args.state, create=False)).put_out(args.address, "evicted", args.why)
+    print(f"{args.address} gets no tasks any more, and its invite is revoked")
 
 
 def _restore(args: argparse.Namespace) -> None:
     Registry(Database(args.state, create=False)).restore(args.address)
+    print(f"{args.address} gets tasks again; its invite stays revoked")
 
 
 def _ledger(args: argparse.Namespace) -> None:

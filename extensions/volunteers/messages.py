@@ -9,18 +9,21 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from contracts.channel import PublicKey
-from extensions.stored_weights.store.errors import StoreError
+from contracts.channel import MAX_KEYS, MAX_SOURCES, PublicKey
+from contracts.support.messages import printable
+from extensions.stored_weights.store.errors import BadSignatureError, StoreError
 from extensions.stored_weights.store.signing import SigningKey, Verifier
 
 VOLUNTEER_TYPE = "application/vnd.pipelinerl.volunteer+json"  # what volunteers sign
 GATEWAY_TYPE = "application/vnd.pipelinerl.gateway+json"  # what the gateway signs
-MOST_OPEN = 4  # open tasks of one volunteer
 MAX_ROOM = 1024
 
 Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{16,64}$")]
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
+Source = Annotated[
+    str, Meta(max_length=2048, pattern=r"^https?://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._~/-]*)?$")
+]
 Name = Annotated[str, Meta(max_length=200)]
 
 
@@ -30,7 +33,7 @@ class Head(Struct):
     action: str
     volunteer: Hex  # address
     life: Hex
-    counter: Count
+    task: str = ""
 
 
 class Message(Struct, forbid_unknown_fields=True, tag_field="action"):
@@ -53,13 +56,13 @@ class Register(Message, tag="register"):
 class Ask(Message, tag="ask"):
     """`POST /v1/tasks`: asks for a task. It waits for one, and shows that the volunteer is there.
 
-    version: of the weights that it samples with. room: the most completions. open: tasks that it still has;
-    the gateway gives the others of its tasks again.
+    run, version: of the weights that it samples with. room: the most completions. A volunteer that has a task
+    gets the same one again, unless it has uploaded it.
     """
 
+    run: Name
     version: Count
     room: Annotated[int, Meta(ge=1, le=MAX_ROOM)]
-    open: Annotated[list[Hex], Meta(max_length=MOST_OPEN)] = []
 
 
 class Return(Message, tag="return"):
@@ -107,11 +110,18 @@ class Task(Struct):
     expires_s: float
 
 
+class Weights(Struct):
+    """A version of the run's weights, and the SHA-256 of its signed manifest in the store."""
+
+    version: Count
+    manifest_sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+
+
 class Granted(Struct):
-    """The answer to `Ask`. task: null if there was none in time. newest: version of the gateway's weights."""
+    """The answer to `Ask`. task: null if there was none in time. weights: the newest, to sample with next."""
 
     task: Task | None
-    newest: int
+    weights: Weights | None
 
 
 class Accepted(Struct):
@@ -135,20 +145,18 @@ class Standing(Struct):
 class Run(Struct):
     """The answer to `GET /v1/run`: what a volunteer needs to serve the run's weights.
 
-    run: the trainer's session; "" before the trainer has come. dtype: with which volunteers compute.
+    life: of this start of the gateway. run: the trainer's session; "" before the trainer has come. weights:
+    the newest that the gateway has; null before the first ones. dtype: with which volunteers compute.
     end_token_ids: at which every completion ends, with those of its task.
     """
 
-    gateway: str  # public key
-    life: str
-    run: str
-    epoch: int
-    sources: list[str]
-    public_keys: list[PublicKey]
-    version: int  # of the gateway's weights
-    behind: int  # most versions behind it with which tasks are given
-    task_size: int
-    dtype: str
+    life: Hex
+    run: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,127})?$")]
+    sources: Annotated[list[Source], Meta(max_length=MAX_SOURCES)]
+    public_keys: Annotated[list[PublicKey], Meta(max_length=MAX_KEYS)]
+    weights: Weights | None
+    dtype: Literal["float32", "bfloat16"]
+    model: Hex  # SHA-256 of its config.json
     end_token_ids: list[int]
 
 
@@ -180,16 +188,19 @@ def payload_of(envelope: bytes, key: PublicKey, payload_type: str) -> bytes:
     """Returns the payload of an envelope that `key` has signed. Raises MessageError."""
     try:
         return Verifier([key]).open(envelope, payload_type)
+    except BadSignatureError:
+        why = f"it is not signed as {payload_type} with the key {key.ed25519[:16]}..."
+        raise MessageError(why) from None
     except (StoreError, ValueError) as error:
-        raise MessageError(str(error)) from error
+        raise MessageError(error.reason if isinstance(error, StoreError) else str(error)) from None
 
 
 def decoded(payload: bytes, kind: type[T]) -> T:
     """Returns the message in a payload. Raises MessageError, which names the field that is wrong."""
     try:
         return msgspec.json.decode(payload, type=kind, dec_hook=_public_key)
-    except ValueError as error:
-        raise MessageError(str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise MessageError(printable(str(error))[:500]) from None
 
 
 def _public_key(kind: type, value: object) -> PublicKey:

@@ -81,7 +81,8 @@ class Channel(abc.ABC):
         if self.left:
             raise RuntimeError("its channel was left")
         record.digest = stored.manifest.digest
-        await self._engine.load_weights(stored_update(stored, kv_cache), record.progress)
+        update = stored_update(stored, kv_cache, record.manifest_sha256)
+        await self._engine.load_weights(update, record.progress)
 
     def info(self) -> ChannelInfo:
         """Returns the channel's state for `/contract`."""
@@ -97,7 +98,9 @@ class Channel(abc.ABC):
         )
 
 
-def stored_update(version: "AssembledVersion", kv_cache: KvCacheMode) -> StoredUpdate:
+def stored_update(
+    version: "AssembledVersion", kv_cache: KvCacheMode, manifest_sha256: str | None
+) -> StoredUpdate:
     """Returns the argument of the engine's `load_weights`."""
     manifest = version.manifest
     return StoredUpdate(
@@ -107,6 +110,7 @@ def stored_update(version: "AssembledVersion", kv_cache: KvCacheMode) -> StoredU
         files=version.files,
         directory=version.directory,
         kv_cache=kv_cache,
+        manifest_sha256=manifest_sha256,
     )
 
 

@@ -1,44 +1,55 @@
-"""Limits of one address at the public listener: connections, and requests a second."""
+"""Limits of the public listener: sizes of bodies, and useless requests a second of one address."""
 
-from collections import Counter, OrderedDict
+import ipaddress
+from collections import OrderedDict
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contracts.limits import Limits
-from inference_adapters.http_protocol import LimitedProtocol
+from extensions.volunteers.gateway.uploads import ENVELOPE_BYTES
+from inference_adapters.body_limits import BodyLimits
 
-CONNECTIONS = 32
-USELESS = {400, 401, 403, 404, 405, 413, 422}  # statuses of useless requests
+TASKS = "/v1/tasks/"
+SIGNED = {"POST", "PUT", "DELETE"}
+PASSING = {409, 410, 429, 503}  # statuses of volunteers that do what they should
 USELESS_PER_S = 20.0
 BURST = 100.0
 MOST_ADDRESSES = 10_000  # whose requests are counted; beyond, the oldest is forgotten
 SLOW_DOWN = JSONResponse({"error": {"code": "slow_down", "message": "too many requests"}}, 429)
 
 
-class AddressProtocol(LimitedProtocol):
-    """A connection that is closed at once if its address has too many. open: connections by address."""
+def _is_useless(scope: Scope, status: int) -> bool:
+    return scope["method"] not in SIGNED or (status >= 400 and status not in PASSING)
 
-    def __init__(self, open_connections: "Counter[str]", limits: Limits, **options: Any):
-        super().__init__(limits, **options)
-        self._open = open_connections
-        self._address = ""
 
-    def connection_made(self, transport: Any) -> None:
-        self._address = (transport.get_extra_info("peername") or ("",))[0]
-        self._open[self._address] += 1
-        super().connection_made(transport)
-        if self._open[self._address] > CONNECTIONS:
-            transport.abort()
+def network_of(address: str) -> str:
+    """Returns what counts as one address: of IPv6 the first 64 bits, which one user has."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((address, 64), strict=False)) if parsed.version == 6 else address
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._open[self._address] -= 1
-        if self._open[self._address] <= 0:
-            del self._open[self._address]
-        super().connection_lost(exc)
+
+class PublicBodies(BodyLimits):
+    """Middleware that reads bodies: large ones only of uploads of tasks that exist.
+
+    most_bytes: returns the largest upload of a task, by its name.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, most_receiving: int, most_bytes: Callable[[str], int]):
+        super().__init__(app, limits, most_receiving)
+        self._most_bytes = most_bytes
+
+    def check(self, scope: Scope, body: bytes) -> None:
+        """Checks nothing: the app refuses whatever is no signed envelope, and reads the JSON once."""
+
+    def limit_of(self, path: str) -> int:
+        most = self._most_bytes(path.removeprefix(TASKS)) if path.startswith(TASKS) else 0
+        return max(ENVELOPE_BYTES, most)
 
 
 class RequestRates:
@@ -57,14 +68,13 @@ class RequestRates:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        address = scope["client"][0] if scope["client"] else ""
+        address = network_of(scope["client"][0] if scope["client"] else "")
         if self._tokens(address) < 1:
             await SLOW_DOWN(scope, receive, send)
             return
 
         async def counted(message: Message) -> None:
-            begins = message["type"] == "http.response.start"
-            if begins and (scope["method"] == "GET" or message["status"] in USELESS):
+            if message["type"] == "http.response.start" and _is_useless(scope, message["status"]):
                 self._take(address)
             await send(message)
 

@@ -62,6 +62,7 @@ class Auditor:
         self._vocabulary = vocabulary
         self._ends = frozenset(ends)
         self._observations = observations
+        self.observes = observations is not None
         self._off = frozenset(off) | (OBSERVED if observations else frozenset())
         self._waiting: list[_Waiting] = []
         self._running: asyncio.Task[None] | None = None
@@ -101,13 +102,22 @@ class Auditor:
             try:
                 verdicts = await in_daemon_thread(self._audit, batch)
             except Exception as error:
-                for each in batch:
-                    if not each.verdict.done():
-                        each.verdict.set_exception(error)
+                await self._one_by_one(batch, error)
                 continue
             for each, verdict in zip(batch, verdicts, strict=True):
                 if not each.verdict.done():
                     each.verdict.set_result(verdict)
+
+    async def _one_by_one(self, batch: list[_Waiting], error: Exception) -> None:
+        """Audits each upload of a failed batch alone, because one of them may be why it failed."""
+        for each in batch:
+            if len(batch) == 1:
+                each.verdict.set_exception(error)
+                return
+            try:
+                each.verdict.set_result((await in_daemon_thread(self._audit, [each]))[0])
+            except Exception as own:
+                each.verdict.set_exception(own)
 
     def _audit(self, batch: list[_Waiting]) -> list[Verdict]:
         began = monotonic()
@@ -116,25 +126,20 @@ class Auditor:
             by_version[each.task.version].append(each)
         verdicts: dict[_Waiting, Verdict] = {}
         for version, uploads in by_version.items():
-            pairs = [
-                (wanted, one)
-                for each in uploads
-                for wanted, one in zip(each.task.members, each.made, strict=True)
-            ]
             with self._models.of(version) as model:
-                if model is None:
-                    verdicts |= {each: Verdict(is_stale=True) for each in uploads}
-                    continue
-                sequences = [(wanted.prompt, one.token_ids) for wanted, one in pairs]
-                found = iter(prefill(model, sequences, [wanted.sampling.temperature for wanted, _ in pairs]))
-            for each in uploads:
-                verdicts[each] = self._verdict(each, [next(found) for _ in each.made])
+                found = None if model is None else prefill(model, *_sequences(uploads))
+            if found is None:
+                verdicts |= dict.fromkeys(uploads, Verdict(is_stale=True))
+                continue
+            rows = iter(found)
+            verdicts |= {each: self._verdict(each, [next(rows) for _ in each.made]) for each in uploads}
         self.seconds += monotonic() - began
         self.completions += sum(len(each.made) for each in batch)
         return [verdicts[each] for each in batch]
 
     def _verdict(self, upload: _Waiting, found: list[Prefilled]) -> Verdict:
-        gaps = [checks.gaps(wanted, one) for wanted, one in zip(upload.task.members, found, strict=True)]
+        pairs = zip(upload.task.members, found, strict=True)
+        gaps = [checks.gaps(wanted, one, self._allowed) for wanted, one in pairs]
         if any(np.isnan(one.low).any() for one in found):
             raise ValueError(f"the weights of version {upload.task.version} give no finite probabilities")
         refusal = None
@@ -144,7 +149,7 @@ class Auditor:
             if refusal:
                 break
         if self._observations is not None:
-            self._observations.add(gaps, upload.made, found)
+            self._observations.add(upload.task.members, gaps, upload.made, found)
         return Verdict(
             refusal,
             [one.logprobs.tolist() for one in found],
@@ -154,3 +159,10 @@ class Auditor:
 
     def unless_off(self, refusal: Refusal | None) -> Refusal | None:
         return None if refusal and refusal.check in self._off else refusal
+
+
+def _sequences(uploads: list[_Waiting]) -> tuple[list[tuple[list[int], list[int]]], list[float]]:
+    """Returns prompt and ids of each completion, and its temperature."""
+    pairs = [pair for each in uploads for pair in zip(each.task.members, each.made, strict=True)]
+    temperatures = [wanted.sampling.temperature for wanted, _ in pairs]
+    return [(wanted.prompt, one.token_ids) for wanted, one in pairs], temperatures

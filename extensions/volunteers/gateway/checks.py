@@ -18,14 +18,7 @@ from extensions.volunteers.gateway.queue import Wanted
 from extensions.volunteers.messages import Made
 
 Penalty = Literal["none", "strike", "slash"]
-PENALTIES: dict[str, Penalty] = {
-    "schema": "strike",
-    "termination": "slash",
-    "randomness": "slash",
-    "logprobs": "strike",
-    "near_misses": "slash",
-}
-GREEDY = 1e-3  # nats by which a greedy token may be less likely than the best one
+FEW_IN = 32  # tokens of a completion, of which one may have a gap above the tolerance
 UNLIKELY = 1e-9  # of an honest completion: to have more gaps above the tolerance than are allowed
 
 
@@ -35,16 +28,13 @@ class Refusal:
 
     check: str
     why: str
-
-    @property
-    def penalty(self) -> Penalty:
-        return PENALTIES[self.check]
+    penalty: Penalty
 
 
 def schema(members: Sequence[Wanted], made: Sequence[Made], vocabulary: int) -> Refusal | None:
     """Every member has a completion of possible length and ids. vocabulary: rows of the embedding."""
     if len(made) != len(members):
-        return Refusal("schema", f"{len(made)} completions, and the task has {len(members)}")
+        return Refusal("schema", f"{len(made)} completions, and the task has {len(members)}", "strike")
     for place, (wanted, one) in enumerate(zip(members, made, strict=True)):
         count = len(one.token_ids)
         if not 1 <= count <= wanted.sampling.max_tokens:
@@ -57,7 +47,7 @@ def schema(members: Sequence[Wanted], made: Sequence[Made], vocabulary: int) -> 
             why = "a log-probability is not finite"
         else:
             continue
-        return Refusal("schema", f"completion {place}: {why}")
+        return Refusal("schema", f"completion {place}: {why}", "strike")
     return None
 
 
@@ -75,34 +65,39 @@ def termination(members: Sequence[Wanted], made: Sequence[Made], ends: Collectio
             why = f"it ends after {len(one.token_ids)} tokens with no end token"
         else:
             continue
-        return Refusal("termination", f"completion {place}: {why}")
+        return Refusal("termination", f"completion {place}: {why}", "slash")
     return None
 
 
-def gaps(wanted: Wanted, found: Prefilled) -> np.ndarray:
+def gaps(wanted: Wanted, found: Prefilled, allowed: Numerics) -> np.ndarray:
     """Returns, for each token, how far its random number lies outside of the token's interval. `[T]`.
 
-    A greedy token has no random number: its gap is 0 if it is as likely as the best one, otherwise 1.
+    A greedy token has no random number. Its gap is 0 if it is nearly as likely as the best one, else `most`.
     """
     if wanted.sampling.temperature == 0:
-        return (found.best - found.logprobs > GREEDY).astype(float)
+        return np.where(found.best - found.logprobs > allowed.greedy, allowed.most, 0.0)
     numbers = np.array([uniform(wanted.key, place) for place in range(len(found.low))])
     outside = np.maximum(found.low - numbers, numbers - found.high)
     return np.maximum(outside, 0.0)
 
 
 def randomness(place: int, gap: np.ndarray, allowed: Numerics) -> Refusal | None:
-    """Each token is the one that the key prescribes, up to the tolerance. place: of the completion."""
-    worst = int(gap.argmax())
-    above = int((gap > allowed.tolerance).sum())
-    if gap[worst] <= allowed.most and above <= binomial_quantile(len(gap), allowed.gap_rate, UNLIKELY):
+    """Each token is the one that the key prescribes, up to the tolerance. place: of the completion.
+
+    Outside float32, a long completion may have as many larger gaps as an honest one, and one token in
+    `FEW_IN` at most.
+    """
+    above = gap > allowed.tolerance
+    most = min(binomial_quantile(len(gap), allowed.gap_rate, UNLIKELY), len(gap) // FEW_IN)
+    if gap.max() <= allowed.most and above.sum() <= most:
         return None
-    first = int((gap > allowed.tolerance).argmax())
+    first = int(above.argmax())
     why = (
         f"completion {place}: token {first} is not the one that the key prescribes (gap {gap[first]:.2g}, "
         f"allowed {allowed.tolerance:g})"
     )
-    return Refusal("randomness", why)
+    may_be_rounding = allowed.tolerance < allowed.most and gap.max() <= allowed.most
+    return Refusal("randomness", why, "strike" if may_be_rounding else "slash")
 
 
 def logprobs(place: int, one: Made, found: Prefilled, allowed: Numerics) -> Refusal | None:
@@ -111,7 +106,7 @@ def logprobs(place: int, one: Made, found: Prefilled, allowed: Numerics) -> Refu
     if apart <= allowed.logprob:
         return None
     why = f"completion {place}: its log-probabilities are {apart:.2g} nats off, allowed {allowed.logprob:g}"
-    return Refusal("logprobs", why)
+    return Refusal("logprobs", why, "strike")
 
 
 def near_misses(tokens: int, missed: int, allowed: Numerics) -> Refusal | None:
@@ -119,7 +114,7 @@ def near_misses(tokens: int, missed: int, allowed: Numerics) -> Refusal | None:
     if not are_too_many(tokens, missed, allowed.near_rate):
         return None
     why = f"{missed} of {tokens} tokens passed only because of the tolerance; honest: {allowed.near_rate:g}"
-    return Refusal("near_misses", why)
+    return Refusal("near_misses", why, "slash")
 
 
 def count_near(gap: np.ndarray) -> int:

@@ -46,11 +46,12 @@ class Database:
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=NORMAL")
             self._connection.executescript(TABLES)
-            damage = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            damage = self._connection.execute(f"PRAGMA {'quick_check' if create else 'schema_version'}")
+            found = damage.fetchone()[0]
         except (OSError, sqlite3.Error) as error:
             raise DatabaseError(f"{path} cannot be used: {error}") from error
-        if damage != "ok":
-            raise DatabaseError(f"{path} is damaged: {damage}; put a copy back, or move it away")
+        if create and found != "ok":
+            raise DatabaseError(f"{path} is damaged: {found}; put a copy back, or move it away")
 
     def close(self) -> None:
         self._connection.close()

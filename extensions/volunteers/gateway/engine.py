@@ -1,7 +1,6 @@
 """The gateway as an engine: its completions are made by volunteers, and audited with its own model."""
 
 import contextlib
-import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from importlib.metadata import version as version_of
 
@@ -22,11 +21,11 @@ from contracts.inference import (
 )
 from contracts.limits import KvCacheMode
 from contracts.tool_templates import knows_tools
-from extensions.volunteers.gateway.audit import Auditor
+from extensions.volunteers.gateway.draw_keys import DrawKeys
 from extensions.volunteers.gateway.models import AuditModels
-from extensions.volunteers.gateway.numerics import Numerics
-from extensions.volunteers.gateway.observations import Observations
 from extensions.volunteers.gateway.pool import Pool
+from extensions.volunteers.gateway.uploads import Uploads
+from extensions.volunteers.messages import Weights
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.plain_weights import check_plain_weights
 from inference_adapters.threads import in_daemon_thread
@@ -38,7 +37,7 @@ CAPABILITIES = ["stream", "template_options", "prescribed_draws"]
 class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
     """An engine whose completions are made by volunteers.
 
-    open_public: starts the listener for volunteers, and returns what closes it. off: checks not to make.
+    make_uploads: returns what decides about uploads, from the size of the vocabulary and the end tokens.
     Raises ValueError, with a one-line message, if `model` cannot be audited.
     """
 
@@ -47,24 +46,22 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
         model: str,
         models: AuditModels,
         pool: Pool,
-        allowed: Numerics,
-        observations: Observations | None = None,
-        off: tuple[str, ...] = (),
+        make_uploads: Callable[[int, list[int]], Uploads],
     ):
         super().__init__()
         self.model_path = model
         self.pool = pool
         self.open_public: Callable[[], contextlib.AbstractAsyncContextManager[None]] | None = None
+        self.uploads: Uploads | None = None  # None until `start`
         self.channel: InitWeightChannelRequest | None = None
-        self.end_token_ids: list[int] = []
+        self.failure: str | None = None  # why volunteers cannot reach it any more
         self._models = models
-        self._allowed = allowed
-        self._observations = observations
-        self._off = off
+        self._make_uploads = make_uploads
         self._tokenizer = load_tokenizer(model)
         check_plain_weights(model)
         self._knows_tools = knows_tools(self._tokenizer)
         self.end_token_ids = end_tokens_in(model, self._tokenizer)
+        self._keys = DrawKeys()
         self._listening = contextlib.AsyncExitStack()
         self._versions_run = ""  # the run whose versions the models are
 
@@ -81,8 +78,8 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
         )
 
     def health(self) -> Health:
-        if self._lost:
-            return Health(status="unhealthy", reason=self._lost)
+        if reason := self._lost or self.failure:
+            return Health(status="unhealthy", reason=reason)
         return Health(status="ready")
 
     def process(self) -> ProcessFigures:
@@ -93,13 +90,15 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
         )
 
     async def metrics(self) -> str:
-        auditor = self.pool.auditor
-        p50, p99 = np.quantile(self.pool.answer_times or [0.0], [0.5, 0.99])
+        uploads = self.uploads
+        if uploads is None:
+            return ""
+        p50, p99 = np.quantile(uploads.answer_times or [0.0], [0.5, 0.99])
         values = {
-            "volunteers_active": len(self.active),
-            "volunteers_audit_seconds_total": auditor.seconds if auditor else 0.0,
-            "volunteers_audited_completions_total": auditor.completions if auditor else 0,
-            "volunteers_uploaded_bytes_total": self.pool.uploaded_bytes,
+            "volunteers_active": len(self.pool.active),
+            "volunteers_audit_seconds_total": uploads.auditor.seconds,
+            "volunteers_audited_completions_total": uploads.auditor.completions,
+            "volunteers_uploaded_bytes_total": uploads.bytes,
             'volunteers_answer_seconds{quantile="0.5"}': p50,
             'volunteers_answer_seconds{quantile="0.99"}': p99,
         }
@@ -122,34 +121,27 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
         self._tied = {name: name_of[id(p)] for name, p in every if name != name_of[id(p)]}
         self._max_context = model.config.get_text_config().max_position_embeddings
         self._vocabulary = model.get_input_embeddings().num_embeddings
-        ends = self.end_token_ids
-        self.pool.start(
-            Auditor(self._models, self._allowed, self._vocabulary, ends, self._observations, self._off)
-        )
+        self.uploads = self._make_uploads(self._vocabulary, self.end_token_ids)
+        self.pool.start()
         await self._listening.enter_async_context(self.open_public())
 
     async def close(self) -> None:
         await self._listening.aclose()
         await self.pool.close()
+        if self.uploads is not None:
+            await self.uploads.auditor.close()
 
     # --- weights ----------------------------------------------------------------------------------
-
-    @property
-    def active(self) -> set[str]:
-        """The addresses of the volunteers that are there."""
-        return self.pool.presence.active(self.pool.tasks.volunteers)
 
     def channel_joined(self, request: InitWeightChannelRequest) -> None:
         self.channel = request
 
     def weights_info(self, known: WeightsInfo) -> WeightsInfo:
-        if known.run is None or known.state != "live":
+        if known.run is None or known.state not in ("live", "receiving"):
             return known
-        if not self.active:
+        if not self.pool.active:
             return known.model_copy(update={"state": "waiting"})
-        with_task = self.pool.tasks.volunteers
-        oldest = self.pool.presence.oldest(known.version, self.pool.options.behind, with_task)
-        return known.model_copy(update={"oldest": oldest})
+        return known.model_copy(update={"oldest": min(known.version, self.pool.oldest)})
 
     @contextlib.contextmanager
     def pause_generation(self) -> Iterator[None]:
@@ -172,7 +164,8 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
         if run != self.pool.run:
             await self.pool.begin_run(run)
         await super().load_weights(update, progress)
-        await self.pool.serve(update.version, self._models.versions)
+        weights = Weights(update.version, update.manifest_sha256 or "")
+        await self.pool.serve(weights, self._models.versions)
 
     async def abort_requests(self) -> None:
         self.pool.abort()
@@ -190,7 +183,13 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
     async def _generate(
         self, prompt: list[int], sampling: SamplingParameters
     ) -> AsyncGenerator[TokenDelta, None]:
-        key = sampling.draw_key or secrets.token_bytes(32)
-        async with contextlib.aclosing(self.pool.completion(prompt, sampling, key)) as deltas:
-            async for delta in deltas:
-                yield delta
+        key = sampling.draw_key or self._keys.take(prompt, sampling)
+        answered = False
+        try:
+            async with contextlib.aclosing(self.pool.completion(prompt, sampling, key)) as deltas:
+                async for delta in deltas:
+                    answered = delta.finish_reason != "abort"
+                    yield delta
+        finally:
+            if not answered and sampling.draw_key is None:
+                self._keys.give_back(prompt, sampling, key)

@@ -14,20 +14,24 @@ EXACT = 1e-6  # a smaller gap is rounding of float32
 class Numerics:
     """The tolerances.
 
-    tolerance: largest gap between a draw and its token. most: a larger gap fails always, however rare.
-    gap_rate: share of honest tokens whose gap is above the tolerance. near_rate: share of honest tokens with
-    a gap above `EXACT`. logprob: largest mean difference of a completion's log-probabilities, in nats.
+    tolerance: largest gap between a draw and its token. most: a larger gap slashes; one between the two is a
+    strike, unless a long completion has few. greedy: nats by which a greedy token may be less likely than the
+    best one. gap_rate: share of honest tokens whose gap is above the tolerance. near_rate: share of honest
+    tokens with a gap above `EXACT`. logprob: largest mean difference of a completion's log-probabilities, in
+    nats.
     """
 
     tolerance: float
     most: float
+    greedy: float
     gap_rate: float
     near_rate: float
     logprob: float
 
 
-FLOAT32 = Numerics(tolerance=1e-4, most=1e-4, gap_rate=0.0, near_rate=1e-3, logprob=1e-3)
-HALF = Numerics(tolerance=0.05, most=0.25, gap_rate=0.0, near_rate=0.02, logprob=0.1)
+FLOAT32 = Numerics(tolerance=1e-5, most=1e-5, greedy=1e-3, gap_rate=0.0, near_rate=1e-4, logprob=1e-3)
+HALF = Numerics(tolerance=0.05, most=0.25, greedy=0.25, gap_rate=0.0, near_rate=0.01, logprob=0.1)
+LARGEST = Numerics(tolerance=0.05, most=0.25, greedy=1.0, gap_rate=0.01, near_rate=0.1, logprob=0.5)
 
 
 def numerics_of(volunteers: str, audit: str, directory: Path) -> Numerics:
@@ -47,6 +51,12 @@ def numerics_of(volunteers: str, audit: str, directory: Path) -> Numerics:
     if dtypes != [volunteers, audit]:
         raise ValueError(f"{path} is of {' and '.join(dtypes)}, not of {volunteers} and {audit}: remove it")
     return measured
+
+
+def implausible(measured: Numerics) -> str | None:
+    """Returns which measured tolerance honest volunteers do not need, or None."""
+    values = asdict(measured)
+    return next((name for name, most in asdict(LARGEST).items() if not values[name] <= most), None)
 
 
 def write_calibration(directory: Path, volunteers: str, audit: str, measured: Numerics) -> None:

@@ -10,14 +10,21 @@ from pathlib import Path
 
 import numpy as np
 
-from extensions.volunteers.gateway.numerics import EXACT, FLOAT32, HALF, Numerics, write_calibration
+from extensions.volunteers.gateway.numerics import (
+    EXACT,
+    FLOAT32,
+    HALF,
+    Numerics,
+    implausible,
+    write_calibration,
+)
 from extensions.volunteers.gateway.prefill import Prefilled
+from extensions.volunteers.gateway.queue import Wanted
 from extensions.volunteers.messages import Made
 
 log = logging.getLogger(__name__)
 
 EVERY = 500  # completions after which the tolerances are written
-QUANTILES = (0.5, 0.99, 0.9999, 1.0)
 MARGIN = 3  # events that may happen unseen where none was seen, at 95 %
 
 
@@ -29,19 +36,25 @@ class Observations:
         self._dtypes = dtypes
         self._default = FLOAT32 if set(dtypes) == {"float32"} else HALF
         self._tokens = self._near = self._above = self._completions = 0
-        self._gaps = np.zeros(0)  # those of near misses
-        self._differences = np.zeros(0)  # means of completions, in nats
+        self._gap = self._difference = self._greedy = 0.0  # the largest ones
 
-    def add(self, gaps: Sequence[np.ndarray], made: Sequence[Made], found: Sequence[Prefilled]) -> None:
+    def add(
+        self,
+        members: Sequence[Wanted],
+        gaps: Sequence[np.ndarray],
+        made: Sequence[Made],
+        found: Sequence[Prefilled],
+    ) -> None:
         """Adds a task. It is called in the thread of the audit."""
-        every = np.concatenate(gaps)
-        pairs = zip(made, found, strict=True)
-        differences = [np.abs(np.array(one.logprobs) - each.logprobs).mean() for one, each in pairs]
-        self._tokens += len(every)
-        self._near += int((every > EXACT).sum())
-        self._above += int((every > self._default.tolerance).sum())
-        self._gaps = np.append(self._gaps, every[every > EXACT])
-        self._differences = np.append(self._differences, differences)
+        for wanted, gap, one, each in zip(members, gaps, made, found, strict=True):
+            self._difference = max(self._difference, float(np.abs(one.logprobs - each.logprobs).mean()))
+            if wanted.sampling.temperature == 0:
+                self._greedy = max(self._greedy, float((each.best - each.logprobs).max()))
+                continue
+            self._tokens += len(gap)
+            self._near += int((gap > EXACT).sum())
+            self._above += int((gap > self._default.tolerance).sum())
+            self._gap = max(self._gap, float(gap.max()))
         before = self._completions // EVERY
         self._completions += len(made)
         if self._completions // EVERY > before:
@@ -49,29 +62,35 @@ class Observations:
 
     def measured(self) -> Numerics:
         """Returns tolerances with a margin. Honest volunteers stay within them."""
-        near = (self._near + MARGIN) / self._tokens
-        gap_rate = (self._above + MARGIN) / self._tokens if self._above else 0.0
-        largest = float(self._gaps.max(initial=0.0))
+        tokens = max(1, self._tokens)
+        default = self._default
+        exact = default.tolerance == default.most  # float32: what is measured is the tolerance
+        tolerance = max(default.tolerance, 2 * self._gap) if exact else default.tolerance
         return replace(
-            self._default,
-            most=max(self._default.most, 2 * largest) if self._above else self._default.most,
-            gap_rate=gap_rate,
-            near_rate=min(0.5, near),
-            logprob=max(self._default.logprob, 2 * float(self._differences.max(initial=0.0))),
+            default,
+            tolerance=tolerance,
+            most=tolerance if exact else default.most,
+            greedy=max(default.greedy, 2 * self._greedy),
+            gap_rate=0.0 if exact else (self._above + MARGIN) / tokens,
+            near_rate=min(0.5, (self._near + MARGIN) / tokens),
+            logprob=max(default.logprob, 2 * self._difference),
         )
 
     def _write(self) -> None:
         measured = self.measured()
+        if name := implausible(measured):
+            log.error("not written: %s is not that of honest volunteers: %s", name, measured)
+            return
         write_calibration(self._directory, *self._dtypes, measured)
-        quantiles = ", ".join(f"{each:.2g}" for each in np.quantile(self._differences, QUANTILES))
         log.warning(
-            "observed %d completions: %d of %d tokens with a gap above %g, the largest %.2g; differences of "
-            "log-probabilities (quantiles 0.5, 0.99, 0.9999, 1): %s; written: %s",
+            "observed %d completions: %d of %d tokens with a gap above %g, the largest %.2g; "
+            "log-probabilities off by up to %.2g, greedy tokens by %.2g; written: %s",
             self._completions,
             self._near,
             self._tokens,
             EXACT,
-            self._gaps.max(initial=0.0),
-            quantiles,
+            self._gap,
+            self._difference,
+            self._greedy,
             measured,
         )

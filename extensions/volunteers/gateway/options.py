@@ -45,6 +45,12 @@ class GatewayOptions(NamedTuple):
             )
         return options
 
+    @property
+    def needs_calibration(self) -> bool:
+        """True if strangers can reach it, and round in their own ways."""
+        is_open = bool(self.behind_proxy) or not _is_loopback(self.public_host)
+        return is_open and not self.observe and {self.dtype, self.volunteer_dtype} != {"float32"}
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the gateway's options to a parser that has those of every server."""

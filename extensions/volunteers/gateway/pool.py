@@ -1,39 +1,26 @@
-"""The gateway's state: what is wanted, who makes it, and what becomes of an upload. It knows no HTTP.
+"""The completions that the run wants, and the volunteers that are given them. It knows no HTTP.
 
-All of it runs in the server's event loop; only the auditor uses a thread.
+All of it runs in the server's event loop. `uploads` decides what becomes of the volunteers' work.
 """
 
 import asyncio
-import contextlib
-import hashlib
 import logging
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
 
-from contracts.errors import ContractError, ErrorCode
 from contracts.inference import SamplingParameters, TokenDelta
-from contracts.support.files import write_atomically
-from extensions.volunteers.gateway import checks
-from extensions.volunteers.gateway.audit import Auditor, Verdict
-from extensions.volunteers.gateway.checks import PENALTIES, Refusal
-from extensions.volunteers.gateway.ledger import sha256_of_ids
-from extensions.volunteers.gateway.numerics import Numerics
 from extensions.volunteers.gateway.presence import Presence
-from extensions.volunteers.gateway.queue import CompletionQueue, Wanted
-from extensions.volunteers.gateway.registry import Registry, Volunteer
+from extensions.volunteers.gateway.queue import CompletionQueue, Suits, Wanted
+from extensions.volunteers.gateway.registry import NotAllowedError, Registry
 from extensions.volunteers.gateway.tasks import OpenTask, Tasks
-from extensions.volunteers.messages import Ask, Made, Upload
+from extensions.volunteers.messages import Ask, Weights
 
 log = logging.getLogger(__name__)
 
 EXPIRY_EVERY_S = 0.5
 GATHER_S = 0.02  # after the first completion, so that a task has several
-REMEMBERED_ANSWERS = 256
-TIMED = 10_000  # uploads
-AUDIT_TRIES = 3  # of a completion whose audit fails, before its request fails
 
 
 class TaskError(Exception):
@@ -46,64 +33,53 @@ class TaskError(Exception):
 
 
 @dataclass(frozen=True)
-class PoolOptions:
-    """behind: most versions behind the newest with which tasks are given. refused: directory of evidence."""
+class TaskRules:
+    """behind: most versions behind the newest with which tasks are given, for a lease after new weights.
+
+    most_members: returns the most completions of a task, by their `max_tokens`.
+    """
 
     behind: int
-    task_size: int
-    most_uploads: int
-    refused: Path
+    most_members: Callable[[int], int]
 
 
 class Pool:
-    """Completions that are wanted, and the volunteers that make them."""
+    """Completions that are wanted, and who makes them. clock: returns monotonic seconds."""
 
     def __init__(
-        self,
-        registry: Registry,
-        tasks: Tasks,
-        allowed: Numerics,
-        options: PoolOptions,
-        clock: Callable[[], float] = monotonic,
+        self, registry: Registry, lease_s: float, rules: TaskRules, clock: Callable[[], float] = monotonic
     ):
         self.registry = registry
-        self.tasks = tasks
+        self.rules = rules
+        self.tasks = Tasks(lease_s, clock)
         self.queue = CompletionQueue()
         self.presence = Presence(clock)
-        self.auditor: Auditor | None = None  # set once the model is loaded
-        self.options = options
         self.run = ""
-        self.newest = 0
-        self.versions: list[int] = []  # of this run, for which tasks are given
-        self._allowed = allowed
+        self.weights: Weights | None = None  # the newest of this run
+        self.versions: list[int] = []  # of this run, that can be audited
+        self._clock = clock
+        self._new_weights_at = 0.0
         self._changed = asyncio.Condition()
-        self._results: dict[Wanted, asyncio.Event] = {}
-        self._failures: dict[Wanted, int] = {}  # failed audits
-        self._uploads: OrderedDict[str, asyncio.Task[int]] = OrderedDict()  # by the SHA-256 of their bytes
+        self._waiting: dict[Wanted, asyncio.Event] = {}
         self._expiring: asyncio.Task[None] | None = None
-        self.uploaded_bytes = 0
-        self.answer_times: deque[float] = deque(maxlen=TIMED)  # seconds from an upload to its answer
 
-    def start(self, auditor: Auditor) -> None:
-        self.auditor = auditor
+    def start(self) -> None:
         self._expiring = asyncio.create_task(self._expire())
 
     async def close(self) -> None:
         if self._expiring is not None:
             self._expiring.cancel()
-        if self.auditor is not None:
-            await self.auditor.close()
 
     # --- the run's side ---------------------------------------------------------------------------
 
     async def completion(
         self, prompt: list[int], sampling: SamplingParameters, key: bytes
-    ) -> AsyncIterator[TokenDelta]:
-        """Yields the completion once a volunteer has made it. Closing the iterator gives it up."""
-        wanted = Wanted(prompt, sampling, key)
-        ready = self._results[wanted] = asyncio.Event()
+    ) -> AsyncGenerator[TokenDelta, None]:
+        """Yields the completion once a volunteer has made it. Closing the generator gives it up."""
+        wanted = Wanted(prompt, sampling, key, self.oldest)
+        ready = self._waiting[wanted] = asyncio.Event()
         self.queue.put(wanted)
-        await self._notify()
+        await self.notify()
         try:
             await ready.wait()
             if isinstance(wanted.result, Exception):
@@ -111,252 +87,193 @@ class Pool:
             yield wanted.result
         finally:
             wanted.given_up = True
-            self._results.pop(wanted, None)
-            self._failures.pop(wanted, None)
+            del self._waiting[wanted]
+
+    def settle(self, wanted: Wanted, result: TokenDelta | Exception) -> None:
+        """Ends a completion, unless it has ended or nobody waits for it."""
+        if wanted.is_open:
+            wanted.result = result
+            self._waiting[wanted].set()
 
     def abort(self) -> None:
         """Ends every completion with the finish reason `abort`."""
-        for wanted in [*self._results]:
-            self._settle(wanted, TokenDelta([], [], [], "abort"))
-
-    def _settle(self, wanted: Wanted, result: TokenDelta | Exception) -> None:
-        if wanted.is_open:
-            wanted.result = result
-            self._results[wanted].set()
+        for wanted in [*self._waiting]:
+            self.settle(wanted, TokenDelta([], [], [], "abort"))
 
     async def begin_run(self, run: str) -> None:
         """Changes the run. Tasks of the last one end, because their weights are no longer served."""
-        if run != self.run:
-            self.run = run
-            self.versions = []
-            self._put_back(self.tasks.drop_all())
-        await self._notify()
+        self.run = run
+        self.weights = None
+        self.versions = []
+        for wanted in self._waiting:
+            wanted.oldest = 0  # versions may begin anew
+            wanted.version = None
+        await self.put_back(self.tasks.every())
 
-    async def serve(self, version: int, versions: list[int]) -> None:
-        """Changes the weights of new tasks."""
-        self.newest = version
+    async def serve(self, weights: Weights, versions: list[int]) -> None:
+        """Changes the weights of new tasks. versions: all that can be audited."""
+        self.weights = weights
         self.versions = versions
-        await self._notify()
+        self._new_weights_at = self._clock()
+        await self.notify()
 
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    # --- who is there -----------------------------------------------------------------------------
+
+    @property
+    def active(self) -> set[str]:
+        """The addresses of the volunteers that get tasks, or have one."""
+        return self.presence.active(self.tasks.volunteers)
+
+    @property
+    def oldest_allowed(self) -> int:
+        """The oldest version that gets tasks. The one before counts only for a while after new weights."""
+        if self.weights is None:
+            return 0
+        is_late = self._clock() - self._new_weights_at > self.tasks.lease_s
+        return self.weights.version - (0 if is_late else self.rules.behind)
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that may sample a completion that is wanted from now on."""
+        if self.weights is None:
+            return 0
+        return max(self.oldest_allowed, self.presence.oldest(self.weights.version))
 
     # --- tasks ------------------------------------------------------------------------------------
 
     async def ask(self, asked: Ask, wait_s: float) -> OpenTask | None:
         """Returns a task for a volunteer, or None if there is none in time. Raises TaskError."""
-        address = asked.volunteer
-        self._check_pause(address)
-        self.presence.seen(address, asked.version)
-        if lost := self._lost(asked):
-            return lost
-        self.presence.begin_asking(address)
+        self._check(asked)
+        self.presence.begin_asking(asked.volunteer, asked.version)
         is_there = False
         try:
             async with asyncio.timeout(wait_s):
                 task = await self._next_task(asked)
             is_there = True
             return task
-        except (TimeoutError, TaskError) as error:
+        except TimeoutError:
             is_there = True
-            if isinstance(error, TaskError):
-                raise
             return None
         finally:
-            self.presence.end_asking(address, is_there)
+            self.presence.end_asking(asked.volunteer, is_there)
 
     async def _next_task(self, asked: Ask) -> OpenTask | None:
         """Waits for a task. Returns None if there are newer weights, which the volunteer can fetch now."""
-        newest = self.newest
+        weights = self.weights
         while True:
-            async with self._changed:
-                while not (self._may_sample(asked.version) and self.queue):
-                    if self.newest != newest:
-                        return None
-                    await self._changed.wait()
-            await asyncio.sleep(GATHER_S)
-            if task := self._grant(asked):
+            self._check(asked)
+            if task := await self._held(asked):
                 return task
+            if self.weights != weights:
+                return None
+            if self.queue.first(self._suits(asked)):
+                await asyncio.sleep(GATHER_S)
+                self._check(asked)
+                if task := await self._held(asked) or self._grant(asked):
+                    return task
+            else:
+                async with self._changed:
+                    await self._changed.wait()
 
-    def _check_pause(self, address: str) -> None:
-        if (pause_s := self.tasks.paused_s(address)) > 0:
+    def _check(self, asked: Ask) -> None:
+        """Raises TaskError, or NotAllowedError, if the volunteer gets no task as it asked."""
+        self.registry.allowed(asked.volunteer)
+        if (pause_s := self.tasks.paused_s(asked.volunteer)) > 0:
             why = f"too many tasks were not delivered: the next one in {pause_s:.0f} s"
             raise TaskError(429, "paused", why)
+        if asked.run != self.run:
+            raise TaskError(409, "other_run", f"the run is {self.run or 'not there yet'}: read /v1/run again")
+        if self.weights is None or not self.oldest_allowed <= asked.version <= self.weights.version:
+            newest = f"; the newest is {self.weights.version}" if self.weights else ""
+            raise TaskError(409, "update_first", f"version {asked.version} gets no tasks{newest}")
 
-    def _lost(self, asked: Ask) -> OpenTask | None:
-        """Returns a task that the volunteer has, and does not know: its answer or its process was lost."""
-        known = {*asked.open}
-        return next(
-            (
-                task
-                for task in self.tasks.of(asked.volunteer)
-                if task.name not in known and not task.uploaded and task.version == asked.version
-            ),
-            None,
-        )
+    def _suits(self, asked: Ask) -> Suits:
+        """Returns whether a completion may be given to a volunteer.
 
-    def _may_sample(self, version: int) -> bool:
-        """Returns False if the gateway's weights are older. Raises TaskError if they are too new."""
-        if not self.versions or version > self.newest:
-            return False
-        if version < self.newest - self.options.behind or version not in self.versions:
-            raise TaskError(409, "update_first", f"version {version} is too old; the newest is {self.newest}")
-        return True
+        Who did not deliver it gets it again only if nobody else is there: it could hope for another draw.
+        """
+        others = self.active - {asked.volunteer}
+        allowed = self.oldest_allowed
+
+        def suits(wanted: Wanted) -> bool:
+            if asked.version < wanted.oldest:
+                return False
+            if wanted.version is not None and wanted.version >= allowed and wanted.version != asked.version:
+                return False
+            return asked.volunteer not in wanted.tried or others <= wanted.tried
+
+        return suits
+
+    async def _held(self, asked: Ask) -> OpenTask | None:
+        """Returns the volunteer's open task, which it has not uploaded: it may have lost it.
+
+        If it has other weights now, the task goes back.
+        """
+        for task in self.tasks.of(asked.volunteer):
+            if not task.uploaded and task.version == asked.version:
+                return task
+            if not task.uploaded:
+                await self.give_back(task, "returned")
+        return None
 
     def _grant(self, asked: Ask) -> OpenTask | None:
-        if not self._may_sample(asked.version):
+        suits = self._suits(asked)
+        first = self.queue.first(suits)
+        if first is None:
             return None
-        members = self.queue.take(min(asked.room, self.options.task_size))
-        if not members:
-            return None
+        most = min(asked.room, self.rules.most_members(first.sampling.max_tokens))
+        members = self.queue.take(most, suits)
+        for wanted in members:
+            wanted.version = asked.version
         return self.tasks.grant(asked.volunteer, self.run, asked.version, members)
 
-    async def give_back(self, task: OpenTask, kind: str) -> float:
-        """Ends a task that was returned or has expired. Returns the pause of its volunteer, in seconds."""
-        pause_s = self.tasks.give_back(task)
-        self.registry.note(kind, task.volunteer, {"task": task.name})
-        self._put_back([task])
-        await self._notify()
-        return pause_s
+    # --- tasks that end ---------------------------------------------------------------------------
 
-    def _put_back(self, tasks: list[OpenTask]) -> None:
+    async def give_back(self, task: OpenTask, kind: str) -> None:
+        """Ends a task that was returned or has expired, which counts against its volunteer."""
+        self.tasks.give_back(task)
+        for wanted in task.members:
+            wanted.tried.add(task.volunteer)
+        await self.put_back([task])
+        try:
+            self.registry.note(kind, task.volunteer, {"task": task.name})
+        except sqlite3.Error:
+            log.exception("the ledger lacks that task %s was %s", task.name, kind)
+
+    async def put_back(self, tasks: Iterable[OpenTask]) -> None:
+        """Ends tasks, and queues what is still wanted of them."""
         for task in tasks:
+            if task.is_over:
+                continue
+            task.is_over = True
+            self.tasks.drop(task)
             for wanted in task.members:
                 if wanted.is_open:
                     self.queue.put(wanted)
+        await self.notify()
+
+    async def notify(self) -> None:
+        """Wakes every volunteer that waits for a task."""
+        async with self._changed:
+            self._changed.notify_all()
 
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(EXPIRY_EVERY_S)
-            for task in self.tasks.expired():
-                log.info("task %s of volunteer %s has expired", task.name, task.volunteer)
-                with contextlib.suppress(Exception):
-                    await self.give_back(task, "expired")
+            for task in self.tasks.every():
+                try:
+                    await self._look_at(task)
+                except Exception:
+                    log.exception("task %s of volunteer %s is looked at again", task.name, task.volunteer)
 
-    # --- uploads ----------------------------------------------------------------------------------
-
-    def is_known(self, body: bytes) -> bool:
-        """Returns True if these very bytes were uploaded before: they get the same answer."""
-        return hashlib.sha256(body).hexdigest() in self._uploads
-
-    async def upload(self, upload: Upload, body: bytes) -> int:
-        """Audits an upload. Returns the number of accepted completions. Raises TaskError.
-
-        body: the envelope, which is kept if it is refused.
-        """
-        began = monotonic()
-        digest = hashlib.sha256(body).hexdigest()
-        if digest not in self._uploads:
-            task = self.open_task(upload.task, upload.volunteer)
-            if self.auditor.waiting >= self.options.most_uploads:
-                raise TaskError(503, "overloaded", "too many uploads wait for the audit: send it again later")
-            self._uploads[digest] = asyncio.create_task(self._decide(task, upload, body))
-            while len(self._uploads) > REMEMBERED_ANSWERS:
-                self._uploads.popitem(last=False)
-            self.uploaded_bytes += len(body)
+    async def _look_at(self, task: OpenTask) -> None:
+        """Ends a task that has expired, or whose volunteer was put out."""
+        if self.tasks.has_expired(task):
+            log.info("task %s of volunteer %s has expired", task.name, task.volunteer)
+            await self.give_back(task, "expired")
+            return
         try:
-            return await asyncio.shield(self._uploads[digest])
-        finally:
-            self.answer_times.append(monotonic() - began)
-
-    async def _decide(self, task: OpenTask, upload: Upload, body: bytes) -> int:
-        task.uploaded = True
-        try:
-            refusal = self.auditor.look(task, upload.members)
-            verdict = Verdict(refusal) if refusal else await self._audited(task, upload.members)
-        except BaseException:
-            task.uploaded = False
-            raise
-        self.presence.seen(upload.volunteer)
-        if verdict.is_stale or task.run != self.run:
-            self.tasks.close(task)
-            self._put_back([task])
-            await self._notify()
-            raise TaskError(410, "stale", f"the weights of version {task.version} are no longer served")
-        volunteer = self.registry.get(upload.volunteer)
-        refusal = verdict.refusal or self._near_misses(volunteer, verdict)
-        if refusal:
-            await self._refuse(task, refusal, body)
-        return self._accept(task, upload.members, verdict)
-
-    def open_task(self, name: str, volunteer: str) -> OpenTask:
-        """Raises TaskError unless the task is this volunteer's and open."""
-        task = self.tasks.find(name, volunteer)
-        if task is None or task.uploaded:
-            raise TaskError(410, "ticket", "this task is not yours, or no longer open")
-        return task
-
-    async def refuse_schema(self, name: str, volunteer: str, why: str, body: bytes) -> None:
-        """Refuses an upload that is signed, and has another form. Raises TaskError."""
-        await self._refuse(self.open_task(name, volunteer), Refusal("schema", why), body)
-
-    async def _audited(self, task: OpenTask, made: list[Made]) -> Verdict:
-        try:
-            return await self.auditor.audit(task, made)
-        except Exception as error:
-            log.exception("task %s could not be audited", task.name)
-            self.tasks.close(task)
-            for wanted in task.members:
-                tries = self._failures[wanted] = self._failures.get(wanted, 0) + 1
-                if tries >= AUDIT_TRIES:
-                    why = f"the completion could not be audited {tries} times: {type(error).__name__}"
-                    self._settle(wanted, ContractError(ErrorCode.ENGINE_FAILED, why))
-            self._put_back([task])
-            await self._notify()
-            raise TaskError(
-                503, "audit_failed", "the gateway could not audit it; take another task"
-            ) from error
-
-    def _near_misses(self, volunteer: Volunteer, verdict: Verdict) -> Refusal | None:
-        tokens = volunteer.tokens + verdict.tokens
-        missed = volunteer.near_misses + verdict.near_misses
-        return self.auditor.unless_off(checks.near_misses(tokens, missed, self._allowed))
-
-    async def _refuse(self, task: OpenTask, refusal: Refusal, body: bytes) -> None:
-        """Records a refusal, and keeps the upload as evidence. Raises TaskError."""
-        digest = hashlib.sha256(body).hexdigest()
-        write_atomically(self.options.refused / f"{task.name}.json", body, 0o600)
-        self.tasks.close(task)
-        entry = {"task": task.name, "check": refusal.check, "why": refusal.why, "upload": digest}
-        penalty = PENALTIES[refusal.check]
-        why = f"check {refusal.check} failed in task {task.name}: {refusal.why}"
-        state = self.registry.refuse(task.volunteer, entry, penalty, why)
-        log.warning("volunteer %s, now %s: %s", task.volunteer, state, why)
-        if state == "slashed":
+            self.registry.allowed(task.volunteer)
+        except NotAllowedError:
             self.presence.gone(task.volunteer)
-            self._put_back(self._take_all_of(task.volunteer))
-        self._put_back([task])
-        await self._notify()
-        raise TaskError(403 if state == "slashed" else 422, refusal.check, why)
-
-    def _take_all_of(self, volunteer: str) -> list[OpenTask]:
-        every = self.tasks.of(volunteer)
-        for task in every:
-            self.tasks.close(task)
-        return every
-
-    def _accept(self, task: OpenTask, made: list[Made], verdict: Verdict) -> int:
-        self.tasks.close(task)
-        members = [
-            {
-                "prompt": sha256_of_ids(wanted.prompt),
-                "ids": sha256_of_ids(one.token_ids),
-                "key": wanted.key.hex(),
-            }
-            for wanted, one in zip(task.members, made, strict=True)
-        ]
-        sampling = task.members[0].sampling
-        entry = {
-            "task": task.name,
-            "run": task.run,
-            "version": task.version,
-            "temperature": str(sampling.temperature),
-            "max_tokens": sampling.max_tokens,
-            "members": members,
-        }
-        self.registry.accept(task.volunteer, entry, len(made), verdict.tokens, verdict.near_misses)
-        for wanted, one, logprobs in zip(task.members, made, verdict.logprobs, strict=True):
-            versions = [task.version] * len(one.token_ids)
-            self._settle(wanted, TokenDelta(one.token_ids, logprobs, versions, one.finish_reason))
-        return len(made)
+            await self.put_back([task])

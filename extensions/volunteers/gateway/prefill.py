@@ -10,6 +10,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 LOGITS_ROWS = 128  # rows of logits that are in memory at one time
+ROWS_AGAIN = 1024  # the same of models that read a whole sequence again for each chunk of rows
 BATCH_TOKENS = 8192  # padding included
 ALIKE = 0.5  # shortest sequence of a batch, as a share of its longest
 
@@ -55,7 +56,7 @@ def _of_batch(
     continues = _continues(model)
     cache = None
     begin = 0
-    step = max(1, LOGITS_ROWS // len(batch))
+    step = max(1, (LOGITS_ROWS if continues else ROWS_AGAIN) // len(batch))
     for end in range(first + step, tokens.shape[1] - 1 + step, step):
         end = min(end, tokens.shape[1] - 1)
         kept = end - max(begin, first)
@@ -97,7 +98,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     batch: list[int] = []
     longest = 0
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        full = longest * (len(batch) + 1) > BATCH_TOKENS
+        full = longest * (len(batch) + 1) > BATCH_TOKENS or len(batch) == LOGITS_ROWS
         if batch and (full or lengths[i] < ALIKE * longest):
             yield batch
             batch = []

@@ -20,12 +20,16 @@ class Presence:
         if version is not None:
             self._version[volunteer] = version
 
-    def begin_asking(self, volunteer: str) -> None:
+    def begin_asking(self, volunteer: str, version: int) -> None:
+        """version: with which it samples."""
+        self.seen(volunteer, version)
         self._asking[volunteer] += 1
 
     def end_asking(self, volunteer: str, is_there: bool) -> None:
         """is_there: False if its connection broke."""
         self._asking[volunteer] -= 1
+        if not self._asking[volunteer]:
+            del self._asking[volunteer]
         if is_there:
             self.seen(volunteer)
         else:
@@ -39,9 +43,9 @@ class Presence:
         """Returns who asks, has a task, or was heard of a moment ago."""
         now = self._clock()
         recent = {volunteer for volunteer, at in self._seen.items() if now - at <= ACTIVE_S}
-        return recent | {v for v, count in self._asking.items() if count > 0} | {*with_task}
+        return recent | {*self._asking} | {*with_task}
 
-    def oldest(self, newest: int, behind: int, with_task: Collection[str] = ()) -> int:
-        """Returns the oldest version that an active volunteer samples with, at least `newest - behind`."""
-        versions = [self._version.get(volunteer, newest) for volunteer in self.active(with_task)]
-        return max(newest - behind, min([newest, *versions]))
+    def oldest(self, newest: int) -> int:
+        """Returns the oldest version with which an active volunteer last asked, at most `newest`."""
+        versions = [self._version.get(volunteer, newest) for volunteer in self.active()]
+        return min([newest, *versions])

@@ -15,12 +15,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from contracts.channel import PublicKey
+from contracts.support.messages import printable
 from extensions.stored_weights.store.errors import StoreError
 from extensions.stored_weights.store.signing import SigningKey, unverified
 from extensions.volunteers.gateway import ledger
 from extensions.volunteers.gateway.pool import Pool, TaskError
 from extensions.volunteers.gateway.registry import NotAllowedError, Volunteer, address_of
 from extensions.volunteers.gateway.tasks import OpenTask
+from extensions.volunteers.gateway.uploads import ENVELOPE_BYTES, Uploads
 from extensions.volunteers.messages import (
     GATEWAY_TYPE,
     VOLUNTEER_TYPE,
@@ -46,10 +48,7 @@ from extensions.volunteers.messages import (
 from inference_adapters.streaming import until_disconnect
 
 POLL_S = 20.0  # longest wait for a task
-ENVELOPE_BYTES = 4096  # of a request without completions
-MEMBER_BYTES = 512  # of a completion without its tokens
-TOKEN_BYTES = 64  # of a token and its log-probability, as base64 of JSON
-LEDGER_ENTRIES = 1000
+LEDGER_ENTRIES = 20
 
 M = TypeVar("M", bound=Message)
 
@@ -66,15 +65,22 @@ class PublicRoutes:
     """The routes. describe_run: returns what volunteers need to know about the run."""
 
     def __init__(
-        self, pool: Pool, key: SigningKey, life: str, describe_run: Callable[[], Run], poll_s: float = POLL_S
+        self,
+        pool: Pool,
+        uploads: Uploads,
+        key: SigningKey,
+        life: str,
+        describe_run: Callable[[], Run],
+        poll_s: float = POLL_S,
     ):
         self._pool = pool
+        self._uploads = uploads
         self._registry = pool.registry
         self._key = key
         self._life = life
         self._describe_run = describe_run
         self._poll_s = poll_s
-        self._counters: dict[str, int] = {}  # the last one of each volunteer
+        self._counters: dict[str, int] = {}  # the last one of each registered volunteer
 
     def app(self) -> Starlette:
         """Returns the ASGI app."""
@@ -90,7 +96,7 @@ class PublicRoutes:
                 Route(task, self._answering(self._upload), methods=["PUT"]),
                 Route(task, self._answering(self._return), methods=["DELETE"]),
             ],
-            exception_handlers={HTTPException: _http_error},
+            exception_handlers={HTTPException: _http_error, Exception: _http_error},
         )
 
     # --- open to everybody ------------------------------------------------------------------------
@@ -102,7 +108,7 @@ class PublicRoutes:
         return self._signed(self._describe_run())
 
     async def _ledger(self, request: Request) -> Response:
-        """Lines: the signed head, then entries from the number `from` on, at most 1,000."""
+        """Lines: the signed head, then entries from the number `from` on, at most 20."""
         first = request.query_params.get("from", "1")
         if not first.isascii() or not first.isdigit() or len(first) > 15:
             return _error(400, "bad_request", "from: the number of the first entry")
@@ -119,9 +125,8 @@ class PublicRoutes:
         """Returns an endpoint that turns refusals into answers."""
 
         async def endpoint(request: Request) -> Response:
-            body = await request.body()
             try:
-                answer = await route(request, body)
+                answer = await route(request, await request.body())
             except CounterError as error:
                 return _error(401, "counter", str(error), last=error.last)
             except TaskError as error:
@@ -133,86 +138,73 @@ class PublicRoutes:
         return endpoint
 
     async def _register(self, request: Request, body: bytes) -> Standing:
-        message = self._opened(body, Register, None)
+        try:
+            key = _own_key(unverified(body))
+        except (StoreError, ValueError, RecursionError) as error:
+            raise _bad(error) from None
+        message = _opened(body, key, Register)
+        self._check_life(message)  # there is no counter: whoever is registered is not registered again
         return self._standing(self._registry.register(message))
 
     async def _me(self, request: Request, body: bytes) -> Standing:
-        message = self._opened(body, Me, self._sender(body))
+        message = self._taken(body, Me)
         return self._standing(self._registry.get(message.volunteer))
 
     async def _ask(self, request: Request, body: bytes) -> Granted | None:
-        asked = self._opened(body, Ask, self._sender(body))
+        asked = self._taken(body, Ask)
 
         async def work() -> Granted:
             task = await self._pool.ask(asked, self._poll_s)
-            return Granted(task and self._task(task), self._pool.newest)
+            return Granted(task and self._task(task), self._pool.weights)
 
         return await until_disconnect(request.receive, work())
 
     async def _upload(self, request: Request, body: bytes) -> Accepted:
-        volunteer = self._sender(body)
+        """There is no counter: a task is uploaded once, and the same bytes get the same answer."""
         name = request.path_params["task"]
-        payload = _verified(body, volunteer.key)
-        if not self._pool.is_known(body):
-            self._use_counter(body)
-            task = self._pool.open_task(name, volunteer.address)
-            if len(body) > _most_bytes(task):
-                raise TaskError(413, "size", f"{len(body)} bytes; this task has at most {_most_bytes(task)}")
+        sender = self._sender(body)
+        payload = _verified(body, sender.key)
+        head = _head(body)
+        if (head.action, head.task) != ("upload", name):
+            raise TaskError(400, "bad_request", "this is no upload of the task in the URL")
+        self._check_life(head)
         try:
-            upload = decoded(payload, Upload)
+            upload: Upload | str = decoded(payload, Upload)
         except MessageError as error:
-            await self._pool.refuse_schema(name, volunteer.address, str(error)[:500], body)
-            raise
-        if upload.task != name:
-            raise TaskError(400, "bad_request", "the message names another task than the URL")
-        return Accepted(await self._pool.upload(upload, body))
+            upload = str(error)[:500]
+        return Accepted(await self._uploads.answer(name, sender.address, body, upload))
 
     async def _return(self, request: Request, body: bytes) -> Standing:
-        message = self._opened(body, Return, self._sender(body))
+        message = self._taken(body, Return)
         if message.task != request.path_params["task"]:
             raise TaskError(400, "bad_request", "the message names another task than the URL")
-        task = self._pool.open_task(message.task, message.volunteer)
-        await self._pool.give_back(task, "returned")
+        await self._pool.give_back(self._uploads.open_task(message.task, message.volunteer), "returned")
         return self._standing(self._registry.get(message.volunteer))
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def _opened(self, body: bytes, kind: type[M], sender: Volunteer | None) -> M:
-        """Returns the message. sender: who has signed it; None: the key in the message. Raises TaskError."""
+    def _taken(self, body: bytes, kind: type[M]) -> M:
+        """Returns a message of a registered volunteer, which is taken once. Raises TaskError."""
         if len(body) > ENVELOPE_BYTES:
-            raise TaskError(413, "size", f"{len(body)} bytes; a message has at most {ENVELOPE_BYTES}")
-        try:
-            key = sender.key if sender else _own_key(unverified(body))
-            message = decoded(_verified(body, key), kind)
-        except (StoreError, ValueError) as error:
-            raise TaskError(400, "bad_request", str(error)[:500]) from None
-        if message.volunteer != key.id:
-            raise TaskError(401, "signature", "the message names another volunteer than its key")
-        self._use_counter(body)
+            raise TaskError(413, "too_large", f"{len(body)} bytes; a message has at most {ENVELOPE_BYTES}")
+        message = _opened(body, self._sender(body).key, kind)
+        self._check_life(message)
+        last = self._counters.get(message.volunteer, -1)
+        if message.counter <= last:
+            raise CounterError(last)
+        self._counters[message.volunteer] = message.counter
         return message
 
     def _sender(self, body: bytes) -> Volunteer:
         """Returns the volunteer that a message names; its signature is not verified yet. Raises TaskError."""
-        volunteer = self._registry.allowed(self._head(body).volunteer)
+        volunteer = self._registry.allowed(_head(body).volunteer)
         if volunteer is None:
-            raise TaskError(401, "signature", "this volunteer is not registered: join with an invite")
+            raise TaskError(401, "unknown", "this volunteer is not registered: join with an invite")
         return volunteer
 
-    def _head(self, body: bytes) -> Head:
-        try:
-            return msgspec.json.decode(unverified(body), type=Head)
-        except (StoreError, msgspec.MsgspecError) as error:
-            raise TaskError(400, "bad_request", str(error)[:500]) from None
-
-    def _use_counter(self, body: bytes) -> None:
-        """Raises TaskError if a message is of another start of the gateway, or was sent before."""
-        head = self._head(body)
-        if head.life != self._life:
+    def _check_life(self, message: Message | Head) -> None:
+        if message.life != self._life:
             raise TaskError(401, "life", "the gateway has started anew: read /v1/run again")
-        last = self._counters.get(head.volunteer, -1)
-        if head.counter <= last:
-            raise CounterError(last)
-        self._counters[head.volunteer] = head.counter
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -247,12 +239,22 @@ class PublicRoutes:
         )
 
 
-def most_upload_bytes(task_size: int, max_tokens: int) -> int:
-    return ENVELOPE_BYTES + task_size * (MEMBER_BYTES + max_tokens * TOKEN_BYTES)
+def _head(body: bytes) -> Head:
+    try:
+        return msgspec.json.decode(unverified(body), type=Head)
+    except (StoreError, ValueError, RecursionError) as error:
+        raise _bad(error) from None
 
 
-def _most_bytes(task: OpenTask) -> int:
-    return most_upload_bytes(len(task.members), task.members[0].sampling.max_tokens)
+def _opened(body: bytes, key: PublicKey, kind: type[M]) -> M:
+    """Returns the message that a key has signed, and that names the key. Raises TaskError."""
+    try:
+        message = decoded(_verified(body, key), kind)
+    except MessageError as error:
+        raise _bad(error) from None
+    if message.volunteer != key.id:
+        raise TaskError(401, "signature", "the message names another volunteer than its key")
+    return message
 
 
 def _verified(body: bytes, key: PublicKey) -> bytes:
@@ -267,6 +269,11 @@ def _own_key(payload: bytes) -> PublicKey:
     """Returns the key in a registration, which has signed it."""
     message = msgspec.json.decode(payload, type=Register)
     return PublicKey(id=address_of(message.public_key), ed25519=message.public_key)
+
+
+def _bad(error: Exception) -> TaskError:
+    why = error.reason if isinstance(error, StoreError) else str(error)
+    return TaskError(400, "bad_request", printable(why)[:500])
 
 
 def _error(status: int, code: str, why: str, **more: int) -> Response:

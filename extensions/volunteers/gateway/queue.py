@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from contracts.inference import SamplingParameters, TokenDelta
@@ -13,12 +14,18 @@ Group = tuple[float, int, tuple[int, ...]]  # of completions that may be in one 
 class Wanted:
     """A completion that is wanted. It keeps its place in the queue, and its key, whoever makes it.
 
-    key: of its draws. result: set once, by the gateway: a delta, or an error.
+    key: of its draws. oldest: the oldest version that may sample it. version: with which it was given first;
+    while that gets tasks, it is given with no other. tried: who did not deliver it. failures: of its audits.
+    result: set once, by the gateway: a delta, or an error.
     """
 
     prompt: list[int]
     sampling: SamplingParameters
     key: bytes
+    oldest: int = 0
+    version: int | None = None
+    tried: set[str] = field(default_factory=set)
+    failures: int = 0
     number: int = field(default_factory=itertools.count().__next__)  # smaller: waits longer
     result: TokenDelta | Exception | None = None
     given_up: bool = False  # True if nobody waits for it any more
@@ -33,6 +40,9 @@ class Wanted:
         return sampling.temperature, sampling.max_tokens, sampling.stop_token_ids
 
 
+Suits = Callable[[Wanted], bool]
+
+
 class CompletionQueue:
     """A queue that gives completions of one group at a time. A completion that is put back is first again."""
 
@@ -42,39 +52,32 @@ class CompletionQueue:
     def put(self, wanted: Wanted) -> None:
         heapq.heappush(self._groups.setdefault(wanted.group, []), (wanted.number, wanted))
 
-    def take(self, most: int) -> list[Wanted]:
-        """Returns up to `most` completions of the group that waits longest, and removes them."""
-        self._drop_given_up()
-        if not self._groups:
+    def first(self, suits: Suits) -> Wanted | None:
+        """Returns the completion that waits longest of those that suit, or None."""
+        found = min(self._suitable(suits), default=None)
+        return found and found[1]
+
+    def take(self, most: int, suits: Suits) -> list[Wanted]:
+        """Removes and returns up to `most` completions that suit, of the group of the first one."""
+        first = self.first(suits)
+        if first is None:
             return []
-        group = min(self._groups, key=lambda each: self._groups[each][0][0])
         taken: list[Wanted] = []
-        heap = self._groups[group]
-        while heap and len(taken) < most:
-            _, wanted = heapq.heappop(heap)
-            if wanted.is_open:
+        left: list[tuple[int, Wanted]] = []
+        for number, wanted in sorted(self._groups.pop(first.group)):
+            if not wanted.is_open:
+                continue
+            if suits(wanted) and len(taken) < most:
                 taken.append(wanted)
-        if not heap:
-            del self._groups[group]
+            else:
+                left.append((number, wanted))
+        if left:
+            self._groups[first.group] = left  # sorted, and so a heap
         return taken
+
+    def _suitable(self, suits: Suits) -> Iterator[tuple[int, Wanted]]:
+        for heap in self._groups.values():
+            yield from (each for each in heap if each[1].is_open and suits(each[1]))
 
     def __len__(self) -> int:
         return sum(wanted.is_open for heap in self._groups.values() for _, wanted in heap)
-
-    def __bool__(self) -> bool:
-        self._drop_given_up()
-        return bool(self._groups)
-
-    def _drop_given_up(self) -> None:
-        """Removes the first ones of each group that nobody waits for."""
-        for group, heap in [*self._groups.items()]:
-            while heap and not heap[0][1].is_open:
-                heapq.heappop(heap)
-            if not heap:
-                del self._groups[group]
-
-    def drain(self) -> list[Wanted]:
-        """Removes and returns all completions."""
-        every = [wanted for heap in self._groups.values() for _, wanted in heap]
-        self._groups.clear()
-        return every

@@ -77,6 +77,8 @@ class Registry:
         address = address_of(message.public_key)
         if known := self.find(address):
             self._check(known)
+            if known.public_key != message.public_key:
+                raise NotAllowedError("another key has this address: make a new one")
             return known
         invite = hash_of_secret(message.invite)
         with self.database.transaction() as connection:
@@ -96,8 +98,7 @@ class Registry:
                 "VALUES (?, ?, ?, ?, ?, ?)",
                 (address, message.public_key, invite, row["label"], message.software, message.device),
             )
-            body = {"public_key": message.public_key, "label": row["label"]}
-            ledger.append(connection, "registered", address, body)
+            ledger.append(connection, "registered", address, {"public_key": message.public_key})
         return self.get(address)
 
     # --- volunteers -------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class Registry:
         )
         why = f"volunteer {volunteer.address} was {state}"
         connection.execute("UPDATE invites SET revoked = ? WHERE hash = ?", (why, volunteer.invite))
-        ledger.append(connection, state, volunteer.address, {"reason": reason})
+        ledger.append(connection, state, volunteer.address, {"reason": reason if state == "slashed" else ""})
 
     def restore(self, address: str) -> None:
         """Lets a volunteer in again, with no strike and no near miss. Its invite stays revoked."""

@@ -18,7 +18,8 @@ LONGEST_PAUSE_S = 86400.0
 class OpenTask:
     """A task that a volunteer has.
 
-    members: all of it, those included that nobody waits for any more. uploaded: while its upload is audited.
+    members: all of it, those included that nobody waits for any more. uploaded: once an upload of it is
+    audited. is_over: once its completions were queued again.
     """
 
     name: str
@@ -28,6 +29,7 @@ class OpenTask:
     members: list[Wanted]
     expires_at: float
     uploaded: bool = False
+    is_over: bool = False
 
 
 @dataclass
@@ -66,6 +68,16 @@ class Tasks:
     def of(self, volunteer: str) -> list[OpenTask]:
         return [task for task in self._open.values() if task.volunteer == volunteer]
 
+    def named(self, name: str) -> OpenTask | None:
+        return self._open.get(name)
+
+    def every(self) -> list[OpenTask]:
+        return [*self._open.values()]
+
+    def drop(self, task: OpenTask) -> None:
+        """Ends a task without a consequence for its volunteer."""
+        self._open.pop(task.name, None)
+
     @property
     def volunteers(self) -> set[str]:
         """The volunteers that have a task."""
@@ -93,16 +105,9 @@ class Tasks:
             conduct.pause_s = min(2 * conduct.pause_s, LONGEST_PAUSE_S)
         return self.paused_s(task.volunteer)
 
-    def drop_all(self) -> list[OpenTask]:
-        """Ends all tasks without a consequence, because their weights are no longer the run's."""
-        every = [*self._open.values()]
-        self._open.clear()
-        return every
-
-    def expired(self) -> list[OpenTask]:
-        """Returns the tasks whose time is over, except for those that are audited. They are still open."""
-        now = self._clock()
-        return [task for task in self._open.values() if task.expires_at <= now and not task.uploaded]
+    def has_expired(self, task: OpenTask) -> bool:
+        """Returns True if the task's time is over, and it is not being audited."""
+        return task.expires_at <= self._clock() and not task.uploaded
 
     def paused_s(self, volunteer: str) -> float:
         """Returns for how many seconds the volunteer gets no task."""

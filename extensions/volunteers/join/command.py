@@ -19,16 +19,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 from contracts.support.files import write_atomically
+from contracts.support.messages import printable
 from contracts.support.terminal import print_any_text
 from extensions.stored_weights.store.errors import StoreError
 from extensions.stored_weights.store.signing import SigningKey
 from extensions.volunteers.join.gateway_client import AwayError, GatewayClient, RefusedError
-from extensions.volunteers.join.local_server import LocalServer, ServerError, interpreter
-from extensions.volunteers.join.model_copy import TooLargeError
-from extensions.volunteers.join.volunteer import PutOutError, Volunteer
+from extensions.volunteers.join.local_server import LocalServer, ServerError
+from extensions.volunteers.join.model_copy import TooLargeError, UnsafeError
+from extensions.volunteers.join.volunteer import AGAIN, FIRST_PAUSE_S, LONGEST_PAUSE_S, PutOutError, Volunteer
 from extensions.volunteers.link import Link, link_of
-from extensions.volunteers.messages import MAX_ROOM, Run
+from extensions.volunteers.messages import MAX_ROOM, Run, Standing
 from pipelinerl.clients.http_session import open_session
+
+log = logging.getLogger(__name__)
 
 ENGINES = ("transformers", "vllm")
 KEY = "volunteer.key"
@@ -50,11 +53,12 @@ def join(argv: Sequence[str]) -> None:
         AwayError,
         ServerError,
         TooLargeError,
+        UnsafeError,
         StoreError,
     ) as error:
         sys.exit(f"join: {error}")
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("the task was given back; start it again here to go on", flush=True)
+        print("ended; start it again in this directory to go on", flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,12 +68,14 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("link", nargs="?", help="invite link, https://HOST/#TOKEN; at the first start")
-    parser.add_argument(
-        "--directory", type=Path, default=Path("volunteer"), help="of key and weights; one for each machine"
-    )
-    parser.add_argument("--engine", choices=ENGINES, default="transformers", help="adapter of its own server")
+    directory = "of key and weights, one for each machine; by default ./volunteer"
+    parser.add_argument("--directory", type=Path, default=Path("volunteer"), help=directory)
+    engine = "adapter of its own server; by default %(default)s"
+    parser.add_argument("--engine", choices=ENGINES, default="transformers", help=engine)
     parser.add_argument("--python", help="interpreter of the engine, for example .venv-vllm/bin/python")
-    parser.add_argument("--room", type=int, default=16, help="completions that it makes at one time")
+    parser.add_argument(
+        "--room", type=int, default=16, help="completions that it makes at one time; by default 16"
+    )
     parser.add_argument(
         "--server-option",
         action="append",
@@ -91,21 +97,39 @@ async def _work(args: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     async with open_session(None) as session:
         gateway = GatewayClient(session, link.url, link.gateway, key)
-        run = await gateway.run()
+        standing = await _registered(gateway, link)
         if link.secret:
-            standing = await gateway.register(link.secret, *_software())
             _keep(args.directory, link)
-        else:
-            standing = await gateway.me()
-        print(f"volunteer {standing.volunteer} ({standing.label}) works for {link.url}", flush=True)
-        print(f"the run has version {run.version}" if run.run else "the run has not begun", flush=True)
+        print(
+            f"volunteer {standing.volunteer} ({printable(standing.label)}) works for {link.url}", flush=True
+        )
 
         def make_server(model: Path, run: Run) -> LocalServer:
             options = ["--dtype", run.dtype, *args.server_option]
             module = f"inference_adapters.{args.engine}"
-            return LocalServer(interpreter(args.python), module, model, args.directory / "weights", options)
+            return LocalServer(
+                args.python or sys.executable, module, model, args.directory / "weights", options
+            )
 
         await Volunteer(gateway, args.directory, make_server, args.room).work()
+
+
+async def _registered(gateway: GatewayClient, link: Link) -> Standing:
+    """Registers with the link, or says hello again. It waits for a gateway that is away."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            await gateway.run()
+            if link.secret:
+                return await gateway.register(link.secret, *_software())
+            return await gateway.me()
+        except AwayError as error:
+            log.warning("%s; tried again in %.1f s", error, pause_s)
+        except RefusedError as error:
+            if error.word not in AGAIN:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def _link(args: argparse.Namespace) -> Link:

@@ -7,6 +7,8 @@ import aiohttp
 import msgspec
 
 from contracts.channel import PublicKey
+from contracts.limits import MAX_INTEGER
+from contracts.support.messages import printable
 from extensions.stored_weights.store.signing import SigningKey
 from extensions.volunteers.messages import (
     GATEWAY_TYPE,
@@ -86,11 +88,10 @@ class GatewayClient:
     async def me(self) -> Standing:
         return await self._send("POST", "/v1/me", Me, Standing, ANSWER_S)
 
-    async def ask(self, version: int, room: int, held: list[str]) -> Granted:
-        """Returns a task, or none after a while. held: names of the tasks that the volunteer has."""
-        return await self._send(
-            "POST", "/v1/tasks", Ask, Granted, POLL_S, version=version, room=room, open=held
-        )
+    async def ask(self, run: str, version: int, room: int) -> Granted:
+        """Returns a task, or none after a while; the volunteer's open task again, if it has one."""
+        asked = {"run": run, "version": version, "room": room}
+        return await self._send("POST", "/v1/tasks", Ask, Granted, POLL_S, **asked)
 
     async def upload(self, task: str, members: list[Any]) -> Accepted:
         """Uploads a task. If the answer is lost, the same bytes are sent again, and get the same answer."""
@@ -153,8 +154,8 @@ def _refusal(status: int, body: bytes) -> Exception:
     try:
         error = msgspec.json.decode(body)["error"]
         last = error.get("last")
-        is_counter = error["code"] == "counter" and isinstance(last, int)
-        message = str(error["message"])[:1000]
-        return RefusedError(status, str(error["code"]), message, last if is_counter else None)
+        is_counter = error["code"] == "counter" and isinstance(last, int) and 0 <= last < MAX_INTEGER - 1
+        message = printable(str(error["message"]))[:1000]
+        return RefusedError(status, printable(str(error["code"])), message, last if is_counter else None)
     except (ValueError, KeyError, TypeError):
-        return AwayError(f"the gateway answered {status}")
+        return AwayError(f"what answers is no gateway: status {status}")

@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import secrets
-import sys
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +15,11 @@ import msgspec
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
 from contracts.inference import ContractInfo
 from contracts.support.die_with_parent import die_with_parent
+from contracts.support.locations import Location
+from contracts.support.messages import printable
 from contracts.support.ports import ReservedPort
 from contracts.support.token import TOKEN_VARIABLE
-from extensions.stored_weights.store.manifest import LatestVersion
-from extensions.volunteers.messages import Made, Run, Task
+from extensions.volunteers.messages import Made, Run, Task, Weights
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import NO_ANSWER, ServerControl
 
@@ -28,13 +28,17 @@ log = logging.getLogger(__name__)
 CHANNELS = "extensions.stored_weights.channels.StoredChannels"
 START_S = 1800.0
 POLL_S = 0.2
-UPDATE_S = 3600.0
+UPDATE_S = 300.0  # then the newest version is asked for again
 LAST_LINES = 20  # of a server's output, which are shown if it ends
 NEEDED = ("prescribed_draws", "relay")  # capabilities
 
 
 class ServerError(Exception):
     """The volunteer's own server does not start, or does not do what it must; the message is one line."""
+
+
+class WeightsError(Exception):
+    """A version could not be fetched or loaded; a later one may be."""
 
 
 class LocalServer:
@@ -53,21 +57,15 @@ class LocalServer:
         self.run = ""
         self.sources: list[str] = []
         self.info: ContractInfo | None = None
-        self.version: int | None = None  # of the run's weights; None before the first one
+        self.weights: Weights | None = None  # of the run; None before the first ones
 
     async def start(self, sources: Sequence[str]) -> None:
         """Starts the server, and waits until it is ready. Raises ServerError."""
         self.sources = list(sources)
         with ReservedPort() as port:
             self._url = f"http://127.0.0.1:{port.number}"
-            options = [
-                "--port",
-                str(port.number),
-                "--weight-channels",
-                CHANNELS,
-                "--weight-sources",
-                *sources,
-            ]
+            options = ["--port", str(port.number), "--weight-channels", CHANNELS]
+            options += ["--weight-sources", *map(_source, sources)]
             options += ["--weight-directory", str(self._directory)]
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -148,26 +146,26 @@ class LocalServer:
             )
         )
         self.run = run.run
-        self.version = None
+        self.weights = None
 
-    async def update(self, latest: LatestVersion) -> None:
-        """Makes the server serve a version. Raises ServerError, or one of `NO_ANSWER`."""
+    async def update(self, weights: Weights) -> None:
+        """Makes the server serve a version. Raises WeightsError, or one of `NO_ANSWER`."""
         request = ChannelUpdateRequest(
             run=self.run,
             epoch=self._epoch,
-            version=latest.version,
-            manifest_sha256=latest.manifest_sha256,
+            version=weights.version,
+            manifest_sha256=weights.manifest_sha256,
             kv_cache="recompute" if "recompute" in self.info.kv_cache else "keep",
             timeout_s=UPDATE_S,
         )
         await self._control.request_weight_update(request)
         state = "receiving"
         while state == "receiving":
-            status = await self._control.weight_update(latest.version, 20.0)
+            status = await self._control.weight_update(weights.version, 20.0)
             state = status.state
         if state != "live":
-            raise ServerError(f"version {latest.version} could not be loaded: {status.error}")
-        self.version = latest.version
+            raise WeightsError(f"version {weights.version} could not be loaded: {status.error}")
+        self.weights = weights
 
     # --- completions ------------------------------------------------------------------------------
 
@@ -192,10 +190,16 @@ class LocalServer:
         return [_made(choice) for choice in choices]
 
 
+def _source(url: str) -> str:
+    """Raises ServerError for what is no URL of a source: a gateway must not bring options to a server."""
+    try:
+        if Location.of(url).scheme == "file":
+            raise ValueError(f"{url}: a relay is http:// or https://")
+    except ValueError as error:
+        raise ServerError(f"the gateway names a source that is none: {printable(str(error))}") from None
+    return url
+
+
 def _made(choice: dict) -> Made:
     logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
     return Made(choice["token_ids"], logprobs, choice["finish_reason"])
-
-
-def interpreter(given: str | None) -> str:
-    return given or sys.executable

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from extensions.stored_weights.store.errors import StoreError
 from extensions.volunteers.join.gateway_client import AwayError, GatewayClient, RefusedError
-from extensions.volunteers.join.local_server import LocalServer, ServerError
+from extensions.volunteers.join.local_server import LocalServer, ServerError, WeightsError
 from extensions.volunteers.join.model_copy import fetch_model
-from extensions.volunteers.join.newest import NewestVersion
-from extensions.volunteers.messages import Made, Run, Task
+from extensions.volunteers.messages import Made, Run, Task, Weights
 from pipelinerl.clients.server_control import NO_ANSWER
 
 log = logging.getLogger(__name__)
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 SAY_EVERY_S = 30.0
-OF_THE_RUN = {"life", "stale", "ticket"}  # words after which the run is asked for again
+OF_THE_RUN = {"life", "other_run", "stale", "ticket"}  # words after which the run is asked for again
 AGAIN = OF_THE_RUN | {"update_first", "overloaded", "audit_failed", "slow_down", "paused"}
-REFUSED = {"schema", "logprobs"}  # three of them put a volunteer out
+REFUSED = {"schema", "logprobs", "randomness", "too_large"}  # with another status than 403: strikes
 
 
 class PutOutError(Exception):
@@ -48,7 +48,8 @@ class Volunteer:
         self._room = room
         self._run: Run | None = None  # None: to be asked for
         self._server: LocalServer | None = None
-        self._newest: NewestVersion | None = None
+        self._serves: tuple = ()  # what the server was started for
+        self._weights: Weights | None = None  # to sample with next
         self._task: Task | None = None  # that is open at the gateway
         self._pause_s = FIRST_PAUSE_S
         self._totals = Totals()
@@ -62,7 +63,7 @@ class Volunteer:
                     self._pause_s = FIRST_PAUSE_S
                 except RefusedError as error:
                     await self._refused(error)
-                except (AwayError, *NO_ANSWER) as error:
+                except (AwayError, StoreError, WeightsError, *NO_ANSWER) as error:
                     log.warning("%s; tried again in %.1f s", error or type(error).__name__, self._pause_s)
                     self._run = None
                     await self._pause()
@@ -71,8 +72,6 @@ class Volunteer:
 
     async def _close(self) -> None:
         """Gives an open task back, and ends the server."""
-        if self._newest is not None:
-            await self._newest.close()
         if self._task is not None:
             with contextlib.suppress(AwayError, RefusedError):
                 await self._gateway.give_back(self._task.task)
@@ -81,20 +80,19 @@ class Volunteer:
 
     async def _step(self) -> None:
         """Brings the server to the newest weights, and makes a task, if there is one."""
-        self._run = self._run or await self._gateway.run()
-        if not self._run.run:  # the trainer has not come
-            self._run = None
-            await self._pause()
-            return
+        if self._run is None:
+            run = await self._gateway.run()
+            if run.weights is None:  # the trainer has not come, or has not published
+                await self._pause()
+                return
+            self._run = run
+            self._weights = run.weights
         server = await self._served(self._run)
-        newest = await self._newest.get()
-        if server.version is None or server.version < newest.version:
-            await server.update(newest)
-        granted = await self._gateway.ask(server.version, self._room, [])
+        if server.weights != self._weights:
+            await server.update(self._weights)
+        granted = await self._gateway.ask(self._run.run, server.weights.version, self._room)
+        self._weights = granted.weights or self._weights
         if granted.task is None:
-            return
-        if granted.task.run != self._run.run:
-            self._run = None  # the trainer has started anew
             return
         self._task = granted.task
         made = await self.make(granted.task)
@@ -110,7 +108,7 @@ class Volunteer:
 
     async def _refused(self, error: RefusedError) -> None:
         """Does what the gateway's answer asks for. Raises PutOutError."""
-        if error.word not in AGAIN | REFUSED:
+        if error.status == 403 or error.word not in AGAIN | REFUSED:
             raise PutOutError(str(error)) from None
         self._task = None
         if error.word in OF_THE_RUN:
@@ -129,20 +127,20 @@ class Volunteer:
 
     async def _served(self, run: Run) -> LocalServer:
         """Returns the server, started and in the channel of the run."""
-        if self._server is not None and (self._server.has_ended or self._server.sources != run.sources):
-            log.warning("the server has ended, or the sources are others: it is started again")
+        needs = (run.sources, run.dtype, run.model, run.end_token_ids)
+        if self._server is not None and (self._server.has_ended or self._serves != needs):
+            why = "it has ended" if self._server.has_ended else "the run has other sources or another model"
+            log.warning("the server on this machine is started again: %s", why)
             await self._server.close()
             self._server = None
         if self._server is None:
             server = self._make_server(await fetch_model(run, self._directory / "model"), run)
             self._server = server
+            self._serves = needs
             await server.start(run.sources)
             self._check_ends(server, run)
         if self._server.run != run.run:
             await self._server.join_run(run)
-            if self._newest is not None:
-                await self._newest.close()
-            self._newest = NewestVersion(run)
         return self._server
 
     @staticmethod
@@ -172,4 +170,4 @@ class Totals:
             self._said_at = now
             speed = self._tokens / max(1e-9, now - self._began)
             counts = f"{self._tasks} tasks, {self._completions} completions"
-            log.info("version %d: %s accepted, %.0f tokens a second", version, counts, speed)
+            log.info("version %d: %s accepted, %.0f tokens a second since the start", version, counts, speed)

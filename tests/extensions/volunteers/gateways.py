@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import json
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from extensions.volunteers.gateway.registry import Registry
 from extensions.volunteers.gateway.serving import gateway_of
 from extensions.volunteers.join.gateway_client import GatewayClient
 from extensions.volunteers.link import new_link
-from extensions.volunteers.messages import Made, Member, Task
+from extensions.volunteers.messages import Made, Member, Task, Weights
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.paths import ROOT
 from tests.limits import HANG_S
@@ -43,6 +44,10 @@ def other_weights(model: PreTrainedModel, scale: float = 0.05) -> PreTrainedMode
         for parameter in other.parameters():
             parameter.add_(scale * parameter.std() * torch.randn_like(parameter))
     return other
+
+
+def weights(version: int) -> Weights:
+    return Weights(version, "0" * 64)
 
 
 class Sampler:
@@ -99,8 +104,6 @@ class RunningGateway:
 
     @property
     def place(self) -> dict:
-        import json
-
         return json.loads((self.state / "gateway.json").read_text())
 
     def invite(self, **changes: Any) -> str:
@@ -109,10 +112,12 @@ class RunningGateway:
         self.registry.invite(link.secret, **{"label": "ana", "uses": 1, "days": 1} | changes)
         return link.secret
 
-    async def client(self, name: str = "ana", secret: str | None = None) -> GatewayClient:
+    async def client(
+        self, name: str = "ana", secret: str | None = None, kind: type[GatewayClient] = GatewayClient
+    ) -> GatewayClient:
         """Returns a registered volunteer."""
         key = SigningKey.load_or_create(self.state / f"{name}.volunteer")
-        client = GatewayClient(self._session, self.url, self.place["public_key"], key)
+        client = kind(self._session, self.url, self.place["public_key"], key)
         await client.run()
         await client.register(secret or self.invite(label=name), "test", "cpu")
         return client
@@ -132,8 +137,8 @@ class RunningGateway:
     async def _one(self, prompt: list[int], sampling: SamplingParameters) -> TokenDelta:
         return [delta async for delta in self.engine.generate(prompt, sampling)][-1]
 
-    async def task(self, client: GatewayClient, room: int = 16, held: Collection[str] = ()) -> Task:
-        granted = await client.ask(self.pool.newest, room, [*held])
+    async def task(self, client: GatewayClient, room: int = 16) -> Task:
+        granted = await client.ask(self.pool.run, self.pool.weights.version, room)
         assert granted.task is not None
         return granted.task
 
@@ -173,7 +178,7 @@ async def gateway(
         )
     )
     await engine.pool.begin_run("run")
-    await engine.pool.serve(1, [1])
+    await engine.pool.serve(weights(1), [1])
     async with open_session(None) as session:
         running = RunningGateway(engine, options, session)
         try:

@@ -8,14 +8,14 @@ import pytest
 
 from contracts.channel import InitWeightChannelRequest
 from contracts.errors import ContractError
-from contracts.inference import WeightsInfo
+from contracts.inference import SamplingParameters, WeightsInfo
 from extensions.volunteers.commands import operate
 from extensions.volunteers.gateway.audit import Auditor
 from extensions.volunteers.gateway.observations import EVERY
 from extensions.volunteers.gateway.options import GatewayOptions
 from extensions.volunteers.join.gateway_client import RefusedError
 from extensions.volunteers.link import link_of
-from tests.extensions.volunteers.gateways import Sampler, demo_model, gateway
+from tests.extensions.volunteers.gateways import PROMPTS, Sampler, demo_model, gateway, weights
 
 pytestmark = pytest.mark.asyncio
 LIVE = WeightsInfo(version=1, state="live", run="run")
@@ -33,7 +33,7 @@ async def test_without_volunteers_the_weights_are_waiting(tmp_path, model):
         client = await running.client()
         await running.task(client)
         assert running.engine.weights_info(LIVE) == LIVE.model_copy(update={"oldest": 1})
-        await running.pool.serve(2, [1, 2])
+        await running.pool.serve(weights(2), [1, 2])
         assert running.engine.weights_info(LIVE.model_copy(update={"version": 2})).oldest == 1
         assert running.engine.process().running == 1
 
@@ -55,6 +55,30 @@ async def test_an_aborted_request_ends_and_a_closed_one_is_not_made(tmp_path, mo
         assert running.engine.process().running == running.engine.process().waiting == 0
 
 
+async def test_a_request_that_is_asked_again_draws_the_same(tmp_path, model):
+    async with gateway(tmp_path, model) as running:
+        client = await running.client()
+
+        async def keys_of(request: asyncio.Task) -> list[str]:
+            task = await running.task(client)
+            request.cancel()
+            with suppress(asyncio.CancelledError):
+                await request
+            await running.pool.put_back(running.pool.tasks.every())
+            return [member.key for member in task.members]
+
+        def ask(prompt: list[int]) -> asyncio.Task:
+            return asyncio.create_task(running._one(prompt, SamplingParameters(16)))
+
+        first = await keys_of(ask(PROMPTS[0]))
+        assert await keys_of(ask(PROMPTS[1])) != first
+        assert await keys_of(ask(PROMPTS[0])) == first
+        again = ask(PROMPTS[0])
+        await running.deliver(client, Sampler(model))
+        await again
+        assert await keys_of(ask(PROMPTS[0])) != first  # it was answered
+
+
 async def test_another_run_ends_the_tasks_of_the_last_one(tmp_path, model):
     async with gateway(tmp_path, model) as running:
         asked = running.want(4)
@@ -68,7 +92,7 @@ async def test_another_run_ends_the_tasks_of_the_last_one(tmp_path, model):
         with pytest.raises(RefusedError) as refused:
             await client.upload(task.task, await Sampler(model)(task))
         assert refused.value.word == "ticket"
-        await running.pool.serve(1, [1])
+        await running.pool.serve(weights(1), [1])
         assert (await client.run()).run == "next"
         await running.deliver(client, Sampler(model))
         assert len(await asyncio.gather(*asked)) == 4
@@ -81,12 +105,12 @@ async def test_an_upload_of_weights_that_are_gone_has_no_penalty(tmp_path, model
         task = await running.task(client)
         for version in (2, 3):
             running.engine._models.add(version, dict(model.named_parameters()))
-        await running.pool.serve(3, running.engine._models.versions)
+        await running.pool.serve(weights(3), running.engine._models.versions)
         with pytest.raises(RefusedError) as refused:
             await client.upload(task.task, await Sampler(model)(task))
         assert refused.value.word == "stale"
         with pytest.raises(RefusedError) as refused:
-            await client.ask(1, 4, [])
+            await client.ask("run", 1, 4)
         assert refused.value.word == "update_first"
         assert running.registry.get(client.address).recent_strikes == 0
 
@@ -104,7 +128,7 @@ async def test_a_failing_audit_fails_the_request_and_not_the_volunteer(tmp_path,
             with pytest.raises(RefusedError) as refused:
                 await running.deliver(client, Sampler(model))
             assert refused.value.word == "audit_failed"
-        with pytest.raises(ContractError, match="could not be audited 3 times: RuntimeError"):
+        with pytest.raises(ContractError, match="could not be audited 3 times"):
             await asked[0]
         assert running.registry.get(client.address).state == "active"
 
@@ -120,7 +144,7 @@ async def test_observe_refuses_nothing_and_later_starts_use_what_it_measured(tmp
     assert written["dtypes"] == ["bfloat16", "float32"]
     assert 0 < written["near_rate"] < 0.02
     async with gateway(tmp_path, model, volunteer_dtype="bfloat16") as running:
-        assert running.pool._allowed.near_rate == written["near_rate"]
+        assert running.engine.uploads._allowed.near_rate == written["near_rate"]
     with pytest.raises(ValueError, match="is of bfloat16 and float32, not of float32 and float32"):
         async with gateway(tmp_path, model):
             pass
@@ -140,7 +164,7 @@ async def test_the_operators_commands(tmp_path, model, capsys):
         operate(["restore", client.address, "--state", str(tmp_path)])
         assert (await client.me()).state == "active"
         operate(["ledger", "verify", "--state", str(tmp_path)])
-        assert capsys.readouterr().out.startswith("3 entries")
+        assert "\n3 entries" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="directory of no gateway"):
         operate(["list", "--state", str(tmp_path / "elsewhere")])
 

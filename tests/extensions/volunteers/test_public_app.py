@@ -11,11 +11,13 @@ import pytest
 
 from extensions.stored_weights.store.signing import SigningKey
 from extensions.volunteers.gateway import ledger
-from extensions.volunteers.gateway.address_limits import BURST, CONNECTIONS, USELESS_PER_S, RequestRates
+from extensions.volunteers.gateway.address_limits import BURST, USELESS_PER_S, RequestRates
 from extensions.volunteers.gateway.database import Database, DatabaseError
+from extensions.volunteers.gateway.listener import OF_ADDRESS
 from extensions.volunteers.join.gateway_client import GatewayClient, RefusedError
 from extensions.volunteers.messages import VOLUNTEER_TYPE, Ask, Upload, signed
-from tests.extensions.volunteers.gateways import Sampler, demo_model, gateway
+from tests.extensions.volunteers.gateways import Sampler, demo_model, gateway, weights
+from tests.limits import HANG_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,6 +25,10 @@ pytestmark = pytest.mark.asyncio
 @pytest.fixture(scope="module")
 def sample():
     return Sampler(demo_model())
+
+
+def asked(client: GatewayClient) -> Ask:
+    return Ask(volunteer=client.address, life=client._life, counter=0, run="run", version=1, room=2)
 
 
 class Recorded(GatewayClient):
@@ -47,37 +53,109 @@ async def test_only_a_registered_key_gets_tasks_and_only_for_itself(tmp_path):
     async with gateway(tmp_path) as running:
         client = await running.client()
         stranger = SigningKey.load_or_create(tmp_path / "stranger")
-        life = (await client.run()).life
-        own = Ask(volunteer=stranger.public.id, life=life, counter=1, version=1, room=1)
-        forged = Ask(volunteer=client.address, life=life, counter=99, version=1, room=1)
-        for message in (own, forged):
+        own = asked(client)
+        own.volunteer = stranger.public.id
+        for message, code in ((own, "unknown"), (asked(client), "signature")):
             body = signed(stranger, message, VOLUNTEER_TYPE)
-            assert word(await send(running, "POST", "/v1/tasks", body)) == (401, "signature")
+            assert word(await send(running, "POST", "/v1/tasks", body)) == (401, code)
 
 
-async def test_a_message_is_taken_once_and_not_from_another_start(tmp_path, sample):
+async def test_a_message_is_taken_once_and_not_by_another_start(tmp_path, sample):
     async with gateway(tmp_path) as running:
         running.want(8)
-        client = await running.client()
-        recorded = Recorded(running._session, running.url, running.place["public_key"], client._key)
-        recorded._counter = 50
-        recorded._life = client._life
-        task = await running.task(recorded)
-        method, path, body = recorded.sent[-1]
-        assert word(await send(running, method, path, body)) == (401, "counter")
-        made = await sample(task)
-        assert (await recorded.upload(task.task, made)).accepted == 8
-        again = await send(running, *recorded.sent[-1])
-        assert again[0] == 200  # the same bytes get the same answer, and count once
+        client = await running.client("ana", kind=Recorded)
+        task = await running.task(client)
+        assert word(await send(running, *client.sent[-1])) == (401, "counter")
+        assert (await client.upload(task.task, await sample(task))).accepted == 8
+        assert (await send(running, *client.sent[-1]))[0] == 200  # the same bytes have the same answer
         assert running.registry.get(client.address).tasks == 1
-        upload = Upload(volunteer=client.address, life=client._life, counter=90, task=task.task, members=made)
-        body = signed(client._key, upload, VOLUNTEER_TYPE)
-        assert word(await send(running, "PUT", f"/v1/tasks/{task.task}", body)) == (410, "ticket")
-        client._counter = 100
+        with pytest.raises(RefusedError) as refused:
+            await client.upload(task.task, await sample(task))  # signed anew
+        assert refused.value.word == "ticket"
+        again = await running.client("ana")  # another process with its key: its counter begins anew
+        assert (await again.me()).tasks == 1
         client._life = "0" * 16
         with pytest.raises(RefusedError) as refused:
             await client.me()
         assert refused.value.word == "life"
+
+
+async def test_uploads_at_the_same_time_count_once(tmp_path, sample):
+    async with gateway(tmp_path) as running:
+        wanted = running.want(8)
+        client = await running.client()
+        task = await running.task(client)
+        made = await sample(task)
+        fields = {"volunteer": client.address, "life": client._life, "task": task.task, "members": made}
+        bodies = [signed(client._key, Upload(counter=n, **fields), VOLUNTEER_TYPE) for n in range(50, 56)]
+        answers = await asyncio.gather(
+            *(send(running, "PUT", f"/v1/tasks/{task.task}", body) for body in bodies)
+        )
+        assert sorted(status for status, _ in answers) == [200, 410, 410, 410, 410, 410]
+        assert running.registry.get(client.address).completions == 8
+        assert len(await asyncio.gather(*wanted)) == 8
+
+
+async def test_a_volunteer_has_one_task_at_a_time(tmp_path):
+    async with gateway(tmp_path, task_size=2) as running:
+        running.want(8)
+        client = await running.client()
+        granted = await asyncio.gather(*(running.pool.ask(asked(client), HANG_S) for _ in range(4)))
+        assert len({task.name for task in granted}) == 1
+        assert running.pool.tasks.completions == 2
+
+
+async def test_who_is_put_out_while_it_waits_gets_no_task(tmp_path):
+    async with gateway(tmp_path) as running:
+        client = await running.client()
+        waiting = asyncio.create_task(running.task(client))
+        while not running.pool.active:
+            await asyncio.sleep(0)
+        running.registry.put_out(client.address, "evicted", "too slow")
+        running.want(2)
+        with pytest.raises(RefusedError, match="was evicted: too slow"):
+            await waiting
+        assert running.pool.tasks.completions == 0
+
+
+async def test_a_full_disk_loses_no_completion(tmp_path, sample, monkeypatch):
+    async with gateway(tmp_path) as running:
+        wanted = running.want(4)
+        client = await running.client()
+
+        def full(*_):
+            raise sqlite3.OperationalError("database or disk is full")
+
+        for name in ("accept", "note"):
+            with monkeypatch.context() as patched:
+                patched.setattr(running.registry, name, full)
+                task = await running.task(client)
+                if name == "note":
+                    await client.give_back(task.task)
+                    continue
+                with pytest.raises(RefusedError, match="could not audit it"):
+                    await client.upload(task.task, await sample(task))
+        await running.deliver(client, sample)
+        assert len(await asyncio.gather(*wanted)) == 4
+
+
+async def test_what_was_not_delivered_goes_to_another_with_the_same_weights_while_there_is_one(tmp_path):
+    async with gateway(tmp_path) as running:
+        running.want(2)
+        ana, ben = await running.client("ana"), await running.client("ben")
+        task = await running.task(ana)
+        await ana.give_back(task.task)
+        bens = asyncio.create_task(running.task(ben))
+        while len(running.pool.active) < 2:
+            await asyncio.sleep(0)
+        assert running.pool.queue.first(running.pool._suits(asked(ana))) is None
+        assert [member.key for member in (await bens).members] == [member.key for member in task.members]
+        await running.pool.give_back(running.pool.tasks.of(ben.address)[0], "expired")
+        await running.pool.serve(weights(2), [1, 2])
+        newer = asked(ben)
+        newer.version = 2
+        assert running.pool.queue.first(running.pool._suits(newer)) is None  # it belongs to version 1
+        assert running.pool.queue.first(running.pool._suits(asked(ben))) is not None
 
 
 async def test_a_task_is_its_volunteers_and_open(tmp_path, sample):
@@ -153,6 +231,8 @@ async def test_another_form_is_a_strike_with_the_field_in_the_answer(tmp_path, s
         task = await running.task(client)
         await client.me()
         made = [{"token_ids": [1], "logprobs": [0.0], "finish_reason": "stop", "reward": 1}] * 8
+        another = signed(client._key, asked(client), VOLUNTEER_TYPE)
+        assert word(await send(running, "PUT", f"/v1/tasks/{task.task}", another)) == (400, "bad_request")
         body = {
             "action": "upload", "volunteer": client.address, "life": client._life, "counter": 999,
             "task": task.task, "members": made,
@@ -176,8 +256,8 @@ async def test_sizes(tmp_path, sample):
             VOLUNTEER_TYPE,
         )
         padded = body[:-1] + b" " * 20_000 + b"}"
-        assert word(await send(running, "PUT", f"/v1/tasks/{task.task}", padded)) == (413, "size")
-        assert word(await send(running, "POST", "/v1/me", padded)) == (413, "size")
+        assert word(await send(running, "PUT", f"/v1/tasks/{task.task}", padded)) == (413, "too_large")
+        assert word(await send(running, "POST", "/v1/me", padded)) == (413, "too_large")
         huge = await send(running, "PUT", f"/v1/tasks/{task.task}", b"[" + b" " * 2**24 + b"]")
         assert huge[0] == 413
 
@@ -236,7 +316,7 @@ async def test_an_address_has_few_connections(tmp_path):
         loop = asyncio.get_running_loop()
         sockets = []
         closed = 0
-        for _ in range(CONNECTIONS + 8):
+        for _ in range(OF_ADDRESS + 8):
             each = socket.socket()
             each.setblocking(False)
             await loop.sock_connect(each, ("127.0.0.1", running.place["port"]))

@@ -21,16 +21,22 @@ def wanted(max_tokens: int = 16) -> Wanted:
     return Wanted([1], SamplingParameters(max_tokens), bytes(32))
 
 
+def anything(_: Wanted) -> bool:
+    return True
+
+
 def test_what_waits_longest_is_first_with_others_of_its_kind():
     queue = CompletionQueue()
     first, short, third = wanted(), wanted(8), wanted()
     for each in (third, short, first):  # in any order
         queue.put(each)
-    assert queue.take(16) == [first, third]
+    assert queue.take(16, lambda each: each is not first) == [short]
+    queue.put(short)
+    assert queue.take(16, anything) == [first, third]
     queue.put(first)  # it was given back, and keeps its place
-    assert queue.take(16) == [first]
+    assert queue.take(16, anything) == [first]
     short.given_up = True
-    assert not queue and len(queue) == 0
+    assert queue.first(anything) is None and len(queue) == 0
 
 
 def test_a_task_expires_unless_it_is_audited():
@@ -40,9 +46,9 @@ def test_a_task_expires_unless_it_is_audited():
     two = tasks.grant("a", "run", 1, [wanted()])
     two.uploaded = True
     clock.now = 29.0
-    assert tasks.expired() == []
+    assert not tasks.has_expired(one)
     clock.now = 30.0
-    assert tasks.expired() == [one]
+    assert [each for each in tasks.every() if tasks.has_expired(each)] == [one]
     assert tasks.find(one.name, "b") is None
 
 
@@ -66,13 +72,11 @@ def test_pauses_double_and_a_volunteer_that_mostly_delivers_has_none():
 def test_who_is_there_and_the_oldest_version_that_it_samples_with():
     clock = Clock()
     presence = Presence(clock)
-    assert presence.oldest(5, behind=1) == 5
+    assert presence.oldest(5) == 5
     presence.seen("a", 3)
-    presence.seen("b", 5)
+    presence.begin_asking("b", 7)
     assert presence.active() == {"a", "b"}
-    assert presence.oldest(5, behind=1) == 4
-    assert presence.oldest(5, behind=2) == 3
-    presence.begin_asking("b")
+    assert presence.oldest(5) == 3
     clock.now = ACTIVE_S + 1
     assert presence.active() == {"b"}
     assert presence.active(["c"]) == {"b", "c"}
