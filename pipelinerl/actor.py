@@ -158,7 +158,7 @@ class Actor:
         """Writes the numbers of requests and rollouts in progress."""
         if self._version >= 0:
             in_flight = sum(pool.in_flight for pool in self.pools)
-            self._metrics.write_progress(self._version, in_flight, len(self._rolling))
+            self._metrics.write_progress(self._version, in_flight, len(self._rolling), len(self._pool.held))
 
     def sample_occupancy(self) -> None:
         """Samples the use of the request slots."""

@@ -27,7 +27,8 @@ names, and readers ignore unknown names. A number that is not finite is written 
                   judged_share (waiting for a judgement), or agent_share (programs between two requests).
                   Also in_flight, rollouts_finished, alarm_<name>.
                   Every ten seconds: in_flight, including evaluations; rollouts_under_way, all started ones;
-                  and since the process started rollouts_finished, and attempts_finished at held-out problems.
+                  servers_held, which get no requests because of their weights; and since the process
+                  started rollouts_finished, and attempts_finished at held-out problems.
                   At an evaluation, with step = the version at its start: heldout_success,
                   heldout_success_<set> if there are several, heldout_failed, and the range of versions
                   that sampled: heldout_first_version, heldout_last_version.

@@ -43,6 +43,7 @@ class Stillness:
         formed = self._latest.get(("preprocessor", "step"), 0)
         requests = self._latest.get(("actor", "in_flight"), 0)
         rollouts = self._latest.get(("actor", "rollouts_under_way"), 0)
+        held = self._latest.get(("actor", "servers_held"), 0)
         if not servers_alive:
             return "an inference server: none is alive"
         if published is None:
@@ -53,6 +54,8 @@ class Stillness:
             return f"the trainer to publish weight version {made:.0f} to the servers ({servers_alive} alive)"
         if formed > made:
             return f"the trainer's step {made + 1:.0f}: its rows are complete"
+        if held and held >= servers_alive:
+            return f"a server with usable weights ({servers_alive} alive): logs/actor.log says why none has"
         if requests:
             return f"the servers ({servers_alive} alive): {requests:.0f} requests are in flight"
         if rollouts:

@@ -74,12 +74,16 @@ class RolloutMetrics:
     def attempt_finished(self) -> None:
         self._attempts += 1
 
-    def write_progress(self, version: int, in_flight: int, under_way: int) -> None:
-        """Writes the numbers of rollouts in progress, and of those finished since the process started."""
+    def write_progress(self, version: int, in_flight: int, under_way: int, held: int) -> None:
+        """Writes the numbers of rollouts in progress, and of those finished since the process started.
+
+        held: servers that get no requests, because of their weights.
+        """
         self._writer.write(
             version,
             in_flight=in_flight,
             rollouts_under_way=under_way,
+            servers_held=held,
             rollouts_finished=self._finished,
             attempts_finished=self._attempts,
             **self._taken_alarms(),

@@ -21,6 +21,11 @@ def progress(requests: int, rollouts: int, finished: int = 0, attempts: int = 0)
         ([], None, "an inference server: none is alive"),
         ([*STARTED, progress(3, 3)], 0, "an inference server: none is alive"),
         ([*STARTED, progress(3, 4)], 1, "the servers (1 alive): 3 requests are in flight"),
+        (
+            [*STARTED, progress(3, 4), ("actor", {"servers_held": 1})],
+            1,
+            "the weights of the servers (1 alive)",
+        ),
         ([*STARTED, progress(0, 4)], 1, "what judges or answers rollouts: 4 are under way"),
         ([*STARTED, progress(0, 0, 32)], 1, "the preprocessor to form step 1"),
         ([*STARTED, ("preprocessor", {"step": 1}), progress(9, 9)], 1, "the trainer's step 1"),
