@@ -25,7 +25,10 @@ Batch = tuple[str, int, float, int]  # run, version, temperature, max_tokens
 
 
 def redraw(run_dir: Path, database: Database) -> tuple[int, int, int]:
-    """Returns the numbers of completions: drawn alike, drawn otherwise, and of unrecorded prompts."""
+    """Returns the numbers of completions: drawn alike, drawn otherwise, and not drawn.
+
+    Those are not drawn whose prompt is in no stream, or whose weights the store has no longer.
+    """
     return asyncio.run(_redraw(run_dir, database))
 
 
@@ -43,9 +46,11 @@ async def _redraw(run_dir: Path, database: Database) -> tuple[int, int, int]:
         try:
             await server.start([f"http://127.0.0.1:{port.number}"])
             for batch in sorted(batches):
-                known = [each for each in batches[batch] if each["prompt"] in prompts]
+                is_stored = (run_dir / "weights" / manifest_path(*batch[:2])).is_file()
+                known = [each for each in batches[batch] if each["prompt"] in prompts and is_stored]
                 unknown += len(batches[batch]) - len(known)
-                await _serve(server, run_dir, batch)
+                if known:
+                    await _serve(server, run_dir, batch)
                 for begin in range(0, len(known), AT_ONCE):
                     some = known[begin : begin + AT_ONCE]
                     made = await server.make(_task(batch, some, prompts))

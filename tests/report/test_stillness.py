@@ -24,7 +24,7 @@ def progress(requests: int, rollouts: int, finished: int = 0, attempts: int = 0)
         (
             [*STARTED, progress(3, 4), ("actor", {"servers_held": 1})],
             1,
-            "the weights of the servers (1 alive)",
+            "a server with usable weights (1",
         ),
         ([*STARTED, progress(0, 4)], 1, "what judges or answers rollouts: 4 are under way"),
         ([*STARTED, progress(0, 0, 32)], 1, "the preprocessor to form step 1"),
