@@ -102,12 +102,19 @@ class NginxRelays:
 
 
 def started(
-    out: Path, certificate: Certificate, relays: NginxRelays, steps: int, trusted: bool
+    out: Path,
+    certificate: Certificate,
+    relays: NginxRelays,
+    steps: int,
+    trusted: bool,
+    *more: str,
+    tls: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """Starts the run. trusted: with one trusted server beside the gateway."""
+    """Starts the run. trusted: with one trusted server beside the gateway. more: settings."""
     command = [sys.executable, "launch.py", "inference=volunteers", "weights=relay", f"run_dir={out / 'run'}"]
     command += [f"max_steps={steps}", "weights.keep=1000", *relays.settings]
-    command += [f"inference.arguments.{name}={value}" for name, value in gateway_options(out, certificate)]
+    options = gateway_options(out, certificate) if tls else []
+    command += [*more, *(f"inference.arguments.{name}={value}" for name, value in options)]
     command += [f"inference.arguments.state={out / 'state'}", "inference.arguments.public_port=0"]
     command += ["inference.concurrency=192", f"inference.arguments.task_size={ROOM}"]
     if trusted:
