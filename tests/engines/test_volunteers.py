@@ -38,7 +38,8 @@ class VolunteersRun:
 
     def start(self, *more: str) -> subprocess.Popen:
         command = [sys.executable, "launch.py", "inference=volunteers", "weights=relay", "stop_at=null"]
-        command += [f"run_dir={self.out / 'run'}", f"max_steps={self._steps}", "weights.keep=100", *more]
+        command += [f"run_dir={self.out / 'run'}", f"max_steps={self._steps}", "weights.keep=100"]
+        command += ["rollout.timeout_s=30", *more]
         command += [
             f"inference.arguments.state={self.state}",
             f"inference.arguments.public_port={self._port}",
@@ -84,6 +85,9 @@ class VolunteersRun:
         self.until(lambda: all(tasks().get(name, 0) > before.get(name, 0) for name in names))
         registry.database.close()
 
+    def log(self, job: str) -> str:
+        return (self.out / "run" / "logs" / f"{job}.log").read_text()
+
     def gateway(self) -> int | None:
         pid = jobs_of(self.out / "run").get("server-0")
         return pid if pid and alive(pid) else None
@@ -116,8 +120,11 @@ def test_gateway_volunteers_and_launcher_are_killed_and_what_was_accepted_is_rig
         run.until_worked("ana", "ben")
         run.kill("ana")
         run.until_worked("ben")
-        run.join("ana")
-        run.until_worked("ana")
+        run.kill("ben")
+        run.until(lambda: "it waits for somebody who samples" in run.log("actor"))
+        for name in ("ana", "ben"):
+            run.join(name)
+        run.until_worked("ana", "ben")
         os.kill(run.gateway(), signal.SIGKILL)
         run.until_worked("ana", "ben")  # they come back by themselves
         run.launch.kill()
@@ -132,7 +139,7 @@ def test_gateway_volunteers_and_launcher_are_killed_and_what_was_accepted_is_rig
         assert {(each.state, each.recent_strikes) for each in Registry(database).every()} == {("active", 0)}
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["accounting_errors"], summary["rollouts_lost"]) == ([], 0)
-    assert summary["optimizer_steps"] == 10
+    assert (summary["optimizer_steps"], summary["rollouts_failed"]) == (10, {})
     alike, other, _ = redraw(tmp_path / "run", database)
     assert other == 0
     assert alike > 1000
