@@ -3,11 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+from extensions.volunteers.gateway.options import check_public
+
+MODULE = "extensions.volunteers"
+
 
 def check_run(run: Mapping[str, Any]) -> None:
     """Raises ValueError, with a one-line message, for a run that volunteers cannot sample for."""
     if not run["weights"]["_target_"].endswith(".Relay"):
         raise ValueError("inference=volunteers needs weights=relay: volunteers fetch weights from a store")
+    for engine in (run["inference"], *run["inference"]["others"].values()):
+        if engine["module"] == MODULE:
+            _check_arguments(engine["arguments"], run["max_lag"])
     engines = 1 + len(run["inference"]["others"])
     if run["world"]["servers"] > engines:
         raise ValueError(
@@ -18,6 +25,20 @@ def check_run(run: Mapping[str, Any]) -> None:
         raise ValueError(
             "sampling.seeded with inference=volunteers: their draws are prescribed by keys; leave it out"
         )
+
+
+def _check_arguments(arguments: Mapping[str, Any], max_lag: int | None) -> None:
+    behind = arguments.get("behind", 1)
+    if max_lag is not None and behind > max_lag:
+        raise ValueError(
+            f"inference.arguments.behind={behind} is more than max_lag={max_lag}: set it to {max_lag}"
+        )
+    listener = ("certificate", "key", "behind_proxy")
+    host = arguments.get("public_host") or "127.0.0.1"
+    try:
+        check_public(host, *(arguments.get(name) for name in listener))
+    except ValueError as error:
+        raise ValueError(f"inference.arguments: {error}") from None
 
 
 def check_model(model: str) -> None:

@@ -215,6 +215,11 @@ weights=shared weights.keep=5 | weights.keep is an option of weights=relay
 weights.directory=/tmp/x | weights.directory is an option of weights=relay or weights=shared
 weights=shared weights.deltas=true | weights.deltas is an option of weights=relay
 weights=relay weights.deltas=true | needs weights.dtype=bfloat16 or float16
+inference=volunteers | inference=volunteers needs weights=relay
+inference=volunteers weights=relay sampling.seeded=true | their draws are prescribed by keys
+inference=volunteers weights=relay world.servers=2 | would start several gateways
+inference=volunteers weights=relay inference.arguments.public_host=0.0.0.0 | without TLS
+inference=volunteers weights=relay max_lag=0 | behind=1 is more than max_lag=0
 weights=relay "weights.relays=['http://:80/x']" | is no http:// or https:// URL with a host
 weights=relay "weights.relays=['http://a/../b']" | the path of a source has no empty segment
 weights=relay "weights.relays=['http://*.a']" | a source is http://host:port/path

@@ -34,15 +34,7 @@ class GatewayOptions(NamedTuple):
     def of(cls, args: argparse.Namespace) -> "GatewayOptions":
         """Raises ValueError, with a one-line message, if options do not fit together."""
         options = cls(**{name: getattr(args, name) for name in cls._fields})
-        if bool(options.certificate) != bool(options.key):
-            raise ValueError("--certificate and --key are given together")
-        if options.certificate and options.behind_proxy:
-            raise ValueError("--behind-proxy: the proxy has the certificate; leave --certificate out")
-        if not (_is_loopback(options.public_host) or options.certificate or options.behind_proxy):
-            raise ValueError(
-                f"--public-host {options.public_host} without TLS: give --certificate and --key, or "
-                "--behind-proxy with the address of a proxy that has them"
-            )
+        check_public(options.public_host, options.certificate, options.key, options.behind_proxy)
         return options
 
     @property
@@ -50,6 +42,19 @@ class GatewayOptions(NamedTuple):
         """True if strangers can reach it, and round in their own ways."""
         is_open = bool(self.behind_proxy) or not _is_loopback(self.public_host)
         return is_open and not self.observe and {self.dtype, self.volunteer_dtype} != {"float32"}
+
+
+def check_public(host: str, certificate: object, key: object, behind_proxy: object) -> None:
+    """Raises ValueError, with a one-line message, for a listener that strangers reach without TLS."""
+    if bool(certificate) != bool(key):
+        raise ValueError("certificate and key are given together")
+    if certificate and behind_proxy:
+        raise ValueError("behind_proxy: the proxy has the certificate; leave certificate out")
+    if not (_is_loopback(host) or certificate or behind_proxy):
+        raise ValueError(
+            f"public_host={host} without TLS: give certificate and key, or behind_proxy with the address of "
+            "a proxy that has them"
+        )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
