@@ -18,11 +18,11 @@ VOLUNTEER_TYPE = "application/vnd.pipelinerl.volunteer+json"  # what volunteers 
 GATEWAY_TYPE = "application/vnd.pipelinerl.gateway+json"  # what the gateway signs
 MAX_ROOM = 1024
 
-Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{16,64}$")]
+Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{16,64}\Z")]
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Source = Annotated[
-    str, Meta(max_length=2048, pattern=r"^https?://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._~/-]*)?$")
+    str, Meta(max_length=2048, pattern=r"^https?://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._~/-]*)?\Z")
 ]
 Name = Annotated[str, Meta(max_length=200)]
 
@@ -32,14 +32,16 @@ class Head(Struct):
 
     action: str
     volunteer: Hex  # address
+    gateway: Hex
     life: Hex
     task: str = ""
 
 
 class Message(Struct, forbid_unknown_fields=True, tag_field="action"):
-    """A request of a volunteer."""
+    """A request of a volunteer. gateway: public key of the one that it is for."""
 
     volunteer: Hex
+    gateway: Hex
     life: Hex
     counter: Count
 
@@ -47,8 +49,8 @@ class Message(Struct, forbid_unknown_fields=True, tag_field="action"):
 class Register(Message, tag="register"):
     """`POST /v1/volunteers`: joins with an invite. The message is signed with `public_key`."""
 
-    public_key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
-    invite: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$")]
+    public_key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    invite: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
     software: Name = ""
     device: Name = ""
 
@@ -114,7 +116,7 @@ class Weights(Struct):
     """A version of the run's weights, and the SHA-256 of its signed manifest in the store."""
 
     version: Count
-    manifest_sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+    manifest_sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class Granted(Struct):
@@ -151,7 +153,7 @@ class Run(Struct):
     """
 
     life: Hex
-    run: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,127})?$")]
+    run: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z")]
     sources: Annotated[list[Source], Meta(max_length=MAX_SOURCES)]
     public_keys: Annotated[list[PublicKey], Meta(max_length=MAX_KEYS)]
     weights: Weights | None

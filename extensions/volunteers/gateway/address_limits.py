@@ -18,6 +18,8 @@ PASSING = {409, 410, 429, 503}  # statuses of volunteers that do what they shoul
 USELESS_PER_S = 20.0
 BURST = 100.0
 MOST_ADDRESSES = 10_000  # whose requests are counted; beyond, the oldest is forgotten
+SMALL_RECEIVING = 2**23  # bytes of all messages without completions that are being received
+BUSY = JSONResponse({"error": {"code": "overloaded", "message": "this task is being uploaded already"}}, 503)
 SLOW_DOWN = JSONResponse({"error": {"code": "slow_down", "message": "too many requests"}}, 429)
 
 
@@ -31,25 +33,52 @@ def network_of(address: str) -> str:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    return str(ipaddress.ip_network((address, 64), strict=False)) if parsed.version == 6 else address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
 
 
-class PublicBodies(BodyLimits):
-    """Middleware that reads bodies: large ones only of uploads of tasks that exist.
+class PublicBodies:
+    """Middleware that reads bodies: large ones only of uploads of known tasks, one of each at a time.
 
-    most_bytes: returns the largest upload of a task, by its name.
+    most_bytes: returns the largest upload of a task, by its name; 0 for an unknown one.
     """
+
+    def __init__(self, app: ASGIApp, limits: Limits, most_receiving: int, most_bytes: Callable[[str], int]):
+        self._small = _Bodies(app, limits, SMALL_RECEIVING, lambda name: ENVELOPE_BYTES)
+        self._large = _Bodies(app, limits, most_receiving, most_bytes)
+        self._most_bytes = most_bytes
+        self._reading: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = scope.get("path", "").removeprefix(TASKS)
+        is_large = scope.get("method") == "PUT" and self._most_bytes(name) > ENVELOPE_BYTES
+        if not is_large:
+            await self._small(scope, receive, send)
+        elif name in self._reading:
+            await BUSY(scope, receive, send)
+        else:
+            self._reading.add(name)
+            try:
+                await self._large(scope, receive, send)
+            finally:
+                self._reading.discard(name)
+
+
+class _Bodies(BodyLimits):
+    """Reads bodies without a look at their JSON: the app refuses whatever is no signed envelope."""
 
     def __init__(self, app: ASGIApp, limits: Limits, most_receiving: int, most_bytes: Callable[[str], int]):
         super().__init__(app, limits, most_receiving)
         self._most_bytes = most_bytes
 
     def check(self, scope: Scope, body: bytes) -> None:
-        """Checks nothing: the app refuses whatever is no signed envelope, and reads the JSON once."""
+        pass
 
     def limit_of(self, path: str) -> int:
-        most = self._most_bytes(path.removeprefix(TASKS)) if path.startswith(TASKS) else 0
-        return max(ENVELOPE_BYTES, most)
+        return self._most_bytes(path.removeprefix(TASKS))
 
 
 class RequestRates:

@@ -111,6 +111,8 @@ class Auditor:
     async def _one_by_one(self, batch: list[_Waiting], error: Exception) -> None:
         """Audits each upload of a failed batch alone, because one of them may be why it failed."""
         for each in batch:
+            if each.verdict.done():
+                continue
             if len(batch) == 1:
                 each.verdict.set_exception(error)
                 return

@@ -1,6 +1,6 @@
 """The checks of an upload against its task, in their order; the first one that fails decides.
 
-`size`, `signature` and `ticket` are made before, by `public_app`, because they do not need the model.
+`too_large`, `signature` and `ticket` are made before, by `public_app`, because they do not need the model.
 """
 
 import math

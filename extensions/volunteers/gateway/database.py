@@ -67,6 +67,15 @@ class Database:
             raise
         self._connection.execute("COMMIT")
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Lets all reads of the block see one state."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("COMMIT")
+
     def rows(self, query: str, *values: object) -> list[sqlite3.Row]:
         return self._connection.execute(query, values).fetchall()
 

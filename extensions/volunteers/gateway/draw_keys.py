@@ -7,10 +7,11 @@ import secrets
 from collections import OrderedDict
 
 from contracts.inference import SamplingParameters
+from extensions.volunteers.gateway.ledger import sha256_of_ids
 
 MOST = 10_000  # kinds of requests whose keys are remembered
 KEY_BYTES = 32
-Kind = tuple[tuple[int, ...], SamplingParameters]
+Kind = tuple[str, SamplingParameters]
 
 
 class DrawKeys:
@@ -20,7 +21,7 @@ class DrawKeys:
         self._unused: OrderedDict[Kind, list[bytes]] = OrderedDict()
 
     def take(self, prompt: list[int], sampling: SamplingParameters) -> bytes:
-        kind = (tuple(prompt), sampling)
+        kind = (sha256_of_ids(prompt), sampling)
         keys = self._unused.get(kind)
         if not keys:
             return secrets.token_bytes(KEY_BYTES)
@@ -31,6 +32,8 @@ class DrawKeys:
 
     def give_back(self, prompt: list[int], sampling: SamplingParameters, key: bytes) -> None:
         """Takes the key of a completion that was not answered."""
-        self._unused.setdefault((tuple(prompt), sampling), []).append(key)
+        kind = (sha256_of_ids(prompt), sampling)
+        self._unused.setdefault(kind, []).append(key)
+        self._unused.move_to_end(kind)
         if len(self._unused) > MOST:
             self._unused.popitem(last=False)

@@ -21,7 +21,6 @@ from contracts.inference import (
 )
 from contracts.limits import KvCacheMode
 from contracts.tool_templates import knows_tools
-from extensions.volunteers.gateway.draw_keys import DrawKeys
 from extensions.volunteers.gateway.models import AuditModels
 from extensions.volunteers.gateway.pool import Pool
 from extensions.volunteers.gateway.uploads import Uploads
@@ -61,7 +60,6 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
         check_plain_weights(model)
         self._knows_tools = knows_tools(self._tokenizer)
         self.end_token_ids = end_tokens_in(model, self._tokenizer)
-        self._keys = DrawKeys()
         self._listening = contextlib.AsyncExitStack()
         self._versions_run = ""  # the run whose versions the models are
 
@@ -183,13 +181,6 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
     async def _generate(
         self, prompt: list[int], sampling: SamplingParameters
     ) -> AsyncGenerator[TokenDelta, None]:
-        key = sampling.draw_key or self._keys.take(prompt, sampling)
-        answered = False
-        try:
-            async with contextlib.aclosing(self.pool.completion(prompt, sampling, key)) as deltas:
-                async for delta in deltas:
-                    answered = delta.finish_reason != "abort"
-                    yield delta
-        finally:
-            if not answered and sampling.draw_key is None:
-                self._keys.give_back(prompt, sampling, key)
+        async with contextlib.aclosing(self.pool.completion(prompt, sampling)) as deltas:
+            async for delta in deltas:
+                yield delta

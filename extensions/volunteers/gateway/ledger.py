@@ -55,6 +55,11 @@ def verify(database: Database) -> int:
 
     It also compares the states of volunteers with those that the entries lead to.
     """
+    with database.snapshot():
+        return _verify(database)
+
+
+def _verify(database: Database) -> int:
     previous = START
     count = 0
     states: dict[str, str] = {}

@@ -87,6 +87,7 @@ class Listener:
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=timeout_s,
+                ssl_shutdown_timeout=timeout_s,
             )
         except BaseException as error:
             connection.close()

@@ -31,7 +31,10 @@ class Numerics:
 
 FLOAT32 = Numerics(tolerance=1e-5, most=1e-5, greedy=1e-3, gap_rate=0.0, near_rate=1e-4, logprob=1e-3)
 HALF = Numerics(tolerance=0.05, most=0.25, greedy=0.25, gap_rate=0.0, near_rate=0.03, logprob=0.1)
-LARGEST = Numerics(tolerance=0.05, most=0.25, greedy=1.0, gap_rate=0.01, near_rate=0.1, logprob=0.5)
+LARGEST = {  # tolerances that honest volunteers may need
+    FLOAT32: Numerics(tolerance=1e-4, most=1e-4, greedy=1e-2, gap_rate=0.0, near_rate=0.01, logprob=1e-2),
+    HALF: Numerics(tolerance=0.05, most=0.25, greedy=1.0, gap_rate=0.01, near_rate=0.1, logprob=0.5),
+}
 
 
 def numerics_of(volunteers: str, audit: str, directory: Path) -> Numerics:
@@ -53,10 +56,10 @@ def numerics_of(volunteers: str, audit: str, directory: Path) -> Numerics:
     return measured
 
 
-def implausible(measured: Numerics) -> str | None:
-    """Returns which measured tolerance honest volunteers do not need, or None."""
+def implausible(measured: Numerics, default: Numerics) -> str | None:
+    """Returns which measured tolerance honest volunteers do not need, or None. default: FLOAT32 or HALF."""
     values = asdict(measured)
-    return next((name for name, most in asdict(LARGEST).items() if not values[name] <= most), None)
+    return next((name for name, most in asdict(LARGEST[default]).items() if not values[name] <= most), None)
 
 
 def write_calibration(directory: Path, volunteers: str, audit: str, measured: Numerics) -> None:

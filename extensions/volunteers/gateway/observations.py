@@ -78,7 +78,7 @@ class Observations:
 
     def _write(self) -> None:
         measured = self.measured()
-        if name := implausible(measured):
+        if name := implausible(measured, self._default):
             log.error("not written: %s is not that of honest volunteers: %s", name, measured)
             return
         write_calibration(self._directory, *self._dtypes, measured)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from contracts.inference import SamplingParameters, TokenDelta
+from extensions.volunteers.gateway.draw_keys import DrawKeys
 from extensions.volunteers.gateway.presence import Presence
 from extensions.volunteers.gateway.queue import CompletionQueue, Suits, Wanted
 from extensions.volunteers.gateway.registry import NotAllowedError, Registry
@@ -20,6 +21,7 @@ from extensions.volunteers.messages import Ask, Weights
 log = logging.getLogger(__name__)
 
 EXPIRY_EVERY_S = 0.5
+BEHIND_S = 10.0  # after new weights, for which the ones before get tasks
 GATHER_S = 0.02  # after the first completion, so that a task has several
 
 
@@ -58,6 +60,7 @@ class Pool:
         self.weights: Weights | None = None  # the newest of this run
         self.versions: list[int] = []  # of this run, that can be audited
         self._clock = clock
+        self._keys = DrawKeys()
         self._new_weights_at = 0.0
         self._changed = asyncio.Condition()
         self._waiting: dict[Wanted, asyncio.Event] = {}
@@ -73,21 +76,30 @@ class Pool:
     # --- the run's side ---------------------------------------------------------------------------
 
     async def completion(
-        self, prompt: list[int], sampling: SamplingParameters, key: bytes
+        self, prompt: list[int], sampling: SamplingParameters
     ) -> AsyncGenerator[TokenDelta, None]:
         """Yields the completion once a volunteer has made it. Closing the generator gives it up."""
+        key = sampling.draw_key or self._keys.take(prompt, sampling)
         wanted = Wanted(prompt, sampling, key, self.oldest)
         ready = self._waiting[wanted] = asyncio.Event()
-        self.queue.put(wanted)
-        await self.notify()
         try:
+            self.queue.put(wanted)
+            await self.notify()
             await ready.wait()
             if isinstance(wanted.result, Exception):
                 raise wanted.result
             yield wanted.result
         finally:
-            wanted.given_up = True
-            del self._waiting[wanted]
+            self._give_up(wanted)
+
+    def _give_up(self, wanted: Wanted) -> None:
+        """Forgets a completion. If it was not made, its key is used again, unless it was refused."""
+        wanted.given_up = True
+        del self._waiting[wanted]
+        self.queue.discard(wanted)
+        is_made = isinstance(wanted.result, TokenDelta) and wanted.result.finish_reason != "abort"
+        if not (is_made or wanted.refused or wanted.sampling.draw_key):
+            self._keys.give_back(wanted.prompt, wanted.sampling, wanted.key)
 
     def settle(self, wanted: Wanted, result: TokenDelta | Exception) -> None:
         """Ends a completion, unless it has ended or nobody waits for it."""
@@ -129,8 +141,8 @@ class Pool:
         """The oldest version that gets tasks. The one before counts only for a while after new weights."""
         if self.weights is None:
             return 0
-        is_late = self._clock() - self._new_weights_at > self.tasks.lease_s
-        return self.weights.version - (0 if is_late else self.rules.behind)
+        is_late = self._clock() - self._new_weights_at > BEHIND_S
+        return max(min(self.versions), self.weights.version - (0 if is_late else self.rules.behind))
 
     @property
     def oldest(self) -> int:
@@ -164,7 +176,8 @@ class Pool:
             self._check(asked)
             if task := await self._held(asked):
                 return task
-            if self.weights != weights:
+            has_newer = self.weights is not None and self.weights.version > asked.version
+            if self.weights != weights or (has_newer and not self.queue.first(self._suits(asked))):
                 return None
             if self.queue.first(self._suits(asked)):
                 await asyncio.sleep(GATHER_S)
@@ -183,7 +196,7 @@ class Pool:
             raise TaskError(429, "paused", why)
         if asked.run != self.run:
             raise TaskError(409, "other_run", f"the run is {self.run or 'not there yet'}: read /v1/run again")
-        if self.weights is None or not self.oldest_allowed <= asked.version <= self.weights.version:
+        if asked.version < self.oldest_allowed or asked.version not in self.versions:
             newest = f"; the newest is {self.weights.version}" if self.weights else ""
             raise TaskError(409, "update_first", f"version {asked.version} gets no tasks{newest}")
 
@@ -192,15 +205,15 @@ class Pool:
 
         Who did not deliver it gets it again only if nobody else is there: it could hope for another draw.
         """
-        others = self.active - {asked.volunteer}
-        allowed = self.oldest_allowed
+        versions = self.presence.versions(self.active - {asked.volunteer})
 
         def suits(wanted: Wanted) -> bool:
-            if asked.version < wanted.oldest:
+            if asked.version < wanted.oldest or asked.volunteer in wanted.refused:
                 return False
-            if wanted.version is not None and wanted.version >= allowed and wanted.version != asked.version:
-                return False
-            return asked.volunteer not in wanted.tried or others <= wanted.tried
+            left = [versions[other] for other in versions.keys() - wanted.tried - wanted.refused]
+            if wanted.version != asked.version and wanted.version in left:
+                return False  # with another version it would be another draw
+            return asked.volunteer not in wanted.tried or max(left, default=-1) < wanted.oldest
 
         return suits
 
@@ -210,10 +223,14 @@ class Pool:
         If it has other weights now, the task goes back.
         """
         for task in self.tasks.of(asked.volunteer):
-            if not task.uploaded and task.version == asked.version:
+            if self.tasks.has_expired(task):
+                await self.give_back(task, "expired")
+            elif not task.uploaded and task.version == asked.version:
                 return task
-            if not task.uploaded:
-                await self.give_back(task, "returned")
+            elif not task.uploaded:  # it has other weights now, and cannot know the task
+                for wanted in task.members:
+                    wanted.tried.add(asked.volunteer)
+                await self.put_back([task])
         return None
 
     def _grant(self, asked: Ask) -> OpenTask | None:
@@ -236,7 +253,7 @@ class Pool:
             wanted.tried.add(task.volunteer)
         await self.put_back([task])
         try:
-            self.registry.note(kind, task.volunteer, {"task": task.name})
+            self.registry.note(kind, task.volunteer, {"completions": len(task.members)})
         except sqlite3.Error:
             log.exception("the ledger lacks that task %s was %s", task.name, kind)
 
@@ -265,6 +282,7 @@ class Pool:
                     await self._look_at(task)
                 except Exception:
                     log.exception("task %s of volunteer %s is looked at again", task.name, task.volunteer)
+            await self.notify()  # what suits whom depends on the time, too
 
     async def _look_at(self, task: OpenTask) -> None:
         """Ends a task that has expired, or whose volunteer was put out."""

@@ -45,6 +45,10 @@ class Presence:
         recent = {volunteer for volunteer, at in self._seen.items() if now - at <= ACTIVE_S}
         return recent | {*self._asking} | {*with_task}
 
+    def versions(self, volunteers: Collection[str]) -> dict[str, int]:
+        """Returns the version with which each of these last asked."""
+        return {each: self._version[each] for each in volunteers if each in self._version}
+
     def oldest(self, newest: int) -> int:
         """Returns the oldest version with which an active volunteer last asked, at most `newest`."""
         versions = [self._version.get(volunteer, newest) for volunteer in self.active()]

@@ -168,6 +168,8 @@ class PublicRoutes:
         if (head.action, head.task) != ("upload", name):
             raise TaskError(400, "bad_request", "this is no upload of the task in the URL")
         self._check_life(head)
+        if (accepted := self._uploads.again(name, body)) is not None:
+            return Accepted(accepted)
         try:
             upload: Upload | str = decoded(payload, Upload)
         except MessageError as error:
@@ -203,6 +205,8 @@ class PublicRoutes:
         return volunteer
 
     def _check_life(self, message: Message | Head) -> None:
+        if message.gateway != self._key.public.ed25519:
+            raise TaskError(401, "signature", "the message is for another gateway")
         if message.life != self._life:
             raise TaskError(401, "life", "the gateway has started anew: read /v1/run again")
 
@@ -281,5 +285,7 @@ def _error(status: int, code: str, why: str, **more: int) -> Response:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    return _error(status, "not_found" if status == 404 else "bad_request", str(error))
+    if isinstance(error, HTTPException):
+        word = "not_found" if error.status_code == 404 else "bad_request"
+        return _error(error.status_code, word, str(error.detail))
+    return _error(500, "failed", "the gateway has failed; try again later")

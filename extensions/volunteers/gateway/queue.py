@@ -15,8 +15,8 @@ class Wanted:
     """A completion that is wanted. It keeps its place in the queue, and its key, whoever makes it.
 
     key: of its draws. oldest: the oldest version that may sample it. version: with which it was given first;
-    while that gets tasks, it is given with no other. tried: who did not deliver it. failures: of its audits.
-    result: set once, by the gateway: a delta, or an error.
+    while that gets tasks, it is given with no other. tried: who did not deliver it. refused: whose completion
+    was refused. failures: of its audits. result: set once, by the gateway: a delta, or an error.
     """
 
     prompt: list[int]
@@ -25,6 +25,7 @@ class Wanted:
     oldest: int = 0
     version: int | None = None
     tried: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
     failures: int = 0
     number: int = field(default_factory=itertools.count().__next__)  # smaller: waits longer
     result: TokenDelta | Exception | None = None
@@ -51,6 +52,13 @@ class CompletionQueue:
 
     def put(self, wanted: Wanted) -> None:
         heapq.heappush(self._groups.setdefault(wanted.group, []), (wanted.number, wanted))
+
+    def discard(self, wanted: Wanted) -> None:
+        """Removes a completion, if it is queued."""
+        left = [each for each in self._groups.pop(wanted.group, []) if each[1] is not wanted]
+        if left:
+            heapq.heapify(left)
+            self._groups[wanted.group] = left
 
     def first(self, suits: Suits) -> Wanted | None:
         """Returns the completion that waits longest of those that suit, or None."""

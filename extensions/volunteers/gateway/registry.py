@@ -146,7 +146,8 @@ class Registry:
         )
         why = f"volunteer {volunteer.address} was {state}"
         connection.execute("UPDATE invites SET revoked = ? WHERE hash = ?", (why, volunteer.invite))
-        ledger.append(connection, state, volunteer.address, {"reason": reason if state == "slashed" else ""})
+        body = {"reason": reason} if state == "slashed" else {}  # what an operator wrote is not public
+        ledger.append(connection, state, volunteer.address, body)
 
     def restore(self, address: str) -> None:
         """Lets a volunteer in again, with no strike and no near miss. Its invite stays revoked."""

@@ -1,12 +1,13 @@
 """Open tasks and their leases, and how reliably each volunteer delivers. Pure logic, with a given clock."""
 
 import secrets
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from extensions.volunteers.gateway.queue import Wanted
 
+GRANTED = 4096  # tasks whose sizes are remembered
 REMEMBERED = 50  # tasks of a volunteer
 UNDELIVERED = 5  # more than this many of them, and more than a tenth, pause it
 SHARE = 0.1
@@ -49,13 +50,21 @@ class Tasks:
         self._clock = clock
         self._open: dict[str, OpenTask] = {}
         self._conduct: dict[str, Conduct] = {}
+        self._sizes: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def grant(self, volunteer: str, run: str, version: int, members: list[Wanted]) -> OpenTask:
         """Opens a task."""
         name = secrets.token_hex(16)
         task = OpenTask(name, volunteer, run, version, members, self._clock() + self.lease_s)
         self._open[name] = task
+        self._sizes[name] = len(members), members[0].sampling.max_tokens if members else 0
+        if len(self._sizes) > GRANTED:
+            self._sizes.popitem(last=False)
         return task
+
+    def size(self, name: str) -> tuple[int, int] | None:
+        """Returns the number of completions of a task and their `max_tokens`, also of one that has ended."""
+        return self._sizes.get(name)
 
     def remaining_s(self, task: OpenTask) -> float:
         return task.expires_at - self._clock()
@@ -67,9 +76,6 @@ class Tasks:
 
     def of(self, volunteer: str) -> list[OpenTask]:
         return [task for task in self._open.values() if task.volunteer == volunteer]
-
-    def named(self, name: str) -> OpenTask | None:
-        return self._open.get(name)
 
     def every(self) -> list[OpenTask]:
         return [*self._open.values()]
@@ -91,7 +97,10 @@ class Tasks:
     def close(self, task: OpenTask) -> None:
         """Ends a task that was delivered, whatever its audit says."""
         self._open.pop(task.name, None)
-        self._of(task.volunteer).undelivered.append(False)
+        conduct = self._of(task.volunteer)
+        conduct.undelivered.append(False)
+        if len(conduct.undelivered) == REMEMBERED and not any(conduct.undelivered):
+            conduct.pause_s = FIRST_PAUSE_S
 
     def give_back(self, task: OpenTask) -> float:
         """Ends a task that was not delivered. Returns for how many seconds its volunteer is paused now."""

@@ -39,10 +39,9 @@ def most_upload_bytes(members: int, max_tokens: int) -> int:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an upload was answered. digest, size: of its bytes. status: 200 if it was accepted."""
+    """What an upload was answered. digest: of its bytes. status: 200 if it was accepted."""
 
     digest: str
-    size: int
     status: int
     word: str
     why: str
@@ -66,26 +65,28 @@ class Uploads:
     async def answer(self, name: str, volunteer: str, body: bytes, upload: Upload | str) -> int:
         """Audits an upload. Returns the number of accepted completions. Raises TaskError.
 
-        body: the envelope. upload: its message, or why it is none. The same bytes get the same answer.
+        body: the envelope. upload: its message, or why it is none.
         """
         began = monotonic()
         digest = hashlib.sha256(body).hexdigest()
+        if name not in self._deciding:
+            task = self.open_task(name, volunteer)
+            if self.auditor.waiting >= self._most_waiting:
+                raise TaskError(503, "overloaded", "too many uploads wait: send it again later")
+            task.uploaded = True  # before anything is awaited
+            self.bytes += len(body)
+            self._deciding[name] = asyncio.create_task(self._decide(task, digest, body, upload))
+        answer = await asyncio.shield(self._deciding[name])
+        self.answer_times.append(monotonic() - began)
+        return _accepted_by(answer, digest)
+
+    def again(self, name: str, body: bytes) -> int | None:
+        """Returns the answer to an upload that was decided before; None if the task was not uploaded yet.
+
+        Raises TaskError if it was refused, or had other bytes.
+        """
         known = self._answers.get(name)
-        if known is None:
-            if name not in self._deciding:
-                task = self.open_task(name, volunteer)
-                if self.auditor.waiting >= self._most_waiting:
-                    raise TaskError(503, "overloaded", "too many uploads wait: send it again later")
-                task.uploaded = True  # before anything is awaited
-                self.bytes += len(body)
-                self._deciding[name] = asyncio.create_task(self._decide(task, digest, body, upload))
-            known = await asyncio.shield(self._deciding[name])
-            self.answer_times.append(monotonic() - began)
-        if known.digest != digest:
-            raise TaskError(410, "ticket", "this task was uploaded before, with other bytes")
-        if known.status != 200:
-            raise TaskError(known.status, known.word, known.why)
-        return known.accepted
+        return None if known is None else _accepted_by(known, hashlib.sha256(body).hexdigest())
 
     def open_task(self, name: str, volunteer: str) -> OpenTask:
         """Raises TaskError unless the task is this volunteer's, and open."""
@@ -95,26 +96,24 @@ class Uploads:
         return task
 
     def most_bytes(self, name: str) -> int:
-        """Returns the largest upload of a task, in bytes. It is 0 if there is no such task."""
-        if known := self._answers.get(name):
-            return known.size
-        task = self._pool.tasks.named(name)
-        return most_upload_bytes(len(task.members), task.members[0].sampling.max_tokens) if task else 0
+        """Returns the largest upload of a task, in bytes. It is 0 if there was no such task."""
+        size = self._pool.tasks.size(name)
+        return most_upload_bytes(*size) if size else 0
 
     async def _decide(self, task: OpenTask, digest: str, body: bytes, upload: Upload | str) -> Answer:
         """Returns the answer. Whatever happens, the task ends, and what is not accepted is queued again."""
         try:
             accepted = await self._accepted(task, body, upload)
-            answer = Answer(digest, len(body), 200, "", "", accepted)
+            answer = Answer(digest, 200, "", "", accepted)
         except TaskError as error:
-            answer = Answer(digest, len(body), error.status, error.word, str(error))
+            answer = Answer(digest, error.status, error.word, str(error))
         except NotAllowedError as error:
-            answer = Answer(digest, len(body), 403, "not_allowed", str(error))
+            answer = Answer(digest, 403, "not_allowed", str(error))
         except Exception:
-            log.exception("task %s could not be audited", task.name)
+            log.exception("task %s could not be audited", public_name(task.name))
             self._count_failures(task)
             why = "the gateway could not audit it: ask for another task"
-            answer = Answer(digest, len(body), 503, "audit_failed", why)
+            answer = Answer(digest, 503, "audit_failed", why)
         finally:
             await self._pool.put_back([task])
             del self._deciding[task.name]
@@ -129,8 +128,8 @@ class Uploads:
         refusal = self.auditor.look(task, upload.members)
         verdict = Verdict(refusal) if refusal else await self.auditor.audit(task, upload.members)
         if task.is_over or verdict.is_stale:
-            if not task.is_over:
-                self._pool.tasks.give_back(task)  # it came too late
+            for wanted in task.members:
+                wanted.tried.add(task.volunteer)  # it could hope for another draw
             why = f"the weights of version {task.version} are no longer served, or the volunteer was put out"
             raise TaskError(410, "stale", why)
         self._pool.tasks.close(task)
@@ -154,13 +153,18 @@ class Uploads:
 
     def _refusal(self, task: OpenTask, refusal: Refusal, body: bytes) -> TaskError:
         """Records a refusal, and keeps the upload as evidence. Returns the error for the volunteer."""
-        write_atomically(self._refused / f"{task.name}.json", body, 0o600)
+        for wanted in task.members:
+            wanted.refused.add(task.volunteer)
         digest = hashlib.sha256(body).hexdigest()
-        entry = {"task": task.name, "check": refusal.check, "why": refusal.why, "upload": digest}
-        why = f"check {refusal.check} failed in task {task.name}: {refusal.why}"
+        entry = {"task": public_name(task.name), "check": refusal.check, "why": refusal.why, "upload": digest}
+        why = f"check {refusal.check} failed in task {public_name(task.name)}: {refusal.why}"
         penalty = "none" if self.auditor.observes else refusal.penalty
         state = self._pool.registry.refuse(task.volunteer, entry, penalty, why)
         log.warning("volunteer %s, now %s: %s", task.volunteer, state, why)
+        try:
+            write_atomically(self._refused / f"{public_name(task.name)}.json", body, 0o600)
+        except OSError:
+            log.exception("the refused upload of task %s is not kept", public_name(task.name))
         if state == "slashed":
             self._pool.presence.gone(task.volunteer)
         return TaskError(403 if state == "slashed" else 422, refusal.check, why)
@@ -176,7 +180,7 @@ class Uploads:
         ]
         sampling = task.members[0].sampling
         entry = {
-            "task": task.name,
+            "task": public_name(task.name),
             "run": task.run,
             "version": task.version,
             "temperature": str(sampling.temperature),
@@ -188,3 +192,17 @@ class Uploads:
         for wanted, one, logprobs in zip(task.members, made, verdict.logprobs, strict=True):
             versions = [task.version] * len(one.token_ids)
             self._pool.settle(wanted, TokenDelta(one.token_ids, logprobs, versions, one.finish_reason))
+
+
+def _accepted_by(answer: Answer, digest: str) -> int:
+    """Returns the number of accepted completions. digest: of the upload. Raises TaskError."""
+    if answer.digest != digest:
+        raise TaskError(410, "ticket", "this task was uploaded before, with other bytes")
+    if answer.status != 200:
+        raise TaskError(answer.status, answer.word, answer.why)
+    return answer.accepted
+
+
+def public_name(task: str) -> str:
+    """Returns the name of a task in ledger, log and directory: it is no ticket, as the task's own name is."""
+    return hashlib.sha256(task.encode()).hexdigest()[:32]

@@ -125,7 +125,8 @@ class GatewayClient:
 
     def _body(self, kind: type[Message], **fields: Any) -> bytes:
         self._counter += 1
-        message = kind(volunteer=self.address, life=self._life, counter=self._counter, **fields)
+        who = {"volunteer": self.address, "gateway": self._gateway.ed25519, "life": self._life}
+        message = kind(**who, counter=self._counter, **fields)
         return signed(self._key, message, VOLUNTEER_TYPE)
 
     async def _answer(self, method: str, path: str, body: bytes | None, kind: type[A], timeout_s: float) -> A:

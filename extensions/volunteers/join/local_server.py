@@ -30,6 +30,7 @@ START_S = 1800.0
 POLL_S = 0.2
 UPDATE_S = 300.0  # then the newest version is asked for again
 LAST_LINES = 20  # of a server's output, which are shown if it ends
+LINK_LOCAL = ("169.254.", "fe80:")  # where clouds tell secrets
 NEEDED = ("prescribed_draws", "relay")  # capabilities
 
 
@@ -181,7 +182,7 @@ class LocalServer:
         }
         if task.temperature > 0:
             body["draw_keys"] = [member.key for member in task.members]
-        timeout = aiohttp.ClientTimeout(total=task.expires_s)
+        timeout = aiohttp.ClientTimeout(total=max(1.0, task.expires_s))
         async with self._session.post(f"{self._url}/v1/completions", json=body, timeout=timeout) as response:
             answer = msgspec.json.decode(await response.read())
         if response.status != 200:
@@ -193,8 +194,9 @@ class LocalServer:
 def _source(url: str) -> str:
     """Raises ServerError for what is no URL of a source: a gateway must not bring options to a server."""
     try:
-        if Location.of(url).scheme == "file":
-            raise ValueError(f"{url}: a relay is http:// or https://")
+        location = Location.of(url)
+        if location.scheme == "file" or location.host.startswith(LINK_LOCAL):
+            raise ValueError(f"{url}: a relay is http:// or https:// at a host")
     except ValueError as error:
         raise ServerError(f"the gateway names a source that is none: {printable(str(error))}") from None
     return url

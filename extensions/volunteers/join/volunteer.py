@@ -28,7 +28,7 @@ OF_THE_RUN = {
     "update_first",
 }  # words after which the run is asked for again
 AGAIN = OF_THE_RUN | {"overloaded", "audit_failed", "slow_down", "paused"}
-REFUSED = {"schema", "logprobs", "randomness", "too_large"}  # with another status than 403: strikes
+REFUSED = {"schema", "logprobs", "randomness", "too_large", "bad_request"}  # with another status than 403
 
 
 class PutOutError(Exception):
@@ -114,7 +114,8 @@ class Volunteer:
 
     async def _refused(self, error: RefusedError) -> None:
         """Does what the gateway's answer asks for. Raises PutOutError."""
-        if error.status == 403 or error.word not in AGAIN | REFUSED:
+        passes = error.status >= 500 or error.word in AGAIN | REFUSED
+        if error.status == 403 or not passes:
             raise PutOutError(str(error)) from None
         self._task = None
         if error.word in OF_THE_RUN:

@@ -96,8 +96,8 @@ async def test_a_cut_tail_passes_without_the_check(tmp_path, model):
 
 async def test_log_probabilities_of_other_weights_are_a_strike_and_three_strikes_slash(tmp_path, model):
     wrong = Sampler(model, judge=other_weights(model))
-    async with gateway(tmp_path, model) as running:
-        running.want(4)
+    async with gateway(tmp_path, model, task_size=4) as running:
+        running.want(12)
         client = await running.client()
         words = []
         for _ in range(3):
@@ -106,6 +106,19 @@ async def test_log_probabilities_of_other_weights_are_a_strike_and_three_strikes
             words.append((refused.value.word, refused.value.status))
         assert words == [("logprobs", 422), ("logprobs", 422), ("logprobs", 403)]
         assert "3 strikes in 100 tasks" in running.registry.get(client.address).reason
+
+
+async def test_what_a_volunteer_cannot_meet_is_not_given_to_it_again(tmp_path, model):
+    async with gateway(tmp_path, model) as running:
+        asked = running.want(4)
+        ana, ben = await running.client("ana"), await running.client("ben")
+        with pytest.raises(RefusedError, match="log-probabilities"):
+            await running.deliver(ana, Sampler(model, judge=other_weights(model)))
+        others = running.want(1)
+        await running.deliver(ana, Sampler(model))
+        assert len(await asyncio.gather(*others)) == 1
+        await running.deliver(ben, Sampler(model))
+        assert len(await asyncio.gather(*asked)) == 4
 
 
 async def test_rounding_that_always_helps_is_caught_over_a_life(tmp_path, model):

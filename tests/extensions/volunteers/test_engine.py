@@ -115,6 +115,20 @@ async def test_an_upload_of_weights_that_are_gone_has_no_penalty(tmp_path, model
         assert running.registry.get(client.address).recent_strikes == 0
 
 
+async def test_who_has_old_weights_is_told_at_once_if_what_is_wanted_needs_new_ones(tmp_path, model):
+    async with gateway(tmp_path, model) as running:
+        client = await running.client()
+        await running.pool.serve(weights(2), [1, 2])
+        running.want(2)
+        granted = await client.ask("run", 1, 4)
+        assert (granted.task, granted.weights) == (None, weights(2))
+        for version in (0, 3):
+            with pytest.raises(RefusedError) as refused:
+                await client.ask("run", version, 4)
+            assert refused.value.word == "update_first"
+        assert (await client.ask("run", 2, 4)).task is not None
+
+
 async def test_a_failing_audit_fails_the_request_and_not_the_volunteer(tmp_path, model, monkeypatch):
     async with gateway(tmp_path, model) as running:
         asked = running.want(1)
