@@ -38,8 +38,7 @@ class VolunteersRun:
 
     def start(self, *more: str) -> subprocess.Popen:
         command = [sys.executable, "launch.py", "inference=volunteers", "weights=relay", "stop_at=null"]
-        command += [f"run_dir={self.out / 'run'}", f"max_steps={self._steps}", "weights.keep=100"]
-        command += ["rollout.timeout_s=30", *more]
+        command += [f"run_dir={self.out / 'run'}", f"max_steps={self._steps}", "weights.keep=100", *more]
         command += [
             f"inference.arguments.state={self.state}",
             f"inference.arguments.public_port={self._port}",
