@@ -176,10 +176,10 @@ class Pool:
             self._check(asked)
             if task := await self._held(asked):
                 return task
-            has_newer = self.weights is not None and self.weights.version > asked.version
-            if self.weights != weights or (has_newer and not self.queue.first(self._suits(asked))):
+            has_work = self.queue.has(self._suits(asked))
+            if self.weights != weights or (not has_work and self.weights.version > asked.version):
                 return None
-            if self.queue.first(self._suits(asked)):
+            if has_work:
                 await asyncio.sleep(GATHER_S)
                 self._check(asked)
                 if task := await self._held(asked) or self._grant(asked):
@@ -206,11 +206,14 @@ class Pool:
         Who did not deliver it gets it again only if nobody else is there: it could hope for another draw.
         """
         versions = self.presence.versions(self.active - {asked.volunteer})
+        of_others = {*versions.values()}
 
         def suits(wanted: Wanted) -> bool:
             if asked.version < wanted.oldest or asked.volunteer in wanted.refused:
                 return False
-            left = [versions[other] for other in versions.keys() - wanted.tried - wanted.refused]
+            left = of_others
+            if wanted.tried or wanted.refused:
+                left = {versions[other] for other in versions.keys() - wanted.tried - wanted.refused}
             if wanted.version != asked.version and wanted.version in left:
                 return False  # with another version it would be another draw
             return asked.volunteer not in wanted.tried or max(left, default=-1) < wanted.oldest

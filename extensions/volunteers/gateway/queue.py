@@ -60,6 +60,10 @@ class CompletionQueue:
             heapq.heapify(left)
             self._groups[wanted.group] = left
 
+    def has(self, suits: Suits) -> bool:
+        """Returns True if a completion suits."""
+        return next(self._suitable(suits), None) is not None
+
     def first(self, suits: Suits) -> Wanted | None:
         """Returns the completion that waits longest of those that suit, or None."""
         found = min(self._suitable(suits), default=None)

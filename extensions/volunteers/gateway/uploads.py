@@ -27,7 +27,6 @@ REMEMBERED = 4096  # answers to uploads
 TIMED = 10_000  # uploads
 MOST_FAILURES = 3  # of a completion's audits, before its request fails
 
-
 ENVELOPE_BYTES = 4096  # of a message without completions
 MEMBER_BYTES = 512  # of a completion without its tokens
 TOKEN_BYTES = 64  # of a token and its log-probability, in base64 of JSON: 36 are usual

@@ -20,13 +20,8 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 SAY_EVERY_S = 30.0
-OF_THE_RUN = {
-    "life",
-    "other_run",
-    "stale",
-    "ticket",
-    "update_first",
-}  # words after which the run is asked for again
+# Words of errors after which the run is asked for again:
+OF_THE_RUN = {"life", "other_run", "stale", "ticket", "update_first"}
 AGAIN = OF_THE_RUN | {"overloaded", "audit_failed", "slow_down", "paused"}
 REFUSED = {"schema", "logprobs", "randomness", "too_large", "bad_request"}  # with another status than 403
 
