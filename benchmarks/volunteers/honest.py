@@ -18,8 +18,10 @@ from pathlib import Path
 from time import process_time
 
 import torch
+from transformers import AutoTokenizer
 
 from benchmarks.volunteers.cheater import MODEL, TOKENIZER
+from contracts.conformance.tiny_model import make_tiny_model
 from contracts.end_tokens import end_tokens_in
 from contracts.inference import SamplingParameters
 from extensions.volunteers.gateway import checks
@@ -45,6 +47,7 @@ class Kind:
     dtype: str = "float32"
     attention: str = "sdpa"  # of the audit
     tokens: int = 16
+    untrained: bool = False  # a model that ends an answer at random, and whose tokens are alike
     options: tuple[str, ...] = ()
 
     @property
@@ -60,13 +63,13 @@ KINDS = (
     Kind("small cache: requests are computed again", 250, 8, 64, options=("--num-blocks=16",)),
     Kind("audited with eager attention, by 7", 250, 8, 7, attention="eager"),
     Kind("bfloat16, audited in float32", 500, 8, 64, dtype="bfloat16"),
-    Kind("up to 128 tokens, without an end", 50, 4, 32, tokens=128),
-    Kind("bfloat16, up to 128 tokens", 50, 4, 32, tokens=128, dtype="bfloat16"),
+    Kind("untrained model, 128 tokens", 50, 4, 32, tokens=128, untrained=True),
+    Kind("untrained model, 128 tokens, bfloat16", 50, 4, 32, tokens=128, untrained=True, dtype="bfloat16"),
 )
 
 
 def tasks_of(kind: Kind, seed: int) -> list[Task]:
-    """Returns tasks of random sums; long ones of text that the model does not end."""
+    """Returns tasks of random sums; for the untrained model of random ids."""
     source = random.Random(seed)
     tasks = []
     for _ in range(kind.tasks):
@@ -75,18 +78,18 @@ def tasks_of(kind: Kind, seed: int) -> list[Task]:
             question = f"{source.randrange(100)} {source.choice('+-')} {source.randrange(100)} ="
             chat = [{"role": "user", "content": question}]
             prompt = TOKENIZER.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-            if kind.tokens > 16:
-                prompt = [source.randrange(2, 260) for _ in range(24)]
+            if kind.untrained:
+                prompt = [source.randrange(3, 90) for _ in range(24)]
             members.append(Member(prompt, source.randbytes(32).hex()))
         tasks.append(Task("0" * 32, "run", 0, 1.0, kind.tokens, [], members, 600.0))
     return tasks
 
 
-async def made_by(kind: Kind, tasks: list[Task]) -> list[list[Made]]:
+async def made_by(kind: Kind, model: Path, tasks: list[Task]) -> list[list[Made]]:
     os.environ["OMP_NUM_THREADS"] = str(kind.threads)
     with tempfile.TemporaryDirectory() as scratch:
         options = ["--dtype", kind.dtype, *kind.options]
-        server = LocalServer(sys.executable, "inference_adapters.transformers", MODEL, Path(scratch), options)
+        server = LocalServer(sys.executable, "inference_adapters.transformers", model, Path(scratch), options)
         await server.start(["http://127.0.0.1"])
         try:
             found = []
@@ -98,11 +101,11 @@ async def made_by(kind: Kind, tasks: list[Task]) -> list[list[Made]]:
             await server.close()
 
 
-def audited(kind: Kind, tasks: list[Task], made: list[list[Made]]) -> str:
-    models = AuditModels(str(MODEL), "float32", "cpu", 1)
-    model = models.load()
+def audited(kind: Kind, path: Path, tasks: list[Task], made: list[list[Made]]) -> str:
+    model = AuditModels(str(path), "float32", "cpu", 1).load()
     model.set_attn_implementation(kind.attention)
-    ends = end_tokens_in(str(MODEL), TOKENIZER)
+    ends = end_tokens_in(str(path), AutoTokenizer.from_pretrained(path))
+    vocabulary = model.get_input_embeddings().num_embeddings
     pairs = [
         (m, one)
         for task, each in zip(tasks, made, strict=True)
@@ -121,7 +124,7 @@ def audited(kind: Kind, tasks: list[Task], made: list[list[Made]]) -> str:
         wanted = [
             Wanted(m.prompt, SamplingParameters(task.max_tokens), bytes.fromhex(m.key)) for m in task.members
         ]
-        failed = checks.schema(wanted, each, len(TOKENIZER)) or checks.termination(wanted, each, ends)
+        failed = checks.schema(wanted, each, vocabulary) or checks.termination(wanted, each, ends)
         for place, (one, completion) in enumerate(zip(wanted, each, strict=True)):
             row = next(each_row)
             gap = checks.gaps(one, row, kind.allowed)
@@ -142,9 +145,12 @@ def main() -> None:
     torch.set_num_threads(1)
     print("| volunteer and audit | tasks of 8 | refused | tokens | near misses | largest gap | CPU ms |")
     print("|---|---|---|---|---|---|---|")
-    for seed, kind in enumerate(KINDS):
-        tasks = tasks_of(kind, seed)
-        print(audited(kind, tasks, asyncio.run(made_by(kind, tasks))), flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        untrained = Path(make_tiny_model(Path(scratch)))
+        for seed, kind in enumerate(KINDS):
+            model = untrained if kind.untrained else MODEL
+            tasks = tasks_of(kind, seed)
+            print(audited(kind, model, tasks, asyncio.run(made_by(kind, model, tasks))), flush=True)
 
 
 if __name__ == "__main__":

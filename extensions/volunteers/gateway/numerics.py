@@ -33,7 +33,7 @@ FLOAT32 = Numerics(tolerance=1e-5, most=1e-5, greedy=1e-3, gap_rate=0.0, near_ra
 HALF = Numerics(tolerance=0.05, most=0.25, greedy=0.25, gap_rate=0.0, near_rate=0.03, logprob=0.1)
 LARGEST = {  # tolerances that honest volunteers may need
     FLOAT32: Numerics(tolerance=1e-4, most=1e-4, greedy=1e-2, gap_rate=0.0, near_rate=0.01, logprob=1e-2),
-    HALF: Numerics(tolerance=0.05, most=0.25, greedy=1.0, gap_rate=0.01, near_rate=0.1, logprob=0.5),
+    HALF: Numerics(tolerance=0.05, most=0.25, greedy=1.0, gap_rate=0.01, near_rate=0.3, logprob=0.5),
 }
 
 
