@@ -8,9 +8,10 @@ import json
 import secrets
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -55,10 +56,12 @@ PUBLIC = Limits(
 )
 
 
-def gateway_of(options: GatewayOptions, off: tuple[str, ...] = ()) -> VolunteersEngine:
+def gateway_of(
+    options: GatewayOptions, off: tuple[str, ...] = (), clock: Callable[[], float] = monotonic
+) -> VolunteersEngine:
     """Returns the engine, with its listener not started. Raises ValueError or OSError.
 
-    off: names of checks that are not made, for tests.
+    off: names of checks that are not made, for tests. clock: returns monotonic seconds.
     """
     state = options.state.resolve()
     _context(options)  # raises its errors before anything else
@@ -73,7 +76,7 @@ def gateway_of(options: GatewayOptions, off: tuple[str, ...] = ()) -> Volunteers
     key = SigningKey.load_or_create(state / KEY)
     (state / REFUSED).mkdir(mode=0o700, exist_ok=True)
     rules = TaskRules(options.behind, partial(_most_members, options.task_size))
-    pool = Pool(Registry(database), options.request_timeout_s / LEASES, rules)
+    pool = Pool(Registry(database), options.request_timeout_s / LEASES, rules, clock)
     models = AuditModels(options.model, options.dtype, options.device, options.behind)
     observations = Observations(state, (options.volunteer_dtype, options.dtype)) if options.observe else None
 

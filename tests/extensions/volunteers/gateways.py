@@ -167,7 +167,7 @@ async def gateway(
             "volunteer_dtype": "float32", "observe": False,
         } | changes
     )  # fmt: skip
-    engine = gateway_of(options, tuple(off))
+    engine = gateway_of(options, tuple(off), lambda: 0.0)  # no time passes
     await engine.start(0)
     served = model or demo_model()
     engine._models.add(1, dict(served.named_parameters()))
