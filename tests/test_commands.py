@@ -22,6 +22,7 @@ PACKAGES = (
 STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's to say
     "benchmarks.gpu_check.inside",
     "benchmarks.trl.grpo",
+    "benchmarks.volunteers.cheater",
     "benchmarks.vllm_reload",
     "inference_adapters.sglang.launcher",
     "pipelinerl.judging.isolation.selftest",

@@ -6,7 +6,6 @@ Each volunteer is a process with a server of its own. It prints what was accepte
 costs, and the same run with trusted servers. Then a trusted server draws every accepted completion again.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from benchmarks.volunteers.machines import (
     wait_for,
 )
 from benchmarks.volunteers.redraw import redraw
+from contracts.support.command_line import command_parser
 from extensions.volunteers.gateway import ledger
 from extensions.volunteers.gateway.database import Database
 from extensions.volunteers.gateway.registry import Registry
@@ -33,9 +33,7 @@ START_S = 120.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("benchmarks.volunteers", __doc__)
     parser.add_argument("--out", type=Path, required=True, help="directory of the runs; it must not exist")
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--trusted", action="store_true", help="one trusted server beside the gateway")

@@ -7,7 +7,6 @@ prints a row for each: tasks, those refused, tokens, near misses, the largest ga
 the audit of a completion.
 """
 
-import argparse
 import asyncio
 import os
 import random
@@ -24,6 +23,7 @@ from benchmarks.volunteers.cheater import MODEL, TOKENIZER
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.end_tokens import end_tokens_in
 from contracts.inference import SamplingParameters
+from contracts.support.command_line import command_parser
 from extensions.volunteers.gateway import checks
 from extensions.volunteers.gateway.models import AuditModels
 from extensions.volunteers.gateway.numerics import FLOAT32, HALF, Numerics
@@ -139,9 +139,7 @@ def audited(kind: Kind, path: Path, tasks: list[Task], made: list[list[Made]]) -
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    command_parser("benchmarks.volunteers.honest", __doc__).parse_args()
     torch.set_num_threads(1)
     print("| volunteer and audit | tasks of 8 | refused | tokens | near misses | largest gap | CPU ms |")
     print("|---|---|---|---|---|---|---|")
