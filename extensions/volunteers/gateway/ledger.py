@@ -5,12 +5,12 @@ keeps the signed head that the gateway published also sees that the whole chain 
 """
 
 import hashlib
-import json
 import sqlite3
 import time
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from extensions.stored_weights.store.manifest import canonical
 from extensions.volunteers.gateway.database import Database, DatabaseError
 
 Kind = Literal["registered", "accepted", "refused", "expired", "returned", "slashed", "evicted", "restored"]
@@ -18,13 +18,8 @@ START = "0" * 64
 STATE_AFTER = {"registered": "active", "slashed": "slashed", "evicted": "evicted", "restored": "active"}
 
 
-def canonical(value: Any) -> str:
-    """Returns canonical JSON: sorted keys, no spaces, ASCII. `value` has only integers and strings."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-
 def hash_of(seq: int, at: int, kind: str, volunteer: str, body: str, previous: str) -> str:
-    return hashlib.sha256(canonical([seq, at, kind, volunteer, body, previous]).encode()).hexdigest()
+    return hashlib.sha256(canonical([seq, at, kind, volunteer, body, previous])).hexdigest()
 
 
 def sha256_of_ids(token_ids: Iterable[int]) -> str:
@@ -37,7 +32,7 @@ def append(connection: sqlite3.Connection, kind: Kind, volunteer: str, body: dic
     last = connection.execute("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1").fetchone()
     seq, previous = (last["seq"] + 1, last["hash"]) if last else (1, START)
     at = int(time.time())
-    text = canonical(body)
+    text = canonical(body).decode()
     connection.execute(
         "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?)",
         (seq, at, kind, volunteer, text, previous, hash_of(seq, at, kind, volunteer, text, previous)),
