@@ -67,7 +67,7 @@ class EngineInfo(Answer):
     capabilities: list[str] = Field(
         description="score, score_top, staged, truncation, seed, stop_strings, tools, forced_calls, "
         "template_options, stream, top_logprobs, arrays, as_completed, openai, metrics, leave_group, "
-        "relay, shared, delta, sleep, prescribed_draws. Ignore others"
+        "relay, shared, delta, sleep, prescribed_draws, commitments. Ignore others"
     )
     end_token_ids: list[int] | None = Field(None, description="at which answers end; null: not told")
 
@@ -288,6 +288,9 @@ class GenerationRequest(Request):
     draw_keys: DrawKeys | None = Field(
         None, description="needs `prescribed_draws` and `logprobs: true`; one of each choice, by its index"
     )
+    commitments: bool = Field(
+        False, description="needs `commitments` and `logprobs: true`; proofs come with each choice"
+    )
     stop: StopString | StopStrings | None = Field(None, description="needs `stop_strings`")
     stream_options: StreamOptions | None = Field(None, description="needs `openai`, and `stream`")
     arrays: bool = Field(False, description="needs `arrays` and `logprobs: true`; numbers come as base64")
@@ -363,6 +366,7 @@ class SamplingParameters:
     seed: int | None = None
     draw_key: bytes | None = None  # 32 bytes: `contracts.draws` says which tokens are sampled
     top_logprobs: int = 0  # the number of most likely tokens to return with each sampled token
+    commitments: bool = False  # return `contracts.commitments` with the last token
 
 
 @dataclass(frozen=True)
@@ -378,6 +382,7 @@ class TokenDelta:
     finish_reason: Literal["stop", "length", "abort"] | None = None
     # (id, log-probability) of the most likely tokens at each position, in descending order; empty by default
     top_logprobs: Sequence[Sequence[tuple[int, float]]] = ()
+    commitments: bytes | None = None  # in the last delta, if the request asks for them
 
 
 class Enough(Exception):  # noqa: N818 (not an error)

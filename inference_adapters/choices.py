@@ -52,6 +52,7 @@ class Choice:
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     top_logprobs: list[Sequence[tuple[int, float]]] = field(default_factory=list)
+    commitments: bytes | None = None
     finish_reason: str | None = None
     begun: bool = False  # True if a chunk of it has been sent
 
@@ -65,6 +66,7 @@ class Choice:
         self.logprobs += delta.logprobs
         self.versions += delta.versions
         self.top_logprobs += delta.top_logprobs
+        self.commitments = delta.commitments
         self.finish_reason = delta.finish_reason
 
 

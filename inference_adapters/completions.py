@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from contracts.commitments import FORMAT
 from contracts.inference import TokenDelta
 from contracts.tool_calls import ToolCall, parse_tool_calls
 from inference_adapters.call_reader import CallReader
@@ -81,8 +82,7 @@ class Completion:
             text, calls = parse_tool_calls(text)
         reason = _reason(choice.finish_reason, calls)
         body = self._choice(index, choice.token_ids, choice.logprobs, choice.top_logprobs, reason)
-        spanned = {"weight_versions": spans(choice.versions)} | self._own_prompt(index)
-        return self.form.api.whole(text, calls) | body | spanned
+        return self.form.api.whole(text, calls) | body | _at_end(choice) | self._own_prompt(index)
 
     def usage(self) -> dict[str, int]:
         """Returns the token counts. A prompt counts once, however many choices it has."""
@@ -116,7 +116,7 @@ class Completion:
         reason = _reason(delta.finish_reason, calls)
         body = self._choice(index, list(delta.token_ids), delta.logprobs, delta.top_logprobs, reason)
         if last:
-            body["weight_versions"] = spans(choice.versions)
+            body |= _at_end(choice)
         if first_of_choice:
             body |= self._own_prompt(index)
         chunk = self._head | {"object": self.form.api.chunk_object}
@@ -163,6 +163,14 @@ class Completion:
 
 def _reason(finish_reason: str | None, calls: Sequence[ToolCall]) -> str | None:
     return "tool_calls" if calls and finish_reason == "stop" else finish_reason
+
+
+def _at_end(choice: Choice) -> dict[str, Any]:
+    """Returns the fields of a choice that come when it is complete."""
+    fields: dict[str, Any] = {"weight_versions": spans(choice.versions)}
+    if choice.commitments is not None:
+        fields["commitments"] = {"format": FORMAT, "proofs": _base64(choice.commitments)}
+    return fields
 
 
 def int32(values: Sequence[int]) -> str:

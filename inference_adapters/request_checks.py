@@ -41,6 +41,7 @@ def sampling_parameters(
             seed=None if request.seed is None else request.seed + choice,
             draw_key=bytes.fromhex(request.draw_keys[first + choice]) if request.draw_keys else None,
             top_logprobs=likeliest,
+            commitments=request.commitments,
         )
         for choice in range(request.n)
     ]
@@ -90,6 +91,8 @@ def check_options(request: GenerationRequest) -> None:
         raise _without("as_completed", "stream: false")
     if request.draw_keys:
         check_draws(request, _has_logprobs(request))
+    if request.commitments:
+        check_commitments(request.stop, _has_logprobs(request))
     if isinstance(request, ChatCompletionRequest):
         check_template_options(request.chat_template_kwargs or ())
 
@@ -108,6 +111,14 @@ def check_draws(request: GenerationRequest, has_logprobs: bool) -> None:
         if is_given:
             why = f"draw_keys: {name}={getattr(request, name)} would sample other tokens"
             raise ContractError(ErrorCode.INVALID_REQUEST, why, "draw_keys")
+
+
+def check_commitments(stop: object, has_logprobs: bool) -> None:
+    """Raises ContractError for a request whose tokens cannot be committed to."""
+    if not has_logprobs:
+        raise _without("commitments", "logprobs: true")
+    if stop:
+        raise _without("commitments", "a request without stop strings")
 
 
 def check_draw_keys(request: GenerationRequest, prompts: int = 1) -> None:
@@ -143,6 +154,7 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
         "top_k": ("truncation", request.top_k not in (None, 0, -1)),
         "seed": ("seed", request.seed is not None),
         "draw_keys": ("prescribed_draws", request.draw_keys is not None),
+        "commitments": ("commitments", request.commitments),
         "stop": ("stop_strings", bool(request.stop)),
         "tools": ("tools", bool(tools)),
         "chat_template_kwargs": ("template_options", bool(options)),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
+from contracts.commitments import commit
 from contracts.draws import uniform
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
@@ -105,6 +106,7 @@ class ScriptedEngine(EmbeddedEngine):
                 "top_logprobs",
                 "sleep",
                 "prescribed_draws",
+                "commitments",
             ],
             end_token_ids=[EOS],
         )
@@ -188,9 +190,13 @@ class ScriptedEngine(EmbeddedEngine):
             states.append(self._advance(states[-1], token_id))
         return torch.stack(states[1:])
 
+    def normed(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns what the output head reads."""
+        return self._weights[NORM] * states
+
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
         """Returns `[..., VOCABULARY]` logits of `[..., HIDDEN]` states."""
-        return (self._weights[NORM] * states) @ self._weights[EMBED].T + self._weights[HEAD_BIAS]
+        return self.normed(states) @ self._weights[EMBED].T + self._weights[HEAD_BIAS]
 
     def sample(
         self, logits: torch.Tensor, sampling: SamplingParameters, generator: torch.Generator
@@ -212,6 +218,10 @@ class ScriptedEngine(EmbeddedEngine):
         drawn = uniform(sampling.draw_key, number) * below[-1]
         token_id = int(torch.searchsorted(below, drawn, right=True))
         return token_id, float(log_p[token_id])
+
+    def committed(self, prompt: Sequence[int], rows: Sequence[torch.Tensor]) -> bytes:
+        """Returns the commitments to what the output head has read. rows: `[HIDDEN]` of each token."""
+        return commit(torch.stack([*rows]).numpy())
 
     def likeliest(self, logits: torch.Tensor, sampling: SamplingParameters) -> list[tuple[int, float]]:
         """Returns the most likely tokens of the distribution that is sampled from, with log-probabilities."""
@@ -247,6 +257,7 @@ class ScriptedEngine(EmbeddedEngine):
             generator = torch.Generator().manual_seed(sampling.seed)
         sequence = RunningRequest(list(prompt))
         self._sequences.add(sequence)
+        rows: list[torch.Tensor] = []
         try:
             for sampled in range(1, sampling.max_tokens + 1):
                 await self._wait_while_paused(sequence)
@@ -260,12 +271,14 @@ class ScriptedEngine(EmbeddedEngine):
                     token_id, logprob = self.sample(logits, sampling, generator)
                 else:
                     token_id, logprob = self.prescribed(logits, sampling, sampled - 1)
+                rows.append(self.normed(sequence.state))
                 tops = [self.likeliest(logits, sampling)] if sampling.top_logprobs else ()
                 sequence.token_ids.append(token_id)
                 sequence.state = self._advance(sequence.state, token_id)
                 stopped = token_id == EOS or token_id in sampling.stop_token_ids
                 reason = "stop" if stopped else "length" if sampled == sampling.max_tokens else None
-                yield TokenDelta([token_id], [logprob], [self._version], reason, tops)
+                proofs = self.committed(prompt, rows) if reason and sampling.commitments else None
+                yield TokenDelta([token_id], [logprob], [self._version], reason, tops, proofs)
                 if reason:
                     return
                 await asyncio.sleep(self.token_delay_s)

@@ -17,9 +17,9 @@ def test_import_rules():
 
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
-    ("contracts",): 4_640,
+    ("contracts",): 4_800,
     ("pipelinerl",): 28_260,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 45_190,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 45_600,
 }
 
 

@@ -31,6 +31,13 @@ class Logprobs(Answer):
     content: list[TokenLogprob] | None = None
 
 
+class Commitments(Answer):
+    """Proofs of what the output head read for each token of a choice."""
+
+    format: str = Field(description="toploc-1")
+    proofs: str = Field(description="base64 of the proofs of its chunks")
+
+
 class AnyChoice(Answer):
     """Base class of choices."""
 
@@ -43,6 +50,7 @@ class AnyChoice(Answer):
     logprobs: Logprobs | None = None
     logprobs_base64: str | None = Field(None, description=FLOAT32)
     weight_versions: list[VersionSpan] | None = Field(None, description="in a stream, in the last delta")
+    commitments: Commitments | None = Field(None, description="if requested; in a stream, in the last delta")
 
 
 class Message(Answer):

@@ -25,6 +25,7 @@ from contracts.support.messages import first_line
 from inference_adapters.ended_engine import end_server
 from inference_adapters.transformers.attention import IMPLEMENTATION
 from inference_adapters.transformers.batched_request import Request
+from inference_adapters.transformers.head_input import HeadInput
 from inference_adapters.transformers.outbox import Readers
 from inference_adapters.transformers.runner import Runner
 
@@ -86,7 +87,9 @@ class Batcher(ContinuousBatchingManager, Readers):
         if attends_per_request:
             model.set_attn_implementation(IMPLEMENTATION)  # the constructor accepts only built-in names
         self.batch_processor = self._create_batch_processor()  # the generation thread reads this attribute
-        self.batch_processor.model_runner = Runner(self.batch_processor, attends_per_request)
+        self.batch_processor.model_runner = Runner(
+            self.batch_processor, HeadInput(model), attends_per_request
+        )
 
     def submit(self, request: Request) -> None:
         """Queues a request. Call it in the event loop.

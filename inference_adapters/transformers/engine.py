@@ -54,6 +54,7 @@ CAPABILITIES = [
     "top_logprobs",
     "sleep",
     "prescribed_draws",
+    "commitments",
 ]
 
 

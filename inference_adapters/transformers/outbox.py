@@ -9,6 +9,10 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Literal
 
+import torch
+from torch import Tensor
+
+from contracts.commitments import commit
 from contracts.inference import TokenDelta
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -27,6 +31,7 @@ class Outbox:
         self.logprobs: list[float] = []
         self.likeliest: list[list[tuple[int, float]]] = []  # at each position, if requested
         self.versions: list[int] = []
+        self.states: list[Tensor] = []  # [H] float32, of each token, if commitments are requested
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None
         self.changed = asyncio.Event()
@@ -76,10 +81,18 @@ class Outbox:
                 self.versions[sent:end],
                 reason,
                 self.likeliest[sent:end],
+                None if reason is None else await self._commitments(end),
             )
             if reason is not None:
                 return
             sent = end
+
+    async def _commitments(self, tokens: int) -> bytes | None:
+        """Returns the commitments to the first tokens, or None if they are not requested."""
+        if not self.states:
+            return None
+        rows = torch.stack(self.states[:tokens]).numpy()
+        return await asyncio.to_thread(commit, rows)
 
 
 class Readers:

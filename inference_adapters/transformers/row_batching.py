@@ -20,6 +20,7 @@ from transformers.generation.continuous_batching.requests import RequestStatus
 from contracts.support.messages import first_line
 from inference_adapters.ended_engine import end_server
 from inference_adapters.transformers.batched_request import Request
+from inference_adapters.transformers.head_input import HeadInput
 from inference_adapters.transformers.outbox import Readers
 from inference_adapters.transformers.row_cache import RowCache
 from inference_adapters.transformers.sampling import draw
@@ -43,6 +44,7 @@ class RowBatcher(Readers):
         self._most_in_a_step = most_in_a_step
         self._most_tokens = most_tokens
         self._cache = RowCache(model)
+        self._head = HeadInput(model)
         self._running: list[Request] = []  # in the order of the cache's rows
         self._waiting: deque[Request] = deque()
         self._turn = threading.Lock()  # held by a step, and by who pauses
@@ -170,7 +172,8 @@ class RowBatcher(Readers):
         return equal
 
     def _deliver(self, requests: list[Request], logits: Tensor) -> None:
-        token_ids, logprobs = draw(logits, requests)
+        states = self._head.states[:, -1].expand(len(requests), -1)
+        token_ids, logprobs = draw(logits, states, requests)
         for request, token_id, logprob in zip(requests, token_ids.tolist(), logprobs.tolist(), strict=True):
             request.update_and_check_completion(token_id, logprob)
 

@@ -42,8 +42,11 @@ def sample(
     return token_ids, logprobs.masked_fill(undefined, torch.nan)
 
 
-def draw(logits: Tensor, requests: "Sequence[Request]") -> tuple[Tensor, Tensor]:
-    """Samples the next token of each request, `[N]` of each row. Sets the requests' `likeliest`."""
+def draw(logits: Tensor, states: Tensor, requests: "Sequence[Request]") -> tuple[Tensor, Tensor]:
+    """Samples the next token of each request, `[N]` of each row. Sets what else the requests ask for.
+
+    states: `[N, H]`, from which the output head made the logits.
+    """
     rows = [request.sampling for request in requests]
     token_ids, logprobs = sample(logits, rows, [request.number() for request in requests])
     asking = [row for row, sampling in enumerate(rows) if sampling.top_logprobs]
@@ -51,6 +54,10 @@ def draw(logits: Tensor, requests: "Sequence[Request]") -> tuple[Tensor, Tensor]
         found = likeliest(logits[asking], [rows[row] for row in asking])
         for row, tokens in zip(asking, found, strict=True):
             requests[row].likeliest = tokens
+    committing = [row for row, sampling in enumerate(rows) if sampling.commitments]
+    if committing:
+        for row, state in zip(committing, states[committing].float().cpu(), strict=True):
+            requests[row].outbox.states.append(state)
     return token_ids, logprobs
 
 

@@ -37,7 +37,7 @@ from inference_adapters.scoring import score_by_one_version
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import check_ids
 from inference_adapters.totals import Totals
-from inference_adapters.vllm import draws
+from inference_adapters.vllm import committed_states, draws
 from inference_adapters.vllm.end_tokens import stop_at_all_ends
 from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.scoring import score
@@ -126,10 +126,10 @@ class VllmEngine(InferenceEngine):
         )
 
     def _first_runner_capabilities(self) -> list[str]:
-        # `prompt_scores` and `draws` extend the first model runner. The second one is chosen where Triton is
-        # installed.
+        # `prompt_scores`, `draws` and `committed_states` extend the first model runner. The second one is
+        # chosen where Triton is installed.
         is_second = self._llm.vllm_config.use_v2_model_runner
-        return [] if is_second else ["score", "score_top", "prescribed_draws"]
+        return [] if is_second else ["score", "score_top", "prescribed_draws", "commitments"]
 
     def _template_capability(self) -> list[str]:
         # Mistral's own tokenizer renders conversations without a template.
@@ -159,7 +159,7 @@ class VllmEngine(InferenceEngine):
         args = AsyncEngineArgs.from_cli_args(self.args)
         config = args.create_engine_config(UsageContext.ENGINE_CONTEXT)
         if not config.use_v2_model_runner:
-            config.model_config.logits_processors = [draws.NAME]
+            config.model_config.logits_processors = [draws.NAME, committed_states.NAME]
         return EngineClient.from_vllm_config(
             config,
             enable_log_requests=args.enable_log_requests,

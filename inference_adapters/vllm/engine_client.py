@@ -4,19 +4,23 @@ vLLM's serving layer calls `generate` and drops the spans in its results. So thi
 current HTTP request (`CurrentRequest`). It runs in the API process.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+import numpy as np
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from contracts.commitments import commit
 from contracts.errors import ContractError, ErrorCode
-from inference_adapters.vllm.draws import check_keyed, with_keys
+from inference_adapters.vllm.batch_rows import with_values
+from inference_adapters.vllm.draws import check_keyed
 from inference_adapters.vllm.media import check_tokens_alone
-from inference_adapters.vllm.request_checks import check_prompt_ids, check_sampling
+from inference_adapters.vllm.request_checks import COMMITTED, KEYS, check_prompt_ids, check_sampling
 
 
 @dataclass
@@ -25,9 +29,11 @@ class CurrentRequest:
 
     max_tokens: int | None
     draw_keys: list[str] | None = None  # of all choices of all prompts
+    commits: bool = False
     prompts: int = 0  # number of prompts that were passed to the engine
     spans: dict[int, list[dict]] = field(default_factory=dict)  # index of the choice -> version spans
     cut_short: set[int] = field(default_factory=set)  # choices that reached max_tokens
+    commitments: dict[int, bytes] = field(default_factory=dict)  # index of the choice -> proofs
 
 
 current_request: ContextVar[CurrentRequest | None] = ContextVar("current_request", default=None)
@@ -55,14 +61,45 @@ class EngineClient(AsyncLLM):
         if answer and answer.draw_keys:
             check_keyed(sampling_params)
             keys = answer.draw_keys[first_choice : first_choice + sampling_params.n]
-            sampling_params = with_keys(sampling_params, keys)
+            sampling_params = with_values(sampling_params, KEYS, keys)
+        names = [f"{request_id}-{choice}" for choice in range(sampling_params.n)]
+        if answer and answer.commits:
+            sampling_params = with_values(sampling_params, COMMITTED, names)
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
         outputs = super().generate(salted, sampling_params, request_id, **options)
         if answer is None:  # a request through another API of vLLM
             return outputs
         self._check_length(len(prompt.get("prompt_token_ids", ())), answer.max_tokens)
         answer.prompts += 1
-        return _recording_spans(outputs, answer, first_choice)
+        outputs = _recording_spans(outputs, answer, first_choice)
+        return self._committing(outputs, answer, first_choice, names) if answer.commits else outputs
+
+    async def _committing(
+        self,
+        outputs: AsyncGenerator[RequestOutput, None],
+        answer: CurrentRequest,
+        first_choice: int,
+        names: list[str],
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Adds the commitments of each choice that is complete. names: of the choices, in the workers."""
+        waiting = dict(enumerate(names, first_choice))
+        try:
+            async with aclosing(outputs):
+                async for output in outputs:
+                    for index in waiting.keys() & answer.spans.keys():
+                        states = await self._states(waiting.pop(index), answer.spans[index])
+                        answer.commitments[index] = await asyncio.to_thread(commit, states)
+                    yield output
+        finally:
+            for name in waiting.values():
+                await self._states(name, [])
+
+    async def _states(self, name: str, spans: list[dict]) -> np.ndarray:
+        """Takes the states `[T, H]` of a choice from the worker that has them. spans: of its tokens."""
+        tokens = spans[-1]["end"] if spans else 0
+        answers = await self.collective_rpc("weight_transport", args=("take_states", name, tokens))
+        bits = np.frombuffer(next(filter(None, answers), b""), np.uint16).astype(np.uint32) << 16
+        return bits.view(np.float32).reshape(tokens, -1)
 
     def _check_length(self, prompt: int, max_tokens: int | None) -> None:
         """Raises ContractError if the request exceeds the context. vLLM would reduce max_tokens."""

@@ -59,7 +59,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     @router.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
         body = checked_chat(json_object(await request.body()), engine)
-        keys = body.pop("draw_keys", None)
+        keys, commits = body.pop("draw_keys", None), body.pop("commitments", False)
         likeliest = body.get("top_logprobs") or 0
         if likeliest > 0:
             body["top_logprobs"] = likeliest + 1
@@ -71,7 +71,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
                 answer = with_likeliest(answer, likeliest)
             return common(_with_ends(answer, note), body)
 
-        note = CurrentRequest(asked.max_completion_tokens or asked.max_tokens, keys)
+        note = CurrentRequest(asked.max_completion_tokens or asked.max_tokens, keys, commits)
         with ExitStack() as stack:
             stack.enter_context(slots.acquired(asked.n or 1))
             work = engine.serving.chat(asked, request)
@@ -80,7 +80,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     @router.post("/v1/completions")
     async def completions(request: Request) -> Response:
         body, prompts = checked_text(json_object(await request.body()), engine)
-        keys = body.pop("draw_keys", None)
+        keys, commits = body.pop("draw_keys", None), body.pop("commitments", False)
         in_contract_form = body.get("logprobs") is True
         if isinstance(body.get("logprobs"), bool):  # vLLM expects the number of alternatives
             body["logprobs"] = 0 if in_contract_form else None
@@ -94,7 +94,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             return common(with_possible(answer), body)
 
         slots.check_prompts(prompts, asked.n or 1)
-        note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None, keys)
+        note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None, keys, commits)
         with ExitStack() as stack:
             stack.enter_context(slots.acquired(prompts * (asked.n or 1)))
             work = engine.serving.completion(asked, request)
@@ -147,7 +147,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
 
 
 def _with_ends(answer: dict, note: CurrentRequest) -> dict:
-    return with_ends(answer, note.spans, note.cut_short)
+    return with_ends(answer, note.spans, note.cut_short, note.commitments)
 
 
 def _with_ids(body: dict) -> dict:

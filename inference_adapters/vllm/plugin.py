@@ -11,7 +11,7 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 
 from inference_adapters.threads import daemon_thread
-from inference_adapters.vllm import draws
+from inference_adapters.vllm import batch_rows, committed_states, draws
 from inference_adapters.vllm.cpu_gaps import convolve_one_token, stand_in_for_torchvision
 
 BACKEND = "pipelinerl"  # name of the backend in vLLM's --weight-transfer-config
@@ -27,7 +27,9 @@ def register() -> None:
     WeightTransferEngineFactory.register_engine(
         BACKEND, "inference_adapters.vllm.transport", "GroupTransport"
     )
+    batch_rows.extend()
     draws.extend()
+    committed_states.extend()
     EngineCore.forget_prefixes = forget_prefixes  # EngineClient.forget_cache calls it by this name
     parent = multiprocessing.parent_process()
     if parent and os.environ.get(SERVER_VARIABLE):

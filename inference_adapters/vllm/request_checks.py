@@ -22,6 +22,7 @@ from contracts.limits import (
 from inference_adapters.message_parts import with_text
 from inference_adapters.request_checks import (
     check_capability,
+    check_commitments,
     check_context,
     check_draw_keys,
     check_draws,
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
     from inference_adapters.vllm.engine import VllmEngine
 
-KEYS = "draw_keys"  # in `extra_args` of vLLM's sampling parameters
+KEYS = "draw_keys"
+COMMITTED = "committed_as"
+OF_CHOICES = (KEYS, COMMITTED)  # in `extra_args` of vLLM's sampling parameters: a value for each choice
 TEXT_TOKENS = 16  # default of a text completion without max_tokens
 LIMITS = Limits(min_temperature=0.01, max_temperature=2.0)  # vLLM silently raises a lower temperature
 
@@ -137,6 +140,9 @@ def _check_shared(
         check_capability("draw_keys", "prescribed_draws", capabilities)
         check_draws(fields, body.get("logprobs") is True)
         check_draw_keys(fields, prompts)
+    if fields.commitments:
+        check_capability("commitments", "commitments", capabilities)
+        check_commitments(fields.stop, body.get("logprobs") is True)
     if fields.stream_options and not fields.stream:
         raise _invalid("stream_options", "it needs stream: true")
 
@@ -150,8 +156,9 @@ def check_prompt_ids(token_ids: Any, vocabulary: int) -> None:
 
 def check_sampling(sampling: "SamplingParams") -> None:
     """Raises ContractError for parameters that no route may use."""
-    if KEYS in (sampling.extra_args or ()):
-        raise _invalid("vllm_xargs", f"{KEYS} is a field of its own")
+    for name in OF_CHOICES:
+        if name in (sampling.extra_args or ()):
+            raise _invalid("vllm_xargs", f"{name} is the server's own")
     if 0 < sampling.temperature < MIN_TEMPERATURE:
         raise _invalid(
             "temperature", f"{sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE:g}"

@@ -1,14 +1,19 @@
 """Adds the contract's fields to vLLM's responses, which are dicts. This module does no I/O."""
 
 import json
-from collections.abc import Collection
+from base64 import b64encode
+from collections.abc import Collection, Mapping
+
+from contracts.commitments import FORMAT
 
 IMPOSSIBLE = -9999  # vLLM's value for a log-probability of minus infinity
 Spans = dict[int, list[dict]]  # index of the choice -> version spans
 
 
-def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
-    """Adds `weight_versions` to every choice that has ended, and corrects finish reasons.
+def with_ends(
+    answer: dict, spans: Spans, cut_short: Collection[int], commitments: Mapping[int, bytes]
+) -> dict:
+    """Adds `weight_versions` and `commitments` to every choice that has ended, and corrects finish reasons.
 
     A choice that reached max_tokens gets `length`, even if vLLM parsed a tool call from it. A choice without
     a tool call gets `stop` instead of `tool_calls`.
@@ -16,6 +21,8 @@ def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
     for choice in answer["choices"]:
         if choice.get("finish_reason"):
             choice["weight_versions"] = spans.get(choice["index"], [])
+            if proofs := commitments.get(choice["index"]):
+                choice["commitments"] = {"format": FORMAT, "proofs": b64encode(proofs).decode()}
             if choice["index"] in cut_short:
                 choice["finish_reason"] = "length"
             elif choice["finish_reason"] == "tool_calls" and _has_no_call(choice):

@@ -21,7 +21,7 @@ from contracts.weights import WeightGroup, nccl_version, parameter_bytes, receiv
 from inference_adapters.finite_weights import why_not_finite
 from inference_adapters.stored_tensors import stored_tensors
 from inference_adapters.threads import daemon_thread
-from inference_adapters.vllm import prompt_scores
+from inference_adapters.vllm import committed_states, prompt_scores
 from inference_adapters.vllm.transfer import GroupAddress, TiedWeights, Transfer, with_copies
 
 
@@ -39,10 +39,14 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
     def __init__(self, config, vllm_config, device, model):
         super().__init__(config, vllm_config, device, model)
         prompt_scores.install()  # here, because every worker has a transport
+        committed_states.keep_input(model)
         self._updated = model  # what an update is of
         self._group: WeightGroup | None = None
         self._joining = None
         self._transfer: Transfer | None = None
+
+    def take_states(self, name: str, tokens: int) -> bytes:
+        return committed_states.take(name, tokens)
 
     # --- the group --------------------------------------------------------------------------------
 

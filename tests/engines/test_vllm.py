@@ -51,7 +51,16 @@ def test_weights_and_updates_in_flight(server, model):
 
 @pytest.mark.parametrize(
     ("guarantee", "part"),
-    [("G4", "scores"), ("G5", "scores"), ("G4", "recomputed"), ("G17", "rule"), ("G17", "update")],
+    [
+        ("G4", "scores"),
+        ("G5", "scores"),
+        ("G4", "recomputed"),
+        ("G17", "rule"),
+        ("G17", "update"),
+        ("G18", "states"),
+        ("G18", "update"),
+        ("G18", "refusals"),
+    ],
 )
 def test_scores_temperatures_and_keys(server, model, guarantee, part):
     assert_kept(check_inference([server], model, token=TOKEN, only=[guarantee], part=part))
@@ -77,6 +86,7 @@ def test_what_it_declares(server):
         "truncation",
         "seed",
         "prescribed_draws",
+        "commitments",
         "stop_strings",
         "template_options",
         "tools",

@@ -42,7 +42,7 @@ def test_a_call_of_vllm_that_was_cut_short_or_stopped_before_is_no_end():
     whole = {"message": {"tool_calls": [{"function": {}}]}}
     choices = [whole, whole, {"message": {"tool_calls": []}}]
     answer = {"choices": [c | {"index": i, "finish_reason": "tool_calls"} for i, c in enumerate(choices)]}
-    reasons = [choice["finish_reason"] for choice in with_ends(answer, {}, {1})["choices"]]
+    reasons = [choice["finish_reason"] for choice in with_ends(answer, {}, {1}, {})["choices"]]
     assert reasons == ["tool_calls", "length", "stop"]
 
 

@@ -16,6 +16,7 @@ BY_CAPABILITY: list[tuple[str, dict[str, Any]]] = [
     ("truncation", {"top_k": 1}),
     ("seed", {"seed": 1}),
     ("prescribed_draws", {"draw_keys": ["0" * 64], "logprobs": True}),
+    ("commitments", {"commitments": True, "logprobs": True}),
     ("stop_strings", {"stop": ["x"]}),
     ("tools", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}),
     ("template_options", {"chat_template_kwargs": {"enable_thinking": False}}),

@@ -1,4 +1,4 @@
-"""Requests with draw keys, of all forms. G17 sends them."""
+"""Requests with draw keys, of all forms. G17 and G18 send them."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -53,13 +53,17 @@ def keyed_requests(bench: Bench, limits: Limits, capabilities: list[str]) -> lis
 
 
 async def several_prompts(
-    bench: Bench, server: Server, capabilities: list[str]
+    bench: Bench, server: Server, capabilities: list[str], more: dict[str, Any]
 ) -> AsyncIterator[tuple[Sample, str, str]]:
-    """Yields the choices of several prompts in each form, with their keys and what was asked."""
+    """Yields the choices of several prompts in each form, with their keys and what was asked.
+
+    more: further fields, beside which no keys are sent.
+    """
     prompts = [bench.reference.prompt(length, seed=length) for length in (5, 9, 3)]
     n = min(2, (await limits_of(server)).max_n)
     keys = [key_of(number) for number in range(n * len(prompts))]
-    body = {"prompt": prompts, "n": n, "draw_keys": keys, "max_tokens": TOKENS, "logprobs": True}
+    body = {"prompt": prompts, "n": n, "max_tokens": TOKENS, "logprobs": True}
+    body |= more or {"draw_keys": keys}
     found = [("", samples_of_each(await server.generate(PATH, body)))]
     if "stream" in capabilities:
         found.append((" with stream: true", streamed_of_each(await server.stream(PATH, body))))

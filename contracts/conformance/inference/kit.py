@@ -23,6 +23,7 @@ from contracts.conformance.inference.guarantees import (
     g10_authorization,
     g11_cancellation,
     g17_draws,
+    g18_commitments,
     g19_sleep,
 )
 from contracts.conformance.inference.reference import Reference
@@ -54,6 +55,7 @@ OWN: Checks = {
     Guarantee("G10", "authorization"): g10_authorization.PARTS,
     Guarantee("G11", "cancellation"): g11_cancellation.PARTS,
     Guarantee("G17", "prescribed draws"): g17_draws.PARTS,
+    Guarantee("G18", "commitments"): g18_commitments.PARTS,
     Guarantee("G19", "sleep"): g19_sleep.PARTS,
 }
 CHECKS = with_registered(OWN, REGISTERED)

@@ -35,22 +35,20 @@ async def in_flight(
     max_tokens: int,
     in_lines: bool = False,
     temperature: float = 1.0,
-    key_of: Callable[[int], str] | None = None,
+    fields_of: Callable[[int], dict[str, Any]] = lambda number: {},
 ) -> AsyncIterator[Tasks]:
     """Runs `count` completions on each server, and yields while they are being generated.
 
     Each has a token by then, unless one has ended or some wait for slots. The end of the block cancels
-    unfinished ones. in_lines: every second request is as_completed. key_of: returns the draw key of each
-    request of a server, by its number.
+    unfinished ones. in_lines: every second request is as_completed. fields_of: returns further fields of
+    each request of a server, by its number.
     """
     prompts = [bench.reference.prompt(PROMPTS[i % len(PROMPTS)], seed=i) for i in range(count)]
     tasks: Tasks = []
     for server in bench.servers:
         for i, prompt in enumerate(prompts):
             lines = in_lines and i % 2 == 1
-            fields: dict[str, Any] = {"temperature": temperature}
-            if key_of:
-                fields["draw_keys"] = [key_of(i)]
+            fields: dict[str, Any] = {"temperature": temperature} | fields_of(i)
             asked = server.complete(prompt, max_tokens, in_lines=lines, **fields)
             tasks.append((server, asyncio.create_task(asked)))
     async with cancelling([task for _, task in tasks]):

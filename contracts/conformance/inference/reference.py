@@ -141,6 +141,14 @@ class Reference:
         logits: torch.Tensor = self.model(torch.tensor([ids]), use_cache=False).logits[0]
         return logits.float()
 
+    def states(self, weights: Weights, prompt: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
+        """Returns what the output head reads for each of `ids`, `[len(ids), hidden]`."""
+        found: list[torch.Tensor] = []
+        head = self.model.get_output_embeddings()
+        with head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0][0])):
+            self._logits(weights, [*prompt, *ids])
+        return found[0][len(prompt) - 1 : -1].float()
+
     def load(self, weights: Weights) -> None:
         """Loads `weights` into the model, in float32."""
         for name, parameter in self.model.named_parameters():

@@ -17,6 +17,7 @@ class Sample:
     spans: list[tuple[int, int, int]]  # (version, start, end), one span for each version
     finish_reason: str
     text: str
+    commitments: object = None  # as they came
 
     @property
     def versions(self) -> list[int]:
@@ -43,6 +44,7 @@ def samples(answer: dict[str, Any]) -> list[Sample]:
                 spans=_merged([(s["version"], s["start"], s["end"]) for s in choice["weight_versions"]]),
                 finish_reason=choice["finish_reason"],
                 text=text or "",
+                commitments=choice.get("commitments"),
             )
         except (KeyError, TypeError) as error:
             raise GuaranteeError(
@@ -132,4 +134,5 @@ def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
         "logprobs": {"content": [item for content in contents for item in content or []]},
         "weight_versions": final["weight_versions"],
         "finish_reason": final["finish_reason"],
+        "commitments": final.get("commitments"),
     }

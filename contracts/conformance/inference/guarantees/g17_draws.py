@@ -5,6 +5,7 @@ from typing import Any
 
 from contracts.conformance.inference.bad_requests import BadRequest, check_all_refused
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.crossing_updates import TOGETHER, TRIES, CrossingUpdates
 from contracts.conformance.inference.keyed_requests import keyed_requests, several_prompts
 from contracts.conformance.inference.load import in_flight
 from contracts.conformance.inference.mixed_batch import limits_of
@@ -12,11 +13,9 @@ from contracts.conformance.inference.prescribed import Prescribed, key_of
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.sleeps import put_to_sleep, wake
 from contracts.conformance.inference.trainer_peer import TrainerPeer
-from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
+from contracts.conformance.verdicts import NotDeclaredError
 
 WORD = "prescribed_draws"
-TOGETHER = 4  # requests on each server during an update or a sleep
-TRIES = 5  # until one has met a running request of every server
 REFUSED = frozenset({"unsupported_parameter"})
 
 
@@ -33,22 +32,22 @@ async def rule(bench: Bench) -> str:
             for sample, key in zip(samples, one.more.get("draw_keys", ()), strict=False):
                 found.check(sample, key, weights, f"{server}: {one}", one.sampling.divisor)
         if "openai" in capabilities:
-            async for sample, key, where in several_prompts(bench, server, capabilities):
+            async for sample, key, where in several_prompts(bench, server, capabilities, {}):
                 found.check(sample, key, weights, where)
     return f"{found.tokens} tokens are those that their keys prescribe, {found.summary()}"
 
 
 async def update(bench: Bench) -> str:
-    """Publishes versions while requests with keys run, and compares their tokens.
-
-    With `keep`, a version has the weights of the one before, so that one forward shows all tokens.
-    """
+    """Publishes versions while requests with keys run, and compares their tokens."""
     trainer = await _declared(bench)
     found = Prescribed(bench)
-    seeds = {trainer.version: trainer.version}  # of the weights of each version
-    crossed = sum(
-        [await _crossed(bench, trainer, found, kv, seeds) for kv in await bench.offered("kv_cache")]
-    )
+    crossing = CrossingUpdates(bench, trainer, _keys)
+    crossed = 0
+    for kv_cache in await bench.offered("kv_cache"):
+        for number, sample, where in await crossing.cross(kv_cache):
+            crossed += len(sample.spans) > 1
+            for label, start, end in sample.spans:
+                found.check(sample, key_of(number), crossing.weights(label), where, span=(start, end))
     return f"{crossed} requests crossed an update with their keys, {found.summary()}"
 
 
@@ -60,7 +59,7 @@ async def sleep(bench: Bench) -> str:
     found = Prescribed(bench)
     weights = bench.weights(trainer.version)
     for _ in range(TRIES):
-        async with in_flight(bench, TOGETHER, bench.context // 2, key_of=key_of) as tasks:
+        async with in_flight(bench, TOGETHER, bench.context // 2, fields_of=_keys) as tasks:
             held = sum([(await put_to_sleep(trainer, server))["held"] for server in bench.servers])
             for server in bench.servers:
                 await wake(trainer, server, trainer.version)
@@ -100,32 +99,8 @@ async def _declared(bench: Bench) -> TrainerPeer:
     return await bench.run()
 
 
-async def _crossed(
-    bench: Bench, trainer: TrainerPeer, found: Prescribed, kv_cache: str, seeds: dict[int, int]
-) -> int:
-    """Publishes until a request of every server has crossed an update. Returns how many have."""
-    for _ in range(TRIES):
-        version = trainer.version + 1
-        seeds[version] = seeds[trainer.version] if kv_cache == "keep" else version
-        async with in_flight(bench, TOGETHER, bench.context // 2, key_of=key_of) as tasks:
-            await trainer.publish(version, bench.weights(seeds[version]), kv_cache=kv_cache)
-            await asyncio.gather(*(task for _, task in tasks))
-        crossed = []
-        for number, (server, task) in enumerate(tasks):
-            sample = task.result()
-            where = f"{server}: publish version {version}, {kv_cache}, while requests with draw_keys run"
-            for label, *span in sample.spans:
-                weights = bench.weights(seeds[label])
-                found.check(sample, key_of(number % TOGETHER), weights, where, span=(span[0], span[1]))
-            if len(sample.spans) > 1:
-                crossed.append(server)
-        if set(crossed) == set(bench.servers):
-            return len(crossed)
-    raise GuaranteeError(
-        f"no request of every server crossed one of {TRIES} updates",
-        "generation goes on through an update",
-        f"keep {TOGETHER} requests of {bench.context // 2} tokens running and publish a version",
-    )
+def _keys(number: int) -> dict[str, Any]:
+    return {"draw_keys": [key_of(number)]}
 
 
 async def _bad_requests(bench: Bench, server: Server, capabilities: list[str]) -> list[BadRequest]:
